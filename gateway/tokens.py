@@ -25,6 +25,7 @@ _GRANTS = b"grant\0"  # what is signed for streams begins with a time, whose fir
 _GRANT_FIELDS = 5
 _KEYS = b"key\0"
 _REQUESTS = b"request\0"
+_NONCES = b"nonces\0"
 
 GrantScope = Literal["call", "read", "lead", "session"]
 """``call``: a browser may call. ``lead``: it may also speak as the dialogue manager of its call. ``read``: it sees
@@ -111,6 +112,11 @@ class Tokens:
 
     def _stream_mac(self, signed: bytes, dialect: str, route: str) -> bytes:
         return self._mac(b"\0".join((signed, dialect.encode(), route.encode())))
+
+    @property
+    def nonce_key(self) -> bytes:
+        """The key of the nonces of our SIP challenges, which any worker can check, too."""
+        return self._mac(_NONCES)
 
     # --- browsers --------------------------------------------------------------------------------------------------
 

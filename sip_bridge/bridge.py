@@ -10,10 +10,13 @@ import asyncio
 import ipaddress
 import logging
 import secrets
+import socket
+import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
@@ -32,10 +35,11 @@ from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint, Limits
 from sip_bridge.io.pings import Pings
 from sip_bridge.io.ports import PortPair, PortPool
+from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.io.tls import client_context, server_context
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import ServerAuth
-from sip_bridge.message.sip import Request, Response, Uri, response_to
+from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
 from sip_bridge.outgoing import Outgoing
 from sip_bridge.registration import Registration
 from sip_bridge.targets import read_target
@@ -61,6 +65,11 @@ class SipBridge:
         new_call_id: makes the id of the session of an outgoing call.
         routes: names of the routes that an outgoing call may use.
         ready: what peers that ask by OPTIONS are told.
+        shared: the address that this bridge has together with those of other workers. None: it is alone, and listens
+            itself.
+        secret: signs the nonces of our challenges, the same in all workers. Empty: a random one.
+        elsewhere: asks for what another worker's ``describe`` returns of a call. None: the id is no call of another
+            worker.
     """
 
     def __init__(
@@ -75,8 +84,12 @@ class SipBridge:
         new_call_id: Callable[[], str] = lambda: "",
         routes: Container[str] = (),
         ready: Callable[[], bool] = lambda: True,
+        shared: SharedAddress | None = None,
+        secret: bytes = b"",
+        elsewhere: Callable[[str], Awaitable[dict[str, Any] | None] | None] | None = None,
     ) -> None:
-        timeouts, limits, tls = config.timeouts, config.limits, config.tls
+        workers = shared.workers if shared is not None else 1
+        timeouts, limits, tls = config.timeouts, config.limits.share(workers), config.tls
         self.config = config
         client_tls = client_context(tls.certificate, tls.key, tls.authorities) if tls else client_context()
         self.endpoint = Endpoint(
@@ -93,7 +106,10 @@ class SipBridge:
             client_tls=client_tls,
             ready=ready,
         )
+        self._shared = shared
+        self._elsewhere = elsewhere
         self._client_tls = client_tls
+        self._server_tls: ssl.SSLContext | None = None
         self._certificates: Certificates | None = None
         self.local = LocalAddress(config.advertised, config.port)
         """Where peers reach us. The ports are right after ``start``."""
@@ -108,15 +124,18 @@ class SipBridge:
         self._ports = PortPool(config.host, *config.rtp_range)
         self._trunks = Trunks(
             _trunks(config),
-            ServerAuth(config.realm, secrets.token_bytes(32)),
+            ServerAuth(config.realm, secret or secrets.token_bytes(32)),
             calls=SourceLimit(per_s=limits.calls_per_s, burst=limits.calls_burst, sources=_SOURCES),
-            failures=SourceLimit(per_s=0.2, burst=10, sources=_SOURCES),
+            failures=SourceLimit(per_s=0.2 / workers, burst=max(1, 10 // workers), sources=_SOURCES),
         )
         self._calls: dict[SipCall, DialogId] = {}
         self._dialogs: dict[DialogId, SipCall] = {}
         self._invites: dict[Key, IncomingCall] = {}
         self._invitations: set[Invitation] = set()
         self._of_trunk: Counter[str] = Counter()
+        self._of_trunk_elsewhere: Mapping[str, int] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when ``state`` or ``of_trunk`` has changed, which other workers have to know."""
         self._asked: dict[Key, SipCall] = {}
         self.outgoing = Outgoing(self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
         self.registrations: list[Registration] = []
@@ -130,25 +149,38 @@ class SipBridge:
         Raises:
             OSError: the address cannot be had.
         """
-        await self.endpoint.start(self.config.host, self.config.port)
-        tls = self.config.tls
+        shared, tls = self._shared, self.config.tls
+        if shared is None:
+            await self.endpoint.start(self.config.host, self.config.port)
+        else:
+            self.endpoint.join(shared)
         if tls is not None:
-            context = server_context(tls.certificate, tls.key, tls.authorities)
-            await self.endpoint.start_tls(self.config.host, tls.port, context)
+            self._server_tls = context = server_context(tls.certificate, tls.key, tls.authorities)
+            if shared is None:
+                await self.endpoint.start_tls(self.config.host, tls.port, context)
             self._certificates = Certificates([context, self._client_tls], tls.certificate, tls.key, tls.authorities)
             self._certificates.start()
-        self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port)
-        self.registrations = [Registration(each, self.client, self.local) for each in self.config.registrations]
+        mark = shared.mark if shared is not None else ""
+        self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port, mark)
+        self.registrations = [
+            Registration(each, self.client, self.local, on_change=lambda _: self.on_change())
+            for each in self.config.registrations
+        ]
         self._pings = {
             name: Pings(name, trunk.proxy, self.client, self.local, every_s=trunk.ping_s)
             for name, trunk in self.config.trunks.items()
             if trunk.ping_s
         }
-        for registration in self.registrations:
-            registration.start()
-        for pings in self._pings.values():
-            pings.start()
+        if self.is_first:
+            for registration in self.registrations:
+                registration.start()
+            for pings in self._pings.values():
+                pings.start()
         log.info("SIP listens", extra={"host": self.config.host, "port": self.endpoint.port})
+
+    async def adopt(self, connection: socket.socket, *, tls: bool) -> None:
+        """Serve a connection that another process has accepted at the port of TCP, or of TLS."""
+        await self.endpoint.adopt(connection, self._server_tls if tls else None)
 
     def drain(self) -> None:
         """Refuse new calls, and say so to peers that ask by OPTIONS."""
@@ -158,7 +190,8 @@ class SipBridge:
         """End the calls that are left, give their last messages a moment, and close the sockets."""
         self.drain()
         await asyncio.gather(*(pings.close() for pings in self._pings.values()))
-        await asyncio.gather(*(registration.close() for registration in self.registrations))
+        if self.is_first:
+            await asyncio.gather(*(registration.close() for registration in self.registrations))
         for call in list(self._calls):
             call.end("server is closing")
         self.outgoing.drop()
@@ -190,9 +223,58 @@ class SipBridge:
             "ports": self._ports.in_use,
         }
 
+    # --- what several workers know together ------------------------------------------------------------------------
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this bridge registers, and asks trunks whether they are alive. Of several workers the first one
+        does."""
+        return self._shared is None or self._shared.worker == 0
+
+    @property
+    def of_trunk(self) -> dict[str, int]:
+        """How many calls each trunk with ``max_calls`` has here."""
+        return {name: count for name, count in self._of_trunk.items() if count and self._most(name)}
+
+    def _most(self, trunk: str) -> int:
+        return self.config.trunks[trunk].max_calls if trunk in self.config.trunks else 0
+
+    def hear(self, of_trunk: Mapping[str, int], found: Mapping[str, Any]) -> None:
+        """Take what the other workers know.
+
+        Args:
+            of_trunk: the sums of theirs.
+            found: what the first worker's ``found`` is. What it does not know, because it is gone or has just begun,
+                stays as it was.
+        """
+        self._of_trunk_elsewhere = of_trunk
+        if self.is_first or not found:
+            return
+        for registration, known in zip(self.registrations, found["registrations"], strict=True):
+            if known is not None:
+                registration.registered, peer = known
+                registration.peer = Peer(*peer) if peer else None
+        for name, alive in found["alive"].items():
+            self._pings[name].alive = alive
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What only the first worker finds out, for the others, as JSON: registrations, and which trunks answer."""
+        if not self.is_first:
+            return {}
+        return {
+            "registrations": [
+                [each.registered, astuple(each.peer) if each.peer else None] if each.status else None
+                for each in self.registrations
+            ],
+            "alive": {name: pings.alive for name, pings in self._pings.items()},
+        }
+
     @property
     def state(self) -> SipState:
-        """At which registrars we are registered, and which trunks answer."""
+        """At which registrars we are registered, and which trunks answer. Of several workers the first one tells."""
+        if not self.is_first:
+            return SipState()
         return SipState(
             tuple(
                 RegistrationState(each.config.registrar, each.config.trunk, each.registered, each.status)
@@ -237,7 +319,7 @@ class SipBridge:
         else:
             refusal = self._invited(key, request, peer, admitted)
             if refusal is not None:
-                tag = secrets.token_hex(4)
+                tag = self.local.mark + secrets.token_hex(4)
                 self.endpoint.respond(key, response_to(request, refusal.status, to_tag=tag, headers=refusal.headers))
 
     def _admit(self, request: Request, peer: Peer) -> str | Refusal | None:
@@ -324,7 +406,7 @@ class SipBridge:
     def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
         """Take ports for one more call of a trunk. Raises ``Rejected`` if there is no room for the call."""
         self._check_room()
-        if trunk.max_calls and self._of_trunk[name] >= trunk.max_calls:
+        if trunk.max_calls and self._of_trunk[name] + self._of_trunk_elsewhere.get(name, 0) >= trunk.max_calls:
             raise Rejected(f"trunk {name} has {trunk.max_calls} calls, its max_calls", status=503, code="trunk_full")
         try:
             return self._ports.take()
@@ -346,6 +428,8 @@ class SipBridge:
         self._calls[call] = call.dialog.id
         self._of_trunk[call.trunk_name] += 1
         self._dialogs[call.dialog.id] = call
+        if self._most(call.trunk_name):
+            self.on_change()
 
     def asked(self, key: Key, call: SipCall) -> None:
         """Find the call by its request's transaction."""
@@ -357,6 +441,8 @@ class SipBridge:
         if dialog is not None:
             del self._dialogs[dialog]
             self._of_trunk[call.trunk_name] -= 1
+            if self._most(call.trunk_name):
+                self.on_change()
         if isinstance(call, IncomingCall):
             self._invites.pop(call.key, None)
             self._invitations.discard(call.invitation)
@@ -365,22 +451,48 @@ class SipBridge:
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
         """Return where a transfer leads: to another call of ours, or to the target."""
-        other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
-        if other is not None and other is not call and self._calling.may_join(call.route, other.route):
-            self._check_joined(call, other)
-            return other.dialog.target, other.dialog
+        other = self._described(target)
+        if other is not None and other.dialog is not call.dialog and self._calling.may_join(call.route, other.route):
+            return self._joined(call, other)
         return read_target(target, call.domain), None
 
-    def _check_joined(self, call: SipCall, other: SipCall) -> None:
+    def transfer_elsewhere(self, call: SipCall, target: str) -> Awaitable[tuple[Uri, Dialog | None]] | None:
+        """The same of a target that is a call of another worker. None: it is none."""
+        elsewhere = self._elsewhere(target) if self._elsewhere is not None else None
+        return self._joined_elsewhere(call, elsewhere) if elsewhere is not None else None
+
+    async def _joined_elsewhere(
+        self, call: SipCall, elsewhere: Awaitable[dict[str, Any] | None]
+    ) -> tuple[Uri, Dialog | None]:
+        found = await elsewhere
+        other = _OtherCall.read(found) if found is not None else None
+        if other is None or not self._calling.may_join(call.route, other.route):
+            raise ProtocolError("target is no live call of ours")
+        return self._joined(call, other)
+
+    def describe(self, call_id: str) -> dict[str, Any] | None:
+        """Return what another worker has to know of a live call of ours to send somebody there, as JSON. None: we have
+        no such call."""
+        other = self._described(call_id)
+        return other.written() if other is not None else None
+
+    def _described(self, call_id: str) -> _OtherCall | None:
+        for each in self._calls:
+            if each.session and each.session.call_id == call_id:
+                proxy = [Uri.parse(each.trunk.proxy).host] if each.trunk.proxy else []
+                return _OtherCall(each.route, each.dialog, (each.peer.host, *proxy))
+        return None
+
+    def _joined(self, call: SipCall, other: _OtherCall) -> tuple[Uri, Dialog]:
         """Check where ``call``'s peer would be sent: the other call's end chose its Contact itself."""
         contact = other.dialog.target
         if contact.headers or not contact.params.keys().isdisjoint(_ELSEWHERE):
             raise Rejected("the other call's Contact leads elsewhere", status=403, code="target_not_allowed")
-        known = [other.peer.host, *([Uri.parse(other.trunk.proxy).host] if other.trunk.proxy else [])]
-        at_peer = bool(contact.host) and contact.host.strip("[]") in known
+        at_peer = bool(contact.host) and contact.host.strip("[]") in other.hosts
         self._calling.check_joined(
             str(replace(contact, params={})), at_peer=at_peer, route=call.route, domain=call.domain
         )
+        return contact, other.dialog
 
     def refer(self, call: SipCall, target: Uri) -> None:
         """Place the call that a peer asks for, on the same route and with the same parameters as the peer's own
@@ -391,6 +503,38 @@ class SipBridge:
     def on_report(self, lost: int, jitter_s: float) -> None:
         """Take RTP statistics."""
         self._on_report(lost, jitter_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherCall:
+    """A live call with which another one may be joined."""
+
+    route: str
+    dialog: Dialog
+    hosts: tuple[str, ...]
+    """Whom we exchange the call's messages with."""
+
+    def written(self) -> dict[str, Any]:
+        """Return it as JSON. Of the dialog, this is what a REFER names."""
+        dialog = self.dialog
+        tags = {"local": dialog.local.tag, "remote": dialog.remote.tag}
+        return {
+            "route": self.route,
+            "hosts": self.hosts,
+            "call_id": dialog.call_id,
+            "target": str(dialog.target),
+            **tags,
+        }
+
+    @classmethod
+    def read(cls, written: dict[str, Any]) -> _OtherCall:
+        """Read what another worker has ``written``."""
+        target = Uri.parse(written["target"])
+        local, remote = (Address(target).with_tag(written[side]) for side in ("local", "remote"))
+        dialog = Dialog(
+            call_id=written["call_id"], local=local, remote=remote, target=target, routes=(), owns_call_id=False
+        )
+        return cls(written["route"], dialog, tuple(written["hosts"]))
 
 
 def _trunks(config: SipConfig) -> list[Trunk]:

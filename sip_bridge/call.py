@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -93,6 +93,10 @@ class Host(Protocol):
         the calling policy refuses."""
         ...
 
+    def transfer_elsewhere(self, call: SipCall, target: str) -> Awaitable[tuple[Uri, Dialog | None]] | None:
+        """Ask the same of a call of another worker. None: the target is none."""
+        ...
+
     def refer(self, call: SipCall, target: Uri) -> None:
         """Place the call that a peer asks for, and tell it the outcome."""
         ...
@@ -145,6 +149,8 @@ class SipCall:
         self._digits_by = ""
         self._timer = DeadlineTimer(self, clock=self._loop.time)
         self._carrying_out = False
+        self._asking: asyncio.Task[None] | None = None
+        """Asks another worker for the call that is to take this one's place."""
 
     @property
     def state(self) -> State:
@@ -230,6 +236,8 @@ class SipCall:
                     session.on_leg_closed(reason)
             case Left():
                 self._timer.close()
+                if self._asking is not None:
+                    self._asking.cancel()
                 self._host.left(self)
             case Trouble(what, why):
                 log.info(what, extra={"call": self.session_id, "trunk": self.trunk_name, "why": why})
@@ -313,17 +321,37 @@ class SipCall:
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
         """Ask the peer to call somebody else in our place (REFER): a SIP URI or number that the calling policy has let
         through, or another call of ours by its id, for an attended transfer. REFUSED: there is nobody to ask now."""
-        if not self.protocol.may_transfer():
+        if not self.protocol.may_transfer() or self._asking is not None:
             return TransferStart.REFUSED
+        if not self._host.config.user_to_user:
+            handoff_data = None
+        asked = self._host.transfer_elsewhere(self, target)
+        if asked is not None:
+            self._asking = self._loop.create_task(self._refer_when_found(asked, handoff_data, reason))
+            return TransferStart.UNDER_WAY
         try:
             uri, replaced = self._host.transfer_target(self, target)
         except ProtocolError as error:
             self._loop.call_soon(self._do, Transferred(str(error)))
             return TransferStart.UNDER_WAY
-        if not self._host.config.user_to_user:
-            handoff_data = None
-        self._tell(self.protocol.transfers.start, self.dialog, uri, replaced, handoff_data, reasons(reason))
+        self._refer(uri, replaced, handoff_data, reason)
         return TransferStart.UNDER_WAY
+
+    def _refer(self, uri: Uri, replaced: Dialog | None, handoff_data: str | None, reason: str) -> None:
+        self._tell(self.protocol.transfers.start, self.dialog, uri, replaced, handoff_data, reasons(reason))
+
+    async def _refer_when_found(
+        self, asked: Awaitable[tuple[Uri, Dialog | None]], handoff_data: str | None, reason: str
+    ) -> None:
+        try:
+            uri, replaced = await asked
+        except (ProtocolError, Rejected) as error:
+            self._do(Transferred(str(error)))
+            return
+        finally:
+            self._asking = None
+        if self.protocol.may_transfer():
+            self._refer(uri, replaced, handoff_data, reason)
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the call, whatever its state is. ``handoff_data`` goes to the peer in User-to-User."""

@@ -199,6 +199,18 @@ class SipLimits(Section):
     transactions: int = Field(20_000, gt=0)
     """Most transactions kept; a request beyond them is answered with 503."""
 
+    def share(self, workers: int) -> SipLimits:
+        """Return the part of each of several workers, so that a source gets no more from all of them than from one."""
+        return SipLimits(
+            requests_per_s=self.requests_per_s / workers,
+            burst=-(-self.burst // workers),
+            calls_per_s=self.calls_per_s / workers,
+            calls_burst=-(-self.calls_burst // workers),
+            connections=-(-self.connections // workers),
+            idle_s=self.idle_s,
+            transactions=-(-self.transactions // workers),
+        )
+
 
 class SipConfig(Section):
     """Calls by SIP and RTP."""
@@ -213,7 +225,8 @@ class SipConfig(Section):
     """IP address that peers can reach us at, of the same family as `host`; we write it into Contact, Via and session
     descriptions. Empty: `host`."""
     rtp_ports: str = "16384-32767"
-    """UDP ports for media. Each call takes two, so half the number of ports is the most calls."""
+    """UDP ports for media. Each call takes two, so half the number of ports is the most calls. Several workers
+    (`server.workers`) have equal parts of it."""
     trunks: dict[TrunkName, TrunkConfig] = {}
     """Who may call, by name. The first trunk that knows a caller counts. A request that no trunk knows is not answered,
     or is challenged if a trunk asks for a password."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,20 @@ EXTENSIONS = frozenset({"timer"})
 
 ALLOW = ("Allow", ", ".join(METHODS))
 SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
+
+
+_MARK = re.compile(rf"(?:{re.escape(BRANCH_MAGIC)})?w([0-9a-f]{{2}})-")
+
+
+def mark_of(worker: int) -> str:
+    """Return how the tags and branches of one of several workers begin (0 to 255)."""
+    return f"w{worker:02x}-"
+
+
+def worker_of(text: str) -> int | None:
+    """Return the worker that made a tag or a branch. None: it has no mark of ours."""
+    found = _MARK.match(text)
+    return int(found[1], 16) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +58,16 @@ class LocalAddress:
     """The port of UDP and TCP."""
     tls_port: int = 0
     """The port of TLS. 0: we do not listen for TLS, and a peer can only use a TLS connection that we made."""
+    mark: str = ""
+    """How our tags and branches begin: ``mark_of`` the worker, where several have this address."""
+
+    def tag(self) -> str:
+        """Return a new tag for our side of a dialog."""
+        return self.mark + secrets.token_hex(8)
 
     def via(self, transport: str) -> Via:
         """Return the Via of one request, with a branch of its own and ``rport`` (RFC 3581)."""
-        params = {"branch": BRANCH_MAGIC + secrets.token_hex(12), "rport": None}
+        params = {"branch": BRANCH_MAGIC + self.mark + secrets.token_hex(12), "rport": None}
         return Via(transport, self._host, self._port(transport), params)
 
     def contact(self, transport: str, user: str = "") -> Uri:

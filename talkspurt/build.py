@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -53,7 +53,7 @@ from gateway.http.speech_api.voices import Voices
 from gateway.http.tokens import BrowserTokens
 from gateway.http.webhooks import Webhooks
 from gateway.limits.limiter import Limiter
-from gateway.listener.audiosocket import AudioSocketServer
+from gateway.listener.audiosocket import AudioSocketServer, OtherWorkers
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer, raise_open_files
 from gateway.listener.sites import Sites
@@ -80,6 +80,7 @@ from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.signalling import WebRtc
 from sip_bridge.bridge import SipBridge
 from sip_bridge.incoming import incoming_call
+from sip_bridge.io.shared_address import SharedAddress
 from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.invocation import command
@@ -107,6 +108,12 @@ class Place:
     """Where it answers the others."""
     metrics: Callable[[], Awaitable[bytes]]
     """Asks for the metrics of all."""
+    sip: SharedAddress | None
+    """Its part of their SIP port."""
+    sip_call: Callable[[str], Awaitable[dict[str, Any] | None] | None]
+    """Asks the worker that has a SIP call what it is. None: no other worker has one of this id."""
+    announced: OtherWorkers
+    """Knows the calls of AudioSocket that were announced."""
 
 
 class Gateway:
@@ -184,7 +191,7 @@ class Gateway:
             config.calling, config.routes, sip_targets=config.sip.allowed_targets if config.sip is not None else ()
         )
         self.sip: SipBridge | None = None
-        if config.sip is not None and self.is_first:
+        if config.sip is not None:
             self.sip = SipBridge(
                 config.sip,
                 self.calling,
@@ -195,9 +202,12 @@ class Gateway:
                 new_call_id=self.directory.new_call_id,
                 routes=config.routes,
                 ready=lambda: not self.health.why_not_ready(),
+                shared=place.sip if place is not None else None,
+                secret=self.tokens.nonce_key,
+                elsewhere=place.sip_call if place is not None else None,
             )
         self.audiosocket: AudioSocketServer | None = None
-        if config.audiosocket is not None and self.is_first:
+        if config.audiosocket is not None:
             expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
             self.audiosocket = AudioSocketServer(
                 config.audiosocket,
@@ -205,6 +215,7 @@ class Gateway:
                 expected,
                 lambda leg, call: self.calls.begin(call, leg),
                 on_rejected=self.metrics.call_rejected,
+                others=place.announced if place is not None else None,
             )
         sole = sole_tenant(config.auth.api_keys, config.routes)
         own_voices = voices_of_routes(sole, config.routes)
@@ -440,7 +451,8 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             ) from exc
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:
-            await made.audiosocket.start()
+            if place is None:
+                await made.audiosocket.start()
             stack.push_async_callback(made.audiosocket.aclose)
         # This closes before the server, which waits for its requests: the observers' requests never end by themselves.
         stack.callback(made.observers.close)

@@ -33,6 +33,17 @@ def number_of(address: str) -> str:
     return hashlib.sha256(address.encode()).hexdigest()[:4] if address else ""
 
 
+def owner_of(call_id: str) -> int:
+    """Return the index of the worker that has a call of this id.
+
+    Raises:
+        ValueError: ``call_id`` is not ``VX`` and 32 hexadecimal digits.
+    """
+    if len(call_id) != 34 or not call_id.startswith("VX"):
+        raise ValueError(f"call id is {call_id[:40]!r}, expected VX and 32 hexadecimal digits")
+    return int(call_id[2:4], 16)
+
+
 class Directory(Protocol[C]):
     """Calls by id, and how many there may be."""
 
@@ -110,14 +121,8 @@ class LocalDirectory(Generic[C]):
         return f"VX{self.worker:02x}{self.gateway}{secrets.token_hex(15)}"[: 34 - 2 * len(token_id)] + token_id.hex()
 
     def owner(self, call_id: str) -> int:
-        """The worker's index in the id.
-
-        Raises:
-            ValueError: ``call_id`` is not ``VX`` and 32 hexadecimal digits.
-        """
-        if len(call_id) != 34 or not call_id.startswith("VX"):
-            raise ValueError(f"call id is {call_id[:40]!r}, expected VX and 32 hexadecimal digits")
-        return int(call_id[2:4], 16)
+        """The worker's index in the id. Raises ``ValueError`` as ``owner_of``."""
+        return owner_of(call_id)
 
     def check_room(self) -> None:
         """Check that one more call may come.

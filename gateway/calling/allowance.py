@@ -21,6 +21,23 @@ class Allowance:
         self._at_once = at_once
         self._whose = whose
         self._live = 0
+        self._placed = 0
+        self._elsewhere = (0, 0)
+
+    @property
+    def tally(self) -> tuple[int, int]:
+        """The calls that go on now, and all that were counted: what other processes with the same allowance add."""
+        return self._live, self._placed
+
+    def add(self, elsewhere: tuple[int, int], *, now: float) -> None:
+        """Count what other processes have counted, too.
+
+        Args:
+            elsewhere: the sum of their tallies. It falls when one of them ends.
+        """
+        for _ in range(min(elsewhere[1] - self._elsewhere[1], self._per_minute)):
+            self._bucket.take("", now=now)
+        self._elsewhere = elsewhere
 
     def check_rate(self, now: float) -> None:
         """Check that one more call may begin now; nothing is counted.
@@ -37,6 +54,7 @@ class Allowance:
     def count(self, now: float) -> None:
         """Count one more call of this minute."""
         self._bucket.take("", now=now)
+        self._placed += 1
 
     def check_room(self) -> None:
         """Check that one more call may go on; nothing is counted.
@@ -44,7 +62,7 @@ class Allowance:
         Raises:
             Rejected: 429, there are too many.
         """
-        if self._live >= self._at_once:
+        if self._live + self._elsewhere[0] >= self._at_once:
             raise Rejected(
                 f"{self._at_once} calls at a time are allowed to {self._whose}",
                 status=429, code="too_many_calls", retry_after_s=1,

@@ -6,7 +6,7 @@ What no list names is refused. A denied target is refused even if another patter
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.calling.allowance import Allowance
@@ -39,6 +39,8 @@ class CallingPolicy:
     def __init__(
         self, config: CallingConfig, routes: Mapping[str, RouteConfig], *, sip_targets: Sequence[str] = ()
     ) -> None:
+        self.on_count: Callable[[], None] = lambda: None
+        """Called when ``tallies`` has changed."""
         self._config = config
         self._denied = self._patterns(config.denied_targets)
         self._caller_ids = self._patterns(config.caller_ids)
@@ -51,6 +53,15 @@ class CallingPolicy:
             )
             for name, route, own in ((name, route, route.calling) for name, route in routes.items())
         }
+
+    def tallies(self) -> dict[str, tuple[int, int]]:
+        """Return what was counted, by route, of the routes where anything was: ``Allowance.tally``."""
+        return {name: tally for name, route in self._routes.items() if any(tally := route.allowance.tally)}
+
+    def add(self, elsewhere: Mapping[str, tuple[int, int]], *, now: float) -> None:
+        """Count what other processes of the same configuration have counted, too: the sums of their ``tallies``."""
+        for name, route in self._routes.items():
+            route.allowance.add(elsewhere.get(name, (0, 0)), now=now)
 
     def _patterns(self, patterns: Sequence[str]) -> Patterns:
         return Patterns(patterns, self._config.international_prefixes)
@@ -70,6 +81,7 @@ class CallingPolicy:
         allowance = self._routes[call.route].allowance
         allowance.check_rate(now)
         allowance.count(now)
+        self.on_count()
         return dialled
 
     def fallback(self, call: CallInfo, target: str) -> str:
@@ -103,10 +115,12 @@ class CallingPolicy:
         for each in allowances:
             each.count(now)
             each.enter()
+        self.on_count()
 
         def over() -> None:
             for each in allowances:
                 each.leave()
+            self.on_count()
 
         return Allowed(target, from_, over)
 

@@ -24,13 +24,13 @@ from gateway.errors import Rejected
 from gateway.listener.passed_on import PART_HEADER, PEER_HEADER, PassedOn
 
 FIRST = 0
-"""The worker that has what exists once: SIP, AudioSocket, the model on trial."""
+"""The worker that has what exists once: announced calls of AudioSocket, registrations and pings of SIP, the model on
+trial."""
 
 _PART_S = 5.0
 """Longest wait for one worker's part of a list."""
 
 _OF_FIRST = {
-    ("POST", "/v1/calls"),
     *((method, "/v1/calls/expected/{uuid}") for method in ("PUT", "POST", "DELETE")),
     *((method, "/v1/trial") for method in ("GET", "PUT", "DELETE")),
     ("DELETE", "/v1/models/{model_id}"),  # a model on trial is not unloaded
@@ -57,10 +57,14 @@ class Siblings:
         index: the number of this worker.
         count: how many workers there are.
         message_bytes: longest WebSocket message.
+        next: asks which worker is to have the next call that is placed.
     """
 
-    def __init__(self, folder: Path, index: int, count: int, *, message_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, index: int, count: int, *, message_bytes: int, next: Callable[[], Awaitable[int]]
+    ) -> None:
         self.index = index
+        self.next = next
         self.all = range(count)
         self._folder = folder
         self.message_bytes = message_bytes
@@ -90,7 +94,12 @@ class Siblings:
                 return await together[wanted](request)
             if wanted == ("GET", "/v1/dialogue") and self.relay is not None:
                 return await self.relay(request)
-            worker = FIRST if wanted in _OF_FIRST else await self._has_call(request, owner)
+            if wanted in _OF_FIRST:
+                worker = FIRST
+            elif wanted == ("POST", "/v1/calls"):
+                worker = await self.next()
+            else:
+                worker = await self._has_call(request, owner)
             return await handler(request) if worker == self.index else await self.pass_on(request, worker)
 
         return pass_on
@@ -155,19 +164,21 @@ class Siblings:
     async def routes_of(self, call_sid: str) -> list[str]:
         """Ask the other workers for the routes of their calls with a carrier's id. A worker that is gone has none."""
 
-        async def ask(worker: int) -> list[str]:
-            try:
-                async with (
-                    asyncio.timeout(_PART_S),
-                    passing.session(own_socket_of(self._folder, worker)) as http,
-                    http.get(URL("http://worker/routes") % {"call": call_sid}) as answer,
-                ):
-                    return list(orjson.loads(await answer.read()))
-            except (aiohttp.ClientError, OSError, TimeoutError):
-                return []
+        others = [worker for worker in self.all if worker != self.index]
+        asked = await asyncio.gather(*(self.ask(worker, "/routes", call=call_sid) for worker in others))
+        return [route for routes in asked for route in routes or ()]
 
-        asked = await asyncio.gather(*(ask(worker) for worker in self.all if worker != self.index))
-        return [route for routes in asked for route in routes]
+    async def ask(self, worker: int, path: str, **query: str) -> Any:
+        """Ask what a worker tells the others only (``own_socket_of``). None: it is gone."""
+        try:
+            async with (
+                asyncio.timeout(_PART_S),
+                passing.session(own_socket_of(self._folder, worker)) as http,
+                http.get(URL(f"http://worker{path}") % query) as answer,
+            ):
+                return orjson.loads(await answer.read())
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):  # ValueError: bytes of a peer that are no text
+            return None
 
     # --- all workers -----------------------------------------------------------------------------------------------
 

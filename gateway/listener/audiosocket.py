@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 from uuid import UUID
 
 from gateway.call.expected import ExpectedCall, ExpectedCalls
@@ -69,6 +69,12 @@ class AudioSocketLeg(asyncio.Protocol):
         self._full = False
         self._said_something = False
         self._arrival: MessageArrival | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def is_call(self) -> bool:
+        """Whether a session has begun."""
+        return self._session is not None
 
     @property
     def uuid(self) -> UUID | None:
@@ -100,6 +106,8 @@ class AudioSocketLeg(asyncio.Protocol):
         for timer in (self._timer, self._keepalive):
             if timer is not None:
                 timer.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
         self._server.forget(self)
         if self._session is not None:
             self._session.on_leg_closed("hangup")
@@ -120,6 +128,8 @@ class AudioSocketLeg(asyncio.Protocol):
                 for message in self._wire.messages():
                     self._on_message(message)
                     self._errors = 0
+                    if self._asking is not None:
+                        return
                 return
             except ProtocolError as exc:
                 self._bad(exc)
@@ -159,8 +169,33 @@ class AudioSocketLeg(asyncio.Protocol):
                 extra={"call": self._call_id, "why": message.description, "transport": "audiosocket"},
             )
         elif isinstance(message, Ignored):  # the message that brought the UUID
-            self._server.identify(self)
-            self._later(self._server.config.first_audio_ms / 1000, self._no_audio)
+            assert self.uuid is not None
+            self._server.check_new(self)
+            if self._server.others is None:
+                self._known(self._server.expected.take(self.uuid))
+            else:
+                assert self._transport is not None
+                self._transport.pause_reading()
+                self._asking = asyncio.create_task(self._ask(self._server.others), name="ask what a call is")
+
+    def _known(self, call: ExpectedCall | None) -> None:
+        assert self.uuid is not None
+        self.expected = self._server.expected_or_default(call, self.uuid)
+        self._later(self._server.config.first_audio_ms / 1000, self._no_audio)
+
+    async def _ask(self, others: OtherWorkers) -> None:
+        """Ask the other workers what this call is; meanwhile nothing more is read of it."""
+        assert self.uuid is not None
+        try:
+            if await others.live(self.uuid) is not None:
+                raise _live(self.uuid)
+            self._known(await others.take(self.uuid))
+        except Rejected as exc:
+            self._refused(exc)
+        self._asking = None
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.data_received(b"")
 
     def _begin(self, started: StreamStarted) -> None:
         assert self._timer is not None
@@ -257,6 +292,22 @@ Begin = Callable[[AudioSocketLeg, IncomingCall], CallEvents]
 """Makes a call's session; raises ``Rejected``."""
 
 
+class OtherWorkers(Protocol):
+    """The other workers of a server, one of which is told what calls will be."""
+
+    async def take(self, uuid: UUID) -> ExpectedCall | None:
+        """Return what was said of a call, and forget it. None: the call was not expected."""
+        ...
+
+    async def live(self, uuid: UUID) -> ExpectedCall | None:
+        """Return what is known of a call that another worker has. None: none has it."""
+        ...
+
+
+def _live(uuid: UUID) -> Rejected:
+    return Rejected(f"a call {uuid} is live already", status=409, code="live")
+
+
 class AudioSocketServer:
     """The listener. Its connections ask it whether they may stay and what their calls are.
 
@@ -264,6 +315,7 @@ class AudioSocketServer:
         expected: calls that were announced.
         begin: makes a call's session.
         on_rejected: told the code of the reason when a call is refused.
+        others: the server's other workers. None: there are none.
     """
 
     def __init__(
@@ -273,8 +325,10 @@ class AudioSocketServer:
         expected: ExpectedCalls,
         begin: Begin,
         on_rejected: Callable[[str], None] = lambda code: None,
+        others: OtherWorkers | None = None,
     ) -> None:
         self.config = config
+        self.others = others
         self.setup_timeout_s = limits.setup_timeout_s
         self.max_errors = limits.errors_in_a_row
         self.port = 0
@@ -293,6 +347,18 @@ class AudioSocketServer:
             lambda: AudioSocketLeg(self), self.config.host, self.config.port
         )
         self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serve a connection that another process has accepted."""
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: AudioSocketLeg(self), connection)
+        except OSError:  # Asterisk is gone
+            connection.close()
+
+    @property
+    def opening(self) -> int:
+        """How many connections may become calls."""
+        return sum(not leg.is_call for leg in self._legs)
 
     async def aclose(self) -> None:
         """Stop listening, and close the connections that are left."""
@@ -330,16 +396,30 @@ class AudioSocketServer:
         """What is known of a call that a connection carries now. None: no connection does."""
         return next((leg.expected for leg in self._legs if leg.uuid == uuid), None)
 
-    def identify(self, leg: AudioSocketLeg) -> None:
-        """A connection told its call's UUID: give the leg what was announced of that call.
+    async def live_anywhere(self, uuid: UUID) -> ExpectedCall | None:
+        """The same of all workers' connections."""
+        here = self.live(uuid)
+        return here if here is not None or self.others is None else await self.others.live(uuid)
+
+    def check_new(self, leg: AudioSocketLeg) -> None:
+        """A connection told its call's UUID: check that no other connection has that call.
 
         Raises:
-            Rejected: the call is live already, or nobody announced it and there is no default route.
+            Rejected: the call is live already.
         """
         assert leg.uuid is not None
         if any(other.uuid == leg.uuid for other in self._legs if other is not leg):
-            raise Rejected(f"a call {leg.uuid} is live already", status=409, code="live")
-        call = self.expected.take(leg.uuid)
+            raise _live(leg.uuid)
+
+    def expected_or_default(self, call: ExpectedCall | None, uuid: UUID) -> ExpectedCall:
+        """Return what a call is.
+
+        Args:
+            call: what was announced of it. None: nothing.
+
+        Raises:
+            Rejected: nobody announced it, and there is no default route.
+        """
         if call is None and not self.config.route:
-            raise Rejected(f"no call {leg.uuid} is expected", status=404, code="unknown_call")
-        leg.expected = call or ExpectedCall(self.config.route)
+            raise Rejected(f"no call {uuid} is expected", status=404, code="unknown_call")
+        return call or ExpectedCall(self.config.route)

@@ -76,7 +76,7 @@ class InviteClient(InviteDialog):
         super().__init__(trunk, peer, local, media_port, timeouts)
         self.call_id = secrets.token_hex(16)
         self._uri = uri
-        self._from = from_.with_tag(secrets.token_hex(8))
+        self._from = from_.with_tag(local.tag())
         self._headers = tuple(headers)
         self._cseq = 0
         self._credentials: dict[str, str] = {}

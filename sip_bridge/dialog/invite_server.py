@@ -3,8 +3,6 @@ a session, and is answered when the session can speak. Pure, as ``invite.py`` is
 
 from __future__ import annotations
 
-import secrets
-
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, Refusal, SessionTimer
 from sip_bridge.dialog.effects import Begin, Waits
@@ -45,7 +43,7 @@ class InviteServer(InviteDialog):
         self._refresh_headers: HeaderItems = ()
         self._first_timer: SessionTimer | None = None
         _check_accept(invite)
-        self.dialog = Dialog.as_server(invite, secrets.token_hex(8))
+        self.dialog = Dialog.as_server(invite, local.tag())
         self.dialog.invited = True
         self.refresh.peer_allows = invite.headers.tokens("Allow")
         contact = self.dialog.target

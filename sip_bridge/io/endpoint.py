@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from sip_bridge.dialog.transaction import (
     server_key,
 )
 from sip_bridge.errors import ProtocolError
+from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.io.tls import names_of
 from sip_bridge.local import EXTENSIONS, METHODS, SUPPORTED, Peer
 from sip_bridge.message.sip import (
@@ -44,6 +46,7 @@ from sip_bridge.message.sip import (
     parse,
     response_to,
 )
+from sip_bridge.message_limit import MessageLimit
 from sip_bridge.trunks import Standing
 
 log = logging.getLogger(__name__)
@@ -102,13 +105,6 @@ class Limits:
     """A connection is closed when more bytes than this wait for its peer to read them."""
 
 
-_MESSAGES_PER_REQUEST = 4
-"""How many messages of any kind a source may send for each request that it may send, since it also answers,
-acknowledges and repeats."""
-
-_MESSAGE_BYTES = 4096
-"""A message counts as one more for each so many bytes, since the time to read a message grows with its length."""
-
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do."""
 
@@ -116,7 +112,7 @@ _FREE_PORTS = 8
 class _Datagrams(asyncio.DatagramProtocol):
     def __init__(self, receive: Callable[[bytes, Peer], object]) -> None:
         self._receive = receive
-        self.transport: asyncio.DatagramTransport | None = None
+        self.transport: asyncio.DatagramTransport | SharedAddress | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -228,12 +224,9 @@ class Endpoint:
         self._limits = limits
         self._transactions = Transactions(timing, limit=limits.transactions)
         self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
-        self._messages = SourceLimit(
-            per_s=limits.requests_per_s * _MESSAGES_PER_REQUEST,
-            burst=limits.burst * _MESSAGES_PER_REQUEST,
-            sources=limits.sources,
-        )
+        self._messages = MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
         self._datagrams = _Datagrams(self._receive)
+        self._shared: SharedAddress | None = None
         self._servers: list[asyncio.Server] = []
         self._connections: dict[Peer, _Connection] = {}
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
@@ -261,6 +254,28 @@ class Endpoint:
                 await self.close()
                 if not left:
                     raise
+
+    def join(self, shared: SharedAddress) -> None:
+        """Use an address that several workers have, instead of ``start``. ``adopt`` brings the connections."""
+        self._loop = asyncio.get_running_loop()
+        self.port, self.tls_port = shared.port, shared.tls_port
+        self._shared = self._datagrams.transport = shared
+        shared.start(lambda data, peer: self._received(data, peer, self._loop.time()), self._write_or_queue)
+
+    async def adopt(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Serve a connection that another process has accepted.
+
+        Args:
+            tls: the context, for a connection that came to the port of TLS.
+        """
+        peer = Peer("TLS" if tls else "TCP", "", 0)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: _Connection(self, peer), connection, ssl=tls,
+                ssl_handshake_timeout=self._connect_s if tls else None,
+            )  # fmt: skip
+        except OSError:  # the peer is gone, or cannot do our TLS
+            connection.close()
 
     async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Listen for TLS too, after ``start``.
@@ -346,10 +361,11 @@ class Endpoint:
     def _receive(self, data: bytes, peer: Peer) -> bool:
         """Take one message. False: its source has sent too many messages, and this one was not read."""
         now = self._loop.time()
-        if not self._messages.take(peer.host, now=now, cost=1 + len(data) // _MESSAGE_BYTES):
+        if not self._messages.take(peer.host, data, now=now):
             self.counts["limited"] += 1
             return False
-        self._received(data, peer, now)
+        if self._shared is None or not self._shared.pass_on(data, peer):
+            self._received(data, peer, now)
         return True
 
     def _received(self, data: bytes, peer: Peer, now: float) -> None:
@@ -472,8 +488,7 @@ class Endpoint:
             if self._datagrams.transport and not self._datagrams.transport.is_closing():
                 self._datagrams.transport.sendto(data, (peer.host, peer.port))
             return
-        connection = self._connections.get(peer)
-        if connection and connection.send(data):
+        if self._write(data, peer) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
             return
         if isinstance(message, Response):
             # The connection is gone, so we send to the address in the Via, where the peer listens (section 18.2.2).
@@ -482,6 +497,10 @@ class Endpoint:
             except ProtocolError:
                 return  # the answer to a request whose Via we could not read
             peer = replace(peer, port=port or (5061 if peer.transport == "TLS" else 5060))
+        self._queue(data, peer, key)
+
+    def _queue(self, data: bytes, peer: Peer, key: Key | None) -> None:
+        """Let a message wait for a connection that is to be made."""
         unsent = self._unsent.setdefault(peer, [])
         if len(unsent) >= self._MAX_UNSENT:
             if key:
@@ -490,6 +509,15 @@ class Endpoint:
         unsent.append((data, key))
         if peer not in self._dialling:
             self._dialling[peer] = self._loop.create_task(self._dial(peer))
+
+    def _write(self, data: bytes, peer: Peer) -> bool:
+        """Write to the connection with a peer. False: there is none that works."""
+        connection = self._connections.get(peer)
+        return connection is not None and connection.send(data)
+
+    def _write_or_queue(self, data: bytes, peer: Peer) -> None:
+        if not self._write(data, peer):
+            self._queue(data, peer, None)
 
     async def _dial(self, peer: Peer) -> None:
         connection: _Connection | None = None

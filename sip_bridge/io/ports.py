@@ -11,6 +11,22 @@ from collections import deque
 from sip_bridge.errors import PortsExhausted
 
 
+def share(low: int, high: int, workers: int) -> list[tuple[int, int]]:
+    """Return the range of each of several workers: they share no port, and have as many pairs, give or take one.
+
+    Args:
+        low, high: the whole range, both included.
+
+    Raises:
+        ValueError: there are fewer pairs than workers.
+    """
+    first, pairs = low + low % 2, (high + 1 - low - low % 2) // 2
+    if pairs < workers:
+        raise ValueError(f"UDP ports {low}-{high} are {pairs} pairs for {workers} workers, expected one each")
+    begins = [first + 2 * (pairs * worker // workers) for worker in range(workers + 1)]
+    return [(begin, end - 1) for begin, end in zip(begins, begins[1:], strict=False)]
+
+
 class PortPair:
     """Two bound sockets. Whoever takes the pair must close it, which also gives its ports back."""
 

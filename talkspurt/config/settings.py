@@ -40,6 +40,7 @@ from gateway.config import (
 from gateway.dialogue.script import ScriptError
 from gateway.dialogue.script import load as load_script
 from sip_bridge.config import SipConfig
+from sip_bridge.io.ports import share
 from talkspurt import recognisers
 from talkspurt.config.yaml_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
@@ -142,6 +143,11 @@ class Config(Section):
                 f"server.workers is {server.workers}: the limits of tenants (limits.tenant, limits.tenants) want "
                 "limits.redis_url, where the workers count together"
             )
+        if self.sip is not None and server.workers > 1:
+            try:
+                share(*self.sip.rtp_range, server.workers)
+            except ValueError as exc:
+                raise ValueError(f"sip.rtp_ports is too small for server.workers: {exc}") from None
         engine = self.engine
         if engine.speech.max_chars < self.limits.turn_chars and not engine.elsewhere:
             # Engines that run elsewhere have a configuration of their own.

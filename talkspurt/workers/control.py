@@ -1,7 +1,8 @@
 """What the supervisor and a worker say to each other: datagrams of JSON on a Unix socket, some with a file descriptor.
 
-supervisor → worker: the configuration (a memory file, never on disk), connections that it has accepted.
-worker → supervisor: who it is, and how it does.
+supervisor → worker: the configuration (a memory file, never on disk), its part of the SIP port, connections that the
+supervisor has accepted, what the other workers know and count.
+worker → supervisor: who it is, how it does, what it knows and counts itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from talkspurt.config.settings import Config
 REPORT_S = 0.25
 """How often a worker says how it does. Also how long a sudden crowd is spread by count alone."""
 
-_BYTES = 4096
+_BYTES = 64 * 1024
 
 
 class Closed(Exception):
@@ -73,8 +74,8 @@ class Channel:
         message: dict[str, Any] = orjson.loads(data)
         return message, (descriptors[0] if descriptors else None)
 
-    def wait(self) -> int:
-        """Block until the next message. Return the descriptor that comes with it.
+    def wait(self) -> tuple[dict[str, Any], int]:
+        """Block until the next message. Return it, and the descriptor that comes with it.
 
         Raises:
             Closed: the other side is gone.
@@ -82,7 +83,7 @@ class Channel:
         select.select([self._socket], [], [])
         received = self.receive()
         assert received is not None and received[1] is not None
-        return received[1]
+        return received[0], received[1]
 
     def close(self) -> None:
         self._socket.close()

@@ -3,10 +3,11 @@
 It accepts all connections itself and passes each on to the ready worker with the fewest calls. A hash over addresses
 (SO_REUSEPORT) would spread few long streams unevenly and lose the connections in the queue of a worker that dies; one
 socket for all workers would give a crowd to whichever is idle at that moment. From then on the worker has the
-connection alone, with its frames, and the supervisor sees none of them.
+connection alone, with its frames, and the supervisor sees none of them. SIP's datagrams go the same way, one by one
+(``sip_port.py``).
 
 The supervisor has what must outlive a worker: which stream tokens are spent, what calls left, what dead workers have
-counted.
+counted. And it tells each worker what the others know and count (``told``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
@@ -34,11 +36,14 @@ from gateway.cluster import metrics_sum, socket_state
 from gateway.cluster.memory_state import MemoryState
 from gateway.cluster.siblings import own_socket_of
 from gateway.listener.server import raise_open_files
+from sip_bridge.io.ports import share
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.prompts import with_greetings
 from talkspurt.serving import StopSignal, greet, run
 from talkspurt.workers.control import REPORT_S, Channel, Closed, write_config
+from talkspurt.workers.listeners import close, listen, listen_for_sip, port_of
+from talkspurt.workers.sip_port import SipPort
 from tts_engine.service.child import ChildProcess, ChildTimes
 
 log = logging.getLogger(__name__)
@@ -47,7 +52,6 @@ _START_S = 120.0
 _HANG_S = 60.0
 _BACKOFF_S = 0.25
 _AFTER_DRAIN_S = 15.0
-_BACKLOG = 1024
 _SCRAPE_S = 3.0
 
 
@@ -71,6 +75,7 @@ class Standing:
     given: int = 0
     """Connections that it had not seen yet, and those that it got since."""
     at: float = 0.0
+    """When that was, monotonic seconds. 0: it has not said anything yet."""
 
 
 class Worker(ChildProcess):
@@ -89,6 +94,10 @@ class Worker(ChildProcess):
         self.last_metrics = ""
         self.given = 0
         """Connections that the living process got."""
+        self.told: dict[str, Any] = {}
+        """What the living process said that the others have to know."""
+        self.heard: dict[str, Any] = {}
+        """What it was told of the others."""
         self._server_folder = folder
 
     def settings(self) -> str:
@@ -101,9 +110,9 @@ class Worker(ChildProcess):
     async def answers(self) -> bool:
         return self.channel is not None and time.monotonic() - self.standing.at < _HANG_S / 2
 
-    def give(self, connection: socket.socket) -> bool:
-        """Give it a connection. False: it does not take any now."""
-        if self.channel is None or not self.channel.send({"connection": True}, descriptor=connection.fileno()):
+    def give(self, connection: socket.socket, port: str) -> bool:
+        """Give it a connection that came to a port. False: it does not take any now."""
+        if self.channel is None or not self.channel.send({"connection": port}, descriptor=connection.fileno()):
             return False
         self.given += 1
         self.standing.given += 1
@@ -119,27 +128,47 @@ def order(standings: list[Standing]) -> list[int]:
     )
 
 
-class Supervisor:
-    """The workers, and the sockets that all of them share."""
+def sums(tallies: list[dict[str, list[int]]]) -> dict[str, list[int]]:
+    """Add up what several workers have counted under the same names."""
+    added: dict[str, list[int]] = {}
+    for tally in tallies:
+        for name, counts in tally.items():
+            added[name] = [sum(pair) for pair in zip(added.get(name, [0] * len(counts)), counts, strict=True)]
+    return added
 
-    def __init__(self, config: Config, folder: Path) -> None:
+
+class Supervisor:
+    """The workers, and the sockets that all of them share.
+
+    Args:
+        config: the whole server's.
+        targets: where the engine listens.
+    """
+
+    def __init__(self, config: Config, targets: tuple[str, ...], folder: Path) -> None:
         self._config = config
+        self._for_workers = for_workers(config, targets)
         self._folder = folder
-        self.workers = [Worker(index, config, folder) for index in range(config.server.workers)]
+        self.workers = [Worker(index, self._for_workers[index], folder) for index in range(config.server.workers)]
         self._retired: dict[str, str] = {}
         self._state = MemoryState()
-        self._listeners: list[socket.socket] = []
+        self._listeners: dict[str, list[socket.socket]] = {}
+        """By the name under which a worker knows the port."""
+        self._sip: SipPort | None = None
         self._accepting = False
         self._channels: set[Channel] = set()
-        self.port = 0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start the workers, and accept connections until the block is left. Leaving drains the workers: each takes no
-        new calls, and ends with its last one."""
+        new calls, and ends with its last one.
+
+        Raises:
+            OSError: a port cannot be had.
+        """
         async with AsyncExitStack() as stack:
-            self._listen()
             stack.callback(self._close)
+            self._listen()
             runner = web.AppRunner(self._app(), access_log=None)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
@@ -160,42 +189,48 @@ class Supervisor:
         # While they drain, connections are still given to them: they answer 503, and let managers back to live calls.
         await asyncio.gather(*(worker.aclose() for worker in self.workers))
 
-    # --- connections -----------------------------------------------------------------------------------------------
+    # --- connections and datagrams ---------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        server = self._config.server
-        found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            listener = socket.socket(family, kind, protocol)
-            self._listeners.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-            listener.setblocking(False)
-        self.port = self._listeners[0].getsockname()[1]
+        config = self._config
+        self._listeners["http"] = listen(config.server.host, config.server.port, "server")
+        if config.audiosocket is not None:
+            self._listeners["audiosocket"] = listen(config.audiosocket.host, config.audiosocket.port, "audiosocket")
+        if config.sip is not None:
+            self._listeners["sip"], udp = listen_for_sip(config.sip)
+            self._sip = SipPort(config.sip, udp, self._living, self._begins_call)
+            if config.sip.tls is not None:
+                self._listeners["sips"] = listen(config.sip.host, config.sip.tls.port, "sip.tls")
+
+    def port(self, name: str) -> int:
+        """Return a bound port: ``http``, ``audiosocket``, ``sip`` or ``sips``. 0: there is none."""
+        return port_of(self._listeners.get(name, []))
 
     def _close(self) -> None:
         self._accept_no_more()
-        for listener in self._listeners:
-            listener.close()
+        for listeners in self._listeners.values():
+            close(listeners)
         for channel in list(self._channels):
             self._forget(channel, None)
+        if self._sip is not None:
+            self._sip.close()
 
     def _accept_more(self) -> None:
+        if self._sip is not None:
+            self._sip.start()
         if not self._accepting:
             self._accepting = True
-            for listener in self._listeners:
-                asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
+            for name, listeners in self._listeners.items():
+                for listener in listeners:
+                    asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener, name)
 
     def _accept_no_more(self) -> None:
         if self._accepting:
             self._accepting = False
-            for listener in self._listeners:
+            for listener in (each for listeners in self._listeners.values() for each in listeners):
                 asyncio.get_running_loop().remove_reader(listener.fileno())
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket, name: str) -> None:
         if not any(worker.channel is not None for worker in self.workers):
             self._accept_no_more()  # connections wait in the listener's queue until a worker is back
             return
@@ -207,9 +242,18 @@ class Supervisor:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for number in order([worker.standing for worker in self.workers]):
-                if self.workers[number].give(connection):
+                if self.workers[number].give(connection, name):
                     return
             log.error("no worker took a connection")
+
+    def _living(self) -> list[int]:
+        """Return the workers that serve, in the order in which they are offered a call."""
+        return [
+            number for number in order([worker.standing for worker in self.workers]) if self.workers[number].standing.at
+        ]
+
+    def _begins_call(self, worker: int) -> None:
+        self.workers[worker].standing.given += 1  # until it says itself how many calls it has
 
     # --- the workers' side -----------------------------------------------------------------------------------------
 
@@ -229,25 +273,52 @@ class Supervisor:
                 message, _ = received
                 if "hello" in message:
                     worker = self.workers[message["hello"]]
-                    worker.standing, worker.given = Standing(), 0
+                    worker.standing, worker.given, worker.told, worker.heard = Standing(), 0, {}, {}
                     worker.channel = channel
-                    descriptor = write_config(self._config)
-                    channel.send({"config": True}, descriptor=descriptor)
-                    os.close(descriptor)
+                    self._equip(worker, channel)
                 elif worker is not None:
                     worker.standing = Standing(
                         message["ready"], message["calls"], worker.given - message["taken"], time.monotonic()
                     )
+                    if message["told"] != worker.told or not worker.heard:
+                        worker.told = message["told"]
+                        self._tell()
                     self._accept_more()
         except Closed:
             self._forget(channel, worker)
+
+    def _equip(self, worker: Worker, channel: Channel) -> None:
+        """Give a worker that begins what it needs: its configuration, and its part of the SIP port."""
+        descriptor = write_config(self._for_workers[worker.index])
+        channel.send({"config": True}, descriptor=descriptor)
+        os.close(descriptor)
+        if self._sip is not None:
+            channel.send({"port": self.port("sip"), "tls_port": self.port("sips")}, descriptor=self._sip.udp.fileno())
+            with self._sip.join(worker.index) as theirs:
+                channel.send({"dispatcher": True}, descriptor=theirs.fileno())
+
+    def _tell(self) -> None:
+        """Tell each worker what the others know and count, if that has changed."""
+        for worker in self.workers:
+            others = [other.told for other in self.workers if other is not worker and other.told]
+            news = {
+                "found": next((told["found"] for told in others if told["found"]), {}),
+                "trunks": sums([told["trunks"] for told in others]),
+                "routes": sums([told["routes"] for told in others]),
+            }
+            if worker.standing.at and news != worker.heard and worker.channel is not None:
+                if worker.channel.send({"others": news}):
+                    worker.heard = news
 
     def _forget(self, channel: Channel, worker: Worker | None) -> None:
         asyncio.get_running_loop().remove_reader(channel.fileno())
         self._channels.discard(channel)
         channel.close()
         if worker is not None:
-            worker.channel, worker.standing = None, Standing()
+            worker.channel, worker.standing, worker.told = None, Standing(), {}
+            if self._sip is not None:
+                self._sip.leave(worker.index)
+            self._tell()
             if worker.last_metrics:
                 kept = [text for text in (self._retired.get(worker.name), worker.last_metrics) if text]
                 self._retired[worker.name] = metrics_sum.add(kept[:1], kept[1:])
@@ -258,7 +329,14 @@ class Supervisor:
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=2**24)
         app.add_routes([*socket_state.routes(self._state), web.get("/metrics", self._metrics)])
+        app.router.add_post("/next", self._next)
         return app
+
+    async def _next(self, request: web.Request) -> web.Response:
+        """Say which worker is to have the next call, and count it."""
+        worker = order([worker.standing for worker in self.workers])[0]
+        self._begins_call(worker)
+        return web.json_response(worker)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         await asyncio.gather(*(self._scrape(worker) for worker in self.workers))
@@ -288,33 +366,42 @@ async def _serve(config: Config) -> int:
     folder = Path(tempfile.mkdtemp(prefix="talkspurt-server-"))  # mode 0700
     try:
         async with engine_for_gateway(with_greetings(config)) as engine:
-            supervisor = Supervisor(for_workers(config, engine.targets.written), folder)
+            supervisor = Supervisor(config, engine.targets.written, folder)
             async with supervisor.running():
                 await stop.wait_or(lambda: all(each.standing.ready for each in supervisor.workers), look_s=REPORT_S)
-                audiosocket = config.audiosocket.port if config.audiosocket is not None else None
-                sip = (
-                    (config.sip.port, config.sip.tls.port if config.sip.tls else 0) if config.sip is not None else None
-                )
-                await greet(config, engine, supervisor.port, audiosocket=audiosocket, sip=sip)
+                audiosocket, sip = supervisor.port("audiosocket"), (supervisor.port("sip"), supervisor.port("sips"))
+                await greet(config, engine, supervisor.port("http"), audiosocket=audiosocket, sip=sip)
                 await stop.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return stop.exit_code
 
 
-def for_workers(config: Config, targets: tuple[str, ...]) -> Config:
-    """Return what every worker is told: the engine that runs already, one key for all stream tokens, its share of the
-    calls."""
-    server = config.server
+def for_workers(config: Config, targets: tuple[str, ...]) -> list[Config]:
+    """Return what each worker is told: the engine that runs already, one key for all stream tokens, its share of the
+    calls, of AudioSocket's connections and of the ports of SIP's media."""
+    server, sip, audiosocket = config.server, config.sip, config.audiosocket
     secret = server.stream_token_secret or SecretStr(secrets.token_hex(32))
-    share = -(-config.limits.calls // server.workers)
-    return config.model_copy(
+
+    def part(whole: int) -> int:
+        return -(-whole // server.workers)
+
+    common = config.model_copy(
         update={
             "server": server.model_copy(update={"stream_token_secret": secret}),
             "engine": config.engine.model_copy(update={"targets": targets}),
-            "limits": config.limits.model_copy(update={"calls": share}),
+            "limits": config.limits.model_copy(update={"calls": part(config.limits.calls)}),
+            "audiosocket": audiosocket and audiosocket.model_copy(
+                update={"connections": part(audiosocket.connections)}
+            ),
         }
-    )
+    )  # fmt: skip
+    if sip is None:
+        return [common] * server.workers
+    return [
+        common.model_copy(update={"sip": sip.model_copy(update={"rtp_ports": f"{low}-{high}"})})
+        for low, high in share(*sip.rtp_range, server.workers)
+    ]
 
 
 def serve(config: Config) -> int:

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
 from aiohttp import web
 
+from gateway.call.directory import owner_of
 from gateway.call.garbage import keep_what_exists
 from gateway.cluster import trial_sharing
 from gateway.cluster.manager_relay import ManagerRelay
 from gateway.cluster.siblings import FIRST, Siblings, own_socket_of, socket_of
 from gateway.cluster.socket_state import SocketState
 from gateway.listener.server import raise_open_files
+from sip_bridge.io.shared_address import SharedAddress
 from talkspurt.build import Gateway, Place, gateway
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.log import configure_as_parent
 from talkspurt.serving import StopSignal, run
+from talkspurt.workers.announced import AnnouncedCalls, answers
 from talkspurt.workers.control import REPORT_S, Channel, Closed, read_config
 from talkspurt.workers.supervisor import control_socket, supervisor_socket
 from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with
+
+_NEXT_S = 2.0
 
 
 class _Worker:
@@ -34,10 +42,15 @@ class _Worker:
         self._made = made
         self._channel = channel
         self._taken = 0
+        self._change = asyncio.Event()
+        self._adopting: set[asyncio.Task[None]] = set()
 
     def listen(self) -> None:
         """Take the connections that the supervisor gives from now on."""
         asyncio.get_running_loop().add_reader(self._channel.fileno(), self._given)
+        self._made.calling.on_count = self._change.set
+        if self._made.sip is not None:
+            self._made.sip.on_change = self._change.set
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._channel.fileno())
@@ -45,31 +58,75 @@ class _Worker:
     def _given(self) -> None:
         try:
             while (received := self._channel.receive()) is not None:
-                _, descriptor = received
+                message, descriptor = received
                 if descriptor is not None:
                     self._taken += 1
-                    self._made.server.adopt(socket.socket(fileno=descriptor))
+                    self._adopt(message["connection"], socket.socket(fileno=descriptor))
+                elif "others" in message:
+                    self._hear(**message["others"])
         except Closed:
             os._exit(1)  # the supervisor is gone, and nobody would give this process another call
 
+    def _adopt(self, port: str, connection: socket.socket) -> None:
+        """Serve a connection that came to a port."""
+        made = self._made
+        if port == "http":
+            made.server.adopt(connection)
+            return
+        if port == "audiosocket":
+            assert made.audiosocket is not None
+            adopted = made.audiosocket.adopt(connection)
+        else:
+            assert made.sip is not None
+            adopted = made.sip.adopt(connection, tls=port == "sips")
+        task = asyncio.create_task(adopted, name="adopt a connection")
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    def _hear(self, found: dict[str, Any], trunks: dict[str, list[int]], routes: dict[str, list[int]]) -> None:
+        """Take what the other workers know and count."""
+        if self._made.sip is not None:
+            self._made.sip.hear({name: calls for name, (calls,) in trunks.items()}, found)
+        elsewhere = {name: (live, placed) for name, (live, placed) in routes.items()}
+        self._made.calling.add(elsewhere, now=asyncio.get_running_loop().time())
+
     async def report(self) -> None:
-        """Say how this worker does, again and again."""
+        """Say how this worker does, again and again, and at once when something has changed that others count on."""
+        made, sip = self._made, self._made.sip
         while True:
-            ready = not self._made.health.why_not_ready()
-            calls = len(self._made.directory) + len(self._made.server.opening)
-            self._channel.send({"ready": ready, "calls": calls, "taken": self._taken})
-            await asyncio.sleep(REPORT_S)
+            self._change.clear()
+            calls = len(made.directory) + len(made.server.opening)
+            calls += len(sip.outgoing.under_way()) if sip is not None else 0
+            calls += made.audiosocket.opening if made.audiosocket is not None else 0
+            told = {
+                "found": sip.found if sip is not None else {},
+                "trunks": {name: [count] for name, count in sip.of_trunk.items()} if sip is not None else {},
+                "routes": made.calling.tallies(),
+            }
+            ready = not made.health.why_not_ready()
+            self._channel.send({"ready": ready, "calls": calls, "taken": self._taken, "told": told})
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._change.wait(), REPORT_S)
 
 
 async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> int:
     stop = StopSignal()
-    siblings = Siblings(folder, index, config.server.workers, message_bytes=config.limits.message_bytes)
+    siblings = Siblings(
+        folder,
+        index,
+        config.server.workers,
+        message_bytes=config.limits.message_bytes,
+        next=lambda: _next(folder, index),
+    )
     siblings.relay = ManagerRelay(siblings, ping_s=_ping_s(config)).handle
     place = Place(
         siblings=siblings,
         shared=SocketState(supervisor_socket(folder)),
         socket=socket_of(folder, index),
         metrics=lambda: _metrics_of_all(folder),
+        sip=_sip_address(index, config, channel),
+        sip_call=lambda call_id: _sip_call(siblings, call_id),
+        announced=AnnouncedCalls(siblings),
     )
     async with engine_for_gateway(config.engine) as engine, gateway(config, engine, place) as made:
         shown = await _tell(made, own_socket_of(folder, index))
@@ -90,6 +147,18 @@ async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> 
     return 0
 
 
+def _sip_address(index: int, config: Config, channel: Channel) -> SharedAddress | None:
+    """Take this worker's part of the SIP port from the supervisor. None: there is no SIP."""
+    if config.sip is None:
+        return None
+    ports, udp = channel.wait()
+    _, dispatcher = channel.wait()
+    return SharedAddress(
+        index, config.server.workers, port=ports["port"], tls_port=ports["tls_port"],
+        port_socket=socket.socket(fileno=udp), dispatcher=socket.socket(fileno=dispatcher),
+    )  # fmt: skip
+
+
 def _ping_s(config: Config) -> float:
     return min((route.dialogue.ping_s for route in config.routes.values()), default=20.0)
 
@@ -104,15 +173,45 @@ async def _tell(made: Gateway, path: Path) -> web.AppRunner:
         call_sid = request.query["call"]
         return web.json_response([one.call.route for one in made.directory if one.call.call_sid == call_sid])
 
+    async def sip_call(request: web.Request) -> web.Response:
+        return web.json_response(made.sip.describe(request.query["id"]) if made.sip is not None else None)
+
     app = web.Application()
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/routes", routes)
     if made.is_first:
         app.add_routes([trial_sharing.route(made.trials)])
+    app.router.add_get("/sip/call", sip_call)
+    if made.audiosocket is not None:
+        app.add_routes(answers(made.audiosocket))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()
     return runner
+
+
+def _sip_call(siblings: Siblings, call_id: str) -> Awaitable[Any] | None:
+    """Ask the worker that has a SIP call what it is. None: this one would have it, or the id is none."""
+    try:
+        worker = owner_of(call_id)
+    except ValueError:
+        return None
+    if worker == siblings.index or worker not in siblings.all:
+        return None
+    return siblings.ask(worker, "/sip/call", id=call_id)
+
+
+async def _next(folder: Path, index: int) -> int:
+    """Ask the supervisor which worker is to place the next call; this one, if it does not answer."""
+    connector = aiohttp.UnixConnector(str(supervisor_socket(folder)))
+    with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+        async with (
+            asyncio.timeout(_NEXT_S),
+            aiohttp.ClientSession(connector=connector) as http,
+            http.post("http://supervisor/next") as answer,
+        ):
+            return int(await answer.text())
+    return index
 
 
 async def _metrics_of_all(folder: Path) -> bytes:
@@ -132,7 +231,7 @@ def main(arguments: list[str]) -> int:
     try:
         channel = Channel.connect(control_socket(folder))
         channel.send({"hello": index})
-        return run(_serve(folder, index, channel, read_config(channel.wait())))
+        return run(_serve(folder, index, channel, read_config(channel.wait()[1])))
     except (EngineError, OSError) as exc:
         print(f"talkspurt serve: {exc}", file=sys.stderr)
         return 1

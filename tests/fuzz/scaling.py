@@ -22,6 +22,7 @@ from sip_bridge.errors import SipError
 from sip_bridge.message import sdp
 from sip_bridge.message.body import description_of
 from sip_bridge.message.digest import parse_auth
+from sip_bridge.message.head import read_head
 from sip_bridge.message.parameters import read_user_to_user
 from sip_bridge.message.sip import Address, MessageStream, Request, parse
 from talkspurt.config.yaml_file import ConfigError
@@ -121,6 +122,9 @@ SHAPES: Mapping[str, Shape] = {
     "sip: escapes in a quote": _repeated(b"\\\\", _on_text(Address.parse), b'"'),
     "sip: brackets": _repeated(b"<", _on_text(Address.parse)),
     "sip: line breaks before a message": _repeated(b"\r\n", parse),
+    "sip head: folded lines": _repeated(b"\r\n x", read_head, b"OPTIONS sip:a SIP/2.0\r\nt: "),
+    "sip head: blanks before a colon": _repeated(b" ", read_head, b"OPTIONS sip:a SIP/2.0\r\nt", b": y"),
+    "sip head: Vias": _repeated(b"v: ,\r\n", read_head, b"SIP/2.0 200 OK\r\n"),
     "sip stream: in bits": _repeated(INVITE, _in_bits),
     "sip stream: headers in bits": _repeated(b"X: y\r\n", _in_bits, b"OPTIONS sip:a SIP/2.0\r\n"),
     "sip stream: folds in bits": _repeated(b"\r\n ", _in_bits, b"OPTIONS sip:a SIP/2.0\r\nl: 0"),

@@ -57,6 +57,7 @@ TRUSTED = {
     "gateway/dialogue/script.py": "the operator's scripts",
     "gateway/model_trial.py": "a digest of its own making",
     "gateway/uplink/sealing.py": "recordings that this server sealed",
+    "sip_bridge/io/shared_address.py": "what processes of this server say on a socket that only they have",
     "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",
     "tts_engine/cosyvoice/checkpoint.py": "files of a model that the operator installed",
     "tts_engine/cosyvoice/frontend/normaliser_process.py": "pipes between two processes of ours",

@@ -56,6 +56,20 @@ class Live:
         (pid,) = ServerUnderTest(self.address, self.process.pid).engine_pids()
         return pid
 
+    def worker_pids(self) -> list[int]:
+        """The workers' process ids, by their numbers; fewer, while one is being started."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            except (OSError, IndexError):
+                continue
+            if b"talkspurt.workers.worker" in line and parent == str(self.process.pid):
+                settings = json.loads(Path(line[-3].decode()).read_text())
+                found[settings["index"]] = int(entry.name)
+        return [found[index] for index in sorted(found)]
+
     def open_files(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

@@ -17,6 +17,7 @@ from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from sip_bridge.config import SipConfig
 from sip_bridge.dialog.transaction import failure_ack
+from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.message.sdp import Media
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
@@ -77,7 +78,14 @@ class Told:
 class Bridge:
     """A bridge whose sessions are ``Told``."""
 
-    def __init__(self, config: SipConfig, *, ready: bool) -> None:
+    def __init__(
+        self,
+        config: SipConfig,
+        *,
+        ready: bool,
+        shared: SharedAddress | None = None,
+        elsewhere: Callable[[str], Any] | None = None,
+    ) -> None:
         self.sessions: list[Told] = []
         self.reports: list[tuple[int, float]] = []
         self.rejected: list[str] = []
@@ -92,6 +100,8 @@ class Bridge:
             on_rejected=self.rejected.append,
             new_call_id=lambda: f"VX{next(_numbers):032x}",
             routes={"default"},
+            shared=shared,
+            elsewhere=elsewhere,
         )
 
     def _check_room(self) -> None:

@@ -68,18 +68,18 @@ class ExpectedRoutes:
 
     async def put(self, request: web.Request) -> web.Response:
         """Expect a call. 201: the call was not expected before. 200: the body replaces what was said of it before."""
-        return self._expect(request[WHO], _uuid(request), ExpectedBody.model_validate_json(await request.read()))
+        return await self._expect(request[WHO], _uuid(request), ExpectedBody.model_validate_json(await request.read()))
 
     async def post(self, request: web.Request) -> web.Response:
         """Expect a call for a dialplan, whose HTTP client knows neither PUT nor JSON."""
         uuid = _uuid(request)
         fields = {name: values[-1] for name, values in (await read_form(request)).items()}
         route = fields.pop("route", "default")
-        return self._expect(request[WHO], uuid, ExpectedBody(route=route, customParameters=fields))
+        return await self._expect(request[WHO], uuid, ExpectedBody(route=route, customParameters=fields))
 
-    def _expect(self, who: Principal, uuid: UUID, body: ExpectedBody) -> web.Response:
+    async def _expect(self, who: Principal, uuid: UUID, body: ExpectedBody) -> web.Response:
         who.check_route(body.route, self._routes)
-        live = self._server.live(uuid)
+        live = await self._server.live_anywhere(uuid)
         before = live or self._expected.get(uuid)
         if before is not None and not who.sees(before.route):
             raise _unknown(uuid)

@@ -11,6 +11,7 @@ from sip_bridge.errors import NotAcceptable, ProtocolError
 from sip_bridge.message import sdp
 from sip_bridge.message.body import description_of, digit_of
 from sip_bridge.message.digest import ClientAuth, ServerAuth, authorization, parse_auth, wants_fresh_nonce
+from sip_bridge.message.head import read_head
 from sip_bridge.message.parameters import caller_of, read_user_to_user, route_of
 from sip_bridge.message.sip import (
     PING,
@@ -187,6 +188,16 @@ def run_response(got: Response) -> None:
         _ = Dialog.as_client(request, got).next_hop
 
 
+def run_head(data: bytes) -> None:
+    """What can be read whole says the same in short."""
+    head, got = read_head(data), _read(data)
+    if got is not None:
+        assert head is not None
+        method, ours = (got.method, got.to.tag) if isinstance(got, Request) else ("", got.via.branch)
+        assert (head.method, head.call_id) == (method, "".join(got.call_id.split()))
+        assert head.ours.split() == ours.split()
+
+
 def run_stream(data: bytes) -> None:
     """A stream gives the same messages, however it was cut into reads."""
 
@@ -258,6 +269,10 @@ TARGETS = [
     Target(
         name="sip-stream", run=run_stream, covers=_MESSAGE, words=WORDS,
         seeds=(b"\x05" + INVITE + ANSWER, b"\x00\r\n\r\n\r\n" + CHALLENGE + PING),
+    ),
+    Target(
+        name="sip-head", run=run_head, covers=("sip_bridge/message/head.py",), words=WORDS,
+        seeds=(INVITE, MULTIPART, ANSWER, CHALLENGE),
     ),
     Target(name="sip-sdp", run=run_sdp, covers=("sip_bridge/message/sdp.py",), words=WORDS, seeds=(OFFER, SECURE)),
     Target(

@@ -165,3 +165,31 @@ def test_what_is_denied_is_denied_to_a_joined_call_too_wherever_it_is() -> None:
     made.check_joined("sip:+4930@192.0.2.4", at_peer=True, route="r", domain="")
     with pytest.raises(Rejected, match="none of the allowed"):
         made.check_joined("sip:+4930@192.0.2.4", at_peer=False, route="r", domain="")
+
+
+def test_workers_count_the_calls_of_a_route_together() -> None:
+    routes = {"r": {"calls_at_once": 2, "calls_per_minute": 3}}
+    one, other, third = workers = [policy(routes, allowed_targets=["+49*"]) for _ in range(3)]
+    changes: list[int] = []
+    one.on_count = lambda: changes.append(1)
+
+    def tell() -> None:
+        for worker in workers:
+            tallies = [each.tallies().get("r", (0, 0)) for each in workers if each is not worker]
+            worker.add({"r": (sum(live for live, _ in tallies), sum(placed for _, placed in tallies))}, now=0.0)
+
+    first = place(one)
+    tell()
+    place(other)
+    tell()
+    tell()
+    assert not_placed(third) == (429, "too_many_calls", "", 1)
+    first.over()
+    tell()
+    place(third)
+    tell()
+    assert [not_placed(each)[1] for each in workers] == ["rate_limited"] * 3
+    assert len(changes) == 2, "a call that began and one that ended"
+    workers.remove(other)  # it dies, and what it had counted of this minute stays counted
+    tell()
+    assert [not_placed(each)[1] for each in workers] == ["rate_limited"] * 2

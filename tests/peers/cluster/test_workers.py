@@ -60,20 +60,6 @@ class Server:
             assert answer.status == status, await answer.text()
             return await answer.json()
 
-    def worker_pids(self) -> list[int]:
-        """By number; fewer, while one is being started."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                line = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            except (OSError, IndexError):
-                continue
-            if b"talkspurt.workers.worker" in line and parent == str(self.live.process.pid):
-                settings = json.loads(Path(line[-3].decode()).read_text())
-                found[settings["index"]] = int(entry.name)
-        return [found[index] for index in sorted(found)]
-
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[Server]:
@@ -193,7 +179,7 @@ async def test_a_killed_worker_ends_its_own_calls_alone_and_comes_back(tmp_path:
         theirs = [call for call in calls if owner(call) == dead]
         others = [call for call in calls if owner(call) == relay_has]
         assert theirs and others
-        before = server.worker_pids()
+        before = server.live.worker_pids()
         os.kill(before[dead], signal.SIGKILL)
         await until(lambda: all(call.ended == "worker_lost" for call in theirs), "the end of its calls")
         await until(lambda: all(server.legs[call.call_sid].closed_at for call in theirs), "carriers that know")
@@ -202,8 +188,8 @@ async def test_a_killed_worker_ends_its_own_calls_alone_and_comes_back(tmp_path:
         assert {view["callId"] for view in (await server.get("/v1/calls"))["calls"]} == {
             call.session_id for call in others
         }
-        await until(lambda: len(server.worker_pids()) == 2, "a new worker")
-        assert server.worker_pids()[relay_has] == before[relay_has]
+        await until(lambda: len(server.live.worker_pids()) == 2, "a new worker")
+        assert server.live.worker_pids()[relay_has] == before[relay_has]
 
         async def answers() -> bool:
             async with server.http.get(f"/v1/calls/VX{dead:02x}{'0' * 30}") as answer:

@@ -108,6 +108,39 @@ def hello(call: UUID = CALL) -> bytes:
     return b"\x01\x00\x10" + call.bytes
 
 
+class Others:
+    """The other workers of a server."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+        self.has: ExpectedCall | None = None
+
+    async def live(self, uuid: UUID) -> ExpectedCall | None:
+        return self.has
+
+    async def take(self, uuid: UUID) -> ExpectedCall | None:
+        self.asked.set()
+        await self.answer.wait()
+        return ExpectedCall("sales", {"call": str(uuid)})
+
+
+async def test_a_call_that_was_announced_to_another_worker_waits_until_it_is_known() -> None:
+    async with Line() as line:
+        line.server.others = others = Others()
+        await line.open(hello() + b"\x10\x00\x02\x01\x02" + b"\x03\x00\x015")
+        await others.asked.wait()
+        assert not line.calls and line.server.opening == 1
+        others.answer.set()
+        await until(lambda: line.calls and line.calls[0].digits == "5")
+        call = line.calls[0]
+        assert (call.leg.expected.route, call.incoming.custom_parameters) == ("sales", {"call": str(CALL)})
+        assert bytes(call.audio) == b"\x01\x02" and line.server.opening == 0
+        others.has = call.leg.expected
+        reader = await line.open(hello(UUID(int=8)))
+        assert await reader.read() == b"\x00\x00\x00", "another worker has this call already"
+
+
 async def test_a_call_brings_its_announcement_and_its_audio_and_keys_get_through() -> None:
     async with Line() as line:
         line.expected.put(CALL, ExpectedCall("sales", {"bot": "billing"}))

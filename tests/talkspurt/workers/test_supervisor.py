@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from talkspurt.config.settings import Config
 from talkspurt.workers.control import read_config, write_config
-from talkspurt.workers.supervisor import Standing, for_workers, order
+from talkspurt.workers.supervisor import Standing, for_workers, order, sums
 
 
 def test_a_connection_goes_to_the_ready_worker_with_the_fewest_calls() -> None:
@@ -26,11 +26,26 @@ def test_a_sudden_crowd_is_spread_before_any_worker_has_said_that_it_came() -> N
 
 def test_workers_share_the_calls_the_engine_and_the_key_of_tokens() -> None:
     config = Config.model_validate({"server": {"workers": 3}, "limits": {"calls": 100}})
-    told = for_workers(config, ("unix:/engine.sock",))
+    told, *others = for_workers(config, ("unix:/engine.sock",))
+    assert others == [told, told]
     assert told.limits.calls == 34 and told.engine.targets == ("unix:/engine.sock",)
     assert told.server.stream_token_secret is not None
     again = read_config(write_config(told))
     assert again == told and again.server.stream_token_secret == told.server.stream_token_secret, "secrets included"
+
+
+def test_workers_have_ports_of_their_own_for_the_sound_of_sip_calls() -> None:
+    sections = {"server": {"workers": 3}, "sip": {"rtp_ports": "20001-20021"}}
+    told = for_workers(Config.model_validate(sections), ())
+    assert [each.sip.rtp_range for each in told if each.sip] == [(20002, 20007), (20008, 20013), (20014, 20021)]
+    sections["sip"] = {"rtp_ports": "20001-20006"}
+    with pytest.raises(ValidationError, match=r"sip.rtp_ports .* 20001-20006 are 2 pairs for 3 workers"):
+        Config.model_validate(sections)
+
+
+def test_what_workers_count_under_one_name_is_added_up() -> None:
+    assert sums([]) == {}
+    assert sums([{"a": [1, 2]}, {"b": [5, 5]}, {"a": [10, 20]}]) == {"a": [11, 22], "b": [5, 5]}
 
 
 def test_reading_the_configuration_closes_its_file() -> None:

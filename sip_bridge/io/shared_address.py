@@ -1,0 +1,167 @@
+"""One SIP address of several workers, seen from one of them.
+
+Another process reads the UDP port and chooses who gets each datagram (``sip_bridge/dispatch.py``). All workers have the
+port's socket and send on it themselves, so answers leave from there without a hop. A TCP or TLS connection is one
+worker's. What comes over it for another worker's call is passed on to that one, and what that one has to say to this
+peer comes back the same way, since the peer may know us by this connection only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sip_bridge.local import Peer, mark_of, worker_of
+from sip_bridge.message.head import read_head
+
+PASSED_BYTES = 256 * 1024
+"""More than a message between the processes has: what the kernel does not take in one piece is dropped."""
+
+_CONNECTIONS = 1000
+_AT_ONCE = 64
+"""So many messages are read in one go; then everybody else has their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A message of SIP on its way between two processes."""
+
+    what: str
+    """``datagram`` came to the port; ``message`` came over the connection of another worker; ``write`` is to be written
+    to the connection of another worker."""
+    worker: int
+    """That other worker: who is meant on the way to the dispatcher, who speaks on the way from it."""
+    peer: Peer
+    data: bytes
+
+    def pack(self) -> bytes:
+        """Return it as bytes for a socket that keeps the bounds of messages."""
+        peer = self.peer
+        head = f"{self.what} {self.worker} {peer.transport} {peer.host} {peer.port} {peer.name}\n"
+        return head.encode() + self.data
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Passed:
+        """Read what another process of this server has packed."""
+        head, _, data = packed.partition(b"\n")
+        what, worker, transport, host, port, name = head.decode().split(" ")
+        return cls(what, int(worker), Peer(transport, host, int(port), name), data)
+
+
+class SharedAddress:
+    """The address, and the socket to the process that reads its port.
+
+    Args:
+        worker: which of the workers this is.
+        workers: how many there are.
+        port, tls_port: of UDP and TCP, and of TLS (0: there is none).
+        port_socket: the bound UDP socket, which this process does not read.
+        dispatcher: a socket of messages, to and from the process that does.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        workers: int,
+        *,
+        port: int,
+        tls_port: int,
+        port_socket: socket.socket,
+        dispatcher: socket.socket,
+    ) -> None:
+        self.worker = worker
+        self.workers = workers
+        self.port = port
+        self.tls_port = tls_port
+        self.mark = mark_of(worker)
+        self.unsent = 0
+        """Messages that a full socket did not take; their sender repeats them (RFC 3261 section 17)."""
+        self._port_socket = port_socket
+        self._dispatcher = dispatcher
+        self._buffer = memoryview(bytearray(PASSED_BYTES))
+        self._connected_at: OrderedDict[Peer, int] = OrderedDict()
+        """Peers with a connection to another worker, and which one it is: the last ones that we heard of."""
+        self._closing = False
+        for each in (port_socket, dispatcher):
+            each.setblocking(False)
+
+    def start(self, take: Callable[[bytes, Peer], None], write: Callable[[bytes, Peer], None]) -> None:
+        """Take what comes from now on.
+
+        Args:
+            take: takes a message of a peer.
+            write: writes a message to this worker's connection with a peer, or to a new one.
+        """
+        asyncio.get_running_loop().add_reader(self._dispatcher.fileno(), self._read, take, write)
+
+    def _read(self, take: Callable[[bytes, Peer], None], write: Callable[[bytes, Peer], None]) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                size = self._dispatcher.recv_into(self._buffer)
+            except OSError:
+                return
+            if not size:  # the other process has forgotten this one
+                asyncio.get_running_loop().remove_reader(self._dispatcher.fileno())
+                return
+            passed = Passed.unpack(bytes(self._buffer[:size]))
+            if passed.what == "write":
+                write(passed.data, passed.peer)
+            else:
+                if passed.what == "message":
+                    self._note(passed.peer, passed.worker)
+                take(passed.data, passed.peer)
+            if self._closing:
+                return
+
+    def _note(self, peer: Peer, worker: int) -> None:
+        self._connected_at[peer] = worker
+        self._connected_at.move_to_end(peer)
+        if len(self._connected_at) > _CONNECTIONS:
+            self._connected_at.popitem(last=False)
+
+    def pass_on(self, data: bytes, peer: Peer) -> bool:
+        """Pass a message that came over a connection on to the worker that it names. False: it is this one's."""
+        head = read_head(data)
+        named = worker_of(head.ours) if head is not None else None
+        if named is None or named == self.worker or named >= self.workers:
+            return False
+        self._send(Passed("message", named, peer, data))
+        return True
+
+    def write_elsewhere(self, data: bytes, peer: Peer) -> bool:
+        """Let another worker write to its connection with a peer. False: we know of none."""
+        worker = self._connected_at.get(peer)
+        if worker is None:
+            return False
+        self._send(Passed("write", worker, peer, data))
+        return True
+
+    def _send(self, passed: Passed) -> None:
+        try:
+            self._dispatcher.send(passed.pack())
+        except OSError:
+            self.unsent += 1
+
+    # --- as a datagram transport -----------------------------------------------------------------------------------
+
+    def sendto(self, data: bytes, address: tuple[str, int]) -> None:
+        """Send a datagram from the port that all workers share."""
+        try:
+            self._port_socket.sendto(data, address)
+        except OSError:
+            self.unsent += 1
+
+    def is_closing(self) -> bool:
+        """Return whether nothing is sent any more."""
+        return self._closing
+
+    def close(self) -> None:
+        """Stop. The port stays open for the others. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            asyncio.get_running_loop().remove_reader(self._dispatcher.fileno())
+            self._port_socket.close()
+            self._dispatcher.close()

@@ -1,0 +1,58 @@
+"""AudioSocket calls that were announced to a server of several workers.
+
+They are announced to the first worker, and any worker may get the connection that brings one. So that one asks the
+first what the call is, and all others whether the call is live there, over the sockets that only workers reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from aiohttp import web
+
+from gateway.call.expected import ExpectedCall
+from gateway.cluster.siblings import FIRST, Siblings
+from gateway.listener.audiosocket import AudioSocketServer
+
+
+class AnnouncedCalls:
+    """Implements ``gateway.listener.audiosocket.OtherWorkers``."""
+
+    def __init__(self, siblings: Siblings) -> None:
+        self._siblings = siblings
+
+    async def take(self, uuid: UUID) -> ExpectedCall | None:
+        """Return what the first worker was told of a call, which is forgotten there. None: nothing, or that worker is
+        being started anew."""
+        return _read(await self._siblings.ask(FIRST, "/audiosocket/take", uuid=str(uuid)))
+
+    async def live(self, uuid: UUID) -> ExpectedCall | None:
+        """Return what is known of a call that another worker has. None: none has it."""
+        others = [worker for worker in self._siblings.all if worker != self._siblings.index]
+        asked = await asyncio.gather(
+            *(self._siblings.ask(worker, "/audiosocket/live", uuid=str(uuid)) for worker in others)
+        )
+        return next((found for answer in asked if (found := _read(answer)) is not None), None)
+
+
+def _read(answer: dict[str, Any] | None) -> ExpectedCall | None:
+    return None if answer is None else ExpectedCall(**answer)
+
+
+def answers(server: AudioSocketServer) -> list[web.RouteDef]:
+    """Return the routes on which a worker answers the others."""
+
+    def answering(method: Any) -> Any:
+        async def answer(request: web.Request) -> web.Response:
+            call = method(UUID(request.query["uuid"]))
+            return web.json_response(None if call is None else asdict(call))
+
+        return answer
+
+    return [
+        web.get("/audiosocket/take", answering(server.expected.take)),
+        web.get("/audiosocket/live", answering(server.live)),
+    ]

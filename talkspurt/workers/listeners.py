@@ -1,0 +1,75 @@
+"""Binds the ports that all workers of a server share."""
+
+from __future__ import annotations
+
+import socket
+
+from sip_bridge.config import SipConfig
+
+_BACKLOG = 1024
+_FREE_PORTS = 8
+"""So many ports that are free for TCP are tried when any will do, since one may be somebody's for UDP."""
+
+
+def listen(host: str, port: int, section: str) -> list[socket.socket]:
+    """Listen for connections at every address of a host.
+
+    Args:
+        section: names the setting, for the error.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        listener = socket.socket(family, kind, protocol)
+        listeners.append(listener)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as exc:
+            close(listeners)
+            raise _cannot(host, port, section, exc) from exc
+        listener.setblocking(False)
+    return listeners
+
+
+def listen_for_sip(config: SipConfig) -> tuple[list[socket.socket], socket.socket]:
+    """Listen for SIP over TCP and UDP at the same port; port 0 takes a free one. Return the listeners, and the UDP
+    socket.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+    for left in reversed(range(1 if config.port else _FREE_PORTS)):
+        listeners = listen(config.host, config.port, "sip")
+        port = port_of(listeners)
+        udp = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            udp.bind((config.host, port))
+        except OSError as exc:
+            close([*listeners, udp])
+            if not left:
+                raise _cannot(config.host, port, "sip", exc) from exc
+        else:
+            return listeners, udp
+    raise AssertionError("unreachable")
+
+
+def port_of(listeners: list[socket.socket]) -> int:
+    """Return the bound port; 0 for no listener."""
+    return int(listeners[0].getsockname()[1]) if listeners else 0
+
+
+def close(sockets: list[socket.socket]) -> None:
+    """Close them all."""
+    for each in sockets:
+        each.close()
+
+
+def _cannot(host: str, port: int, section: str, exc: OSError) -> OSError:
+    return OSError(f"{host}:{port} ({section}.host, {section}.port) cannot be listened on: {exc.strerror}")

@@ -1,0 +1,165 @@
+"""``server.workers: 2`` with SIP and AudioSocket: one port each, and calls that reach their worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from sip_bridge.local import worker_of
+from sip_bridge.message.sip import Request
+from tests.peers.live_server import Live, serve
+from tests.peers.ports import free_port
+from tests.peers.programs import needs_sipp
+from tests.peers.sip.conftest import LISTEN
+from tests.peers.sip.sipp import sipp
+from tests.sip_bridge.phone import Phone
+from tests.waiting import PATIENCE_S, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CONFIG = """
+server: {{workers: 2}}
+engine: {{kind: tone}}
+sip:
+  port: {sip}
+  rtp_ports: 21000-21199
+  trunks: {{phones: {{addresses: [127.0.0.1], proxy: "sip:127.0.0.1:{phone}"}}}}
+  allowed_targets: ["*@127.0.0.1"]
+audiosocket: {{port: {audiosocket}}}
+calls: {{folder: calls}}
+routes: {{default: {{dialogue: {{script: listen.yaml}}}}}}
+"""
+
+
+class Server:
+    """The server, its ports, and a phone that it may call."""
+
+    def __init__(self, live: Live, sip: int, audiosocket: int, phone: Phone) -> None:
+        self.live = live
+        self.sip = sip
+        self.audiosocket = audiosocket
+        self.phone = phone
+
+    async def owners(self, *, ended: bool = False) -> list[int]:
+        """The workers of the live calls, or of those that have ended."""
+        query = "?ended=true" if ended else ""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.live.http}/v1/calls{query}") as answer:
+            return [int(call["callId"][2:4], 16) for call in (await answer.json())["calls"]]
+
+    async def no_calls(self) -> None:
+        await until(lambda: self.live.metric_is("talkspurt_calls_active", 0), "the calls' end")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    folder = tmp_path_factory.mktemp("workers")
+    (folder / "listen.yaml").write_text(LISTEN)
+    sip, audiosocket = free_port(), free_port()
+    with Phone(sip) as phone:
+        config = CONFIG.format(sip=sip, audiosocket=audiosocket, phone=phone.port)
+        async with serve(folder, config) as live:
+            yield Server(live, sip, audiosocket, phone)
+
+
+@needs_sipp
+async def test_sipp_calls_are_spread_and_their_holds_and_byes_reach_their_worker(
+    server: Server, tmp_path: Path
+) -> None:
+    await sipp("hold", server.sip, tmp_path / "udp", calls=12, concurrent=12, rate=20)
+    await server.no_calls()
+    await until(lambda: _count(server, 12), "the log of the calls")
+    owners = await server.owners(ended=True)
+    assert min(owners.count(worker) for worker in (0, 1)) >= 2, owners
+    await sipp("call", server.sip, tmp_path / "tcp", calls=2, transport="tcp", pause_ms=300)
+    await server.no_calls()
+
+
+async def _count(server: Server, count: int) -> bool:
+    return len(await server.owners(ended=True)) == count
+
+
+async def test_announced_audiosocket_calls_reach_any_worker(server: Server) -> None:
+    writers: list[asyncio.StreamWriter] = []
+    async with aiohttp.ClientSession(server.live.http) as http:
+        while set(await server.owners()) != {0, 1}:
+            assert len(writers) < 20, "all on one worker"
+            uuid = uuid4()
+            body = {"route": "default", "customParameters": {"call": str(uuid)}}
+            async with http.put(f"/v1/calls/expected/{uuid}", json=body) as answer:
+                assert answer.status == 201
+            _, writer = await asyncio.open_connection("127.0.0.1", server.audiosocket)
+            writers.append(writer)
+            writer.write(b"\x01\x00\x10" + uuid.bytes + b"\x10\x01\x40" + bytes(320))
+
+            async def live(uuid: UUID = uuid) -> bool:
+                async with http.put(f"/v1/calls/expected/{uuid}", json={"route": "default"}) as answer:
+                    return answer.status == 409
+
+            await until(live, "the call, which whoever is asked knows to be live")
+    reader, unknown = await asyncio.open_connection("127.0.0.1", server.audiosocket)
+    unknown.write(b"\x01\x00\x10" + uuid4().bytes)
+    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"\x00\x00\x00", "nobody announced it"
+    for writer in (*writers, unknown):
+        writer.close()
+    await server.no_calls()
+
+
+async def test_placed_calls_are_spread_and_their_answers_reach_their_worker(server: Server) -> None:
+    placed: list[str] = []
+    async with aiohttp.ClientSession(server.live.http) as http:
+        while {call[2:4] for call in placed} != {"00", "01"}:
+            assert len(placed) < 20, "all on one worker"
+            async with http.post("/v1/calls", json={"to": f"sip:ann@127.0.0.1:{server.phone.port}"}) as answer:
+                assert answer.status == 201, await answer.text()
+                placed.append((await answer.json())["callId"])
+        refused: set[str] = set()
+        while len(refused) < len(placed):
+            message = await server.phone.receive()
+            if isinstance(message, Request) and message.method == "INVITE":
+                server.phone.answer(message, 486)
+                refused.add(message.call_id)
+
+        async def failed() -> bool:
+            states = []
+            for call in placed:
+                async with http.get(f"/v1/calls/{call}") as answer:
+                    states.append((await answer.json())["reason"])
+            return states == ["busy"] * len(placed)
+
+        await until(failed, "the ends of the calls")
+
+
+async def test_a_killed_worker_ends_its_own_calls_alone(server: Server) -> None:
+    with ExitStack() as stack:
+        phones: dict[int | None, Phone] = {}
+        while phones.keys() != {0, 1}:
+            phone = stack.enter_context(Phone(server.sip))
+            await phone.call()
+            if phones.setdefault(worker_of(phone.to_tag), phone) is not phone:
+                await phone.bye()
+        dead, lives, late = phones[0], phones[1], stack.enter_context(Phone(server.sip))
+        killed = server.live.worker_pids()[0]
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: killed not in server.live.worker_pids(), "its end")
+        bye = dead.request("BYE")
+
+        async def refused() -> bool:  # repeated, as a phone does: the first may have been on its way to the dead one
+            dead.send(bye)
+            return not dead.nothing()
+
+        await until(refused, "an answer")
+        await dead.response(481)
+        await late.call()
+        await late.bye()
+        await lives.bye()
+        await until(lambda: len(server.live.worker_pids()) == 2, "a new worker")
+    await server.no_calls()
