@@ -22,10 +22,9 @@ def run(out: Path, version: int, rows: str, *more: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def two_turns(out: Path, version: int) -> dict[str, dict[str, Any]]:
+def two_turns(out: Path, version: int, how: str, *more: str) -> dict[str, dict[str, Any]]:
     """The rows of a run in which two turns begin at once and five are cancelled, by name."""
-    how = HOP if version == 3 else f" v{version}{HOP}"
-    rows = {row["row"].removesuffix(how): row for row in run(out, version, "burst:2,cancel:5")}
+    rows = {row["row"].removesuffix(how): row for row in run(out, version, "burst:2,cancel:5", *more)}
     assert rows["start"]["version"] == version
     assert all(row["weights"] == "random weights" and row["model"] == f"CosyVoice{version}" for row in rows.values())
     burst = rows["burst:2"]
@@ -36,40 +35,32 @@ def two_turns(out: Path, version: int) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_rows_of_version_2_say_so(tmp_path: Path) -> None:
-    assert list(two_turns(tmp_path / "rows.jsonl", 2)) == ["start", "burst:2", "cancel:5"]
+def test_rows_of_version_2_and_of_another_first_chunk_say_so(tmp_path: Path) -> None:
+    rows = two_turns(tmp_path / "rows.jsonl", 2, " v2", "--first-hop", "22")
+    assert list(rows) == ["start", "burst:2", "cancel:5"]
 
 
 @pytest.mark.slow
 def test_rows_are_written_and_not_taken_twice(tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
-    two_turns(out, 3)
+    two_turns(out, 3, HOP)
     names = [row["row"] for row in run(out, 3, "burst:2,flow,lm")]
     assert names == [f"{name}{HOP}" for name in ("start", "burst:2", "cancel:5", "start", "flow", "lm")]
 
 
 @pytest.mark.slow
-def test_the_same_rows_through_grpc(tmp_path: Path) -> None:
-    rows = {row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--grpc")}
-    burst = rows[f"burst:2{HOP} grpc"]
+@pytest.mark.parametrize(("processes", "where"), [("0", ()), ("1", ("--grpc",))])
+def test_clauses_with_a_text_front_end_here_and_through_grpc_say_so(
+    processes: str, where: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows = {
+        row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--text-processes", processes, *where)
+    }
+    burst = rows[" ".join([f"burst:2{HOP} text {processes}", *(name.strip("-") for name in where)])]
     assert burst["turns"] == 2 and burst["refused"] == 0
     assert burst["audio_s"] > 2 * 30 / 25
-    assert burst["first_ms"]["p50"] > burst["of_it_token_to_wave_ms_p50"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", ["0", "1"])
-def test_clauses_with_a_text_front_end_say_so(processes: str, tmp_path: Path) -> None:
-    rows = {
-        row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--grpc", "--text-processes", processes)
-    }
-    assert rows[f"burst:2{HOP} text {processes} grpc"]["turns"] == 2
-
-
-@pytest.mark.slow
-def test_first_chunks_by_load_say_so(tmp_path: Path) -> None:
-    rows = {row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--first-hop", "auto")}
-    assert rows["burst:2 hop auto"]["turns"] == 2
+    if where:
+        assert burst["first_ms"]["p50"] > burst["of_it_token_to_wave_ms_p50"] > 0
 
 
 def product(out: Path, rows: str, *more: str) -> dict[str, dict[str, Any]]:
