@@ -4,6 +4,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,11 +71,17 @@ PURE = [
 IMPURE = {"asyncio", "socket", "threading", "torch", "time", "aiohttp", "grpc"}
 
 
+@cache
+def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """All imports of a file, wherever in it. Several tests ask, and parsing is what takes their time."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        elif node.module and node.level == 0:
             yield node.module.split(".")[0]
 
 
@@ -104,7 +111,7 @@ def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
     for path in files("gateway"):
         modules = {
             node.module
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in imports(path)
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tts_engine")
         }
         if modules - allowed:
@@ -131,10 +138,10 @@ def _arrows() -> dict[str, set[str]]:
     modules = _modules()
     arrows: dict[str, set[str]] = {name: set() for name in modules}
     for name, path in modules.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in imports(path):
             if isinstance(node, ast.Import):
                 arrows[name] |= {alias.name for alias in node.names} & modules.keys()
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif node.module:
                 for alias in node.names:
                     whole = f"{node.module}.{alias.name}"
                     arrows[name] |= {whole if whole in modules else node.module} & modules.keys()
