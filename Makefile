@@ -43,6 +43,10 @@ bench-gpu: $(VENV)/.test     ## the engine alone, then the whole product, on an 
 soak: $(VENV)/.run           ## calls come and go for an hour: nothing may grow or get lost
 	$(BIN)/python benchmarks/soak.py --seconds $(if $(filter command environment,$(origin SECONDS)),$(SECONDS),3600) $(SOAK)
 
+# Rows that build/acceptance.jsonl has are not taken again. ACCEPTANCE="--calls 20 --only quiet,gateway-1" for some of them.
+acceptance: $(VENV)/.test    ## restarts and kills every process of two gateways behind Envoy and Kamailio while calls talk
+	$(BIN)/python -m tests.peers.acceptance $(ACCEPTANCE)
+
 SECONDS ?= 600
 fuzz: $(VENV)/.fuzz          ## each parser for SECONDS under atheris; TARGETS=sip-message,dialogue for some of them
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --targets "$(TARGETS)"
@@ -105,4 +109,4 @@ $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
 
-.PHONY: run test test-hermetic coverage test-peers test-gpu check bench bench-gpu soak fuzz screenshots docs lock sbom audit clean
+.PHONY: run test test-hermetic coverage test-peers test-gpu check bench bench-gpu soak acceptance fuzz screenshots docs lock sbom audit clean

@@ -42,6 +42,8 @@ from gateway.config import PostgresConfig
 from gateway.process_lock import lock
 
 log = logging.getLogger(__name__)
+# Of each connection that cannot be closed because it is gone already, it would write four tracebacks.
+logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 INSERT: Mapping[str, Callable[[Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 """By dialect: ``insert``, which either knows how to leave what is there."""

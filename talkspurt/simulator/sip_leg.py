@@ -18,7 +18,7 @@ from talkspurt.simulator.carriers.carrier import Message
 from talkspurt.simulator.carriers.sip import EVENTS, PCMU, SipCarrier
 from talkspurt.simulator.peer_socket import PeerError
 
-_T1_S = 0.5
+_T1_S, _T2_S = 0.5, 4.0
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -44,7 +44,10 @@ class SipLeg(Leg):
         self._to = ""
         self._tag = secrets.token_hex(4)
         self._branch = f"z9hG4bK{secrets.token_hex(8)}"
+        self._routes: list[str] = []
+        """The proxies that requests within the call pass (RFC 3261 section 12.1.2)."""
         self._answer: asyncio.Future[str] | None = None
+        self._accepted = False
         self._ringing = asyncio.Event()
         self._over = asyncio.Event()
         self._away = ("", 0)
@@ -89,22 +92,25 @@ class SipLeg(Leg):
         more = {**headers, **own, "Content-Type": "application/sdp"}
         self._answer = asyncio.get_running_loop().create_future()
         pause_s = _T1_S
+        invite = self._request("INVITE", self._target, 1, more, body)
         while not self._ringing.is_set() and not self._answer.done():  # RFC 3261 section 17.1.1.2, timer A
-            self._request("INVITE", self._target, 1, more, body)
+            self._tell(invite)
             await asyncio.wait({self._answer}, timeout=pause_s)
             pause_s *= 2
         return await self._answer
 
     def _request(
         self, method: str, uri: str, number: int, more: Mapping[str, str] | None = None, body: str = ""
-    ) -> None:
+    ) -> str:
         assert self._signalling is not None
         host, port = self._signalling.get_extra_info("sockname")[:2]
-        branch = self._branch if method == "INVITE" else f"z9hG4bK{secrets.token_hex(8)}"
+        # The ACK of a refusal is part of the INVITE's transaction (section 17.1.1.3); all else is one of its own.
+        branch = f"z9hG4bK{secrets.token_hex(8)}" if self._accepted else self._branch
         lines = [
             f"{method} {uri} SIP/2.0",
             f"Via: SIP/2.0/UDP {host}:{port};branch={branch};rport",
             "Max-Forwards: 70",
+            *(f"Route: {route}" for route in self._routes),
             f"From: <sip:caller@phone.invalid>;tag={self._tag}",
             f"To: {self._to or f'<{self._target}>'}",
             f"Call-ID: {self._phone.call_sid}",
@@ -113,7 +119,11 @@ class SipLeg(Leg):
             *(f"{name}: {value}" for name, value in (more or {}).items()),
             f"Content-Length: {len(body)}",
         ]
-        self._signalling.sendto(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
+        return "\r\n".join(lines) + "\r\n\r\n" + body
+
+    def _tell(self, message: str) -> None:
+        if self._signalling is not None and not self._signalling.is_closing():
+            self._signalling.sendto(message.encode())
 
     def _received(self, data: bytes) -> None:
         text = data.decode(errors="replace")
@@ -134,9 +144,13 @@ class SipLeg(Leg):
         elif method == "INVITE" and status >= 200:
             self._to = _header(head, "To")
             self._remote = _header(head, "Contact").strip("<>").partition(">")[0] or self._target
-            self._request("ACK", self._remote if status < 300 else self._target, 1)
+            self._accepted = status < 300
+            if self._accepted:
+                self._routes = [route for row in reversed(_headers(head, "Record-Route"))
+                                for route in reversed(re.findall(r"<[^>]*>[^,]*", row))]  # fmt: skip
+            self._tell(self._request("ACK", self._remote if self._accepted else self._target, 1))
             if self._answer is not None and not self._answer.done():
-                if status < 300:
+                if self._accepted:
                     self._answer.set_result(body)
                 else:
                     self._answer.set_exception(PeerError(f"{self._target} refused the call: {status}"))
@@ -144,10 +158,9 @@ class SipLeg(Leg):
             self._ringing.set()
 
     def _reply(self, head: str, status: str) -> None:
-        assert self._signalling is not None
         echoed = ("via", "from", "to", "call-id", "cseq")
         kept = [line for line in head.split("\r\n")[1:] if line.partition(":")[0].lower() in echoed]
-        self._signalling.sendto("\r\n".join([f"SIP/2.0 {status}", *kept, "Content-Length: 0", "", ""]).encode())
+        self._tell("\r\n".join([f"SIP/2.0 {status}", *kept, "Content-Length: 0", "", ""]))
 
     def _end(self) -> None:
         if not self._over.is_set():
@@ -183,7 +196,13 @@ class SipLeg(Leg):
         cast(asyncio.DatagramTransport, self._media).sendto(cast(bytes, message), self._away)
 
     def _shut(self) -> None:
-        self._request("BYE", self._remote, 2)
+        self._repeat(self._request("BYE", self._remote, 2), _T1_S)
+
+    def _repeat(self, message: str, pause_s: float) -> None:
+        """Send a request until the call is over (RFC 3261 section 17.1.2.2, timer E)."""
+        if not self._over.is_set():
+            self._tell(message)
+            asyncio.get_running_loop().call_later(pause_s, self._repeat, message, min(2 * pause_s, _T2_S))
 
     async def _gone(self, timeout_s: float) -> None:
         if self._media is not None:
@@ -194,5 +213,8 @@ class SipLeg(Leg):
 
 
 def _header(head: str, name: str) -> str:
-    found = re.search(rf"^{name}\s*:\s*(.*?)\r?$", head, flags=re.M | re.I)
-    return "" if found is None else found[1].strip()
+    return next(iter(_headers(head, name)), "")
+
+
+def _headers(head: str, name: str) -> list[str]:
+    return [found.strip() for found in re.findall(rf"^{name}\s*:\s*(.*?)\r?$", head, flags=re.M | re.I)]

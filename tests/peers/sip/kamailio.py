@@ -10,6 +10,14 @@ from pathlib import Path
 from tests.waiting import PATIENCE_S
 
 
+def words(config: Path, folder: Path, **defines: str) -> list[str]:
+    """The command that runs it; see ``kamailio``."""
+    return [
+        "kamailio", "-DD", "-E", "-f", str(config), "-Y", str(folder), "-P", str(folder / "pid"),
+        *("-m", "32", "-M", "4"), *(word for name, value in defines.items() for word in ("-A", f"{name}={value}")),
+    ]  # fmt: skip
+
+
 @asynccontextmanager
 async def kamailio(config: Path, folder: Path, **defines: str) -> AsyncIterator[Path]:
     """Run it until the block is left; the file with its log.
@@ -20,11 +28,7 @@ async def kamailio(config: Path, folder: Path, **defines: str) -> AsyncIterator[
     """
     log = folder / "kamailio.log"
     with log.open("wb") as errors:
-        process = await asyncio.create_subprocess_exec(
-            "kamailio", "-DD", "-E", "-f", str(config), "-Y", str(folder), "-P", str(folder / "pid"),
-            *("-m", "32", "-M", "4"), *(word for name, value in defines.items() for word in ("-A", f"{name}={value}")),
-            stdout=errors, stderr=errors,
-        )  # fmt: skip
+        process = await asyncio.create_subprocess_exec(*words(config, folder, **defines), stdout=errors, stderr=errors)
     try:
         yield log
     finally:
