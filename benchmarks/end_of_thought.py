@@ -1,14 +1,18 @@
 """When is an utterance over? Premature ends and waits on human telephone speech, with and without the turn model.
 
-    apt-get download asterisk-core-sounds-{en,es,fr,it,ru}-wav && for f in *.deb; do dpkg -x $f SPEECH; done
+    apt-get download asterisk-core-sounds-{en,es,fr,it,ru}-wav ktuberling-data
+    for f in *.deb; do dpkg -x $f SPEECH; done
     python benchmarks/end_of_thought.py --speech SPEECH --json end_of_thought.json
 
-Five professional speakers say sentences at 8 kHz. Each is brought to -26 dBov, coded as mu-law between noise of
--60 dBov, and heard by the real VAD, the real turn model and the real ``Patience``, on the clock of the samples. An
-answer of the model comes as much later as it took of this machine's processor. Two scenes:
+Five professional speakers say sentences at 8 kHz, and volunteers single words, each with a microphone of their own.
+Each clip is brought to -26 dBov, coded as mu-law between noise of -60 dBov, and heard by the real VAD, the real turn
+model and the real ``Patience``, on the clock of the samples. An answer of the model comes as much later as it took of
+this machine's processor. Three scenes:
 
     whole       the sentence, then silence. The wait is from the last sound to the end of the utterance. It ends
                 prematurely if that is before the last sound.
+    word        a volunteer's clip, in the same way. Its last sound is the last that is speech to the VAD too:
+                breath and the noise of the room go on behind it.
     hesitation  the sentence with a second of silence where its level is lowest in the middle. It ends prematurely if
                 that is before the second part. The cut is often within a phrase, and without the lengthened syllable or
                 the "uhm" by which people announce that they go on: harder than life.
@@ -34,9 +38,10 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from gateway.call.hearing.end_of_thought import Patience
+from gateway.clips.clips import decode
 from gateway.config import BargeInConfig, RecogniserConfig
 from gateway.recognition.smart_turn import SmartTurn, model_file
-from gateway.uplink.vad import LULL_S, SAMPLE_RATE, WINDOW_SAMPLES, SpeechDetector, Window
+from gateway.uplink.vad import LULL_S, SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, SpeechDetector, Window
 from gateway.uplink.worker import measured_db, silero_model
 from talkspurt.bench.results import commit, machine
 from voicecodecs import g711
@@ -60,6 +65,9 @@ SENTENCES = (
 )
 SPEECH_DBOV, NOISE_DBOV = -26.0, -60.0
 BEFORE_S, AFTER_S, HESITATION_S = 0.5, 2.0, 1.0
+FAINT_DB = 35.0
+"""What is so much fainter than the loudest of a clip is no sound of it."""
+_RATE = np.array(SAMPLE_RATE, np.int64)
 _LEAD_S = 0.25  # what the recogniser, and so the model, hears before an onset
 
 
@@ -79,6 +87,7 @@ class Clip:
     """A scene with one sentence. Times in seconds from the beginning."""
 
     language: str
+    name: str
     scene: str
     ends: float
     """When the last sound ends, or for a hesitation when the second part begins: an end before it is premature."""
@@ -94,6 +103,19 @@ class Ears:
         self._silero = onnxruntime.InferenceSession(str(silero_model()), options)
         self._model = SmartTurn(model)
 
+    def last_speech_s(self, pcm: Pcm) -> float:
+        """When the last window ends that Silero takes for speech and that is not faint. 0: there is none."""
+        windows = [pcm[at : at + WINDOW_SAMPLES] for at in range(0, len(pcm) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES)]
+        levels = [dbov(window) for window in windows]
+        state, context, last = np.zeros((2, 1, 128), np.float32), np.zeros(32, np.float32), 0.0
+        for number, window in enumerate(windows, 1):
+            given = {"input": np.concatenate((context, window))[None], "state": state, "sr": _RATE}
+            ((probability,),), state = self._silero.run(None, given)
+            context = window[-32:]
+            if probability >= 0.5 and levels[number - 1] > max(levels) - FAINT_DB:
+                last = number * WINDOW_S
+        return last
+
     def hear(self, pcm: Pcm) -> Iterator[Heard]:
         """What a call would hear of audio at 8 kHz."""
         detector = SpeechDetector(lull_s=LULL_S, min_silence_s=BargeInConfig().min_silence_ms / 1000)
@@ -102,7 +124,7 @@ class Ears:
         for at in range(0, len(pcm) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES):
             window = np.concatenate((context, pcm[at : at + WINDOW_SAMPLES]))
             context, end = window[-32:], (at + WINDOW_SAMPLES) / SAMPLE_RATE
-            given = {"input": window[None], "state": state, "sr": np.array(SAMPLE_RATE, np.int64)}
+            given = {"input": window[None], "state": state, "sr": _RATE}
             ((probability,),), state = self._silero.run(None, given)
             level, bright, front = map(float, measured_db(window[None])[0])
             heard = detector.feed(
@@ -162,8 +184,18 @@ def sentence(path: Path) -> Pcm | None:
     level = np.array([float(np.sqrt(np.square(pcm[at : at + 80]).mean())) for at in range(0, len(pcm) - 80, 80)])
     if not len(level):
         return None
-    loud = np.flatnonzero(level > max(level.max() * 10 ** (-35 / 20), 1e-3)) * 80
-    pcm = pcm[loud[0] : loud[-1] + 80]
+    loud = np.flatnonzero(level > max(level.max() * 10 ** (-FAINT_DB / 20), 1e-3)) * 80
+    return levelled(pcm[loud[0] : loud[-1] + 80])
+
+
+def word(path: Path) -> Pcm:
+    """A volunteer's clip at the usual level."""
+    clip = decode(path.read_bytes())
+    resampler = Resampler(clip.rate, SAMPLE_RATE)
+    return levelled(np.concatenate((resampler.process(to_float32(clip.pcm)), resampler.flush())))
+
+
+def levelled(pcm: Pcm) -> Pcm:
     return (pcm * np.float32(10 ** ((SPEECH_DBOV - dbov(pcm)) / 20))).astype(np.float32)
 
 
@@ -187,32 +219,38 @@ def clips(folder: Path, ears: Ears, every: int) -> Iterator[Clip]:
                 continue
             ends = BEFORE_S + len(pcm) / SAMPLE_RATE
             sound = line(noise(BEFORE_S), pcm, noise(AFTER_S))
-            yield Clip(voice.name[:2], "whole", ends, tuple(ears.hear(sound)))
+            yield Clip(voice.name[:2], name, "whole", ends, tuple(ears.hear(sound)))
             if len(pcm) < SAMPLE_RATE:
                 continue  # a single word has no middle
             cut = middle(pcm)
             resumes = BEFORE_S + cut / SAMPLE_RATE + HESITATION_S
             sound = line(noise(BEFORE_S), pcm[:cut], noise(HESITATION_S), pcm[cut:], noise(AFTER_S))
-            yield Clip(voice.name[:2], "hesitation", resumes, tuple(ears.hear(sound)))
+            yield Clip(voice.name[:2], name, "hesitation", resumes, tuple(ears.hear(sound)))
+    words = sorted(folder.glob("usr/share/ktuberling/sounds/??/*.*"))
+    for path in [path for path in words if path.suffix in (".ogg", ".opus", ".wav")][::every]:
+        sound = line(noise(BEFORE_S), word(path), noise(AFTER_S))
+        ends, heard = ears.last_speech_s(sound), tuple(ears.hear(sound))
+        if ends and heard:  # else there is no speech to Silero, or too little for an onset
+            yield Clip(path.parent.name, path.stem, "word", ends, heard)
 
 
 def judged(heard: list[Clip], patience: Patience, vad_silence_s: float, *, model: bool) -> dict[str, Any]:
-    """Premature ends of both scenes, and the waits of whole sentences."""
-    over = {clip: over_at(clip, patience, vad_silence_s, model=model) for clip in heard}
-    # A sound is over a little before its last sample; what ends within 20 ms of it is no interruption.
-    premature = {
-        scene: [at < clip.ends - 0.02 for clip, at in over.items() if clip.scene == scene]
-        for scene in ("whole", "hesitation")
-    }
-    waits = [(at - clip.ends) * 1000 for clip, at in over.items() if clip.scene == "whole" and at >= clip.ends - 0.02]
-    p50, p90, p95 = np.percentile(waits, [50, 90, 95])
-    return {
-        "whole": len(premature["whole"]),
-        "premature": sum(premature["whole"]),
-        "hesitations": len(premature["hesitation"]),
-        "cut_short": sum(premature["hesitation"]),
-        "wait_ms": {"p50": round(p50), "p90": round(p90), "p95": round(p95)},
-    }
+    """Of each scene: the clips, which of them end prematurely, and the waits of the others."""
+    result: dict[str, Any] = {}
+    for scene in ("whole", "word", "hesitation"):
+        over = {clip: over_at(clip, patience, vad_silence_s, model=model) for clip in heard if clip.scene == scene}
+        if not over:
+            continue
+        # A sound is over a little before its last sample; what ends within 20 ms of it is no interruption.
+        early = [clip for clip, at in over.items() if at < clip.ends - 0.02]
+        result[scene] = {"clips": len(over), "premature": len(early)}
+        if scene == "hesitation":
+            continue
+        result[scene]["early"] = [f"{clip.language}/{clip.name}" for clip in early]
+        waits = [(at - clip.ends) * 1000 for clip, at in over.items() if clip not in early]
+        p50, p90, p95 = np.percentile(waits, [50, 90, 95])
+        result[scene]["wait_ms"] = {"p50": round(p50), "p90": round(p90), "p95": round(p95)}
+    return result
 
 
 def main() -> None:
