@@ -21,11 +21,16 @@ routes:
   support: {}
   orders: {}
   survey: {}
-  default: {dialogue: {script: SCRIPT}}
+  default: {dialogue: {script: SCRIPT}, recogniser: auto, recording: true}
+calls: {folder: FOLDER/calls, keep_text: true}
+recording: {folder: FOLDER/recordings}
 carriers:
 """
 
 CALLS = (("twilio", "support"), ("telnyx", "orders"), ("vonage", "survey"), ("freeswitch", "support"))
+
+PAST = ((4, "+15550117"), (9, "+493012345678"), (14, "+442079460018"))
+"""How long calls that are over have lasted, and who called."""
 
 SENTENCES = (
     "Your order number {} was shipped on Friday and should arrive by Monday. Would you like the tracking number?",
@@ -41,7 +46,8 @@ SENTENCES = (
 async def busy_gateway(folder: Path, *, calls: int = len(CALLS), cut_share: float = 0.3) -> AsyncIterator[Live]:
     """Run it; ``cut_share`` of the turns are cancelled in their middle."""
     verify = "".join(f"  {name}: {{verify: false}}\n" for name, _ in CALLS)
-    config = CONFIG.replace("SCRIPT", str(Path("configs/demo-script.yaml").resolve())) + verify
+    script = str(Path("configs/demo-script.yaml").resolve())
+    config = CONFIG.replace("SCRIPT", script).replace("FOLDER", str(folder.resolve())) + verify
     async with serve(folder, config) as live, asyncio.TaskGroup() as tasks:
         chances = random.Random(4)
         talking: list[asyncio.Task[None]] = []
@@ -59,6 +65,9 @@ async def busy_gateway(folder: Path, *, calls: int = len(CALLS), cut_share: floa
                 await leg.connect(f"{live.ws}/media/{dialect}/{route}", timeout_s=PATIENCE_S)
                 legs.append(leg)
             await until(lambda: len(talking) == calls, "all calls")
+            async with asyncio.TaskGroup() as ended:
+                for number, (lasts_s, caller) in enumerate(PAST, 100):
+                    ended.create_task(_call_and_hang_up(live, number, lasts_s, caller))
             yield live
         finally:
             for task in talking:
@@ -67,6 +76,15 @@ async def busy_gateway(folder: Path, *, calls: int = len(CALLS), cut_share: floa
                 await leg.aclose()
             for manager in managers:
                 await manager.aclose()
+
+
+async def _call_and_hang_up(live: Live, number: int, lasts_s: float, caller: str) -> None:
+    _, route = CALLS[number % 3]
+    leg = CarrierLeg(CARRIERS["twilio"](number, {"talkspurt.From": caller, "talkspurt.To": "+15550100"}))
+    await leg.connect(f"{live.ws}/media/twilio/{route}", timeout_s=PATIENCE_S)
+    await asyncio.sleep(lasts_s)
+    leg.hang_up()
+    await leg.aclose()
 
 
 async def _talk(call: ManagedCall, chances: random.Random, cut_share: float) -> None:

@@ -1,5 +1,5 @@
-"""The pictures of `docs/`: the console with live calls, and the web phone in a call. ``make screenshots``, or
-``python -m tests.peers.web.console_screenshots FOLDER [SECONDS]``."""
+"""The pictures of `docs/`: the console with live and past calls, the page of a past call, and the web phone in a call.
+``make screenshots``, or ``python -m tests.peers.web.console_screenshots FOLDER [SECONDS]``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ import asyncio
 import base64
 import sys
 import tempfile
+import wave
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
+from talkspurt.simulator.call_script import Expect, Press, Say, Wait
+from talkspurt.simulator.caller import Caller, CallOptions
+from tests.peers.live_server import Live
+from tests.peers.recognition.heard import speech
 from tests.peers.web.browsers import Page, chromium
 from tests.peers.web.busy_gateway import busy_gateway
+from tests.waiting import PATIENCE_S
+from voicecodecs.pcm import to_int16
 
-DESKTOP, SMALL = (1280, 800), (390, 844)
+DESKTOP, SMALL = (1280, 1000), (390, 844)
+PATIENT_MS = 1000 * PATIENCE_S
 TYPED = "This was typed in the console, and it is spoken into the call of the phone on this page."
 
 
@@ -47,10 +57,33 @@ class Camera:
                 (self._folder / f"{name}-{screen}-{scheme}.png").write_bytes(base64.b64decode(picture["data"]))
 
 
+def said(folder: Path, text: str) -> Say:
+    path = folder / f"{len(text)}.wav"
+    with wave.open(str(path), "wb") as out:
+        out.setparams((1, 2, 8000, 0, "NONE", ""))
+        out.writeframes(to_int16(speech(text)).tobytes())
+    return Say(path)
+
+
+async def spoken_call(live: Live, folder: Path) -> str:
+    """Ask, interrupt a story, say goodbye. Return the address of the call's page."""
+    answered = (Expect("speech", PATIENT_MS), Expect("quiet", PATIENT_MS))
+    ask, interrupt = said(folder, "What are your opening hours?"), said(folder, "What time is it, please?")
+    steps = (*answered, ask, *answered, Press("4"), Wait(5000), interrupt, *answered, Press("0"))
+    numbers = {"talkspurt.From": "+15550142", "talkspurt.To": "+15550100"}
+    url = f"{live.ws}/media/twilio/default"
+    await Caller(CallOptions(url=url, steps=(*steps, Expect("hang_up", PATIENT_MS)), parameters=numbers)).run()
+    query = f"{live.http}/v1/calls?ended=true&route=default"
+    async with aiohttp.ClientSession() as http, http.get(query) as answer:
+        (call,) = (await answer.json())["calls"]
+    return f"{live.http}/#call={call['callId']}"
+
+
 async def take(folder: Path, warm_up_s: float) -> None:
     """Let calls talk for a while, call from the page, have it say something, and take the pictures."""
     with tempfile.TemporaryDirectory() as work, chromium("hide-scrollbars") as driver:
         async with busy_gateway(Path(work)) as live:
+            past = await spoken_call(live, Path(work))
             page = Page(driver)
             camera = Camera(page, folder)
             await camera.resize(*DESKTOP)
@@ -64,6 +97,9 @@ async def take(folder: Path, warm_up_s: float) -> None:
             await asyncio.sleep(3)
             await page.do("document.activeElement.blur()")
             await camera.take("console", "phone")
+            await page.open(past)
+            await page.until(lambda hidden: hidden is False, "return document.querySelector('#call-found').hidden")
+            await camera.take("call", "phone")
             await page.open(f"{live.http}/phone")
             await asyncio.sleep(1)
             await page.do("document.querySelector('[data-part=use]').checked = false")
