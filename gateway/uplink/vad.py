@@ -33,7 +33,7 @@ LULL_S = 0.16
 long."""
 
 _RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold minus this
-_FAINT_DB = -48.0  # a fainter sound over our own voice is the tail of an echo, or is not meant for us
+FAINT_DB = -48.0  # a fainter sound over our own voice is the tail of an echo, or is not meant for us
 _OPEN_DB = -8.0  # share of the energy above 400 Hz in a window with an open mouth
 _FRONT_DB = -18.0  # share of the energy above 1600 Hz in a close vowel
 _OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest of the onset
@@ -166,7 +166,7 @@ class SpeechDetector:
             self._background = 10 ** (min(max(window.level_db, quietest), loudest) / 10)
             self._background_s = _BEFORE_S
         voiced = window.probability >= self._threshold - (0.0 if self.idle else _RELEASE)
-        voiced &= window.level_db > _FAINT_DB or not window.talking_over
+        voiced &= window.level_db > FAINT_DB or not window.talking_over
         if self.speaking:
             self._silence_s = 0.0 if voiced else self._silence_s + WINDOW_S
             if self._silence_s >= self._min_silence_s:

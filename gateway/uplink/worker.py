@@ -14,6 +14,7 @@ import asyncio
 import errno
 import importlib.util
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -34,6 +35,7 @@ from gateway.uplink.recording_thread import Act, RecordingQueue, RecordingThread
 from gateway.uplink.timeline import BOT, CALLER, Samples, Timeline
 from gateway.uplink.vad import (
     ECHO_WINDOW_SAMPLES,
+    FAINT_DB,
     LULL_S,
     SAMPLE_RATE,
     WINDOW_S,
@@ -60,6 +62,7 @@ _ECHO_FRAMES = 45  # frames in which an echo's original is sought: the tail, the
 _STALE_S = 1.0  # after so long without audio for the VAD, the caller no longer counts as speaking
 _MEMORY = 0.5  # share of the network's state that is kept after a window without speech
 _FLOOR = 1e-9
+_NOTHING_DB = 10 * math.log10(_FLOOR)
 _MAX_ORDERS = 1_000  # cuts, keys and pauses that wait for the thread; of more, the recording would be wrong
 _KEY_MARGIN_S = 0.06  # silence before and behind a touch tone that was found in the audio
 _KEY_TOLD_S = (0.5, 0.3)  # silence before and behind a key that the leg tells of; legs tell it late rather than early
@@ -519,6 +522,20 @@ class Stream:
         vad.heard = np.concatenate((vad.heard[WINDOW_SAMPLES:], window[_CONTEXT:]))
         return window
 
+    def may_speak(self, level_db: float) -> bool:
+        """Does the network have to hear the last window? Not if nobody is heard, and the detector will take the window
+        for silence whatever the network says: most of what callers send while they listen to us is so faint."""
+        return level_db > FAINT_DB or not (self.vad.detector.idle and self._talking_over)
+
+    @property
+    def _last_window_ended(self) -> float:
+        return self._last_now - len(self.vad.pending) / SAMPLE_RATE
+
+    @property
+    def _talking_over(self) -> bool:
+        """Were we speaking in the last window, or did an echo of us?"""
+        return self._last_window_ended - WINDOW_S < self.vad.sent_until + _ECHO_TAIL_S
+
     def judge(
         self,
         probability: float,
@@ -528,17 +545,15 @@ class Stream:
         post: Callable[[Posted], None],
     ) -> None:
         """Feed the detector with the last window."""
-        vad = self.vad
         self._judged_s += WINDOW_S
-        end = self._last_now - len(vad.pending) / SAMPLE_RATE
-        heard = vad.detector.feed(
+        heard = self.vad.detector.feed(
             Window(
-                end=end,
+                end=self._last_window_ended,
                 probability=probability,
                 level_db=level_db,
                 bright_db=bright_db,
                 front_db=front_db,
-                talking_over=end - WINDOW_S < vad.sent_until + _ECHO_TAIL_S,
+                talking_over=self._talking_over,
             ),
             is_echo=self._is_echo,
         )
@@ -597,11 +612,16 @@ def measured_db(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return for each row RMS relative to full scale, and the shares of energy above 400 and 1600 Hz; dB, ``(rows,
     3)``."""
     pcm = windows[:, _CONTEXT:]
-    level = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
     power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
     above = np.stack([power[:, first:].sum(axis=1) for first in _BINS], axis=1)
     shares = 10 * np.log10(above / (power.sum(axis=1, keepdims=True) + _FLOOR) + _FLOOR)
-    return np.concatenate([level[:, None], shares], axis=1)
+    return np.concatenate([level_db(windows)[:, None], shares], axis=1)
+
+
+def level_db(windows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return for each row RMS relative to full scale, dB, ``(rows,)``."""
+    level: NDArray[np.float32] = 10 * np.log10(np.mean(np.square(windows[:, _CONTEXT:]), axis=1) + _FLOOR)
+    return level
 
 
 _HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
@@ -740,22 +760,30 @@ class UplinkWorker:
             if not batch:
                 break
             windows = np.stack([window for _, window in batch])
-            states = np.stack([stream.vad.state for stream, _ in batch], axis=1)
-            probabilities, after = self._network.run(
-                None,
-                {
-                    "input": windows,
-                    "state": states,
-                    "sr": np.array(SAMPLE_RATE, np.int64),
-                },
-            )
-            measured = measured_db(windows)
-            for index, (stream, _) in enumerate(batch):
-                level, bright, front = (float(db) for db in measured[index])
-                stream.judge(float(probabilities[index, 0]), level, bright, front, post)
-                stream.vad.judged(after[:, index])
+            loud = []
+            for index, level in enumerate(level_db(windows).tolist()):
+                stream = batch[index][0]
+                if stream.may_speak(level):
+                    loud.append(index)
+                else:
+                    stream.judge(0.0, level, _NOTHING_DB, _NOTHING_DB, post)
+                    stream.vad.judged(stream.vad.state)
+            if loud:
+                self._ask([batch[index][0] for index in loud], windows[loud], post)
         for stream in streams:
             stream.tell_heard(post)
+
+    def _ask(self, streams: list[Stream], windows: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+        """Ask the network about a window of each of these streams."""
+        states = np.stack([stream.vad.state for stream in streams], axis=1)
+        probabilities, after = self._network.run(
+            None, {"input": windows, "state": states, "sr": np.array(SAMPLE_RATE, np.int64)}
+        )
+        measured = measured_db(windows).tolist()
+        for index, stream in enumerate(streams):
+            level, bright, front = measured[index]
+            stream.judge(float(probabilities[index, 0]), level, bright, front, post)
+            stream.vad.judged(after[:, index])
 
 
 def _call_all(posted: list[Posted]) -> None:
