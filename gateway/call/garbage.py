@@ -1,7 +1,7 @@
 """When cyclic garbage is collected. A collection stops every call on the loop for as long as there are objects to look
 at, some 0.2 to 0.5 us each, so each looks at few.
 
-The young generations are collected automatically, the second one more often than by default. What survives five of
+The young generations are collected automatically, the second one more often than by default. What survives three of
 its collections is looked at once more, and then frozen: it is freed when nothing refers to it, but never looked at
 again. So a collection takes no longer with 300 calls than with one.
 
@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 _YOUNG = (700, 3)
 _NEVER = 1 << 30
-MOST_PENDING = 5
+MOST_PENDING = 3
 """Collections of the second generation, at most 3,000 objects each, after which a full one comes even during calls."""
-GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 200_000, 1_000_000, 5_000_000
+GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 200_000, 1_000_000, 2_000_000
 """By how many small blocks of memory, some 100 bytes each, there may be more than after the last look at everything,
 until everything is looked at. A call that is over leaves 300 of them. Large ones do not count: a whole file of speech
 comes and goes, and is no garbage."""

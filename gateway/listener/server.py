@@ -39,6 +39,9 @@ from gateway.tokens import StreamToken
 log = logging.getLogger(__name__)
 
 _MEDIA = "/media/"
+_LINGER_S = 2.0
+"""For how long the rest of a refused body is still read, so that its sender sees the answer before the connection
+closes. Each piece that drips in costs a wake-up."""
 _HEAD_BYTES = 16 * 1024
 _SWEEP_S = 1.0
 MAX_OPEN_FILES = 65536
@@ -164,7 +167,9 @@ class GatewayServer:
         web_response.SERVER_SOFTWARE = "talkspurt"  # type: ignore[attr-defined]  # not in its documented API
         # Unpacking would run on the loop, before anybody has proven anything, and a few kB may hold gigabytes. The
         # application refuses packed bodies.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
+        )
         self._listener: asyncio.Server | None = None
         self.sockets = Sockets(
             most=limits.connections or _open_files() * 3 // 4,
