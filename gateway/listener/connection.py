@@ -61,7 +61,7 @@ _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer t
 _READ_BUFFER_BYTES = 16 * 1024
 # These may still be thousands of small messages. After so many frames in a row the others have their turn first, and
 # the socket is not read meanwhile. Two seconds of audio that comes late at once are 100 frames.
-_IN_A_ROW = 100
+_IN_A_ROW = 40
 _MAX_COMPLAINTS = 10  # of a peer, that are logged
 
 
