@@ -361,10 +361,10 @@ class GatewayServer:
         try:
             path, _, query = request.path.decode("ascii", "replace").partition("?")
             parts = [part for part in path.split("/") if part][1:]
+            self._sites.check(peer, request.headers, changes=True)
             if not parts or parts[0] not in self._carriers:
                 raise Rejected(f"no carrier {'/'.join(parts)[:40]!r} is configured", status=404, code="not_found")
             route = parts[1] if len(parts) > 1 else "default"
-            self._sites.check(peer, request.headers, changes=True)
             token = self._authorise(parts[0], route, request, peer)
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = self.connection(parts[0], route, given)
