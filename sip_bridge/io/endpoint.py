@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -105,6 +105,9 @@ class Limits:
     """A connection is closed when more bytes than this wait for its peer to read them."""
 
 
+_IN_A_ROW, _PUT_OFF = 8, 256
+"""So many datagrams are taken in one turn of the loop, and so many wait for the next."""
+
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do."""
 
@@ -120,6 +123,43 @@ class _Datagrams(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if data.strip(b"\r\n\0"):  # anything else is a keep-alive, which wants no answer in a datagram
             self._receive(data, Peer("UDP", addr[0], addr[1]))
+
+
+class _InRows(asyncio.DatagramProtocol):
+    """Passes a few datagrams on in one turn of the loop, the next ones in the next turns: the loop reads up to 32 at
+    once, and frames are due meanwhile.
+
+    Args:
+        counts: ``limited`` grows by what finds no room, as where the kernel has none.
+    """
+
+    def __init__(self, behind: asyncio.DatagramProtocol, counts: Counter[str]) -> None:
+        self._behind = behind
+        self._counts = counts
+        self._in_a_row = 0
+        self._put_off: deque[tuple[bytes, tuple[str, int]]] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._behind.connection_made(transport)  # type: ignore[arg-type]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if self._in_a_row < _IN_A_ROW:
+            self._pass_on(data, addr)
+        elif len(self._put_off) < _PUT_OFF:
+            self._put_off.append((data, addr))
+        else:
+            self._counts["limited"] += 1
+
+    def _pass_on(self, data: bytes, addr: tuple[str, int]) -> None:
+        if not self._in_a_row:
+            asyncio.get_running_loop().call_soon(self._next_row)
+        self._in_a_row += 1
+        self._behind.datagram_received(data, addr)
+
+    def _next_row(self) -> None:
+        self._in_a_row = 0
+        while self._put_off and self._in_a_row < _IN_A_ROW:
+            self._pass_on(*self._put_off.popleft())
 
 
 class _Connection(asyncio.Protocol):
@@ -248,7 +288,9 @@ class Endpoint:
             self._servers = [server]
             self.port = server.sockets[0].getsockname()[1]
             try:
-                await self._loop.create_datagram_endpoint(lambda: self._datagrams, local_addr=(host, self.port))
+                await self._loop.create_datagram_endpoint(
+                    lambda: _InRows(self._datagrams, self.counts), local_addr=(host, self.port)
+                )
                 return
             except OSError:  # what is free for TCP may be somebody's for UDP
                 await self.close()

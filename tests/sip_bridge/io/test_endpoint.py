@@ -3,6 +3,7 @@
 import asyncio
 import random
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from sip_bridge.dialog.dialog import Dialog, DialogId, dialog_id
 from sip_bridge.dialog.transaction import Act, Key, Timing
 from sip_bridge.errors import SipError
-from sip_bridge.io.endpoint import Endpoint, Limits
+from sip_bridge.io.endpoint import Endpoint, Limits, _InRows
 from sip_bridge.local import Peer
 from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sdp import parse as parse_sdp
@@ -286,6 +287,23 @@ async def test_what_a_source_sends_too_much_is_not_even_read() -> None:
         assert user.responses.qsize() == 1
         take(b"nonsense", ("127.0.0.2", 9))
         assert user.endpoint.counts["unreadable"] == 11
+
+
+async def test_datagrams_that_come_together_are_taken_in_rows_and_in_order() -> None:
+    class Behind(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+            taken.append(int(data))
+
+    taken, counts = list[int](), Counter[str]()
+    rows = _InRows(Behind(), counts)
+    for number in range(300):
+        rows.datagram_received(b"%d" % number, ("127.0.0.1", 9))
+    assert len(taken) == 8 and counts == {"limited": 300 - 8 - 256}
+    await asyncio.sleep(0)
+    assert len(taken) == 16
+    rows.datagram_received(b"300", ("127.0.0.1", 9))
+    await until(lambda: taken[-1] == 300)
+    assert taken == [*range(8 + 256), 300]
 
 
 async def test_a_connection_that_brings_too_much_is_closed() -> None:
