@@ -84,12 +84,7 @@ FROM_MANAGER: tuple[Message, ...] = (
                 "Text to be spoken, verbatim; may be empty. A whole turn has at most `limits.turn_chars` characters.",
                 required=True,
             ),
-            Field(
-                "last",
-                _FLAG,
-                "Closes the turn. With an empty token it changes none of the turn's fields.",
-                default="false",
-            ),
+            Field("last", _FLAG, "Closes the turn.", default="false"),
             Field(
                 "lang", _NAME, "BCP 47 tag of this turn's language; its first token counts.", default="the session's"
             ),

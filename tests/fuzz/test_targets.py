@@ -53,6 +53,7 @@ TRUSTED = {
     "gateway/cluster/redis_state.py": "what gateways of ours wrote into the operator's Redis",
     "gateway/cluster/siblings.py": "what workers of this server say on a socket that only they reach",
     "gateway/cluster/socket_state.py": "what workers of this server say on a socket that only they reach",
+    "gateway/cluster/trial_sharing.py": "what workers of this server say on a socket that only they reach",
     "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",
     "gateway/dialogue/script.py": "the operator's scripts",
     "gateway/model_trial.py": "a digest of its own making",

@@ -124,8 +124,7 @@ class Instructions:
             if fresh:
                 self._queue.withdraw(turn)
             return
-        if fresh or message.token:  # an empty token closes a turn and is about nothing that is spoken
-            self._set_options(turn, message)
+        self._set_options(turn, message)
         spoken = turn.write(message.token, now)
         if not message.turn:
             self._untagged.turn = turn

@@ -228,15 +228,6 @@ def test_what_the_peer_cannot_take_back_of_a_cut_turn_is_heard(can_clear: bool, 
     assert call.flushes, "the fade follows what still sounds"
 
 
-def test_an_empty_token_that_closes_a_turn_does_not_change_what_cuts_it() -> None:
-    call = VirtualCall()
-    call.say(Text(token="one two three", interruptible="any"), Text(token="", last=True, interruptible="none"))
-    call.work_all()
-    call.run(0.1)
-    call.turns.on_caller(Caller.SPEECH, call.now, onset=call.now)
-    assert call.events("t1")[-1] == "interrupted"
-
-
 def test_a_key_that_may_not_cut_is_dropped_unless_the_route_reports_it() -> None:
     for report, expected in (("none", 0), ("dtmf", 1), ("any", 1), ("speech", 0)):
         call = VirtualCall(TurnDefaults(interruptible="speech", report_input=report))  # type: ignore[arg-type]
