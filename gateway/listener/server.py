@@ -42,8 +42,6 @@ _MEDIA = "/media/"
 _LINGER_S = 2.0
 """For how long the rest of a refused body is still read, so that its sender sees the answer before the connection
 closes. Each piece that drips in costs a wake-up."""
-_READ_BYTES = 16 * 1024
-"""So much of a body is read ahead, and a sixteenth as many chunks at once, each of which costs a look."""
 _HEAD_BYTES = 16 * 1024
 _SWEEP_S = 1.0
 MAX_OPEN_FILES = 65536
@@ -170,12 +168,7 @@ class GatewayServer:
         # Unpacking would run on the loop, before anybody has proven anything, and a few kB may hold gigabytes. The
         # application refuses packed bodies.
         self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handler_cancellation=True,
-            auto_decompress=False,
-            lingering_time=_LINGER_S,
-            read_bufsize=_READ_BYTES,
+            app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
         )
         self._listener: asyncio.Server | None = None
         self.sockets = Sockets(
