@@ -60,7 +60,7 @@ _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer t
 # for which everybody else waits. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
 _READ_BUFFER_BYTES = 16 * 1024
 # These may still be thousands of small messages. After so many frames in a row the others have their turn first, and
-# the socket is not read meanwhile. Two seconds of audio that comes late at once are 100 frames.
+# the socket is not read meanwhile. 0.8 s of audio that comes late at once are 40 frames.
 _IN_A_ROW = 40
 _MAX_COMPLAINTS = 10  # of a peer, that are logged
 

@@ -21,7 +21,7 @@ PASSED_BYTES = 256 * 1024
 """More than a message between the processes has: what the kernel does not take in one piece is dropped."""
 
 _CONNECTIONS = 1000
-_AT_ONCE = 64
+_AT_ONCE = 8
 """So many messages are read in one go; then everybody else has their turn."""
 
 
