@@ -215,7 +215,7 @@ def parser() -> argparse.ArgumentParser:
     p = _add(
         commands,
         "doctor",
-        delegated("talkspurt.doctor"),
+        delegated("talkspurt.doctor.command"),
         "show what works on this machine",
         "talkspurt doctor -c configs/demo.yaml --json\ntalkspurt doctor --model models/Fun-CosyVoice3-0.5B-2512",
     )

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from talkspurt.config.settings import load
-from talkspurt.doctor import check_ffmpeg, check_files, check_opus, check_port, timer_lateness_ms
+from talkspurt.doctor.checks import check_ffmpeg, check_files, check_opus, check_port, timer_lateness_ms
 from talkspurt.engines import local_engine
 from tests.peers.live_server import serve
 from tests.peers.server.test_cli import ROOT, environment, talkspurt

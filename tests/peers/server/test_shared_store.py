@@ -22,7 +22,7 @@ from gateway.metering import schema as metering
 from gateway.metering.store import Records
 from gateway.postgres import DatabaseState
 from talkspurt.config.settings import load
-from talkspurt.doctor import check_postgres
+from talkspurt.doctor.checks import check_postgres
 from tests.gateway.call_log.test_log import record as logged
 from tests.gateway.metering.test_store import DAY_S, NOON, Lost, begun, call, ended, found
 from tests.peers.live_server import TestCall, serve

@@ -14,7 +14,7 @@ from gateway import postgres
 from gateway.call_log import schema as call_log
 from gateway.metering import schema as metering
 from talkspurt.config.settings import Config
-from talkspurt.doctor_finding import Finding
+from talkspurt.doctor.finding import Finding
 
 _NAME = "PostgreSQL"
 _SERVER = text(

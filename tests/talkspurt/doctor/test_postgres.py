@@ -1,7 +1,7 @@
 """``talkspurt doctor``, PostgreSQL away; with a real one see tests/peers/server/test_shared_store.py."""
 
 from talkspurt.config.settings import load
-from talkspurt.doctor import CHECKS, check_postgres
+from talkspurt.doctor.checks import CHECKS, check_postgres
 
 
 def test_a_database_that_does_not_answer_is_told_with_the_reason() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.recognition import moonshine
-from talkspurt.doctor_finding import Finding
+from talkspurt.doctor.finding import Finding
 from tts_engine.config import CosyVoiceConfig, EmbeddedConfig, ModelConfig
 from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
 from tts_engine.errors import EngineError

@@ -14,9 +14,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from talkspurt import doctor_model
-from talkspurt.doctor_finding import Finding
-from talkspurt.doctor_model import SENTENCE, _seams, _sound, findings
+from talkspurt.doctor import model
+from talkspurt.doctor.finding import Finding
+from talkspurt.doctor.model import SENTENCE, _seams, _sound, findings
 from tts_engine.config import ModelConfig
 from tts_engine.cosyvoice import checkpoint
 from voicecodecs.pcm import to_float32
@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clip() -> bytes:
-    return asyncio.run(doctor_model._clip())
+    return asyncio.run(model._clip())
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def copy(made: Path, tmp_path: Path, clip: bytes, monkeypatch: pytest.MonkeyPatc
     async def once() -> bytes:
         return clip
 
-    monkeypatch.setattr(doctor_model, "_clip", once)  # the embedded voice need not be loaded for each directory
+    monkeypatch.setattr(model, "_clip", once)  # the embedded voice need not be loaded for each directory
     shutil.copytree(made, tmp_path / "copy")
     return tmp_path / "copy"
 

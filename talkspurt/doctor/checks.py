@@ -1,8 +1,7 @@
-"""``talkspurt doctor`` tells what works on this machine, and what `serve` lacks."""
+"""``talkspurt doctor`` without a model: what works on this machine, and what does `serve` lack?"""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import ctypes
 import errno
@@ -21,16 +20,15 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from gateway.http.health import SERVICE
-from talkspurt.config.settings import Config, load
-from talkspurt.doctor_finding import Finding
+from talkspurt.config.settings import Config
+from talkspurt.doctor.finding import Finding
 from tts_engine.api import UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError
@@ -254,9 +252,9 @@ def check_postgres(config: Config) -> Finding:
     """Check the database that several gateways share."""
     if config.postgres.url is None:
         return Finding("PostgreSQL", "none", "not configured (postgres.url)")
-    from talkspurt import doctor_postgres
+    from talkspurt.doctor import postgres
 
-    return doctor_postgres.check(config)
+    return postgres.check(config)
 
 
 def check_gpu(config: Config) -> Finding:
@@ -314,37 +312,3 @@ CHECKS: tuple[Check, ...] = (
     check_vllm,
     check_extras,
 )
-
-
-# --- command line ------------------------------------------------------------------------------------------------
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run ``talkspurt doctor``. Return 1 if something that `serve`, or the model, needs is missing."""
-    config = load(args.config)
-    subject = "serve"
-    checks: Iterator[Finding] = (check(config) for check in CHECKS)
-    if args.model is not None:
-        from talkspurt import doctor_model
-
-        subject, checks = "the model", doctor_model.findings(args.model, config.engine)
-    findings = []
-    for finding in checks:
-        findings.append(finding)
-        if not args.json:
-            _print(finding)
-    works = all(finding.state != "fail" for finding in findings)
-    if args.json:
-        print(json.dumps({"ok": works, "findings": [asdict(finding) for finding in findings]}))
-    else:
-        print(f"{subject} works here" if works else f"{subject} does not work here, see `fail`")
-    return 0 if works else 1
-
-
-def _print(finding: Finding) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    styles = {"ok": "green", "warn": "yellow", "fail": "bold red", "none": "dim"}
-    state = (f"{finding.state:<5}", styles[finding.state])
-    Console(soft_wrap=True).print(Text.assemble(state, f"{finding.name:<14}{finding.detail}"))

@@ -1,0 +1,1 @@
+"""Says what works on this machine, and whether a model directory is whole. It looks and tries; it changes nothing."""
