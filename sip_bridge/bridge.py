@@ -379,6 +379,8 @@ class SipBridge:
             self.endpoint.respond(key, response_to(request, 100))
             call = IncomingCall(self, name, config, peer, ports, key, request)
             self._invites[key] = call
+            if self._shared is not None and peer.transport != "UDP":
+                self._shared.tell_begun(request.call_id, peer)
             self._invitations.add(call.invitation)
             self.joined(call)
             refusal = call.start()

@@ -6,7 +6,8 @@ A dialog and a transaction are one worker's from beginning to end, and their nam
   its To tag, and a response in its topmost branch.
 * A request that names nobody begins something. All that belongs to it (its repetitions, CANCEL, the ACK of a refusal,
   the same INVITE with a password or by another way) has its Call-ID, and the Call-IDs of INVITEs are remembered for as
-  long as such a message may come. A new one goes to the worker that is next in turn.
+  long as such a message may come. A new one goes to the worker that is next in turn. Of calls that begin on a TCP or
+  TLS connection their workers tell the Call-ID (``begun``), since the CANCEL may come by another connection.
 * Anything else is answered without state, so it goes to the worker that is next in turn, too: OPTIONS is answered by
   one that has room, and what belongs to a worker that is gone by one that knows no such call (481).
 
@@ -77,17 +78,35 @@ class Dispatcher:
         if not head.method:
             self.counts["late"] += 1
             return None
-        call = hashlib.blake2b(
-            head.call_id.encode("utf-8", "surrogateescape"), key=self._secret, digest_size=8
-        ).digest()
-        worker, at = self._calls.get(call, (workers[0], float("-inf")))
-        known = worker in workers and now - at <= self._remember_s
+        worker = self._worker_of_call(head.call_id, now=now)
+        known = worker in workers
         begins_call = not known and head.method == "INVITE" and not head.ours
-        if not known:
+        if worker is None or not known:
             worker = workers[0]
         if known or begins_call:
-            self._calls[call] = worker, now
-            self._calls.move_to_end(call)
-            if len(self._calls) > REMEMBERED:
-                self._calls.popitem(last=False)
+            self.begun(head.call_id, worker, now=now)
         return Chosen(worker, begins_call)
+
+    def begun(self, call_id: str, worker: int, *, now: float) -> None:
+        """Remember whose a Call-ID is."""
+        call = self._digest(call_id)
+        self._calls[call] = worker, now
+        self._calls.move_to_end(call)
+        if len(self._calls) > REMEMBERED:
+            self._calls.popitem(last=False)
+
+    def worker_of_cancel(self, data: bytes, *, now: float) -> int | None:
+        """Return who has the INVITE of a CANCEL: the worker in its To tag (of a re-INVITE), or that of its Call-ID."""
+        head = read_head(data)
+        if head is None:
+            return None
+        named = worker_of(head.ours)
+        return named if named is not None else self._worker_of_call(head.call_id, now=now)
+
+    def _worker_of_call(self, call_id: str, *, now: float) -> int | None:
+        """Return whose a Call-ID is. None: it is not remembered."""
+        worker, at = self._calls.get(self._digest(call_id), (None, float("-inf")))
+        return worker if now - at <= self._remember_s else None
+
+    def _digest(self, call_id: str) -> bytes:
+        return hashlib.blake2b(call_id.encode("utf-8", "surrogateescape"), key=self._secret, digest_size=8).digest()

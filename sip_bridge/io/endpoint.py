@@ -302,7 +302,10 @@ class Endpoint:
         self._loop = asyncio.get_running_loop()
         self.port, self.tls_port = shared.port, shared.tls_port
         self._shared = self._datagrams.transport = shared
-        shared.start(lambda data, peer: self._received(data, peer, self._loop.time()), self._write_or_queue)
+        shared.start(
+            lambda data, peer, may_cancel: self._received(data, peer, self._loop.time(), may_cancel=may_cancel),
+            self._write_or_queue,
+        )
 
     async def adopt(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Serve a connection that another process has accepted.
@@ -410,7 +413,12 @@ class Endpoint:
             self._received(data, peer, now)
         return True
 
-    def _received(self, data: bytes, peer: Peer, now: float) -> None:
+    def _received(self, data: bytes, peer: Peer, now: float, *, may_cancel: bool = False) -> None:
+        """Take one message.
+
+        Args:
+            may_cancel: another worker has read this CANCEL, and its source is no stranger.
+        """
         try:
             message = parse(data)
         except ProtocolError as error:
@@ -429,7 +437,14 @@ class Endpoint:
                     self.counts["limited"] += 1
                     return
                 refusal: Response | None = None
-                if message.to.tag or self._user.standing(peer) is not Standing.STRANGER:
+                is_cancel = message.method == "CANCEL"
+                # A To tag proves nothing in a CANCEL: the INVITE is found by its branch.
+                in_dialog = bool(message.to.tag) and not is_cancel
+                if in_dialog or may_cancel or self._user.standing(peer) is not Standing.STRANGER:
+                    stray = is_cancel and not may_cancel and not self._transactions.cancelled(message)
+                    if stray and self._shared is not None and peer.transport != "UDP":  # a datagram found its worker
+                        self._shared.pass_cancel(data, peer)
+                        return
                     refusal = self._refusal(message)
                 elif message.method != "INVITE":
                     self.counts["strangers"] += 1

@@ -3,7 +3,8 @@
 Another process reads the UDP port and chooses who gets each datagram (``sip_bridge/dispatch.py``). All workers have the
 port's socket and send on it themselves, so answers leave from there without a hop. A TCP or TLS connection is one
 worker's. What comes over it for another worker's call is passed on to that one, and what that one has to say to this
-peer comes back the same way, since the peer may know us by this connection only.
+peer comes back the same way, since the peer may know us by this connection only. A CANCEL names no worker: the
+dispatcher, which is told of each call that begins on a connection, finds whose it is.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class Passed:
     """A message of SIP on its way between two processes."""
 
     what: str
-    """``datagram`` came to the port; ``message`` came over the connection of another worker; ``write`` is to be written
-    to the connection of another worker."""
+    """``datagram`` came to the port; ``message`` came over the connection of another worker; ``cancel`` did, too,
+    from a source that may cancel; ``write`` is to be written to the connection of another worker; ``begun`` has the
+    Call-ID of a call that begins on a connection."""
     worker: int
     """That other worker: who is meant on the way to the dispatcher, who speaks on the way from it."""
     peer: Peer
@@ -88,16 +90,17 @@ class SharedAddress:
         for each in (port_socket, dispatcher):
             each.setblocking(False)
 
-    def start(self, take: Callable[[bytes, Peer], None], write: Callable[[bytes, Peer], None]) -> None:
+    def start(self, take: Callable[[bytes, Peer, bool], None], write: Callable[[bytes, Peer], None]) -> None:
         """Take what comes from now on.
 
         Args:
-            take: takes a message of a peer.
+            take: takes a message of a peer; True: it is a CANCEL, and the worker of the connection has found that its
+                source may cancel.
             write: writes a message to this worker's connection with a peer, or to a new one.
         """
         asyncio.get_running_loop().add_reader(self._dispatcher.fileno(), self._read, take, write)
 
-    def _read(self, take: Callable[[bytes, Peer], None], write: Callable[[bytes, Peer], None]) -> None:
+    def _read(self, take: Callable[[bytes, Peer, bool], None], write: Callable[[bytes, Peer], None]) -> None:
         for _ in range(_AT_ONCE):
             try:
                 size = self._dispatcher.recv_into(self._buffer)
@@ -110,9 +113,9 @@ class SharedAddress:
             if passed.what == "write":
                 write(passed.data, passed.peer)
             else:
-                if passed.what == "message":
+                if passed.what != "datagram":
                     self._note(passed.peer, passed.worker)
-                take(passed.data, passed.peer)
+                take(passed.data, passed.peer, passed.what == "cancel")
             if self._closing:
                 return
 
@@ -125,11 +128,23 @@ class SharedAddress:
     def pass_on(self, data: bytes, peer: Peer) -> bool:
         """Pass a message that came over a connection on to the worker that it names. False: it is this one's."""
         head = read_head(data)
-        named = worker_of(head.ours) if head is not None else None
+        named = worker_of(head.ours) if head is not None and head.method != "CANCEL" else None
         if named is None or named == self.worker or named >= self.workers:
             return False
         self._send(Passed("message", named, peer, data))
         return True
+
+    def tell_begun(self, call_id: str, peer: Peer) -> None:
+        """Tell the dispatcher of a call that begins on a connection of this worker."""
+        self._send(Passed("begun", self.worker, peer, call_id.encode("utf-8", "surrogateescape")))
+
+    def pass_cancel(self, data: bytes, peer: Peer) -> None:
+        """Let the worker that has the call take a CANCEL that came over a connection of this one. The CANCEL of a call
+        that nobody has comes back.
+
+        The caller has checked that the source may cancel, since only this worker knows the connection's certificate.
+        """
+        self._send(Passed("cancel", self.worker, peer, data))
 
     def write_elsewhere(self, data: bytes, peer: Peer) -> bool:
         """Let another worker write to its connection with a peer. False: we know of none."""

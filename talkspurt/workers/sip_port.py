@@ -115,6 +115,7 @@ class SipPort:
 
     def _pass(self, origin: int, ours: socket.socket) -> None:
         """Pass on what one worker says to another."""
+        now = asyncio.get_running_loop().time()
         for _ in range(_AT_ONCE):
             try:
                 size = ours.recv_into(self._buffer)
@@ -124,9 +125,16 @@ class SipPort:
                 self.leave(origin)
                 return
             passed = Passed.unpack(bytes(self._buffer[:size]))
+            if passed.what == "begun":
+                self.dispatcher.begun(passed.data.decode("utf-8", "surrogateescape"), origin, now=now)
+                continue
+            worker: int | None = passed.worker
+            if passed.what == "cancel":
+                worker = self.dispatcher.worker_of_cancel(passed.data, now=now)
             # For a worker that is gone, the one that asks answers itself: it knows no such call either.
-            target = passed.worker if passed.worker in self._living() else origin
-            self._give(target, replace(passed, worker=origin))
+            if worker is None or worker not in self._living():
+                worker = origin
+            self._give(worker, replace(passed, worker=origin))
 
     def _give(self, worker: int, passed: Passed) -> None:
         try:

@@ -80,6 +80,17 @@ def test_a_new_call_goes_to_the_worker_that_is_next_and_stays_there() -> None:
     assert workers.got(message(call="two")) == 0
 
 
+def test_a_cancel_belongs_to_the_worker_of_its_tag_or_of_its_call() -> None:
+    workers = Workers(0, 1, 2)
+    workers.dispatcher.begun(f"one@{PEER}", 1, now=0.0)
+    cancels = [
+        message("CANCEL sip:bot@example.com SIP/2.0", **more) for more in ({}, {"call": "two"}, {"tag": "w02-1"})
+    ]
+    assert [workers.dispatcher.worker_of_cancel(each, now=1.0) for each in cancels] == [1, None, 2]
+    assert workers.dispatcher.worker_of_cancel(b"nonsense", now=1.0) is None
+    assert workers.got(cancels[0]) == 1, "as a datagram, too"
+
+
 def test_a_call_id_is_forgotten_when_nothing_of_it_can_come_any_more() -> None:
     workers = Workers(1, 0)
     assert workers.got(message()) == 1

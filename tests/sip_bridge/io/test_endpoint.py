@@ -220,6 +220,17 @@ async def test_cancel() -> None:
         caller.send(request("ACK", to_tag="ours1"))
 
 
+async def test_a_stranger_who_knows_the_branch_cancels_nothing_with_or_without_a_to_tag() -> None:
+    async with calling() as (user, caller):
+        user.ring_only = True
+        assert (await caller.ask(request(body=SDP))).status == 180
+        user.callers = Standing.STRANGER
+        for to_tag in ("", "ours1"):
+            caller.send(request("CANCEL", to_tag=to_tag))
+        await until(lambda: user.endpoint.counts["strangers"] == 2)
+        assert caller.heard_nothing() and not user.cancelled
+
+
 async def test_malformed_is_answered_or_dropped_and_disturbs_nobody() -> None:
     async with calling() as (user, caller):
         bad = request().serialise().replace(b"Content-Length: 0", b"Content-Length: -1")

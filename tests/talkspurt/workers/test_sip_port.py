@@ -15,11 +15,11 @@ import pytest
 
 from gateway.seams.leg import TransferStart
 from sip_bridge.config import SipConfig
-from sip_bridge.dialog.transaction import State
+from sip_bridge.dialog.transaction import State, cancel_of, failure_ack
 from sip_bridge.io.ports import share
 from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.local import worker_of
-from sip_bridge.message.sip import MessageStream, Response, parse
+from sip_bridge.message.sip import MessageStream, Request, Response, parse, response_to
 from talkspurt.workers.listeners import close, listen_for_sip, port_of
 from talkspurt.workers.sip_port import SipPort
 from tests.sip_bridge.phone import Bridge, Phone, offer, until
@@ -85,6 +85,41 @@ async def served(**config: Any) -> AsyncIterator[Server]:
         close(server.listeners)
 
 
+class Stream:
+    """A peer's TCP connection; the first one that was made is adopted first."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._socket = socket.create_connection(("127.0.0.1", server.port))
+        self._socket.setblocking(False)
+        self._messages = MessageStream()
+        self._heard: list[bytes] = []
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    async def adopted_by(self, worker: int) -> None:
+        connection, _ = self._server.listeners[0].accept()
+        await self._server.workers[worker].bridge.adopt(connection, tls=False)
+
+    async def send(self, request: Request) -> None:
+        via = (request.headers.get("Via") or "").replace("UDP", "TCP")
+        request = replace(request, headers=request.headers.replace("Via", via))
+        await asyncio.get_running_loop().sock_sendall(self._socket, request.serialise())
+
+    async def answer(self) -> str:
+        async with asyncio.timeout(PATIENCE_S):
+            while not self._heard:
+                data = await asyncio.get_running_loop().sock_recv(self._socket, 4096)
+                self._heard += self._messages.feed(data)
+        message = parse(self._heard.pop(0))
+        assert isinstance(message, Response)
+        return f"{message.status} {message.cseq.method}"
+
+
 async def test_calls_are_spread_and_each_stays_with_its_worker() -> None:
     async with served() as server:
         with Phone(server.port) as one, Phone(server.port) as two, Phone(server.port) as three:
@@ -137,24 +172,32 @@ async def test_requests_in_calls_of_a_worker_that_is_gone_get_481() -> None:
 async def test_a_request_over_a_connection_of_another_worker_is_passed_on_and_its_answer_comes_back() -> None:
     async with served() as server:
         server.living = [1, 0]
-        loop = asyncio.get_running_loop()
-        with Phone(server.port) as phone, socket.create_connection(("127.0.0.1", server.port)) as stream:
+        with Phone(server.port) as phone, Stream(server) as stream:
             await phone.call()
             assert worker_of(phone.to_tag) == 1
-            connection, _ = server.listeners[0].accept()
-            await server.workers[0].bridge.adopt(connection, tls=False)
-            stream.setblocking(False)
-            bye = phone.request("BYE")
-            via = bye.headers.get("Via") or ""
-            bye = replace(bye, headers=bye.headers.replace("Via", via.replace("UDP", "TCP")))
-            await loop.sock_sendall(stream, bye.serialise())
-            messages = MessageStream()
-            async with asyncio.timeout(PATIENCE_S):
-                while not (answers := list(messages.feed(await loop.sock_recv(stream, 4096)))):
-                    pass
-            answer = parse(answers[0])
-            assert isinstance(answer, Response) and answer.status == 200
+            await stream.adopted_by(0)
+            await stream.send(phone.request("BYE"))
+            assert await stream.answer() == "200 BYE"
             assert server.workers[1].session.closed == ["hangup"]
+
+
+async def test_a_cancel_over_another_connection_than_its_invite_finds_the_call_of_another_worker() -> None:
+    async with served() as server:
+        server.workers[1]._ready = False  # it waits for a dialogue manager, so the caller can give up
+        with Phone(0) as phone, Stream(server) as before, Stream(server) as after:
+            await before.adopted_by(1)
+            await after.adopted_by(0)
+            invite = phone.request("INVITE", body=offer(phone.rtp_port))
+            await before.send(invite)
+            assert [await before.answer(), await before.answer()] == ["100 INVITE", "180 INVITE"]
+            unknown = phone.request("CANCEL", ("Call-ID", "of-nobody"))
+            await after.send(unknown)
+            assert await after.answer() == "481 CANCEL", "nobody has that call"
+            await after.send(cancel_of(invite))
+            assert await after.answer() == "200 CANCEL"
+            assert await before.answer() == "487 INVITE"
+            assert server.workers[1].session.closed == ["cancelled"]
+            await before.send(failure_ack(invite, response_to(invite, 487, to_tag="any")))
 
 
 async def test_a_call_is_transferred_to_a_call_of_another_worker() -> None:
