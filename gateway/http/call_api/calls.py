@@ -41,11 +41,17 @@ class MessageBody(ApiModel):
 class CallView(ApiModel):
     """One call as REST shows it. Times end in their unit."""
 
+    model_config = ConfigDict(populate_by_name=True)
+
     callId: str
     callSid: str
     route: str
     transport: str
     direction: str
+    from_: str = Field(alias="from")
+    """Who calls, as the carrier or the peer tells it. Empty: it tells nothing."""
+    to: str
+    """Who is called."""
     state: str
     """``listening``, ``speaking``, or ``draining``: all sound is made, the caller has not heard it to its end."""
     startedAt: float
@@ -297,6 +303,8 @@ def view(session: Session) -> dict[str, Any]:
         route=call.route,
         transport=call.transport,
         direction=call.direction,
+        from_=call.from_,
+        to=call.to,
         state="listening" if speaking is None else "draining" if speaking.track.done else "speaking",
         startedAt=stats.started_at,
         turns=stats.turns,
@@ -311,4 +319,4 @@ def view(session: Session) -> dict[str, Any]:
         outcome=text.outcome,
         playedText=text.played,
         queuedText=text.queued,
-    ).model_dump()
+    ).model_dump(by_alias=True)

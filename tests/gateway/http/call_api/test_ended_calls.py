@@ -37,6 +37,11 @@ async def a_call(made: Gateway, url: str, *, key: str = "") -> str:
     ):
         session = made.calls.begin(CALL, Leg())
         await until(lambda: session.ready.done(), "the manager")
+        live = [
+            *(await get(f"{url}/v1/calls", key=key))["calls"],
+            await get(f"{url}/v1/calls/{session.call_id}", key=key),
+        ]
+        assert [(view["from"], view["to"]) for view in live] == [(CALL.from_, CALL.to)] * 2
         await ws.send_json({"type": "text", "sessionId": session.call_id, "token": WORDS, "last": True})
         await until(lambda: session.stats.last_outcome == "finished", "the end of the turn")
         session.on_digit("5")
