@@ -46,6 +46,8 @@ PURE = [
     "gateway/call/hearing/echo.py",
     "gateway/call/journal.py",
     "gateway/call/settings.py",
+    "gateway/uplink/echo_guard.py",
+    "gateway/uplink/vad.py",
     "gateway/limits/quota.py",
     "gateway/listener/source_limit.py",
     "gateway/principal.py",

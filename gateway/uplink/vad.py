@@ -5,8 +5,7 @@ The result is evidence. ``gateway.call.turn_taking.barge_in`` decides whether it
 Silero's network answers once per window (256 samples at 8 kHz, 32 ms). While we are silent, ``min_speech_s`` of speech
 windows confirm an onset. While we speak, three more questions are asked, because each wrong answer is a false cut:
 
-* Is it our own echo? The last 128 ms are correlated with what we sent (``echo_correlation``). Measured on mu-law
-  telephone speech, echoes of -10 to -30 dB reach 0.97, and another voice stays below 0.7 in 99 of 100 windows.
+* Is it our own echo? ``gateway.uplink.echo_guard`` tells.
 * Is it somebody in the background? The caller is louder than the mean of the last seconds by some decibels.
 * Is it a hum ("mhm")? A closed mouth has almost no energy above 400 Hz. The parts of a hum that have some are its
   breaths, and they are fainter than the rest of the hum. One loud window with an open mouth is enough to suspect an
@@ -21,13 +20,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 WINDOW_SAMPLES = 256
 SAMPLE_RATE = 8000
 WINDOW_S = WINDOW_SAMPLES / SAMPLE_RATE
-ECHO_WINDOW_SAMPLES = 1024
 LULL_S = 0.16
 """Silence within speech after which it is worth asking whether the speech is over. Hardly a stop consonant lasts so
 long."""
@@ -60,27 +55,6 @@ class Window:
     """Energy above 1600 Hz, relative to all of it, dB."""
     talking_over: bool
     """Were we speaking at that time?"""
-
-
-def echo_correlation(heard: NDArray[np.float32], sent: NDArray[np.float32]) -> float:
-    """Return how much of ``heard`` is a delayed and scaled copy of ``sent``: the best normalised correlation, 0 to 1.
-
-    Args:
-        heard: shape ``(samples,)``: caller audio.
-        sent: shape ``(more samples,)``: the audio that we sent up to then, at the same rate.
-    """
-    pause = np.zeros_like(heard)
-    sent = np.concatenate((pause, sent, pause))  # an echo may have begun, or ended, within ``heard``
-    spare = len(sent) - len(heard)
-    size = 1 << (len(sent) + len(heard) - 1).bit_length()
-    products = np.fft.irfft(np.fft.rfft(sent, size) * np.conj(np.fft.rfft(heard, size)), size)[: spare + 1]
-    energy = np.cumsum(np.concatenate(([0.0], np.square(sent, dtype=np.float64))))
-    window = energy[len(heard) :] - energy[: spare + 1]
-    loud = window > 0.01 * window.max(initial=0.0)
-    if not loud.any():
-        return 0.0
-    scale = np.sqrt(window[loud] * float(np.square(heard, dtype=np.float64).sum()) + 1e-12)
-    return float((np.abs(products[loud]) / scale).max())
 
 
 class Evidence(enum.Enum):

@@ -30,11 +30,11 @@ from gateway.config import BargeInConfig, RouteConfig
 from gateway.seams.messages import RecordState
 from gateway.seams.recogniser import SAMPLE_RATE as RECOGNISER_RATE
 from gateway.seams.uplink import UplinkEvents
+from gateway.uplink.echo_guard import EchoGuard
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.recording_thread import Act, RecordingQueue, RecordingThread
 from gateway.uplink.timeline import BOT, CALLER, Samples, Timeline
 from gateway.uplink.vad import (
-    ECHO_WINDOW_SAMPLES,
     FAINT_DB,
     LULL_S,
     SAMPLE_RATE,
@@ -42,7 +42,6 @@ from gateway.uplink.vad import (
     WINDOW_SAMPLES,
     SpeechDetector,
     Window,
-    echo_correlation,
 )
 from voicecodecs.conceal import ConcealingDecoder
 from voicecodecs.dtmf import Detector, WaryDetector
@@ -55,10 +54,8 @@ log = logging.getLogger(__name__)
 _CONTEXT = 32  # samples of the previous window that the network needs in front
 _MAX_WAITING = 100  # payloads of one call: two seconds
 _CREDIT_S = 5.0  # audio that may come beyond real time, because a network may deliver delayed audio at once
-_ECHO_TAIL_S = 0.6  # an echo comes at most so much later than its original, our lead at the carrier included
 _LEAD_S = 0.25  # sound before an onset that the recogniser gets, because the VAD misses soft beginnings
 _SURE_S = 0.3  # an onset is confirmed within this time, after the longest hum
-_ECHO_FRAMES = 45  # frames in which an echo's original is sought: the tail, the 128 ms themselves, and some more
 _STALE_S = 1.0  # after so long without audio for the VAD, the caller no longer counts as speaking
 _MEMORY = 0.5  # share of the network's state that is kept after a window without speech
 _FLOOR = 1e-9
@@ -161,12 +158,6 @@ class _Vad:
         self.state = np.zeros((2, 128), np.float32)
         self.context = np.zeros(_CONTEXT, np.float32)
         self.pending = np.zeros(0, np.float32)
-        self.heard = np.zeros(ECHO_WINDOW_SAMPLES, np.float32)
-        """The last 128 ms that the network has seen."""
-        self.sent: deque[tuple[float, bytes]] = deque(maxlen=_ECHO_FRAMES)
-        """The frames that we sent last, encoded, and when the caller's end plays them. They are decoded if an onset may
-        be their echo. The loop appends to it, and sets the next; the thread takes a copy."""
-        self.sent_until = -1e9
         self.heard_at = -1e9
 
     def hear(self, pcm: NDArray[np.float32], now: float) -> tuple[str, float] | None:
@@ -199,19 +190,18 @@ class Stream:
         inbound: AudioFormat,
         outbound: AudioFormat,
         detector: SpeechDetector,
+        echo_guard: EchoGuard,
         events: UplinkEvents,
         recorder: Recorder | None,
         *,
         call_id: str,
-        echo_correlation: float,
         max_hum_s: float,
     ) -> None:
         self._call_id = call_id
         self._worker = worker
         self._inbound = inbound
         self._outbound = outbound
-        self._ptime_s = outbound.ptime_ms / 1000
-        self._echo_correlation = echo_correlation
+        self._echo_guard = echo_guard
         self._kept_s = max_hum_s + _SURE_S + _LEAD_S
         self.events = events
         self.recorder = recorder
@@ -288,10 +278,7 @@ class Stream:
     def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
         """Keep a frame that we sent for the echo guard, and queue it if it is recorded or listened to. To the echo
         guard alone it is no reason to wake the thread: every frame of every call would be one."""
-        vad = self.vad
-        begins = now if now > vad.sent_until else vad.sent_until  # behind those before it, even if it was sent ahead
-        vad.sent.append((begins, frame))
-        vad.sent_until = begins + self._ptime_s
+        self._echo_guard.sent(frame, now)
         if self._taped:
             self._put(False, frame, now, heard_at)
 
@@ -519,22 +506,19 @@ class Stream:
         window = np.concatenate((vad.context, vad.pending[:WINDOW_SAMPLES]))
         vad.context = window[-_CONTEXT:]
         vad.pending = vad.pending[WINDOW_SAMPLES:]
-        vad.heard = np.concatenate((vad.heard[WINDOW_SAMPLES:], window[_CONTEXT:]))
+        self._echo_guard.heard(window[_CONTEXT:])
         return window
 
     def may_speak(self, level_db: float) -> bool:
         """Does the network have to hear the last window? Not if nobody is heard, and the detector will take the window
         for silence whatever the network says: most of what callers send while they listen to us is so faint."""
-        return level_db > FAINT_DB or not (self.vad.detector.idle and self._talking_over)
+        if level_db > FAINT_DB or not self.vad.detector.idle:
+            return True
+        return not self._echo_guard.talking_over(self._last_window_ended)
 
     @property
     def _last_window_ended(self) -> float:
         return self._last_now - len(self.vad.pending) / SAMPLE_RATE
-
-    @property
-    def _talking_over(self) -> bool:
-        """Were we speaking in the last window, or did an echo of us?"""
-        return self._last_window_ended - WINDOW_S < self.vad.sent_until + _ECHO_TAIL_S
 
     def judge(
         self,
@@ -546,16 +530,17 @@ class Stream:
     ) -> None:
         """Feed the detector with the last window."""
         self._judged_s += WINDOW_S
+        ended = self._last_window_ended
         heard = self.vad.detector.feed(
             Window(
-                end=self._last_window_ended,
+                end=ended,
                 probability=probability,
                 level_db=level_db,
                 bright_db=bright_db,
                 front_db=front_db,
-                talking_over=self._talking_over,
+                talking_over=self._echo_guard.talking_over(ended),
             ),
-            is_echo=self._is_echo,
+            is_echo=self._echo_guard.is_echo,
         )
         if heard is not None:
             self._report(*heard, post)
@@ -588,24 +573,6 @@ class Stream:
 
     def _has_heard(self, seconds: float) -> None:
         self.heard_s = seconds
-
-    def _is_echo(self) -> bool:
-        last = list(self.vad.sent)  # in one step, since the loop goes on appending
-        if not last:
-            return False
-        # This needs its own decoder, because the recording's decoder has seen other pieces. Pauses between talkspurts
-        # are inserted again, because an echo has them too.
-        hear, rate = decoder(self._outbound), self._outbound.sample_rate
-        pieces: list[NDArray[np.float32]] = []
-        ends = last[0][0]
-        for begins, frame in last:
-            pieces.append(np.zeros(round(min(begins - ends, _ECHO_TAIL_S) * rate), np.float32))
-            pieces.append(to_float32(hear.decode(frame)))
-            ends = begins + self._ptime_s
-        sent = np.concatenate(pieces)
-        if rate != SAMPLE_RATE:
-            sent = Resampler(rate, SAMPLE_RATE).process(sent)
-        return echo_correlation(self.vad.heard, sent) > self._echo_correlation
 
 
 def measured_db(windows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -692,10 +659,10 @@ class UplinkWorker:
             inbound,
             outbound,
             detector,
+            EchoGuard(outbound, common.echo_correlation),
             events,
             self._recorder(call_id, route, line_rate(inbound, outbound)),
             call_id=call_id,
-            echo_correlation=common.echo_correlation,
             max_hum_s=common.max_hum_ms / 1000,
         )
         if stream.recorder is not None:
