@@ -46,4 +46,12 @@ class ClipError(GatewayError):
 
 
 class RecordingError(GatewayError):
-    """An encrypted recording has another key, or was changed or cut off."""
+    """An encrypted recording has another key, or was changed or cut off.
+
+    Args:
+        code: ``no_key``, ``wrong_key`` or ``damaged``.
+    """
+
+    def __init__(self, message: str, *, code: str = "damaged") -> None:
+        super().__init__(message)
+        self.code = code

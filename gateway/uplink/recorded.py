@@ -40,7 +40,7 @@ class Recorded:
                 """Bytes of the WAV file."""
                 return
             if key is None:
-                raise RecordingError("encrypted, but recording.encrypt is not set")
+                raise RecordingError("the recording is encrypted, but recording.encrypt is not set", code="no_key")
             self._sealed = Sealed(self._file, key=key)
             self._head = _wav_header(rate=self._sealed.rate, size=self._sealed.size)
             self.size = len(self._head) + self._sealed.size
@@ -63,9 +63,10 @@ class Recorded:
 
     def _from(self, begin: int) -> Iterator[bytes]:
         if self._sealed is not None:
-            if begin < len(self._head):
-                yield self._head[begin:]
-            yield from self._sealed.frames(max(0, begin - len(self._head)))
+            head = self._head[begin:]
+            for samples in self._sealed.frames(max(0, begin - len(self._head))):
+                yield head + samples  # no header alone: of a damaged beginning nothing is to be sent
+                head = b""
             return
         self._file.seek(begin)
         while part := self._file.read(_PART):

@@ -93,7 +93,8 @@ class Sealed:
         _, key_id, self.rate, _ = _HEADER.unpack(header)
         if key_id != _key_id(key):
             raise RecordingError(
-                f"encrypted with key {key_id.hex()}, but recording.encrypt is key {_key_id(key).hex()}"
+                f"encrypted with key {key_id.hex()}, but recording.encrypt is key {_key_id(key).hex()}",
+                code="wrong_key",
             )
         self._cipher = _cipher(key, header)
         sealed = os.fstat(file.fileno()).st_size - _HEADER.size

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import datetime
 import io
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from gateway.call_log.log import CallLog, Query, in_parts
 from gateway.config import RecordingConfig
-from gateway.errors import Rejected
+from gateway.errors import RecordingError, Rejected
 from gateway.http.call_api.recordings_disk import RecordingsDisk
 from gateway.http.request.auth import WHO
 from gateway.http.request.paging import place_text, read_limit, read_place
@@ -21,6 +22,8 @@ from gateway.http.request.routes import ApiModel
 from gateway.principal import Principal
 from gateway.seams.call_record import CallRecord, CallSummary
 from gateway.uplink.recorded import Recorded
+
+log = logging.getLogger(__name__)
 
 LIMIT = 1_000
 """Most calls of one answer."""
@@ -83,24 +86,29 @@ class EndedCalls:
         path = await self._disk.read(lambda: self._recorded(call_id))
         if path is None:
             raise Rejected(f"call {call_id[:40]!r} has no recording", status=404, code="no_recording", param="id")
-        key = self._recording.key
-        if key is None and path.suffix != ".wav":
-            raise Rejected("the recording is encrypted: recording.encrypt is not set", status=409, code="no_key")
-        with contextlib.closing(await self._disk.read(lambda: Recorded(path, key))) as recorded:
-            size, wanted = recorded.size, _range(request)
-            begin, end, _ = wanted.indices(size)
-            if begin >= end:
-                return web.Response(status=416, headers={"Content-Range": f"bytes */{size}"})
-            headers = {"Content-Type": "audio/wav", "Cache-Control": "private, no-store", "Accept-Ranges": "bytes"}
-            response = web.StreamResponse(headers=headers)
-            if wanted != _WHOLE:
-                response.set_status(206)
-                response.headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
-            response.content_length = end - begin
-            await response.prepare(request)
-            parts = recorded.parts(begin, end)
-            while (part := await self._disk.read(lambda: next(parts, b""))) != b"":
-                await response.write(part)
+        headers = {"Content-Type": "audio/wav", "Cache-Control": "private, no-store", "Accept-Ranges": "bytes"}
+        response = web.StreamResponse(headers=headers)
+        try:
+            with contextlib.closing(await self._disk.read(lambda: Recorded(path, self._recording.key))) as recorded:
+                size, wanted = recorded.size, _range(request)
+                begin, end, _ = wanted.indices(size)
+                if begin >= end:
+                    return web.Response(status=416, headers={"Content-Range": f"bytes */{size}"})
+                if wanted != _WHOLE:
+                    response.set_status(206)
+                    response.headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+                response.content_length = end - begin
+                parts = recorded.parts(begin, end)
+                while (part := await self._disk.read(lambda: next(parts, b""))) != b"":
+                    if not response.prepared:
+                        await response.prepare(request)
+                    await response.write(part)
+        except (RecordingError, Rejected) as exc:
+            log.warning("a recording cannot be read", extra={"call": call_id, "why": str(exc)})
+            if not response.prepared:
+                raise
+            if request.transport is not None:  # an error answer would now count as sound
+                request.transport.abort()
         return response
 
     async def _get(self, call_id: str, who: Principal) -> CallRecord:

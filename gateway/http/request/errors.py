@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from pydantic import ValidationError
 
-from gateway.errors import ClipError, ProtocolError, Rejected
+from gateway.errors import ClipError, ProtocolError, RecordingError, Rejected
 from gateway.http.request import rate_limit, request_id
 from gateway.limits.limiter import LimitReached
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest
@@ -63,6 +63,8 @@ def of(exc: Exception) -> web.Response:
             return failure(exc.status, exc.code, str(exc), param=exc.param, retry_after_s=exc.retry_after_s)
         case ProtocolError():
             return failure(422, exc.code, str(exc), param=exc.field)
+        case RecordingError():
+            return failure(409, exc.code, str(exc), param="id")
         case ClipError():
             return failure(422, "clip", str(exc), param="source")
         case Exhausted():

@@ -8,6 +8,7 @@ import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -16,6 +17,7 @@ from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.recordings_disk import THREADS
 from gateway.seams.call_record import CallSummary
 from gateway.seams.incoming import IncomingCall
+from gateway.uplink.sealing import SealedFile
 from talkspurt.build import Gateway
 from tests.gateway.call.test_calls import Leg
 from tests.gateway.http.api_gateway import api_gateway
@@ -199,6 +201,37 @@ async def test_the_recording_of_a_call_comes_as_wav(
                 async with http.get(address, headers=ignored) as answer:
                     assert (answer.status, await answer.read()) == (200, whole)
         assert opened_in and all(name.startswith("recordings reader") for name in opened_in)
+
+
+async def test_a_recording_of_another_key_or_damaged_is_told_and_its_error_never_sent_as_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, before = bytes(range(32)), bytes(32)
+    monkeypatch.setattr(EndedCalls, "_get", AsyncMock())
+    path = tmp_path / f"VX{0:032x}.wav.enc"
+    sections: dict[str, Any] = {"recording": {"folder": str(tmp_path), "encrypt": ours.hex()}}
+
+    def recorded(key: bytes, *, damaged_at: int) -> None:
+        file = SealedFile(path.open("wb"), key=key, rate=8000)
+        file.writeframes(bytes(2 * 65_536))
+        file.close()
+        data = bytearray(path.read_bytes())
+        data[damaged_at] ^= 1
+        path.write_bytes(data)
+
+    async with api_gateway(tmp_path, **sections) as (_, _, url):
+        address = f"{url}/v1/calls/{path.name.partition('.')[0]}/recording"
+        for key, damaged_at, code in ((before, -1, "wrong_key"), (ours, 40, "damaged")):
+            recorded(key, damaged_at=damaged_at)
+            error = (await get(address, status=409))["error"]
+            assert error["code"] == code
+            assert vars(caplog.records[-1])["why"] == error["message"]
+        recorded(ours, damaged_at=-1)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await get(address)
+        told = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+        assert [record.getMessage() for record in told] == ["a recording cannot be read"] * 3
+        assert not any(key.hex() in str(vars(record)) for record in told for key in (ours, before))
 
 
 async def test_another_tenants_ended_calls_do_not_exist(tmp_path: Path) -> None:
