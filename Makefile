@@ -14,6 +14,9 @@ test: test-hermetic test-peers  ## both halves; each says what it skipped and wh
 # Three processes for two cores: some tests wait. conftest.py sorts the longest files to the front.
 XDIST = --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
+# Each of them imports all test files, and many tests start programs: without bytecode, each would compile the same anew.
+test-hermetic coverage test-peers: export PYTHONDONTWRITEBYTECODE =
+
 test-hermetic: $(VENV)/.test ## what needs no other program
 	$(BIN)/python -m pytest $(XDIST) --durations=10 --ignore=tests/peers
 
