@@ -37,6 +37,7 @@ from tts_engine.service.security import TokenCheck, server_credentials
 log = logging.getLogger(__name__)
 
 _HALF_CLOSE_S = 1.0  # seconds that we wait for a client which never half-closes
+_CLIENT_GONE_S = 1.0  # seconds in which gRPC notices that a client is gone, after a write to it has failed
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -386,13 +387,19 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
     async def _errors(self, context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
         """Turn errors of the engine into the status of the call."""
         try:
-            yield
-        except EngineError as exc:
-            await _abort(context, exc)
-        except grpc.aio.BaseError:
+            try:
+                yield
+            except EngineError as exc:
+                await _abort(context, exc)
+            except grpc.aio.BaseError:
+                raise
+            except Exception as exc:
+                await _abort(context, _broken(exc))
+        except grpc.aio.InternalError:
+            # What we send to a client that has just gone fails, and a moment later gRPC cancels this task. That is the
+            # usual end of such a call; an error that came before it would be logged as ours.
+            await asyncio.sleep(_CLIENT_GONE_S)
             raise
-        except Exception as exc:
-            await _abort(context, _broken(exc))
 
     async def _sweep(self) -> None:
         timeouts = self.config.timeouts

@@ -598,6 +598,49 @@ async def test_a_lost_connection_is_unavailable(pair: Pair) -> None:
         await pair.client.status()
 
 
+class GoingClient:
+    """Asks for an utterance, and is gone when something is sent to it. gRPC's core fails what is sent, and then
+    (``noticed``) cancels the task, in this order if many clients go at once."""
+
+    def __init__(self, text: str, *, noticed: bool) -> None:
+        start = wire.encode_start(UtteranceRequest(utterance_id="u"))
+        self._said = [pb.SpeakRequest(start=start, text=text, end_of_text=True)]
+        self._noticed = noticed
+
+    def invocation_metadata(self) -> tuple:
+        return ()
+
+    async def read(self) -> pb.SpeakRequest:
+        if not self._said:
+            await asyncio.Event().wait()
+        return self._said.pop()
+
+    async def write(self, _message: pb.SpeakResponse) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._noticed:
+            asyncio.get_running_loop().call_soon(task.cancel)
+        raise grpc.aio.InternalError("Failed to send")
+
+    async def abort(self, *_: object) -> None:
+        await self.write(pb.SpeakResponse())
+
+
+@pytest.mark.parametrize("text", ["one", "break"], ids=["sound", "status"])
+async def test_a_client_that_is_gone_while_we_send_ends_its_call_as_cancelled(pair: Pair, text: str) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(pair.server.Speak(None, GoingClient(text, noticed=True)))
+    assert pair.scripted.utterances[-1].closed.is_set() and not pair.server._speaks
+
+
+async def test_what_cannot_be_sent_to_a_client_that_stays_is_our_error(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_engine.service.server._CLIENT_GONE_S", 0)
+    with pytest.raises(grpc.aio.InternalError):
+        await pair.server.Speak(None, GoingClient("one", noticed=False))
+
+
 async def test_a_closed_client_opens_nothing(pair: Pair) -> None:
     await pair.client.aclose()
     with pytest.raises(Unavailable, match="closed"):
