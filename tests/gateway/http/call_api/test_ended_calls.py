@@ -12,9 +12,16 @@ from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from pydantic import SecretStr
 
+from gateway.config import RecordingConfig
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.recordings_disk import THREADS
+from gateway.http.request import errors
+from gateway.http.request.auth import WHO
+from gateway.principal import ANYONE
 from gateway.seams.call_record import CallSummary
 from gateway.seams.incoming import IncomingCall
 from gateway.uplink.sealing import SealedFile
@@ -203,13 +210,21 @@ async def test_the_recording_of_a_call_comes_as_wav(
         assert opened_in and all(name.startswith("recordings reader") for name in opened_in)
 
 
+@web.middleware
+async def _anyone(request: web.Request, handler: Any) -> Any:
+    request[WHO] = ANYONE
+    return await handler(request)
+
+
 async def test_a_recording_of_another_key_or_damaged_is_told_and_its_error_never_sent_as_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, before = bytes(range(32)), bytes(32)
     monkeypatch.setattr(EndedCalls, "_get", AsyncMock())
     path = tmp_path / f"VX{0:032x}.wav.enc"
-    sections: dict[str, Any] = {"recording": {"folder": str(tmp_path), "encrypt": ours.hex()}}
+    calls = EndedCalls(None, RecordingConfig(folder=str(tmp_path), encrypt=SecretStr(ours.hex())))
+    app = web.Application(middlewares=[errors.middleware, _anyone])
+    app.router.add_get("/v1/calls/{id}/recording", calls.recording)
 
     def recorded(key: bytes, *, damaged_at: int) -> None:
         file = SealedFile(path.open("wb"), key=key, rate=8000)
@@ -219,8 +234,8 @@ async def test_a_recording_of_another_key_or_damaged_is_told_and_its_error_never
         data[damaged_at] ^= 1
         path.write_bytes(data)
 
-    async with api_gateway(tmp_path, **sections) as (_, _, url):
-        address = f"{url}/v1/calls/{path.name.partition('.')[0]}/recording"
+    async with TestServer(app) as server:
+        address = str(server.make_url(f"/v1/calls/{path.name.partition('.')[0]}/recording"))
         for key, damaged_at, code in ((before, -1, "wrong_key"), (ours, 40, "damaged")):
             recorded(key, damaged_at=damaged_at)
             error = (await get(address, status=409))["error"]
