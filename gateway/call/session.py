@@ -15,6 +15,7 @@ from typing import Literal
 
 import orjson
 
+from gateway.call.after_turns import AfterTurns
 from gateway.call.hearing.caller import Caller
 from gateway.call.hearing.listeners import Listener
 from gateway.call.hearing.listening import Hearing
@@ -25,7 +26,7 @@ from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.instructions import Instructions
 from gateway.call.turn_taking.speakable import lexicon
-from gateway.call.turn_taking.turn import Turn, TurnDefaults
+from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.errors import Rejected
 from gateway.metering.record import MeterRecord
@@ -137,10 +138,8 @@ class Session:
         self._unused: set[str] = set()
         self._transfer: Transfer | None = None
         """The transfer that waits for speech, or is under way."""
-        self._before_transfer: list[Turn] = []
-        """The turns that it waits for."""
-        self._transfer_due: asyncio.TimerHandle | None = None
-        """Ends that wait. None: no transfer waits."""
+        self._before_transfer = AfterTurns(self._start_transfer)
+        """The wait for that speech."""
         self._managed = True
         """False: no dialogue manager can be had any more."""
         self._fallback_tried = False
@@ -164,8 +163,8 @@ class Session:
         self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
         self.speech = Speech(
             self.correlation, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
-            turn_ended=self._turn_ended, voices=services.voices.get(call.route, ""), priority=route.priority,
-            trial=services.trials.of_call(call),
+            turn_ended=self._before_transfer.turn_ended, voices=services.voices.get(call.route, ""),
+            priority=route.priority, trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
         self._instructions = Instructions(self.turns)
@@ -270,7 +269,7 @@ class Session:
 
     async def _finish(self) -> None:
         now = self._now()
-        self._wait_no_more()
+        self._before_transfer.cancel()
         self.speech.close("ended" if self._hang_up_leg else "hangup", now)
         self.caller.close()
         await self.speech.aclose()
@@ -485,24 +484,9 @@ class Session:
         self._transfer = replace(message, target=target)
         wait_s = self._route.dialogue.transfer_wait_s
         before = self._instructions.complete_line(self._now()) if wait_s else []
-        if before:
-            self._before_transfer = before
-            self._transfer_due = asyncio.get_running_loop().call_later(wait_s, self._start_transfer)
-        else:
-            self._start_transfer()
-
-    def _turn_ended(self) -> None:
-        if self._transfer_due is not None and not any(turn.live for turn in self._before_transfer):
-            self._start_transfer()
-
-    def _wait_no_more(self) -> None:
-        self._before_transfer = []
-        if self._transfer_due is not None:
-            self._transfer_due.cancel()
-            self._transfer_due = None
+        self._before_transfer.wait(before, wait_s)
 
     def _start_transfer(self) -> None:
-        self._wait_no_more()
         message = self._transfer
         assert message is not None
         try:
