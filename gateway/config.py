@@ -705,9 +705,10 @@ class KeyRights(Section):
     requests_per_minute: int = Field(600, gt=0)
     """Most requests with this key in any minute (a sliding window)."""
     concurrent_calls: int = Field(100, gt=0)
-    """Most live calls placed with this key and speech requests of this key at a time, together."""
+    """Most live calls placed with this key and speech requests of this key at a time, together, on all workers."""
     calls_per_minute: int = Field(60, gt=0)
-    """Most calls that this key places in a minute: a bucket of this many, which fills again within a minute."""
+    """Most calls that this key places in a minute, on all workers together: a bucket of this many, which fills again
+    within a minute."""
     priority: int = Field(3, ge=0, le=9)
     """Whose speech over HTTP goes first where the engine has no place for all: that of the larger number. Turns of
     calls have their route's (`routes.NAME.priority`), 5 by default, whichever key has placed the call."""

@@ -29,6 +29,11 @@ class Allowance:
         """The calls that go on now, and all that were counted: what other processes with the same allowance add."""
         return self._live, self._placed
 
+    def begin(self, elsewhere: tuple[int, int]) -> None:
+        """Take what other processes had counted before this allowance was here: of calls that go on, nothing of this
+        minute's."""
+        self._elsewhere = elsewhere
+
     def add(self, elsewhere: tuple[int, int], *, now: float) -> None:
         """Count what other processes have counted, too.
 

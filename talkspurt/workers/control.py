@@ -21,7 +21,8 @@ from talkspurt.config.settings import Config
 REPORT_S = 0.25
 """How often a worker says how it does. Also how long a sudden crowd is spread by count alone."""
 
-_BYTES = 64 * 1024
+_BYTES = 256 * 1024
+"""More than the kernel takes in one piece (net.core.wmem_default)."""
 
 
 class Closed(Exception):

@@ -305,6 +305,7 @@ class Supervisor:
                 "found": next((told["found"] for told in others if told["found"]), {}),
                 "trunks": sums([told["trunks"] for told in others]),
                 "routes": sums([told["routes"] for told in others]),
+                "keys": sums([told["keys"] for told in others]),
             }
             if worker.standing.at and news != worker.heard and worker.channel is not None:
                 if worker.channel.send({"others": news}):

@@ -83,12 +83,19 @@ class _Worker:
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
 
-    def _hear(self, found: dict[str, Any], trunks: dict[str, list[int]], routes: dict[str, list[int]]) -> None:
+    def _hear(
+        self,
+        found: dict[str, Any],
+        trunks: dict[str, list[int]],
+        routes: dict[str, list[int]],
+        keys: dict[str, list[int]],
+    ) -> None:
         """Take what the other workers know and count."""
         if self._made.sip is not None:
             self._made.sip.hear({name: calls for name, (calls,) in trunks.items()}, found)
-        elsewhere = {name: (live, placed) for name, (live, placed) in routes.items()}
-        self._made.calling.add(elsewhere, now=asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        for counters, elsewhere in ((self._made.calling, routes), (self._made.auth, keys)):
+            counters.add({name: (live, placed) for name, (live, placed) in elsewhere.items()}, now=now)
 
     async def report(self) -> None:
         """Say how this worker does, again and again, and at once when something has changed that others count on."""
@@ -102,6 +109,7 @@ class _Worker:
                 "found": sip.found if sip is not None else {},
                 "trunks": {name: [count] for name, count in sip.of_trunk.items()} if sip is not None else {},
                 "routes": made.calling.tallies(),
+                "keys": made.auth.tallies(),
             }
             ready = not made.health.why_not_ready()
             self._channel.send({"ready": ready, "calls": calls, "taken": self._taken, "told": told})

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import islice
 from math import inf
 from pathlib import Path
 
@@ -44,6 +45,9 @@ _NO_KEY = b"-"
 
 _INDEX_BYTES = 8
 """A key is found by the first bytes of its digest and proved by all of them."""
+
+_SHARED = 500
+"""Keys whose calls and speech requests all workers count together, some 30 bytes each in what they tell each other."""
 
 _REMEMBERED = 10_000
 """How many addresses that sent unknown keys, and how many keys, are remembered. Each takes a few hundred bytes."""
@@ -82,6 +86,8 @@ class Tenant:
         self.who = who
         self.credential = credential
         self._expires_at = expires_at
+        self.counted_as = hashlib.blake2b(credential + key.tenant.encode(), digest_size=8).hexdigest()
+        """Names the counters to other workers."""
         self.allowance = Allowance(per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key")
         self._recent = Window()
         self._limiter = limiter
@@ -172,6 +178,12 @@ class Authenticator:
         self._jwt = JsonWebTokens(auth.jwt) if auth.jwt is not None else None
         self._by_name: dict[str, Tenant] = {}
         """Tenants that came with a JSON Web Token: as many as its issuer names."""
+        self._counted: dict[str, Tenant] = {}
+        """By ``counted_as``."""
+        self._used: dict[str, Tenant] = {}
+        """Those of them who have asked anything here."""
+        self._elsewhere: Mapping[str, tuple[int, int]] | None = None
+        self._count(self._anyone)
         self._take(self._key_file.value if self._key_file is not None else ())
         self._open = server.insecure or is_loopback(server.host)
         self._proxies = Proxies(server.trusted_proxies)
@@ -198,6 +210,11 @@ class Authenticator:
                 known = before.get(credential)  # its counters go on
                 same = known is not None and known.key == key
                 tenants.append(known if known is not None and same else self._tenant(key, credential, key.expires_at))
+        for credential in before.keys() - {tenant.credential for tenant in tenants}:
+            self._counted.pop(before[credential].counted_as, None)
+            self._used.pop(before[credential].counted_as, None)
+        for tenant in tenants:
+            self._count(tenant)
         self._by_digest = {tenant.credential[:_INDEX_BYTES]: tenant for tenant in tenants}
         self._by_mark = {self._tokens.mark(t.credential): t for t in (tenants if self._required else [self._anyone])}
 
@@ -205,12 +222,39 @@ class Authenticator:
         who = principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes)
         return Tenant(key, who, limiter=self._limiter, credential=credential, expires_at=expires_at)
 
+    def tallies(self) -> dict[str, tuple[int, int]]:
+        """Return what keys have used of their allowances, by ``counted_as``: ``Allowance.tally``. Only the first
+        ``_SHARED`` keys with calls or speech requests are told, since others have to read this."""
+        tallies = ((name, tenant.allowance.tally) for name, tenant in self._used.items())
+        return dict(islice(((name, tally) for name, tally in tallies if any(tally)), _SHARED))
+
+    def add(self, elsewhere: Mapping[str, tuple[int, int]], *, now: float) -> None:
+        """Count what other workers have counted, too: the sums of their ``tallies``."""
+        before, self._elsewhere = self._elsewhere, elsewhere
+        changed = {name for name, _ in (before or {}).items() ^ elsewhere.items()}
+        for tenant in (self._counted[name] for name in changed & self._counted.keys()):
+            if before is None:  # this worker has just begun
+                tenant.allowance.begin(elsewhere[tenant.counted_as])
+            else:
+                tenant.allowance.add(elsewhere.get(tenant.counted_as, (0, 0)), now=now)
+
+    def _count(self, tenant: Tenant) -> None:
+        """Let others' counts reach a tenant's counters."""
+        if self._counted.get(tenant.counted_as) is not tenant:
+            self._counted[tenant.counted_as] = tenant
+            tenant.allowance.begin((self._elsewhere or {}).get(tenant.counted_as, (0, 0)))
+
     def check(self, request: web.Request) -> tuple[Tenant, Principal]:
         """Return the tenant of a request, and who asks. If no keys are required, all requests have the same tenant.
 
         Raises:
             Rejected: 401, 403 or 429.
         """
+        found, who = self._check(request)
+        self._used[found.counted_as] = found
+        return found, who
+
+    def _check(self, request: web.Request) -> tuple[Tenant, Principal]:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         # A browser cannot send headers with a page, a WebSocket or an EventSource.
         token = (given.strip() if scheme.lower() == "bearer" else "") or request.query.get("access_token", "")
@@ -320,6 +364,7 @@ class Authenticator:
         if tenant is None:
             tenant = Tenant(KeyRights(tenant=claims.tenant), who, limiter=self._limiter, credential=_SIGNED)
             self._by_name[claims.tenant] = tenant
+            self._count(tenant)
         return tenant, replace(who, expires=claims.expires)
 
     def guard(self, route: Route) -> Handler:

@@ -56,6 +56,40 @@ def test_a_file_keeps_the_digest_of_a_key_and_is_its_owners_only(tmp_path: Path)
     assert [made.state(NOW + later) for later in (4, 5)] == ["active", "expired"]
 
 
+def test_workers_count_what_a_key_uses_together(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    keys = [{"key": "shop", "calls_per_minute": 3, "concurrent_calls": 2}, {"key": "other"}]
+    one, two = (authenticator(path, api_keys=keys) for _ in range(2))
+    of_one, of_two = (worker.check(request("shop"))[0].allowance for worker in (one, two))
+
+    def tell() -> None:
+        told = [worker.tallies() for worker in (one, two)]
+        two.add(told[0], now=0.0)
+        one.add(told[1], now=0.0)
+
+    tell()
+    for _ in range(2):
+        of_one.count(0.0)
+        of_one.enter()
+    tell()
+    with pytest.raises(Rejected, match="2 calls at a time"):
+        of_two.check_room()
+    of_one.leave()
+    tell()
+    of_two.check_room()
+    of_two.check_rate(0.0)
+    of_two.count(0.0)
+    tell()
+    for allowance in (of_one, of_two):
+        with pytest.raises(Rejected, match="3 times a minute"):
+            allowance.check_rate(0.0)
+    two.check(request("other"))[0].allowance.check_rate(0.0)
+    begun = authenticator(path, api_keys=keys)
+    begun.add(one.tallies(), now=100.0)
+    begun.check(request("shop"))[0].allowance.check_rate(100.0)  # what was counted long ago is not of this minute
+    assert "shop" not in str(one.tallies())
+
+
 def test_a_revoked_key_stays_revoked_and_an_unknown_one_is_told(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     one, two = (api_keys.create(path, now=NOW, tenant="shop")[0] for _ in range(2))
