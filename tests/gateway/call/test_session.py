@@ -341,6 +341,16 @@ def test_a_transfer_waits_no_longer_for_speech_that_is_cut_or_too_long(by: str) 
     transferring(scene, route={"dialogue": {"transfer_wait_s": 0.5}} if by == "the bound" else {})
 
 
+def test_a_transfer_that_waited_for_speech_is_not_made_again_when_its_time_is_up() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.UNDER_WAY
+        call.say(Text(token="one moment please", last=True), SALES)
+        await call.run(2.0)
+
+    lines = transferring(scene, route={"dialogue": {"transfer_wait_s": 1.5}})
+    assert lines.count("transfer +4930123") == 1
+
+
 def test_a_transfer_that_waits_is_off_when_the_caller_hangs_up() -> None:
     async def scene(call: VirtualSession) -> None:
         call.say(Text(token=TEN_WORDS, last=True), SALES)
