@@ -44,10 +44,11 @@ class SipPort:
         self.undelivered: Counter[int] = Counter()
         """By worker: messages that it did not take, since so many wait there already. Their senders repeat them (RFC
         3261 section 17)."""
-        limits = config.limits
+        limits, timeouts = config.limits, config.timeouts
         self.dispatcher = Dispatcher(
             MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=_SOURCES),
-            remember_s=64 * config.timeouts.t1,
+            # A caller may give up, without a word since the INVITE, as long as we have not answered.
+            remember_s=64 * timeouts.t1 + timeouts.ready + timeouts.early_media,
         )
         self._living = living
         self._on_call = on_call

@@ -253,6 +253,16 @@ async def test_calls_of_a_trunk_are_counted_together() -> None:
             await one.bye()
 
 
+def test_a_call_is_remembered_as_long_as_its_caller_may_give_up() -> None:
+    config = SipConfig(port=0, trunks={"office": {"addresses": ["127.0.0.0/8"]}})  # type: ignore[dict-item]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        dispatcher = SipPort(config, udp, lambda: [0], lambda worker: None).dispatcher
+    dispatcher.begun("early-media", 1, now=0.0)
+    cancel = b"CANCEL sip:bot@example.com SIP/2.0\r\nCall-ID: early-media\r\n\r\n"
+    speech_before_the_answer_s = config.timeouts.ready + config.timeouts.early_media
+    assert dispatcher.worker_of_cancel(cancel, now=speech_before_the_answer_s) == 1
+
+
 async def test_messages_beyond_what_waits_for_a_worker_are_dropped_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
