@@ -29,9 +29,9 @@ if find_spec("hypothesis"):  # vLLM's environment has none
     )
     settings.load_profile("repeatable")
 
-_OWN_ENVIRONMENT = ("vllm", "gpu", "asterisk")
+_OWN_ENVIRONMENT = ("vllm", "gpu", "asterisk", "freeswitch")
 """Markers of tests that may be skipped: vLLM has an environment of its own, kernels want a GPU, Asterisk is in Debian's
-unstable only, which is another one every day."""
+unstable only, which is another one every day, and FreeSWITCH has to be built."""
 
 _forbidden: list[str] = []
 """Tests that were skipped although this run has to have all that they need."""

