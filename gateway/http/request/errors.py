@@ -94,6 +94,8 @@ async def middleware(
             raise
         return failure(exc.status, exc.reason.lower().replace(" ", "_"), exc.text or exc.reason)
     except Exception as exc:
+        if isinstance(exc, ConnectionResetError) and (request.transport is None or request.transport.is_closing()):
+            return failure(499, "client_left", "")  # nobody reads it
         try:
             return of(exc)
         except Exception:  # ``of`` raised it again, so the error is not the peer's
