@@ -23,6 +23,7 @@ from gateway.carriers.caller import incoming_call
 from gateway.carriers.dialect import Dialect
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
+from gateway.listener.turns import Turns
 from gateway.media.arrival import MessageArrival
 from gateway.seams.call_api import CallApi, OpenCallApi
 from gateway.seams.incoming import IncomingCall
@@ -59,9 +60,9 @@ _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer t
 # All that the kernel has of a peer is handled in one go, and by default that may be megabytes: 50,000 small messages,
 # for which everybody else waits. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
 _READ_BUFFER_BYTES = 16 * 1024
-# These may still be thousands of small messages. After so many frames in a row the others have their turn first, and
-# the socket is not read meanwhile. 0.8 s of audio that comes late at once are 40 frames.
-_IN_A_ROW = 40
+# These may still be thousands of small messages, of each of many peers. After so many frames in a row the next ones
+# stand in line, and the socket is not read meanwhile. Audio that comes 160 ms late at once is 8 frames.
+_IN_A_ROW = 8
 _MAX_COMPLAINTS = 10  # of a peer, that are logged
 
 
@@ -93,6 +94,7 @@ class MediaConnection(WSListener):
         setup_timeout_s: float,
         max_message_bytes: int,
         max_errors: int,
+        turns: Turns,
         max_lead_ms: int | None = None,
         open_api: OpenCallApi | None = None,
         on_rejected: Callable[[str], None] = lambda code: None,
@@ -112,6 +114,7 @@ class MediaConnection(WSListener):
         self._max_errors = max_errors
         self._open_api = open_api
         self._on_rejected = on_rejected
+        self._turns = turns
         self._api: CallApi | None = None
         self._transferred = False
         self._transport: WSTransport | None = None
@@ -161,19 +164,19 @@ class MediaConnection(WSListener):
         elif self._in_a_row == _IN_A_ROW:
             self._put_off.append((frame.msg_type, frame.fin, frame.get_payload_as_bytes()))
             transport.underlying_transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            self._turns.join(self._go_on)
         else:
             self._in_a_row = 0 if frame.last_in_buffer else self._in_a_row + 1
             self._take(frame.msg_type, frame.fin, frame.get_payload_as_bytes())
 
     def _go_on(self) -> None:
-        """Take the next frames that were put off; the loop does everything else that is due before and after."""
+        """Take the next frames that were put off."""
         for _ in range(_IN_A_ROW):
             if not self._put_off:
                 break
             self._take(*self._put_off.popleft())
         if self._put_off:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            self._turns.join(self._go_on)
         elif self._transport is not None and not self._transport.underlying_transport.is_closing():
             self._in_a_row = 0
             self._transport.underlying_transport.resume_reading()

@@ -31,6 +31,7 @@ from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
+from gateway.listener.turns import InTurns, Turns
 from gateway.seams.call_api import OpenCallApi
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents
@@ -67,49 +68,44 @@ class _Switch(asyncio.Protocol):
     It reads the whole head and not only the first line, because neither stack behind limits the time for a head.
     """
 
-    def __init__(self, server: GatewayServer, *, sibling: bool = False) -> None:
-        """``sibling``: another worker of this server connects, to pass a request on."""
+    def __init__(self, server: GatewayServer) -> None:
         self._server = server
-        self._sibling = sibling
         self._head = bytearray()
-        self._transport: asyncio.Transport | None = None
+        self._connection: InTurns | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
-        if not self._sibling:
-            self._server.opening.add(self._transport)
-        peer = None if self._sibling else transport.get_extra_info("peername")
-        if peer is not None and not self._server.sockets.admit(str(peer[0]), self._transport, now=self._server.now()):
+        self._connection = connection = cast(InTurns, transport)
+        peer = None
+        if not isinstance(connection, PassedOn):
+            self._server.opening.add(connection)
+            peer = connection.get_extra_info("peername")
+        if peer is not None and not self._server.sockets.admit(str(peer[0]), connection, now=self._server.now()):
             self._server.on_rejected("too_many_connections")
-            self._transport.abort()
+            connection.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, connection.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._transport is not None:
-            self._server.opening.discard(self._transport)
+        if self._connection is not None:
+            self._server.opening.discard(self._connection)
 
     def data_received(self, data: bytes) -> None:
-        assert self._transport is not None and self._timer is not None
+        assert self._connection is not None and self._timer is not None
         self._head += data
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
             if len(self._head) > _HEAD_BYTES:
-                self._transport.abort()
+                self._connection.abort()
             return
         self._timer.cancel()
         path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
         if path and path[0].startswith(_MEDIA.encode()):
-            self._server.begin_media(self._transport, bytes(self._head))
+            self._server.begin_media(self._connection, bytes(self._head))
         else:
-            self._server.opening.discard(self._transport)
-            http = self._server.http_protocol()
-            self._transport.set_protocol(http)
-            http.connection_made(PassedOn(self._transport, bytes(self._head)) if self._sibling else self._transport)
-            http.data_received(bytes(self._head))
+            self._server.begin_http(self._connection, bytes(self._head))
 
 
 class _Behind:
@@ -156,7 +152,7 @@ class GatewayServer:
         self.limits = limits
         self._carriers = carriers
         self._accept = accept
-        self.opening: set[asyncio.Transport] = set()
+        self.opening: set[InTurns | asyncio.Transport] = set()
         """Connections that have not said what they want yet, or are media streams that have not started: each may
         become a call."""
         self._authorise = authorise
@@ -170,6 +166,7 @@ class GatewayServer:
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
         )
+        self._turns, self._media_turns = Turns(), Turns()
         self._listener: asyncio.Server | None = None
         self.sockets = Sockets(
             most=limits.connections or _open_files() * 3 // 4,
@@ -198,10 +195,14 @@ class GatewayServer:
             self._certificates.start()
         loop = asyncio.get_running_loop()
         if siblings is not None:
-            self._listener = await loop.create_unix_server(lambda: _Switch(self, sibling=True), str(siblings))
+            self._listener = await loop.create_unix_server(lambda: PassedOn(_Switch(self), self._turns), str(siblings))
         else:
             self._listener = await loop.create_server(
-                lambda: _Switch(self), self.config.host, self.config.port, ssl=self._tls, backlog=1024
+                lambda: InTurns(_Switch(self), self._turns),
+                self.config.host,
+                self.config.port,
+                ssl=self._tls,
+                backlog=1024,
             )
             self.port = self._listener.sockets[0].getsockname()[1]
         self._sweep()
@@ -215,7 +216,7 @@ class GatewayServer:
     async def _adopt(self, connection: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _Switch(self), connection, ssl=self._tls,
+                lambda: InTurns(_Switch(self), self._turns), connection, ssl=self._tls,
                 ssl_handshake_timeout=self.limits.setup_timeout_s if self._tls is not None else None,
             )  # fmt: skip
         except OSError:  # the client is gone, or cannot do our TLS
@@ -254,21 +255,21 @@ class GatewayServer:
         async def watch(
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
-            transport = request.transport
-            if transport is None:
+            if request.transport is None:
                 return await handler(request)
+            connection = cast(InTurns, request.transport)
             if request.raw_path.startswith(_MEDIA):
-                self._take_over(request, transport)
+                self._take_over(request, connection)
                 raise asyncio.CancelledError  # for aiohttp the connection is lost
-            self.sockets.begin(transport, now=self.now(), whole=request.content.is_eof)
+            self.sockets.begin(connection, now=self.now(), whole=request.content.is_eof)
             try:
                 return await handler(request)
             finally:
-                self.sockets.end(transport, now=self.now())
+                self.sockets.end(connection, now=self.now())
 
         return watch
 
-    def _take_over(self, request: web.Request, transport: asyncio.Transport) -> None:
+    def _take_over(self, request: web.Request, connection: InTurns) -> None:
         """Make a media stream of a connection that has carried other requests: proxies use their connections again."""
         http, behind = request.protocol, _Behind()
         http.set_parser(cast(Any, behind))
@@ -279,14 +280,16 @@ class GatewayServer:
             f"{request.method} {request.raw_path} HTTP/{version.major}.{version.minor}".encode(errors="surrogateescape")
         ]
         lines += [name + b": " + value for name, value in request.raw_headers]
-        self.opening.add(transport)
-        self.begin_media(transport, b"\r\n".join([*lines, b"", behind.data]))
+        self.begin_media(connection, b"\r\n".join([*lines, b"", behind.data]))
 
-    def begin_media(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Hand a connection to the frame path. ``data`` is what has been read: the request's head and all behind it."""
-        peer = transport.get_extra_info("peername")
-        self.sockets.begin(transport, now=self.now())
+    def begin_media(self, connection: InTurns, data: bytes) -> None:
+        """Hand a connection to the frame path. ``data`` is what has come: the request's head and all behind it."""
+        peer, transport = connection.get_extra_info("peername"), connection.transport
+        self.sockets.begin(connection, now=self.now())
+        self.opening.discard(connection)
+        self.opening.add(transport)
         media = self.media_protocol(str(peer[0]) if peer is not None else "")
+        data += connection.release()
         transport.set_protocol(media)
         media.connection_made(transport)
         rest = memoryview(data)
@@ -297,10 +300,15 @@ class GatewayServer:
             media.buffer_updated(taken)
             rest = rest[taken:]
 
-    def http_protocol(self) -> Any:
-        """Return a protocol of the HTTP application for one connection."""
+    def begin_http(self, connection: InTurns, data: bytes) -> None:
+        """Hand a connection to the HTTP application. ``data`` is what has come of it."""
         assert self._runner.server is not None
-        return self._runner.server()
+        self.opening.discard(connection)
+        if isinstance(connection, PassedOn):
+            connection.read_head(data)
+        connection.behind = self._runner.server()
+        connection.behind.connection_made(connection)
+        connection.behind.data_received(data)
 
     def media_protocol(self, peer: str) -> Any:
         """Return a protocol of the frame path for one connection from the address ``peer``."""
@@ -329,6 +337,7 @@ class GatewayServer:
             setup_timeout_s=self.limits.setup_timeout_s,
             max_message_bytes=self.limits.message_bytes,
             max_errors=self.limits.errors_in_a_row,
+            turns=self._media_turns,
             open_api=self._call_apis.get(dialect),
             on_rejected=self.on_rejected,
         )  # fmt: skip

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway.listener.source_limit import SourceLimit
+from gateway.listener.turns import InTurns, Turns
 from sip_bridge.dialog.transaction import (
     Act,
     Deliver,
@@ -105,8 +106,8 @@ class Limits:
     """A connection is closed when more bytes than this wait for its peer to read them."""
 
 
-_IN_A_ROW, _PUT_OFF = 8, 256
-"""So many datagrams are taken in one turn of the loop, and so many wait for the next."""
+_PUT_OFF = 256
+"""So many datagrams wait at most."""
 
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do."""
@@ -125,41 +126,32 @@ class _Datagrams(asyncio.DatagramProtocol):
             self._receive(data, Peer("UDP", addr[0], addr[1]))
 
 
-class _InRows(asyncio.DatagramProtocol):
-    """Passes a few datagrams on in one turn of the loop, the next ones in the next turns: the loop reads up to 32 at
-    once, and frames are due meanwhile.
+class _DatagramsInTurns(asyncio.DatagramProtocol):
+    """Passes datagrams on in turns.
 
     Args:
         counts: ``limited`` grows by what finds no room, as where the kernel has none.
     """
 
-    def __init__(self, behind: asyncio.DatagramProtocol, counts: Counter[str]) -> None:
+    def __init__(self, behind: asyncio.DatagramProtocol, turns: Turns, counts: Counter[str]) -> None:
         self._behind = behind
+        self._turns = turns
         self._counts = counts
-        self._in_a_row = 0
-        self._put_off: deque[tuple[bytes, tuple[str, int]]] = deque()
+        self._waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._behind.connection_made(transport)  # type: ignore[arg-type]
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        if self._in_a_row < _IN_A_ROW:
-            self._pass_on(data, addr)
-        elif len(self._put_off) < _PUT_OFF:
-            self._put_off.append((data, addr))
-        else:
+        if len(self._waiting) >= _PUT_OFF:
             self._counts["limited"] += 1
+            return
+        self._waiting.append((data, addr))
+        self._turns.join(self._step)
+        self._turns.deal()
 
-    def _pass_on(self, data: bytes, addr: tuple[str, int]) -> None:
-        if not self._in_a_row:
-            asyncio.get_running_loop().call_soon(self._next_row)
-        self._in_a_row += 1
-        self._behind.datagram_received(data, addr)
-
-    def _next_row(self) -> None:
-        self._in_a_row = 0
-        while self._put_off and self._in_a_row < _IN_A_ROW:
-            self._pass_on(*self._put_off.popleft())
+    def _step(self) -> None:
+        self._behind.datagram_received(*self._waiting.popleft())
 
 
 class _Connection(asyncio.Protocol):
@@ -265,6 +257,7 @@ class Endpoint:
         self._transactions = Transactions(timing, limit=limits.transactions)
         self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
         self._messages = MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
+        self._turns = Turns()
         self._datagrams = _Datagrams(self._receive)
         self._shared: SharedAddress | None = None
         self._servers: list[asyncio.Server] = []
@@ -284,18 +277,21 @@ class Endpoint:
         """
         self._loop = asyncio.get_running_loop()
         for left in reversed(range(1 if port else _FREE_PORTS)):
-            server = await self._loop.create_server(lambda: _Connection(self, Peer("TCP", "", 0)), host, port)
+            server = await self._loop.create_server(lambda: self._stream(Peer("TCP", "", 0)), host, port)
             self._servers = [server]
             self.port = server.sockets[0].getsockname()[1]
             try:
                 await self._loop.create_datagram_endpoint(
-                    lambda: _InRows(self._datagrams, self.counts), local_addr=(host, self.port)
+                    lambda: _DatagramsInTurns(self._datagrams, self._turns, self.counts), local_addr=(host, self.port)
                 )
                 return
             except OSError:  # what is free for TCP may be somebody's for UDP
                 await self.close()
                 if not left:
                     raise
+
+    def _stream(self, peer: Peer) -> InTurns:
+        return InTurns(_Connection(self, peer), self._turns)
 
     def join(self, shared: SharedAddress) -> None:
         """Use an address that several workers have, instead of ``start``. ``adopt`` brings the connections."""
@@ -316,7 +312,7 @@ class Endpoint:
         peer = Peer("TLS" if tls else "TCP", "", 0)
         try:
             await self._loop.connect_accepted_socket(
-                lambda: _Connection(self, peer), connection, ssl=tls,
+                lambda: self._stream(peer), connection, ssl=tls,
                 ssl_handshake_timeout=self._connect_s if tls else None,
             )  # fmt: skip
         except OSError:  # the peer is gone, or cannot do our TLS
@@ -329,7 +325,7 @@ class Endpoint:
             OSError: the address cannot be had.
         """
         server = await self._loop.create_server(
-            lambda: _Connection(self, Peer("TLS", "", 0)),
+            lambda: self._stream(Peer("TLS", "", 0)),
             host,
             port,
             ssl=context,
@@ -594,13 +590,14 @@ class Endpoint:
         tls = self._client_tls if peer.transport == "TLS" else None
         if peer.transport == "TLS" and tls is None:
             raise OSError("TLS is not configured")
-        _, connection = await self._loop.create_connection(
-            lambda: _Connection(self, peer),
+        _, stream = await self._loop.create_connection(
+            lambda: self._stream(peer),
             peer.host,
             peer.port,
             ssl=tls,
             server_hostname=(peer.name or peer.host) if tls else None,
         )
+        connection: _Connection = stream.behind
         return connection
 
     _MAX_UNSENT = 100

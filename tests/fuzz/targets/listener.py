@@ -16,6 +16,7 @@ from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer, _Switch
 from gateway.listener.sites import Sites
+from gateway.listener.turns import InTurns, Turns
 from gateway.seams.incoming import IncomingCall
 from tests.fuzz.target import Target, parts, pieces
 from tests.fuzz.target import joined as case
@@ -25,6 +26,7 @@ _LOOP = asyncio.new_event_loop()
 _KINDS = (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION, WSMsgType.PING, WSMsgType.PONG, WSMsgType.CLOSE)
 _NAMES = list(CARRIERS)
 _LIMITS = LimitsConfig()
+_AT_ONCE = Turns(clock=lambda: 0.0)
 
 
 class _Frame:
@@ -114,7 +116,7 @@ def run_frames(data: bytes) -> None:
     async def receive() -> None:
         connection = MediaConnection(
             CARRIERS[name].dialect(CARRIERS[name].settings(), {}), "default", accept, setup_timeout_s=60,
-            max_message_bytes=2000, max_errors=_LIMITS.errors_in_a_row,
+            max_message_bytes=2000, max_errors=_LIMITS.errors_in_a_row, turns=_AT_ONCE,
         )  # fmt: skip
         transport = _Transport()
         connection._transport = transport  # type: ignore[assignment]
@@ -220,18 +222,18 @@ def run_handshake(data: bytes) -> None:
 
     async def answer(size: int) -> bytes:
         line = _Line()
-        line.protocol = switch = _Switch(_SERVER)
-        switch.connection_made(line)  # type: ignore[arg-type]
+        switch = _Switch(_SERVER)
+        line.protocol = InTurns(switch, _AT_ONCE)
+        line.protocol.connection_made(line)
         for piece in pieces(b"GET /media/" + data[1:], size):
-            if line.over:
-                break
-            if line.protocol is switch:
-                switch.data_received(piece)
-                continue
-            room = line.protocol.get_buffer(len(piece))
-            assert len(room) >= len(piece), "no room for a read"
-            room[: len(piece)] = piece
-            line.protocol.buffer_updated(len(piece))
+            rest = memoryview(piece)
+            while rest and not line.over:
+                room = line.protocol.get_buffer(len(rest))
+                read = min(len(room), len(rest))
+                assert read, "no room for a read"
+                room[:read] = rest[:read]
+                line.protocol.buffer_updated(read)
+                rest = rest[read:]
         line.protocol.connection_lost(None)
         _SERVER.sockets.close()
         for handle in (switch._timer,):

@@ -1,6 +1,7 @@
 """The endpoint over real sockets on loopback."""
 
 import asyncio
+import contextlib
 import random
 import socket
 from collections import Counter
@@ -10,10 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.listener.turns import Turns
 from sip_bridge.dialog.dialog import Dialog, DialogId, dialog_id
 from sip_bridge.dialog.transaction import Act, Key, Timing
 from sip_bridge.errors import SipError
-from sip_bridge.io.endpoint import Endpoint, Limits, _InRows
+from sip_bridge.io.endpoint import Endpoint, Limits, _DatagramsInTurns
 from sip_bridge.local import Peer
 from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sdp import parse as parse_sdp
@@ -300,31 +302,33 @@ async def test_what_a_source_sends_too_much_is_not_even_read() -> None:
         assert user.endpoint.counts["unreadable"] == 11
 
 
-async def test_datagrams_that_come_together_are_taken_in_rows_and_in_order() -> None:
+async def test_datagrams_that_come_together_are_taken_in_turns_and_in_order() -> None:
     class Behind(asyncio.DatagramProtocol):
         def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
             taken.append(int(data))
 
     taken, counts = list[int](), Counter[str]()
-    rows = _InRows(Behind(), counts)
+    turns = Turns(lambda: len(taken) * 0.0001)  # each costs a fifth of what a turn of the loop has
+    datagrams = _DatagramsInTurns(Behind(), turns, counts)
     for number in range(300):
-        rows.datagram_received(b"%d" % number, ("127.0.0.1", 9))
-    assert len(taken) == 8 and counts == {"limited": 300 - 8 - 256}
+        datagrams.datagram_received(b"%d" % number, ("127.0.0.1", 9))
+    at_once = len(taken)
+    assert at_once in (5, 6) and counts == {"limited": 300 - at_once - 256}
     await asyncio.sleep(0)
-    assert len(taken) == 16
-    rows.datagram_received(b"300", ("127.0.0.1", 9))
+    assert at_once < len(taken) <= at_once + 6
+    datagrams.datagram_received(b"300", ("127.0.0.1", 9))
     await until(lambda: taken[-1] == 300)
-    assert taken == [*range(8 + 256), 300]
+    assert taken == [*range(at_once + 256), 300]
 
 
 async def test_a_connection_that_brings_too_much_is_closed() -> None:
     async with listening(burst=1, requests_per_s=0) as user:
         reader, writer = await asyncio.open_connection("127.0.0.1", user.endpoint.port)
         writer.write(b"\r\n\r\n" * 3 + b"nonsense\r\n\r\n" * 1000)
-        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        with contextlib.suppress(ConnectionResetError):  # what it has sent is not read any more
+            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         assert user.endpoint.counts == {"unreadable": 4, "limited": 1}
         writer.close()
-        await writer.wait_closed()
 
 
 async def test_tcp_answers_on_the_same_connection() -> None:
