@@ -14,7 +14,7 @@ from gateway.call.turn_taking.turn import STAGES
 from talkspurt.simulator.manager import Turn
 from tests.gateway.http.api_gateway import api_gateway
 from tests.peers.live_server import TestCall
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tts_engine.config import EngineConfig
 from tts_engine.service.server import SpeechServer
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
@@ -137,7 +137,11 @@ async def test_a_turn_that_preempts_has_stages_too(call: Call) -> None:
         assert stages_of(first)["queue"] == stages_of(second)["queue"] == 60
 
 
-async def test_a_turn_that_was_refused_elsewhere_tells_what_that_took(tmp_path: Path) -> None:
+async def test_a_turn_that_was_refused_elsewhere_tells_what_that_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The engine that refused the first turn is not asked again within the test, however slow the machine.
+    monkeypatch.setattr("tts_engine.service.client._GONE_S", 2 * PATIENCE_S)
     cold = SpeechServer(EngineConfig(listen=f"unix:{tmp_path}/cold.sock"))  # it listens, and has no engine yet
     await cold.start()
     sections: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
