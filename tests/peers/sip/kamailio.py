@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,10 +30,13 @@ async def kamailio(config: Path, folder: Path, **defines: str) -> AsyncIterator[
     """
     log = folder / "kamailio.log"
     with log.open("wb") as errors:
-        process = await asyncio.create_subprocess_exec(*words(config, folder, **defines), stdout=errors, stderr=errors)
+        process = await asyncio.create_subprocess_exec(
+            *words(config, folder, **defines), stdout=errors, stderr=errors, start_new_session=True
+        )
     try:
         yield log
     finally:
-        if process.returncode is None:
-            process.terminate()
+        # It does not end in order if asked to while it starts, which a busy machine may make long: a process that has
+        # not run yet since it was forked takes SIGTERM for its parent's, lives on, and is waited for by the parent.
+        os.killpg(process.pid, signal.SIGKILL)
         await asyncio.wait_for(process.wait(), PATIENCE_S)
