@@ -68,15 +68,17 @@ _RAMP_S = 4.0
 
 
 @asynccontextmanager
-async def http_client(server: ServerUnderTest, source: Load) -> AsyncIterator[aiohttp.ClientSession]:
+async def http_load(server: ServerUnderTest, source: Load, answer_s: float) -> AsyncIterator[HttpLoad]:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        await HttpLoad(session, server.address, source).speak(source.next().text)  # the connection, and what is lazy
-        yield session
+        # The connection, and what is lazy.
+        await HttpLoad(session, server.address, source, answer_s).speak(source.next().text)
+        yield HttpLoad(session, server.address, source, answer_s)
 
 
-async def http_row(server: ServerUnderTest, rate: float, source: Load, seconds: float) -> dict[str, Any]:
-    async with http_client(server, source) as session:
-        load = HttpLoad(session, server.address, source)
+async def http_row(
+    server: ServerUnderTest, rate: float, source: Load, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
+    async with http_load(server, source, answer_s) as load:
         wall_s = await load.run(rate, seconds)
     return load.figures(wall_s)
 
@@ -90,10 +92,12 @@ def is_held(figures: dict[str, Any]) -> bool:
     )
 
 
-async def held_row(server: ServerUnderTest, rate: float, step: float, source: Load, seconds: float) -> dict[str, Any]:
+async def held_row(
+    server: ServerUnderTest, rate: float, step: float, source: Load, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
     held, steps = 0.0, []
     while True:
-        figures = await http_row(server, rate, source, seconds)
+        figures = await http_row(server, rate, source, seconds, answer_s=answer_s)
         steps.append({"rate": rate, **figures})
         print(json.dumps(steps[-1]), file=sys.stderr, flush=True)
         if not is_held(figures):
@@ -101,15 +105,18 @@ async def held_row(server: ServerUnderTest, rate: float, step: float, source: Lo
         held, rate = rate, rate + step
 
 
-async def full_row(server: ServerUnderTest, clients: int, source: Load, seconds: float) -> dict[str, Any]:
-    async with http_client(server, source) as session:
-        load = HttpLoad(session, server.address, source)
+async def full_row(
+    server: ServerUnderTest, clients: int, source: Load, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
+    async with http_load(server, source, answer_s) as load:
         made = await load.keep_asking(clients, seconds, ramp_s=_RAMP_S)
     return {**load.figures(seconds), "audio_seconds_per_second": round(made, 1)}
 
 
-async def kill_row(server: ServerUnderTest, calls: int, source: Load, seconds: float) -> dict[str, Any]:
-    settings = CallLoadSettings(calls=calls, seconds=seconds)
+async def kill_row(
+    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
+    settings = CallLoadSettings(calls=calls, seconds=seconds, turn_s=answer_s)
     async with aiohttp.ClientSession() as session:
         pattern = EngineKilled(server, session, seconds / 4)
         load = CallLoad(settings, source, pattern)
@@ -120,8 +127,11 @@ async def kill_row(server: ServerUnderTest, calls: int, source: Load, seconds: f
     return {**pattern.figures(load), **load.figures()}
 
 
-async def cut_row(server: ServerUnderTest, calls: int, source: Load, seconds: float) -> dict[str, Any]:
-    load = CallLoad(CallLoadSettings(calls=calls, seconds=seconds, cancel_share=_CUT_SHARE), source, Conversations())
+async def cut_row(
+    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
+    settings = CallLoadSettings(calls=calls, seconds=seconds, cancel_share=_CUT_SHARE, turn_s=answer_s)
+    load = CallLoad(settings, source, Conversations())
     before = await freed(server)
     await load.run(server.address, measured=lambda begins: None)
     return {"engine_freed_ms": quantiles_ms(before, await freed(server)), **load.figures()}
@@ -133,27 +143,32 @@ async def freed(server: ServerUnderTest) -> Buckets:
         return histograms(await answer.text(), [_FREED])[_FREED]
 
 
-async def call_row(server: ServerUnderTest, calls: int, source: Load, seconds: float, *, burst: bool) -> dict[str, Any]:
-    settings = CallLoadSettings(calls=calls, seconds=seconds, tokens_per_s=0.0 if burst else 40.0)
+async def call_row(
+    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, burst: bool, answer_s: float
+) -> dict[str, Any]:
+    settings = CallLoadSettings(calls=calls, seconds=seconds, tokens_per_s=0.0 if burst else 40.0, turn_s=answer_s)
     load = CallLoad(settings, source, Bursts() if burst else Conversations())
     await load.run(server.address, measured=lambda begins: None)
     return load.figures()
 
 
-async def run_row(server: ServerUnderTest, row: str, source: Load, seconds: float) -> dict[str, Any]:
+async def run_row(
+    server: ServerUnderTest, row: str, source: Load, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
     kind, _, value = row.partition(":")
     if kind in ("call", "burst"):
-        return await call_row(server, int(value), source, seconds, burst=kind == "burst")
+        return await call_row(server, int(value), source, seconds, burst=kind == "burst", answer_s=answer_s)
     if kind == "http":
-        return await http_row(server, float(value), source, seconds)
+        return await http_row(server, float(value), source, seconds, answer_s=answer_s)
     if kind == "held":
         first, step = map(float, value.split(":"))
-        return await held_row(server, first, step, source, seconds)
+        return await held_row(server, first, step, source, seconds, answer_s=answer_s)
     if kind == "full":
-        return await full_row(server, int(value), source, seconds)
+        return await full_row(server, int(value), source, seconds, answer_s=answer_s)
     if kind in ("cut", "kill"):
         callers, _, lasts_s = value.partition(":")
-        return await (cut_row if kind == "cut" else kill_row)(server, int(callers), source, float(lasts_s))
+        calling = cut_row if kind == "cut" else kill_row
+        return await calling(server, int(callers), source, float(lasts_s), answer_s=answer_s)
     raise SystemExit(f"row {row!r} is none of call:N, burst:N, http:RATE, held:RATE:STEP, full:N, cut:N:S, kill:N:S")
 
 
@@ -216,7 +231,7 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     source = read_load(arguments.load) if arguments.load else standard_load(_TURNS)
     async with serving(None, environment(arguments, facts), start_s=600.0) as server:
         for row in rows:
-            run = run_row(server, row, source, arguments.seconds)
+            run = run_row(server, row, source, arguments.seconds, answer_s=arguments.answer_s)
             result = await (run if row.startswith("kill") else with_cores(server, run))
             text = json.dumps({"row": name(row), **facts, **result})
             print(text, flush=True)
@@ -234,6 +249,12 @@ def main() -> None:
     parser.add_argument("--devices", default="", metavar="cuda:0,cuda:1", help="several, each with an engine")
     parser.add_argument("--rows", default=ROWS, help=f"with commas between (default {ROWS})")
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument(
+        "--answer-s",
+        type=float,
+        default=60.0,
+        help="an answer or a turn that has not ended so many seconds after its text is an error (default 60)",
+    )
     parser.add_argument("--load", type=Path, help="texts (default: the standard load, and more like it)")
     parser.add_argument(
         "--set",

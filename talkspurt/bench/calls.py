@@ -32,8 +32,6 @@ _CONNECTING = 20
 _SETUP_S = 10.0
 _FADE_MESSAGES = 1
 """How many messages of a cancelled turn may come behind the clear: one frame that fades out."""
-_TURN_S = 60.0
-"""A turn that has not ended so long after its text is an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +50,8 @@ class CallLoadSettings:
     """Do calls send caller audio (silence), as carriers do?"""
     record: bool = False
     """Is the audio that every caller hears kept? It takes 8 kB a second and call."""
+    turn_s: float = 60.0
+    """A turn that has not ended so long after its text is an error."""
     seed: int = 1
 
 
@@ -83,7 +83,7 @@ class LoadedCall:
         self.leg.on_audible = self._first_audible
         self.turn = self.call.open_turn(turn.text)
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(_TURN_S, self._overdue)
+        self._deadline = loop.call_later(self.load.settings.turn_s, self._overdue)
         if tokens_per_s:
             tokens, speakable = turn.tokens()
             self._send_token(tokens, 0, speakable, time.monotonic(), 1 / tokens_per_s)
@@ -148,7 +148,7 @@ class LoadedCall:
 
     def _overdue(self) -> None:
         if self.turn is not None:
-            self.load.errors[f"no end of a turn within {_TURN_S:g} s"] += 1
+            self.load.errors[f"no end of a turn within {self.load.settings.turn_s:g} s"] += 1
             self.turn_ended(self.turn)
 
 
@@ -401,7 +401,7 @@ class CallLoad:
     async def _finish(self) -> None:
         """Let open turns end. Turns that outlast the step on purpose are cut here."""
         if not self.pattern.outlasts:
-            await self._until(lambda: all(call.turn is None for call in self.calls), _TURN_S)
+            await self._until(lambda: all(call.turn is None for call in self.calls), self.settings.turn_s)
         for call in self.calls:
             call.give_up()
 

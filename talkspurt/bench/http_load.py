@@ -23,8 +23,6 @@ from talkspurt.simulator.figures import GAP_S, summary
 SAMPLE_RATE = 24000
 _AUDIBLE = 10 ** (-50 / 20) * 32768
 """-50 dBov, in s16le."""
-_ANSWER_S = 60.0
-"""An answer that has not ended so long after its request is an error."""
 _AGAIN_S = 0.25
 """A client that was refused asks again so much later."""
 
@@ -68,6 +66,9 @@ class HttpLoad:
     session: aiohttp.ClientSession
     address: str
     source: Load
+    answer_s: float = 60.0
+    """An answer that has not ended so long after its request is an error."""
+    requests: int = 0
     heard: list[Listening] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
@@ -109,8 +110,9 @@ class HttpLoad:
         """Ask for one text, and hear it to its end. Return False if there was no such answer."""
         listening = Listening(time.monotonic())
         body = {"model": "tts-1", "input": text, "voice": "alloy", "response_format": "pcm"}
+        self.requests += 1
         try:
-            async with asyncio.timeout(_ANSWER_S), self.session.post(self._url, json=body) as answer:
+            async with asyncio.timeout(self.answer_s), self.session.post(self._url, json=body) as answer:
                 self.statuses[answer.status] += 1
                 if answer.status != 200:
                     return False
@@ -130,7 +132,7 @@ class HttpLoad:
     def figures(self, wall_s: float) -> dict[str, Any]:
         heard = [one for one in self.heard if not math.isnan(one.first_ms)]
         return {
-            "requests": sum(self.statuses.values()) + sum(self.failed.values()),
+            "requests": self.requests,
             "refused": self.statuses[429] + self.statuses[503],
             "statuses": dict(self.statuses),
             "failed": dict(self.failed),

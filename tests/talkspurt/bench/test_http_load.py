@@ -1,12 +1,16 @@
-"""What a listener without a prebuffer hears; times are numbers."""
+"""What a listener without a prebuffer hears; times are numbers. And what is counted of the requests."""
 
 from __future__ import annotations
 
 import math
 
+import aiohttp
 import numpy as np
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from talkspurt.bench.http_load import SAMPLE_RATE, Listening
+from talkspurt.bench.http_load import SAMPLE_RATE, HttpLoad, Listening
+from talkspurt.bench.load import standard_load
 
 
 def sound(seconds: float, level: int = 8000) -> bytes:
@@ -51,3 +55,21 @@ def test_a_sample_may_be_cut_in_two() -> None:
     listening.take(data[1001:], 0.1)
     assert listening.samples == round(0.1 * SAMPLE_RATE)
     assert listening.gaps == []
+
+
+async def test_a_request_whose_answer_breaks_off_is_one_request() -> None:
+    async def begin(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(sound(0.1))
+        assert request.transport is not None
+        request.transport.abort()
+        return answer
+
+    app = web.Application()
+    app.router.add_post("/v1/audio/speech", begin)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        load = HttpLoad(session, f"127.0.0.1:{server.port}", standard_load(1))
+        assert not await load.speak("Hello there.")
+    figures = load.figures(1.0)
+    assert (figures["requests"], figures["statuses"], sum(figures["failed"].values())) == (1, {200: 1}, 1)
