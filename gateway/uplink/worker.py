@@ -3,7 +3,8 @@ subscriptions, what is recorded (``recording_thread`` writes it).
 
 The loop only appends payloads to a deque. Every few milliseconds the thread takes all payloads, runs Silero once over
 all complete windows (onnxruntime releases the interpreter lock), and posts the results back to the loop in one call. If
-the thread cannot keep up with a call's audio, the call loses its oldest payloads, which are counted. Audio that comes
+the thread cannot keep up with a call's audio, the call loses its oldest payloads, which are counted. A call that is
+recorded loses them later, since they would be missing in its recording. Audio that comes
 faster than real time is dropped and counted before it is queued, so that a call gets no more of the thread than it
 speaks.
 """
@@ -52,7 +53,8 @@ from voicecodecs.resample import Resampler
 log = logging.getLogger(__name__)
 
 _CONTEXT = 32  # samples of the previous window that the network needs in front
-_MAX_WAITING = 100  # payloads of one call: two seconds
+_MAX_WAITING = 100  # payloads of one caller: two seconds
+_MAX_WAITING_TAPED = 1_000  # of both sides, while they are recorded or listened to: ten seconds
 _CREDIT_S = 5.0  # audio that may come beyond real time, because a network may deliver delayed audio at once
 _LEAD_S = 0.25  # sound before an onset that the recogniser gets, because the VAD misses soft beginnings
 _SURE_S = 0.3  # an onset is confirmed within this time, after the longest hum
@@ -283,7 +285,7 @@ class Stream:
             self._put(False, frame, now, heard_at)
 
     def _put(self, theirs: bool, payload: bytes, now: float, heard_at: float) -> None:
-        if len(self.waiting) >= _MAX_WAITING:
+        if len(self.waiting) >= (_MAX_WAITING_TAPED if self._taped else _MAX_WAITING):
             self.waiting.popleft()
             self.dropped += 1
         self._number += 1

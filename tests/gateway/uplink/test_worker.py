@@ -159,6 +159,26 @@ async def test_a_thread_that_falls_behind_loses_the_oldest_of_that_call_and_coun
     assert levels(few) == [0, 1, 2]
 
 
+async def test_a_thread_that_falls_behind_misses_nothing_of_what_it_records(tmp_path: Path) -> None:
+    """A recording lacked the first words of a greeting that was spoken while the thread waited for a processor."""
+    busy, path = BusyClock(), tmp_path / "VX1.wav"
+    recording = Recorder(path, rate=16000, max_s=60.0, started=0.0)
+    with running({"VX1": recording}, clock=busy) as worker:
+        worker.open("busy", PCMU, PCMU, "r", Heard()).listen(True)
+        assert await asyncio.to_thread(busy.entered.wait, HANG_S)
+        stream = worker.open("VX1", L16, L16, "r", Heard())
+        for index in range(400):
+            stream.push(frame(index + 1), now=0.02 * (index + 1))
+            stream.spoke(frame(index + 1), 0.02 * index, 0.02 * index)
+        stream.close()
+        busy.let_go.set()
+        await settled(worker)
+    assert stream.dropped == 0
+    with wave.open(str(path)) as file:
+        sides = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, L16.frame_samples, 2)
+    assert sides[:, 0].tolist() == [[index + 1] * 2 for index in range(400)]
+
+
 async def test_a_payload_that_is_no_audio_costs_itself_only(caplog: pytest.LogCaptureFixture) -> None:
     with running() as worker:
         heard = Heard()
