@@ -25,6 +25,8 @@ GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 200_000, 1_000_000, 2_000_000
 """By how many small blocks of memory, some 100 bytes each, there may be more than after the last look at everything,
 until everything is looked at. A call that is over leaves 300 of them. Large ones do not count: a whole file of speech
 comes and goes, and is no garbage."""
+STAYS_S = 60.0
+"""During calls, only what is there for so long counts: what much text or many requests need is freed sooner."""
 
 
 def keep_what_exists() -> None:
@@ -40,19 +42,22 @@ async def collect_between_calls(
 ) -> None:
     """Collect what is young while ``calls()`` is 0, or when ``MOST_PENDING`` is reached, and everything as the module
     says. Runs until cancelled."""
-    most_calls = 0
-    at_last_look = blocks()
+    now = asyncio.get_running_loop().time
+    since, most_calls = now(), 0
+    at_last_look = fewest = blocks()
     while True:
         await asyncio.sleep(period_s)
-        live = calls()
-        most_calls = max(most_calls, live)
-        pending = gc.get_count()[2]
-        if not pending or (live and pending < MOST_PENDING):
-            continue
+        live, held = calls(), blocks()
+        most_calls, fewest = max(most_calls, live), min(fewest, held)
+        grown = 0 if live else held - at_last_look
+        if now() - since >= STAYS_S:
+            grown = max(grown, fewest - at_last_look)
+            since, fewest = now(), held
         few = GROWTH_FEW_CALLS if live <= most_calls / 4 else GROWTH
-        if blocks() - at_last_look > (few if live else GROWTH_NO_CALLS):
+        if grown > (few if live else GROWTH_NO_CALLS):
             keep_what_exists()
-            at_last_look, most_calls = blocks(), live
-        else:
+            at_last_look = fewest = blocks()
+            most_calls = live
+        elif gc.get_count()[2] >= (MOST_PENDING if live else 1):
             gc.collect()
             gc.freeze()

@@ -31,7 +31,7 @@ def grow():
 def collecting():
     return asyncio.create_task(garbage.collect_between_calls(lambda: calls, period_s=0.1, blocks=lambda: blocks))
 
-async def frozen_cycle(grown, calls_then):
+async def frozen_cycle(grown, calls_then, stays=True):
     # A cycle becomes garbage after it was frozen. Is it gone once memory has grown, with ``calls_then`` calls?
     global calls, blocks
     calls = 100
@@ -45,6 +45,9 @@ async def frozen_cycle(grown, calls_then):
     assert gone() is not None
     calls, blocks = calls_then, blocks + grown
     await grow()
+    if not stays:
+        blocks -= grown
+    await asyncio.sleep(2 * garbage.STAYS_S)
     watch.cancel()
     return gone() is None
 
@@ -63,6 +66,8 @@ async def main():
     assert not await frozen_cycle(garbage.GROWTH_FEW_CALLS - 1, 20)
     assert not await frozen_cycle(garbage.GROWTH_NO_CALLS - 1, 0)
     assert len(looked_at) > 3 and max(looked_at) < 50_000, looked_at
+    assert not await frozen_cycle(3 * garbage.GROWTH, 100, stays=False)
+    assert not await frozen_cycle(3 * garbage.GROWTH, 20, stays=False)
     assert await frozen_cycle(garbage.GROWTH + 1, 100)
     assert max(looked_at) > 150_000, looked_at
     assert await frozen_cycle(garbage.GROWTH_FEW_CALLS + 1, 20)
