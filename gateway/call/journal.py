@@ -64,9 +64,9 @@ class Journal:
         """Somebody with a key of tenant ``by`` began to listen in, or stopped."""
         self._add(Listened(atMs=self._ms(now), by=by, event=event))
 
-    def first_packet(self, measured: FirstPacket, now: float) -> None:
+    def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
         """The first audible frame of a turn left."""
-        wait = self._waits.setdefault(measured.turn.id, _Wait())
+        wait = self._waits.setdefault(turn.id, _Wait())
         wait.started_at, wait.first_packet = now, measured
 
     def gap(self, turn: Turn, length_s: float) -> None:

@@ -254,13 +254,13 @@ class Speech:
         self._means.ticker.wake(self._handle, now=now)
         self.ear.refresh(now)
 
-    def first_packet(self, measured: FirstPacket, now: float) -> None:
+    def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
         """Count a first packet and tell the engine the position; digits that the leg carries itself are sent here."""
-        if measured.turn.id in self._dtmf_by_leg:
-            self._dtmf_by_leg.discard(measured.turn.id)
-            self._leg.send_dtmf(measured.turn.text)
-        self._stats.first_packet(measured, now=now)
-        self._report_position(measured.turn, now)
+        if turn.id in self._dtmf_by_leg:
+            self._dtmf_by_leg.discard(turn.id)
+            self._leg.send_dtmf(turn.text)
+        self._stats.first_packet(turn, measured, now=now)
+        self._report_position(turn, now)
 
     def gap(self, turn: Turn, length_s: float) -> None:
         """Count a gap in the middle of a turn."""

@@ -84,10 +84,10 @@ class CallStats:
     silent_at: float = 0.0
     """When our voice last fell silent because somebody asked for it, on the clock of the turns."""
 
-    def first_packet(self, measured: FirstPacket, *, now: float) -> None:
+    def first_packet(self, turn: Turn, measured: FirstPacket, *, now: float) -> None:
         """The first sound of a turn left. If it follows another turn without silence, nobody has waited for it."""
         if self.journal is not None:
-            self.journal.first_packet(measured, now)
+            self.journal.first_packet(turn, measured, now)
         if not measured.follows:
             self.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.first_packet_ms[:-100]
@@ -95,7 +95,7 @@ class CallStats:
             self.stages_ms = measured.stages_ms
             self.meter.first_packet(
                 transport=self.transport,
-                engine=measured.turn.engine,
+                engine=turn.engine,
                 seconds=measured.total_s,
                 stages_ms=measured.stages_ms,
             )

@@ -63,7 +63,8 @@ class Track:
         "stopped_at",
     )
 
-    def __init__(self, owner: object = None) -> None:
+    def __init__(self, owner: Callable[[], object] = lambda: None) -> None:
+        """``owner`` returns whose frames these are, for whoever takes the events."""
         self.owner = owner
         self.frames: deque[bytes] = deque()
         self.done = False

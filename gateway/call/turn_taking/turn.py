@@ -7,6 +7,7 @@ Every accepted turn ends in exactly one of FINISHED, INTERRUPTED, FAILED. The ta
 from __future__ import annotations
 
 import enum
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -113,7 +114,6 @@ class TurnDefaults:
 class FirstPacket:
     """Where the time to the first packet of a turn went."""
 
-    turn: Turn
     at: float
     """When the first frame was sent."""
     total_s: float
@@ -152,7 +152,7 @@ class Turn:
         since it may answer something that the caller no longer means."""
         self.silent = False
         """True: the manager is told no events of this turn (fallback text, digits)."""
-        self.track = Track(self)
+        self.track = Track(weakref.ref(self))  # a circle would outlive the turn (gateway.call.garbage)
         self.spans: list[TextSpan] = []
         self.segments: deque[tuple[int, int]] = deque()
         """(sample, character) at which the words of each chunk end, until ``tokensPlayed`` has told them."""
@@ -234,7 +234,7 @@ class Turn:
         stages["transit"] = max(0.0, (self.first_chunk_at - complete_at) * 1000 - sum(stages.values()))
         stages["send"] = (first.at - self.first_chunk_at) * 1000
         self.measured = FirstPacket(
-            self, first.at, total_s, _last(stages, total_s * 1000), follows=first.free_at > self.first_chunk_at
+            first.at, total_s, _last(stages, total_s * 1000), follows=first.free_at > self.first_chunk_at
         )
         return self.measured
 

@@ -52,7 +52,7 @@ class Effects(Protocol):
 
     def hang_up(self, handoff_data: str | None) -> None: ...
 
-    def first_packet(self, measured: FirstPacket, now: float) -> None: ...
+    def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None: ...
 
     def gap(self, turn: Turn, length_s: float) -> None: ...
 
@@ -289,8 +289,9 @@ class Turns:
         events = self._playout.events
         while events:
             event = events.popleft()
-            turn = event.track.owner
-            assert isinstance(turn, Turn)
+            turn = event.track.owner()
+            if not isinstance(turn, Turn):
+                continue  # it has ended, and nobody knows it any more
             match event:
                 case FirstFrame():
                     self._started(turn, event, now)
@@ -308,7 +309,7 @@ class Turns:
         if measured is not None:
             stages = {stage: round(ms, 1) for stage, ms in measured.stages_ms.items()}
             self._say(turn, "started", firstPacketMs=round(measured.total_s * 1000, 1), stages=stages)
-            self.effects.first_packet(measured, now)
+            self.effects.first_packet(turn, measured, now)
 
     def _finished(self, turn: Turn, now: float) -> None:
         self.heard.report(turn, len(turn.text))

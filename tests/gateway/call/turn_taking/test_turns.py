@@ -1,6 +1,8 @@
 """The rules of turn-taking, each on the virtual clock."""
 
+import gc
 import itertools
+import weakref
 
 import pytest
 
@@ -801,3 +803,22 @@ def test_a_lexicon_changes_what_is_spoken_and_not_what_is_told() -> None:
     call.say(Cancel())
     (cut,) = told(call, Interrupt)
     assert cut.utterance_until_interrupt == "Restart Nginx"
+
+
+def test_a_turn_that_has_ended_is_freed_without_a_collection_of_garbage() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True), Text(token="four", last=True))
+    call.work_all()
+    first, second = (weakref.ref(job.turn) for job in call.jobs.values())
+    gc.disable()
+    try:
+        call.jobs.clear()
+        call.run(2.0)
+        call.say(Text(token="five", last=True))  # the one before it may still be asked for
+        call.work_all()
+        call.jobs.clear()
+        call.run(2.0)
+        assert call.events("t2") == ["accepted", "started", "finished"]
+        assert first() is None and second() is None
+    finally:
+        gc.enable()

@@ -102,7 +102,7 @@ class VirtualCall:
     def hang_up(self, handoff_data: str | None) -> None:
         self.hung_up.append(handoff_data)
 
-    def first_packet(self, measured: FirstPacket, now: float) -> None:
+    def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
         self.first_packets.append(measured)
 
     def gap(self, turn: Turn, length_s: float) -> None:
