@@ -99,6 +99,7 @@ class InTurns(asyncio.BufferedProtocol):
     def release(self) -> bytes:
         """Leave the connection to another protocol. Return what has been read and not been passed on."""
         rest, self._waiting = bytes(self._waiting), memoryview(b"")
+        self.behind = None
         self.resume_reading()
         return rest
 
@@ -147,7 +148,8 @@ class InTurns(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting = memoryview(b"")
-        self.behind.connection_lost(exc)
+        behind, self.behind = self.behind, None  # a circle would outlive the connection (gateway.call.garbage)
+        behind.connection_lost(exc)
 
     def pause_writing(self) -> None:
         self.behind.pause_writing()

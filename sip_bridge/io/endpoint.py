@@ -590,14 +590,14 @@ class Endpoint:
         tls = self._client_tls if peer.transport == "TLS" else None
         if peer.transport == "TLS" and tls is None:
             raise OSError("TLS is not configured")
-        _, stream = await self._loop.create_connection(
-            lambda: self._stream(peer),
+        connection = _Connection(self, peer)
+        await self._loop.create_connection(
+            lambda: InTurns(connection, self._turns),
             peer.host,
             peer.port,
             ssl=tls,
             server_hostname=(peer.name or peer.host) if tls else None,
         )
-        connection: _Connection = stream.behind
         return connection
 
     _MAX_UNSENT = 100
