@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,8 +97,9 @@ class Program:
     async def launch(self) -> None:
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *self.words, stdout=log, stderr=log, env={**child_environment(), **self.environment}
-            )
+                *self.words, stdout=log, stderr=log, env={**child_environment(), **self.environment},
+                start_new_session=True,
+            )  # fmt: skip
 
     async def stop(self) -> None:
         """Ask it to end, and wait until it has."""
@@ -113,8 +116,11 @@ class Program:
         await self.start()
 
     async def close(self) -> None:
+        """End it with all its processes: those of Kamailio outlive the first one."""
         if self.process is not None:
-            await self.end(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            await self.process.wait()
 
     async def _serves(self) -> bool:
         assert self.process is not None
