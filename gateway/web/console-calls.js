@@ -100,7 +100,8 @@ class Row {
 /**
  * Begin to show the calls.
  * @param {{announce: (text: string) => void, problem: (error: Error) => void, own: () => string, ended: () => void}} page
- *   `own`: id of the page's own call, which the box speaks into as soon as it is there. `ended`: a call is over.
+ *   `own`: id of the page's own call, which the box speaks into as soon as it is there. `ended`: a call is over, or
+ *   may be.
  */
 export function showCalls({announce, problem, own, ended}) {
   const rows = new Map();
@@ -194,6 +195,7 @@ export function showCalls({announce, problem, own, ended}) {
   }, () => (count > MANY ? 2000 : 400));
 
   const events = new EventSource("/v1/events");
+  events.onopen = ended; // of a call that ended before, or while the connection was lost, nobody told us
   events.onmessage = ({data}) => {
     const message = JSON.parse(data);
     const id = message.sessionId;

@@ -198,3 +198,32 @@ async def test_a_link_to_a_call_survives_the_sign_in(driver: webdriver.Chrome, t
         await page.press(Keys.ENTER)
         await page.until_text("#call-id", "VX1")
         await asyncio.to_thread(driver.delete_all_cookies)
+
+
+LATE_EVENTS = """
+const Events = EventSource, plan = setTimeout;
+window.EventSource = function (url) {
+  window.connect = () => {
+    const events = new Events(url);
+    events.onopen = event => this.onopen?.(event);
+    events.onmessage = event => this.onmessage?.(event);
+  };
+};
+// Nobody comes by once a minute: the list has to be looked at for a reason.
+window.setTimeout = (act, ms, ...more) => ms < 60000 ? plan(act, ms, ...more) : 0;
+"""
+
+
+async def test_a_call_that_ended_before_the_events_began_is_listed(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    script = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LATE_EVENTS})
+    try:
+        async with console(driver, tmp_path, **logging(tmp_path)) as page:
+            await page.until_text("#past-note", "none yet")
+            async with TestCall(page.live, "talk") as call:
+                await call.spoken("The shop opens at nine.")
+            await page.until(lambda rows: rows == 0, "return document.querySelector('#call-rows').childElementCount")
+            assert await page.do(IDS) == []
+            await page.do("connect()")
+            await page.until(lambda ids: ids == [call.call.session_id], IDS)
+    finally:
+        driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
