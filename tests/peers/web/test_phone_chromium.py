@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import signal
 import sys
@@ -155,12 +156,27 @@ window.listening = setInterval(() => {
 """
 
 
+# A microphone that hears what a test plays into it, when the test says so.
+MICROPHONE = """
+const context = new AudioContext(), ear = context.createMediaStreamDestination();
+navigator.mediaDevices.getUserMedia = async () => ear.stream;
+window.say = async wav => {
+  const bytes = Uint8Array.from(atob(wav), letter => letter.charCodeAt(0));
+  const sound = new AudioBufferSourceNode(context, {buffer: await context.decodeAudioData(bytes.buffer)});
+  sound.connect(ear);
+  sound.start();
+};
+"""
+
+
 @asynccontextmanager
 async def phoning(
-    driver: webdriver.Chrome, live: Live, route: str = "call", *, microphone: bool = False
+    driver: webdriver.Chrome, live: Live, route: str = "call", *, microphone: bool = False, prepare: str = ""
 ) -> AsyncIterator[Phone]:
+    """A call of the page. ``prepare``: a script that runs in the page before the call."""
     phone = Phone(driver)
     await phone.open(f"{live.http}/phone")
+    await phone.do(prepare)
     await phone.call(route, microphone=microphone)
     yield phone
     await phone.open("about:blank")
@@ -231,9 +247,12 @@ async def test_a_typed_stop_silences_the_voice_and_shows_what_was_not_said(
         await phone.silent()
 
 
-async def test_speaking_over_the_voice_stops_it(driver: webdriver.Chrome, live: Live) -> None:
-    async with phoning(driver, live, microphone=True) as phone:
+async def test_speaking_over_the_voice_stops_it(driver: webdriver.Chrome, live: Live, speech: Path) -> None:
+    async with phoning(driver, live, microphone=True, prepare=MICROPHONE) as phone:
         await phone.say(LONG)
+        await phone.said(3)
+        words = (speech.parent / "said.wav").read_bytes()
+        await phone.do("await say(args[0])", base64.b64encode(words).decode())
         (cut,) = await phone.until(bool, "return events.filter(e => e.name === 'interrupt')")
         assert cut["reason"] == "speech" and cut["utteranceRemaining"]
         chips = await phone.do("return [...document.querySelectorAll('.bot .chip')].map(c => c.textContent)")

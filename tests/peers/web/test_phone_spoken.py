@@ -16,7 +16,7 @@ from tests.peers.live_server import Live, serve
 from tests.peers.programs import needs_chromium
 from tests.peers.recognition.heard import speech
 from tests.peers.web.browsers import chromium
-from tests.peers.web.test_phone_chromium import Phone, no_calls
+from tests.peers.web.test_phone_chromium import MICROPHONE, Phone, no_calls
 from tests.waiting import until
 from voicecodecs.pcm import to_int16
 
@@ -31,19 +31,6 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     patient = {"TALKSPURT__RECOGNISER__FINAL_TIMEOUT_MS": "60000"}
     async with serve(tmp_path_factory.mktemp("server"), ROOT / "configs/demo.yaml", patient) as running:
         yield running
-
-
-# A microphone that hears what a test plays into it, when the test says so.
-MICROPHONE = """
-const context = new AudioContext(), ear = context.createMediaStreamDestination();
-navigator.mediaDevices.getUserMedia = async () => ear.stream;
-window.say = async wav => {
-  const bytes = Uint8Array.from(atob(wav), letter => letter.charCodeAt(0));
-  const sound = new AudioBufferSourceNode(context, {buffer: await context.decodeAudioData(bytes.buffer)});
-  sound.connect(ear);
-  sound.start();
-};
-"""
 
 
 def wav(text: str) -> str:
