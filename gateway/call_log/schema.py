@@ -46,6 +46,8 @@ def make_tables(connection: Connection) -> None:
     Raises:
         OSError: those that are there are of another version.
     """
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # another process may make them now
     metadata.create_all(connection)
     version = connection.execute(select(func.max(schema.c.version))).scalar()
     if version is None:

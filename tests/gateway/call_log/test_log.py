@@ -2,17 +2,19 @@
 
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from gateway.call_log.log import QUEUED, CallLog, Query, in_parts
+from gateway.call_log.log import QUEUED, CallLog, Query, _open, in_parts
 from gateway.config import CallsConfig
 from gateway.errors import Rejected
 from gateway.seams.call_record import CallRecord, Fault, Heard, Pressed, Said
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 NOW = time.time()
 
@@ -164,3 +166,16 @@ async def test_a_database_of_another_version_is_left_alone(tmp_path: Path) -> No
     kept.add(record(1))
     await until(lambda: lost == ["not_written"], "the refusal")
     await kept.aclose()
+
+
+def test_processes_that_begin_together_make_one_database(tmp_path: Path) -> None:
+    """As the workers of a new server do with their first calls; threads with connections of their own serve as well."""
+    together = threading.Barrier(4)
+
+    def begin(folder: Path) -> None:
+        together.wait(PATIENCE_S)
+        _open(folder).dispose()
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(10):
+            list(pool.map(begin, [tmp_path / str(number)] * 4))
