@@ -1,10 +1,12 @@
 """SIP over TLS between two endpoints of ours, with certificates made on the spot."""
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 import trustme
@@ -22,17 +24,19 @@ class Authority:
     """A certificate authority and its files."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = Path(mkdtemp(dir=folder))
         self._ca = trustme.CA()
-        self.authorities = str(folder / f"{id(self)}-ca.pem")
+        self._issued = itertools.count()
+        self.authorities = str(self._folder / "ca.pem")
         self._ca.cert_pem.write_to_path(self.authorities)
 
     def issue(self, *names: str) -> tuple[str, str]:
         """Paths of a certificate chain for these names, and of its key."""
         issued = self._ca.issue_cert(*names)
-        chain, key = (str(self._folder / f"{id(issued)}-{what}.pem") for what in ("chain", "key"))
-        for number, pem in enumerate(issued.cert_chain_pems):
-            pem.write_to_path(chain, append=number > 0)
+        number = next(self._issued)
+        chain, key = (str(self._folder / f"{number}-{what}.pem") for what in ("chain", "key"))
+        for position, pem in enumerate(issued.cert_chain_pems):
+            pem.write_to_path(chain, append=position > 0)
         issued.private_key_pem.write_to_path(key)
         return chain, key
 
