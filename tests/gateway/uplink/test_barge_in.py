@@ -31,7 +31,7 @@ def voice() -> Hibari:
 def speech(text: str, pitch: float = 1.0) -> Pcm:
     """Telephone speech that begins with its first sound, at about -20 dB; at another pitch it is another's voice."""
     resampler = Resampler(round(24000 * pitch), 8000)
-    pcm = np.concatenate((resampler.process(voice()(text).astype(np.float32)), resampler.flush()))
+    pcm = np.concatenate((resampler.process(voice()(text, seed=1).astype(np.float32)), resampler.flush()))
     loud = np.flatnonzero(np.abs(pcm) > 0.02)
     pcm = pcm[loud[0] : loud[-1]]
     return pcm * np.float32(0.1 / np.sqrt(np.mean(pcm**2)))

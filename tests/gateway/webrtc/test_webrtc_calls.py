@@ -179,7 +179,7 @@ LONG = "A very long sentence that goes on and on, and on, and on, without end in
 
 async def test_the_caller_interrupts_by_speaking() -> None:
     resampler = Resampler(24000, 48000)
-    words = Hibari(threads=1)("Wait a moment please, I have a question.").astype(np.float32)
+    words = Hibari(threads=1)("Wait a moment please, I have a question.", seed=1).astype(np.float32)
     pcm = np.concatenate((np.zeros(48000, np.float32), resampler.process(words), resampler.flush()))
     async with gateway() as made:
         phone = Phone(microphone=SilentMicrophone(to_int16(pcm)))
