@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import aiohttp
 import pytest
@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from sip_bridge.local import worker_of
 from sip_bridge.message.sip import Request
+from talkspurt.workers.control import REPORT_S
 from tests.peers.live_server import Live, serve
 from tests.peers.ports import free_port
 from tests.peers.programs import needs_sipp
@@ -88,39 +89,55 @@ async def _count(server: Server, count: int) -> bool:
 
 
 async def test_announced_audiosocket_calls_reach_any_worker(server: Server) -> None:
-    writers: list[asyncio.StreamWriter] = []
-    async with aiohttp.ClientSession(server.live.http) as http:
-        while set(await server.owners()) != {0, 1}:
-            assert len(writers) < 20, "all on one worker"
-            uuid = uuid4()
-            body = {"route": "default", "customParameters": {"call": str(uuid)}}
-            async with http.put(f"/v1/calls/expected/{uuid}", json=body) as answer:
-                assert answer.status == 201
-            _, writer = await asyncio.open_connection("127.0.0.1", server.audiosocket)
-            writers.append(writer)
-            writer.write(b"\x01\x00\x10" + uuid.bytes + b"\x10\x01\x40" + bytes(320))
+    with ExitStack() as stack:
+        async with aiohttp.ClientSession(server.live.http) as http:
 
-            async def live(uuid: UUID = uuid) -> bool:
-                async with http.put(f"/v1/calls/expected/{uuid}", json={"route": "default"}) as answer:
-                    return answer.status == 409
+            async def spread() -> bool:
+                uuid = uuid4()
+                body = {"route": "default", "customParameters": {"call": str(uuid)}}
+                async with http.put(f"/v1/calls/expected/{uuid}", json=body) as answer:
+                    assert answer.status == 201
+                _, writer = await asyncio.open_connection("127.0.0.1", server.audiosocket)
+                stack.callback(writer.close)
+                writer.write(b"\x01\x00\x10" + uuid.bytes + b"\x10\x01\x40" + bytes(320))
 
-            await until(live, "the call, which whoever is asked knows to be live")
-    reader, unknown = await asyncio.open_connection("127.0.0.1", server.audiosocket)
-    unknown.write(b"\x01\x00\x10" + uuid4().bytes)
-    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"\x00\x00\x00", "nobody announced it"
-    for writer in (*writers, unknown):
-        writer.close()
+                async def live() -> bool:
+                    async with http.put(f"/v1/calls/expected/{uuid}", json={"route": "default"}) as answer:
+                        return answer.status == 409
+
+                await until(live, "the call, which whoever is asked knows to be live")
+                return set(await server.owners()) == {0, 1}
+
+            await _repeat(spread)
+        reader, unknown = await asyncio.open_connection("127.0.0.1", server.audiosocket)
+        stack.callback(unknown.close)
+        unknown.write(b"\x01\x00\x10" + uuid4().bytes)
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"\x00\x00\x00", "nobody announced it"
     await server.no_calls()
+
+
+async def _repeat(begin: Callable[[], Awaitable[bool]]) -> None:
+    """Begin calls until both workers have one. While a worker is not ready, or before it has said how it does, the
+    other one gets them all."""
+
+    async def spread() -> bool:
+        await asyncio.sleep(REPORT_S)
+        return await begin()
+
+    await until(spread, "calls on both workers")
 
 
 async def test_placed_calls_are_spread_and_their_answers_reach_their_worker(server: Server) -> None:
     placed: list[str] = []
     async with aiohttp.ClientSession(server.live.http) as http:
-        while {call[2:4] for call in placed} != {"00", "01"}:
-            assert len(placed) < 20, "all on one worker"
+
+        async def spread() -> bool:
             async with http.post("/v1/calls", json={"to": f"sip:ann@127.0.0.1:{server.phone.port}"}) as answer:
                 assert answer.status == 201, await answer.text()
                 placed.append((await answer.json())["callId"])
+            return {call[2:4] for call in placed} == {"00", "01"}
+
+        await _repeat(spread)
         refused: set[str] = set()
         while len(refused) < len(placed):
             message = await server.phone.receive()
