@@ -23,8 +23,8 @@ def _voice() -> Hibari:
 def speech(text: str, *, rate: int = 8000) -> NDArray[np.float32]:
     """What a telephone lets through of a sentence, from its first sound to its last, in a voice that is not the bot's.
 
-    Played slower, a voice is lower: the resampler is told a rate that the samples do not have. Without a seed, a sentence
-    would sound a little different each time.
+    Played slower, a voice is lower: the resampler is told a rate that the samples do not have. Without a seed, a
+    sentence would sound a little different each time.
     """
     pcm = _voice()(text, seed=3).astype(np.float32)
     narrow = _resampled(pcm, 20400, 8000)
