@@ -222,8 +222,9 @@ class Gateway:
         self.limiter = Limiter(config.limits)
         self.known_voices = KnownVoices(engine.list_voices, own_voices)
         self.uplink = UplinkWorker(
-            dict(config.routes), config.barge_in, recorder=self._recorder, hang_s=config.recording.hang_s
-        )
+            dict(config.routes), config.barge_in, recorder=self._recorder,
+            on_recording_lost=self.metrics.recording_lost, hang_s=config.recording.hang_s,
+        )  # fmt: skip
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
         self.call_log: CallLog | None = None
         if config.calls.folder:

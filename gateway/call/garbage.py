@@ -5,9 +5,9 @@ The young generations are collected automatically, the second one more often tha
 its collections is looked at once more, and then frozen: it is freed when nothing refers to it, but never looked at
 again. So a collection takes no longer with 300 calls than with one.
 
-What was frozen alive and becomes garbage with cycles, some 100 objects of each call, stays in memory until everything
-is thawed and looked at, which takes tenths of a second. That waits for a moment without calls, or with few of them,
-and comes during calls only if memory needs it.
+What was frozen alive and becomes garbage with cycles stays in memory until everything is thawed and looked at, which
+takes tenths of a second. That waits for a moment without calls, or with few of them, and comes during calls only if
+memory needs it. A call leaves no such garbage (``gateway.upward``); libraries may.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_PENDING = 3
 """Collections of the second generation, at most 3,000 objects each, after which a full one comes even during calls."""
 GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 200_000, 1_000_000, 2_000_000
 """By how many small blocks of memory, some 100 bytes each, there may be more than after the last look at everything,
-until everything is looked at. A call that is over leaves 300 of them. Large ones do not count: a whole file of speech
+until everything is looked at. Large ones do not count: a whole file of speech
 comes and goes, and is no garbage."""
 STAYS_S = 60.0
 """During calls, only what is there for so long counts: what much text or many requests need is freed sooner."""

@@ -52,6 +52,7 @@ from gateway.seams.messages import (
 from gateway.seams.shared_state import Handoff
 from gateway.seams.tracing import CallTrace, Tracer
 from gateway.seams.uplink import Uplink
+from gateway.upward import upward
 from tts_engine.correlation import Correlation
 from voicecodecs.registry import AudioFormat
 
@@ -138,7 +139,8 @@ class Session:
         self._unused: set[str] = set()
         self._transfer: Transfer | None = None
         """The transfer that waits for speech, or is under way."""
-        self._before_transfer = AfterTurns(self._start_transfer)
+        this = upward(self)
+        self._before_transfer = AfterTurns(lambda: this._start_transfer())
         """The wait for that speech."""
         self._managed = True
         """False: no dialogue manager can be had any more."""
@@ -162,15 +164,15 @@ class Session:
         tracer = services.tracer
         self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
         self.speech = Speech(
-            self.correlation, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
-            turn_ended=self._before_transfer.turn_ended, voices=services.voices.get(call.route, ""),
-            priority=route.priority, trial=services.trials.of_call(call),
+            self.correlation, leg, limits, services, self.stats, tell=lambda message: this.tell(message),
+            hang_up=lambda data: this._all_said(data), turn_ended=self._before_transfer.turn_ended,
+            voices=services.voices.get(call.route, ""), priority=route.priority, trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
         self._instructions = Instructions(self.turns)
         self.greeted = self.speech.greeted
         """Done when the first turn has ended in any way: a leg that speaks before it answers may then answer."""
-        self.caller = Caller(route, self.turns, self, services.hearing.get(call.route), clock=self._now)
+        self.caller = Caller(route, self.turns, this, services.hearing.get(call.route), clock=self._now)
         self.speech.ear = self.caller
         if services.uplink is not None:
             self.caller.connect(services.uplink, call.call_id, inbound, leg.outbound, call.route)
@@ -190,7 +192,7 @@ class Session:
         """Run the call to its end; returns the reason."""
         try:
             self._link = await self._dialogues.attach(
-                self.call, self, codec=f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
+                self.call, upward(self), codec=f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
             )
             for message in self._early:
                 self._link.send(message)
@@ -390,7 +392,6 @@ class Session:
 
     def recording_lost(self, reason: str) -> None:
         """The call is no longer recorded, because its file could not be written."""
-        self._meter.recording_lost(reason)
         if not self._over.is_set():
             self.tell(Error(description=f"the recording was given up: {reason}", code="recording_lost"))
 

@@ -25,6 +25,7 @@ from gateway.model_trial import ModelTrials, Trial
 from gateway.principal import sees_voice
 from gateway.seams.leg import MediaLeg
 from gateway.seams.messages import Outbound
+from gateway.upward import upward
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.correlation import CORRELATION, Correlation
 from tts_engine.errors import EngineError, NotFound
@@ -147,7 +148,9 @@ class Speech:
             mark_timeout_s=means.playout.mark_timeout_s,
             send_mark=leg.send_mark,
         )
-        self.turns = Turns(limits, self.playout, self, sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples)
+        self.turns = Turns(
+            limits, self.playout, upward(self), sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples
+        )
         self._making: dict[str, _Making] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
@@ -286,15 +289,8 @@ class Speech:
         CORRELATION.set(self._correlation)
         try:
             async with await self._source(turn) as utterance:
-                making = self._making.get(turn.id)
-                if making is None:
+                if not self._opened(turn, utterance):
                     return
-                making.utterance = utterance
-                for text in making.pending:
-                    utterance.feed(text)
-                making.pending.clear()
-                if turn.complete:
-                    utterance.end_text()
                 async for chunk in utterance:
                     if turn.track.sent:
                         self._stats.meter.playout_buffer(seconds=self._in_hand_s(turn))
@@ -312,6 +308,20 @@ class Speech:
         except Exception:  # a bug of ours must end this turn, not the call
             log.exception("turn failed", extra={"call": self._call_id})
             self.turns.on_failed(turn, code="INTERNAL", description="internal error", now=self._now())
+
+    def _opened(self, turn: Turn, utterance: Utterance) -> bool:
+        """Feed an utterance what waits for it. False: nobody needs it any more."""
+        # Not in _make, where a cancellation, the frame in its traceback and the task there would be a circle.
+        making = self._making.get(turn.id)
+        if making is None:
+            return False
+        making.utterance = utterance
+        for text in making.pending:
+            utterance.feed(text)
+        making.pending.clear()
+        if turn.complete:
+            utterance.end_text()
+        return True
 
     def _in_hand_s(self, turn: Turn) -> float:
         return len(turn.track.frames) * self.playout.pacer.ptime_s

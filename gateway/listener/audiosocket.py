@@ -111,6 +111,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._server.forget(self)
         if self._session is not None:
             self._session.on_leg_closed("hangup")
+            self._session = None
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: the buffer is full."""

@@ -268,6 +268,7 @@ class MediaConnection(WSListener):
             self._receiving = None
         if self._session is not None:
             self._session.on_leg_closed("hangup")
+            self._session = None
         if self._api is not None:
             self._api.close()
 

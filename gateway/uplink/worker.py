@@ -444,6 +444,7 @@ class Stream:
         """Give the recording up; it costs the call nothing else, and what was written stays."""
         if self.recorder is not None and self._recordings is not None:
             self._recordings.give_up(self.recorder)
+            post(lambda: self._worker.on_recording_lost(reason))
             post(lambda: self.events.on_recording_lost(reason))
         self.recorder = self._recordings = self._recording = None
         self._written.clear()
@@ -603,6 +604,7 @@ class UplinkWorker:
     Args:
         recorder: makes the recorder of a call (its id, its route, its line's sample rate), or returns None if the call
             is not recorded.
+        on_recording_lost: counts a recording that was given up, by its reason, also when its call is over already.
         hang_s: a recording whose disk does not answer for so long is given up.
         gather_s: seconds between the first payload and the batch, in which payloads of other calls come too.
         clock: the monotonic seconds of all times that streams are told.
@@ -614,6 +616,7 @@ class UplinkWorker:
         barge_in: BargeInConfig,
         *,
         recorder: Callable[[str, str, int], Recorder | None] = lambda call_id, route, rate: None,
+        on_recording_lost: Callable[[str], None] = lambda reason: None,
         hang_s: float = 10.0,
         gather_s: float = 0.01,
         clock: Callable[[], float] = time.monotonic,
@@ -630,6 +633,7 @@ class UplinkWorker:
         self._routes = routes
         self._barge_in = barge_in
         self._recorder = recorder
+        self.on_recording_lost = on_recording_lost
         self._gather_s = gather_s
         self._clock = clock
         self.recordings = RecordingThread(hang_s=hang_s, clock=clock)

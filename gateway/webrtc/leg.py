@@ -165,20 +165,22 @@ class WebRtcLeg:
 
     def end(self, reason: str) -> None:
         """End the call, because the caller is gone. May be called again."""
-        if not self._over:
-            self._end()
-            if self._session is not None:
-                self._session.on_leg_closed(reason)
+        session = self._session
+        self._end()
+        if session is not None:
+            session.on_leg_closed(reason)
 
     def _end(self) -> None:
         if self._over:
             return
         self._over = True
+        self._session = None
         if self._waiting is not None:
             self._waiting.cancel()
         for peer in (self.peer, self._next):
             if peer is not None:
                 self._later(peer.close())
+        self._next = None
         self._forget(self)
 
     # --- inbound ---------------------------------------------------------------------------------------------------

@@ -70,6 +70,11 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
     ]
 
 
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _write(call: Any, message: Any) -> None:
     """Send a message of a stream.
 
@@ -163,12 +168,9 @@ class GrpcUtterance:
             message = await self._call.read()
         except grpc.aio.AioRpcError as exc:
             self._release()
-            error = _engine_error(exc)
-            self._backend.refused(error)
-            raise error from None
+            raise self._refused(_engine_error(exc)) from None
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if _is_cancelled():
                 raise
             if not self._closed and self._error is None:
                 self._error = Unavailable("the client of the engine is closed")
@@ -181,13 +183,18 @@ class GrpcUtterance:
             await self._half_close()
             raise StopAsyncIteration
         if message.HasField("failure"):
-            failure = message.failure
-            error = wire.decode_error(failure.code, failure.details, failure.metadata)
-            self._backend.refused(error)
             await self._half_close()
-            raise error
+            failure = message.failure
+            raise self._refused(wire.decode_error(failure.code, failure.details, failure.metadata))
         chunk = wire.decode_chunk(message)
         return replace(chunk, engine=self._model) if self._model else chunk
+
+    # An exception and the task must not be local where an exception passes: its traceback would be a circle with them,
+    # in which a whole call stays.
+
+    def _refused(self, error: EngineError) -> EngineError:
+        self._backend.refused(error)
+        return error
 
     async def _half_close(self) -> None:
         """Tell the engine that nothing more is sent, since all is spoken. A write under way must end first, else it

@@ -17,6 +17,7 @@ from gateway.config import RouteConfig
 from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
 from gateway.seams.recogniser import RecognitionError
 from gateway.seams.uplink import Uplink, UplinkStream
+from gateway.upward import upward
 from voicecodecs.registry import AudioFormat
 
 
@@ -49,17 +50,18 @@ class Caller:
         self._turns = turns
         self._manager = manager
         self._now = clock
+        this = upward(self)
         self._tells_speaking = "speaker-events" in route.events
         self._inband_dtmf = route.inband_dtmf
         self._listening = (
             Listening(
                 hearing,
                 turns,
-                tell=manager.tell,
-                decide=self._decide,
-                end_speech=self._end_speech,
+                tell=lambda message: manager.tell(message),
+                decide=lambda event, onset: this._decide(event, onset),
+                end_speech=lambda: this._end_speech(),
                 clock=clock,
-                heard_s=lambda: self._uplink.heard_s if self._uplink is not None else 0.0,
+                heard_s=lambda: this._heard_s() or 0.0,
             )
             if hearing
             else None
@@ -68,7 +70,7 @@ class Caller:
         self.spoke: Callable[[bytes, float, float], None] = _nobody_needs
         """See ``gateway.call.speech.Ear``. The uplink gets each frame itself, even before anybody listens, since the
         echo of a turn's first frames comes later."""
-        self.listeners = Listeners(self._listen)
+        self.listeners = Listeners(lambda wanted: this._listen(wanted))
         """Those who listen in to the call."""
         self._leg_tells_dtmf = False
         self._subscribed_rate = 0
@@ -79,7 +81,7 @@ class Caller:
 
     def connect(self, uplink: Uplink, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str) -> None:
         """Open the uplink stream that works on the caller's audio."""
-        self._uplink = uplink.open(call_id, inbound, outbound, route, self)
+        self._uplink = uplink.open(call_id, inbound, outbound, route, upward(self))
         self.spoke = self._uplink.spoke
 
     def start(self) -> None:
@@ -134,6 +136,9 @@ class Caller:
 
     def _decide(self, event: Event, onset: float | None = None) -> None:
         self._turns.on_caller(event, self._now(), onset=onset)
+
+    def _heard_s(self) -> float:
+        return self._uplink.heard_s if self._uplink is not None else 0.0
 
     def _end_speech(self) -> None:
         if self._uplink is not None:

@@ -25,6 +25,7 @@ from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Outbound, Prompt
 from gateway.seams.recogniser import Recogniser, RecognitionStream
 from gateway.seams.turn_model import Look, TurnModel
+from gateway.upward import upward
 
 
 class Timer(Protocol):
@@ -244,7 +245,7 @@ class Listening:
     def _open(self, language: str) -> None:
         hearing = self._hearing
         self._stream = hearing.recogniser.open(
-            self,
+            upward(self),
             language=language,
             hints=self._hints.get(language, hearing.hints),
             partials=hearing.partial_prompts or hearing.lasts_s > 0,

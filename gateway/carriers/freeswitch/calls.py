@@ -20,6 +20,7 @@ from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import Rejected
 from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
+from gateway.upward import upward
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +39,11 @@ class FreeSwitchCall:
     """One channel with a stream of ours."""
 
     def __init__(self, switch: FreeSwitchCalls, uuid: str, events: CallEvents) -> None:
-        self.on_digit = events.on_digit
+        call = upward(events)
+        self.on_digit: Callable[[str], None] = lambda digit: call.on_digit(digit)
         self._switch = switch
         self._uuid = uuid
-        self._files = FileQueue(events.on_mark, lambda: events.on_playback(started=True))
+        self._files = FileQueue(lambda name: call.on_mark(name), lambda: call.on_playback(started=True))
         if switch.files:  # else a star of the caller would stop the file
             switch.esl.run(f"uuid_setvar {uuid} playback_terminators none")
 

@@ -155,14 +155,13 @@ def test_a_manager_that_pauses_a_recording_which_is_not_there_is_told() -> None:
     assert any("code='not_recording'" in line and "field='state'" in line for line in lines_of(scene))
 
 
-def test_a_lost_recording_is_counted_and_told_and_the_call_goes_on() -> None:
+def test_a_lost_recording_is_told_and_the_call_goes_on() -> None:
     async def scene(call: VirtualSession) -> None:
         call.session.caller.on_recording_lost("disk_full")
         call.say(Text(token="one", last=True))
         await call.run(1.0)
 
     lines = lines_of(scene)
-    assert "recording lost disk_full" in lines
     assert any("code='recording_lost'" in line for line in lines)
     assert any("turn='t1', event='finished'" in line for line in lines)
 

@@ -377,9 +377,6 @@ class VirtualSession:
     def stalled(self, *, transport: str) -> None:
         self.note("stalled")
 
-    def recording_lost(self, reason: str) -> None:
-        self.note(f"recording lost {reason}")
-
     def listener_joined(self) -> None:
         self.note("listener")
 

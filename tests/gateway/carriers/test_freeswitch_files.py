@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
@@ -83,9 +82,14 @@ async def channel(switch: FreeSwitch, *, files: bool = True) -> AsyncIterator[li
     calls.esl.start()
     try:
         await until(lambda: calls.esl.connected)
-        events: Any = SimpleNamespace(
-            on_digit=told.append, on_mark=told.append, on_playback=lambda started: told.append("began")
-        )
+
+        class Events:
+            on_digit = on_mark = staticmethod(told.append)
+
+            def on_playback(self, *, started: bool) -> None:
+                told.append("began")
+
+        events: Any = Events()
         assert calls.open(StreamStarted(stream_id=UUID, call_sid=UUID), cast(CallEvents, events))
         yield told
     finally:

@@ -212,7 +212,8 @@ async def test_a_full_disk_ends_the_recording_and_not_the_call(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running({"VX": Broken(tmp_path / "VX.wav", lambda: OSError(28, "No space left on device"))}) as worker:
-        heard = Heard()
+        heard, counted = Heard(), []
+        worker.on_recording_lost = counted.append
         stream = worker.open("VX", L16, L16, "r", heard)
         stream.want(vad=False, pcm_rate=16000)
         stream.spoke(frame(0), now=0.0, heard_at=0.0)
@@ -223,7 +224,7 @@ async def test_a_full_disk_ends_the_recording_and_not_the_call(
         await settled(worker)
     assert levels(heard) == [0, 1, 2]
     assert caplog.messages == ["a recording was given up"]
-    assert heard.lost == ["disk_full"]
+    assert heard.lost == counted == ["disk_full"]
 
 
 async def test_a_bug_in_a_recording_costs_that_recording(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
