@@ -40,8 +40,30 @@ def keep_what_exists() -> None:
 async def collect_between_calls(
     calls: Callable[[], int], *, period_s: float = 0.2, blocks: Callable[[], int] = sys.getallocatedblocks
 ) -> None:
-    """Collect what is young while ``calls()`` is 0, or when ``MOST_PENDING`` is reached, and everything as the module
-    says. Runs until cancelled."""
+    """Collect what is young while ``calls()`` is 0, or as soon as ``MOST_PENDING`` is reached, and everything as the
+    module says. Runs until cancelled."""
+    loop = asyncio.get_running_loop()
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        # Much may be allocated in a period: waiting for its end would make one long stop of many short ones.
+        if phase == "stop" and info["generation"] == 1 and gc.get_count()[2] >= MOST_PENDING:
+            loop.call_soon_threadsafe(_collect, MOST_PENDING)
+
+    gc.callbacks.append(collected)
+    try:
+        await _look(calls, period_s, blocks)
+    finally:
+        gc.callbacks.remove(collected)
+
+
+def _collect(pending: int) -> None:
+    """Collect what is young and freeze what survives, if so many collections of the second generation wait for it."""
+    if gc.get_count()[2] >= pending:
+        gc.collect()
+        gc.freeze()
+
+
+async def _look(calls: Callable[[], int], period_s: float, blocks: Callable[[], int]) -> None:
     now = asyncio.get_running_loop().time
     since, most_calls = now(), 0
     at_last_look = fewest = blocks()
@@ -58,6 +80,5 @@ async def collect_between_calls(
             keep_what_exists()
             at_last_look = fewest = blocks()
             most_calls = live
-        elif gc.get_count()[2] >= (MOST_PENDING if live else 1):
-            gc.collect()
-            gc.freeze()
+        else:
+            _collect(MOST_PENDING if live else 1)

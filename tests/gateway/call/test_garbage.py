@@ -60,7 +60,13 @@ async def main():
     kept.extend([] for _ in range(5_000))  # collections of the second generation, but not enough of them
     await asyncio.sleep(0.15)
     assert not looked_at, looked_at
+    for _ in range(20):  # much at once, before the next period
+        kept.extend([] for _ in range(5_000))
+        await asyncio.sleep(0)
+    assert len(looked_at) > 5 and max(looked_at) < 20_000, looked_at
     watch.cancel()
+    await asyncio.sleep(0)
+    assert gc.callbacks == [note]
 
     assert not await frozen_cycle(garbage.GROWTH - 1, 100)
     assert not await frozen_cycle(garbage.GROWTH_FEW_CALLS - 1, 20)
