@@ -45,6 +45,10 @@ ECHO_TIMEOUT_S = 0.1
 """Longest wait while we answer the peer's close, seconds. aiohttp writes the answer at once, but then waits for a
 second close frame if the first had no code. So sockets are made with ``autoclose=False`` and are closed here."""
 
+IN_A_ROW = 8
+"""So many messages of a line are taken in one turn of the event loop. One line may lead all calls, and a message that
+begins a turn costs a tenth of a millisecond and more, for which every frame that is due would wait."""
+
 NO_STATUS = 0
 """What aiohttp reports for a close frame without a code; ``ws.close()`` of many clients sends that."""
 
@@ -198,8 +202,12 @@ class Line:
 
     async def _read(self) -> Ending | None:
         """Read until the line ends. None: the peer sent too many bad messages in a row."""
-        errors = 0
+        errors = row = 0
         while True:
+            if row == IN_A_ROW:  # what has come already is received without a pause
+                row = 0
+                await asyncio.sleep(0)
+            row += 1
             message = await self._websocket.receive()
             if message.type is aiohttp.WSMsgType.TEXT:
                 errors = 0 if self._took(message.data) else errors + 1

@@ -12,6 +12,7 @@ import pytest
 from gateway.dialogue.line import (
     CLOSE_REASON,
     CLOSE_TIMEOUT_S,
+    IN_A_ROW,
     MALFORMED_REASON,
     CallLink,
     DialogueStats,
@@ -163,6 +164,19 @@ async def test_bad_messages_are_answered_and_only_too_many_in_a_row_end_the_line
     assert end.peer.closed[0] == (1007, MALFORMED_REASON)
     assert end.stats.bad_messages == 5
     assert end.accepted == ["good"]
+
+
+async def test_what_comes_at_once_is_taken_in_rows_between_which_frames_leave() -> None:
+    end = End()
+    await settled()
+    end.peer.says(*map(str, range(5 * IN_A_ROW)))
+    rows = []
+    while not end.running.done() and len(end.accepted) < 5 * IN_A_ROW:
+        taken = len(end.accepted)
+        await asyncio.sleep(0)
+        rows.append(len(end.accepted) - taken)
+    assert max(rows) == IN_A_ROW and sum(rows) == 5 * IN_A_ROW, rows
+    end.running.cancel()
 
 
 async def test_a_bug_of_ours_in_one_message_is_no_error_of_the_peer(caplog: pytest.LogCaptureFixture) -> None:
