@@ -17,6 +17,11 @@ class AfterTurns:
         self._timer: asyncio.TimerHandle | None = None
         """Ends the wait. None: nothing waits."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether ``then`` is still to be called."""
+        return self._timer is not None
+
     def wait(self, turns: Sequence[Turn], wait_s: float) -> None:
         """Wait for ``turns``, at most ``wait_s`` seconds; without turns not at all."""
         if not turns:
@@ -27,7 +32,7 @@ class AfterTurns:
 
     def turn_ended(self) -> None:
         """A turn of the call is over, one of these or another."""
-        if self._timer is not None and not any(turn.live for turn in self._turns):
+        if self.waits and not any(turn.live for turn in self._turns):
             self._go()
 
     def cancel(self) -> None:

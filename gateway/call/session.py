@@ -358,6 +358,8 @@ class Session:
 
     def on_transferred(self, problem: str) -> None:
         """A transfer that was under way has ended. If ``problem`` is not empty, it failed and the call goes on."""
+        if self._before_transfer.waits:
+            return  # the leg means an earlier one
         message, self._transfer = self._transfer, None
         if message is None:
             return

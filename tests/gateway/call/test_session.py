@@ -350,6 +350,18 @@ def test_a_transfer_that_waited_for_speech_is_not_made_again_when_its_time_is_up
     assert lines.count("transfer +4930123") == 1
 
 
+def test_a_transfer_that_waits_is_not_the_one_whose_end_the_leg_tells() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.HANDED_OVER
+        call.say(Text(token="one moment please", last=True), SALES)
+        await call.run(0.3)
+        call.session.on_transferred("408 Request Timeout")
+        await call.run(2.0)
+
+    lines = transferring(scene)
+    assert lines.count("transfer +4930123") == 1 and not any("transfer_failed" in line for line in lines)
+
+
 def test_a_transfer_that_waits_is_off_when_the_caller_hangs_up() -> None:
     async def scene(call: VirtualSession) -> None:
         call.say(Text(token=TEN_WORDS, last=True), SALES)
