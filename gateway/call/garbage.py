@@ -17,14 +17,13 @@ import gc
 import sys
 from collections.abc import Callable
 
-_YOUNG = (700, 3)
+_YOUNG = (350, 3)
 _NEVER = 1 << 30
 MOST_PENDING = 3
-"""Collections of the second generation, at most 3,000 objects each, after which a full one comes even during calls."""
+"""Collections of the second generation, at most 1,500 objects each, after which a full one comes even during calls."""
 GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 200_000, 1_000_000, 2_000_000
 """By how many small blocks of memory, some 100 bytes each, there may be more than after the last look at everything,
-until everything is looked at. Large ones do not count: a whole file of speech
-comes and goes, and is no garbage."""
+until everything is looked at. Large ones do not count: a whole file of speech comes and goes, and is no garbage."""
 STAYS_S = 60.0
 """During calls, only what is there for so long counts: what much text or many requests need is freed sooner."""
 

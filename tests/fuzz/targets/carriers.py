@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
 
@@ -214,12 +213,23 @@ def run_esl(data: bytes) -> None:
     calls.esl.run = lambda *commands: [_single(command) for command in commands]  # type: ignore[method-assign,assignment]
     calls.esl.play = lambda uuid, file: _single(file)  # type: ignore[method-assign]
     keys: list[str] = []
-    call = SimpleNamespace(on_digit=keys.append, on_mark=lambda name: None, on_playback=lambda started: None)
+    call = _Call()
+    call.on_digit = keys.append
     calls.open(StreamStarted(stream_id="u-1", call_sid="u-1"), cast(CallEvents, call))
     for message in whole:
         with contextlib.suppress(ProtocolError):
             calls._on_event(message.event)
     assert set(keys) <= set("0123456789*#ABCD")
+
+
+class _Call:
+    """What a session wants to know of FreeSWITCH."""
+
+    on_digit: Callable[[str], None]
+
+    def on_mark(self, name: str) -> None: ...
+
+    def on_playback(self, *, started: bool) -> None: ...
 
 
 def _single(command: str) -> None:
