@@ -100,7 +100,8 @@ class InTurns(asyncio.BufferedProtocol):
         """Leave the connection to another protocol. Return what has been read and not been passed on."""
         rest, self._waiting = bytes(self._waiting), memoryview(b"")
         self.behind = None
-        self.resume_reading()
+        self._is_full = False
+        self._read_or_not()
         return rest
 
     def _step(self) -> None:
@@ -164,9 +165,10 @@ class InTurns(asyncio.BufferedProtocol):
         self._read_or_not()
 
     def resume_reading(self) -> None:
-        self._is_full = False
-        self._stand_in_line()
-        self._read_or_not()
+        if self._is_full:  # aiohttp's reader says it of each chunk
+            self._is_full = False
+            self._stand_in_line()
+            self._read_or_not()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
