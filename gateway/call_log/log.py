@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import queue
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 
 import orjson
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Row, Select, create_engine, delete, event, insert, select, true, tuple_
+from sqlalchemy import Connection, Engine, Row, Select, delete, event, insert, select, true, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.call_log.schema import calls, make_tables
@@ -29,6 +28,7 @@ from gateway.config import CallsConfig, PostgresConfig
 from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
 from gateway.seams.call_record import CallRecord, CallSummary, Entry, Heard, Said
+from gateway.sqlite import open_sqlite
 
 log = logging.getLogger(__name__)
 
@@ -231,15 +231,10 @@ def _unreadable(why: str) -> Rejected:
 
 
 def _open(folder: Path) -> Engine:
-    # What was said on the telephone is nobody else's on this machine.
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / "calls.sqlite3"
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    database = create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_S})
+    database = open_sqlite(folder / "calls.sqlite3", busy_s=_BUSY_S)
 
     @event.listens_for(database, "connect")
     def _settings(connection: Any, _: object) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")  # readers do not wait for the writer
         connection.execute("PRAGMA synchronous=NORMAL")
 
     with database.begin() as connection:

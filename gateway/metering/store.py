@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
@@ -31,6 +31,7 @@ from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import bring_up_to_date, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
 from gateway.process_lock import lock
+from gateway.sqlite import open_sqlite
 
 log = logging.getLogger(__name__)
 
@@ -268,14 +269,7 @@ class Records:
                 bring_up_to_date(connection)
             return
         path = Path(self._config.path)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._database = create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_S})
-
-        @event.listens_for(self._database, "connect")
-        def _settings(connection: Any, _: object) -> None:
-            connection.execute("PRAGMA journal_mode=WAL")
-
+        self._database = open_sqlite(path, busy_s=_BUSY_S)
         with self._database.begin() as connection:
             bring_up_to_date(connection)
         self._lock_file = lock(_lock_path(path, self._owner))

@@ -168,6 +168,16 @@ async def test_a_database_of_another_version_is_left_alone(tmp_path: Path) -> No
     await kept.aclose()
 
 
+def test_a_new_database_waits_for_another_process_that_writes(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool, sqlite3.connect(tmp_path / "calls.sqlite3", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = pool.submit(_open, tmp_path)
+        with pytest.raises(TimeoutError):
+            opening.result(0.2)  # nothing says that it waits
+        other.execute("COMMIT")
+        opening.result(PATIENCE_S).dispose()
+
+
 def test_processes_that_begin_together_make_one_database(tmp_path: Path) -> None:
     """As the workers of a new server do with their first calls; threads with connections of their own serve as well."""
     together = threading.Barrier(4)
