@@ -183,6 +183,8 @@ async def test_a_write_that_meets_the_listeners_end_is_no_error(
     path: str, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def write(response: web.StreamResponse, data: bytes) -> None:
+        assert response._req is not None and response._req.transport is not None
+        response._req.transport.close()
         raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
 
     monkeypatch.setattr(web.StreamResponse, "write", write)
