@@ -83,8 +83,8 @@ class Hearing(Protocol):
         ...
 
     def slack_s(self, now: float) -> float:
-        """Return the seconds until somebody hears silence. 0: somebody waits for a first chunk. Large: nobody
-        waits for it yet, or its text may still go on."""
+        """Return the seconds until somebody hears silence, if the text is one to be heard. 0: somebody waits for a
+        first chunk. Large: nobody waits for it yet."""
         ...
 
 
@@ -130,8 +130,6 @@ class Playhead:
 
     def slack_s(self, now: float) -> float:
         """See ``Hearing``."""
-        if self.tentative:
-            return 1e6
         if self.played_at is None:
             return 1e6 if self.ahead else 0.0
         heard = min(self.played_s + (now - self.played_at), self.delivered_s)

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
@@ -247,8 +247,11 @@ class CosyVoiceSynthesizer:
 
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: Reader
-    ) -> AsyncGenerator[int, None]:
-        """Yield the clause's speech ids. Pass on its words as they become known."""
+    ) -> AsyncGenerator[int, None] | _Begun:
+        """Return the clause's speech ids, as they are drawn. Pass on its words as they become known.
+
+        While the text is verbalised, ids are drawn for the wording that is likely. They are dropped if it is another.
+        """
         front, seed, text = self._frontend, random.getrandbits(63), clause.text
         if clause.more is not None:
             layout = front.streamed(features, instruct=clause.instruct)
@@ -261,18 +264,31 @@ class CosyVoiceSynthesizer:
                     reader=reader,
                 )
             text += "".join([piece async for piece in clause.more])
-        prompt = front.clause(
-            await self._normaliser.normalise(text, clause.language), features, instruct=clause.instruct
-        )
+
+        def draw(prompt: Clause) -> AsyncGenerator[int, None]:
+            lm = prompt.lm
+            return self._lm.generate(
+                self._lm.table.prompt(lm.prompt_text, lm.text, lm.prompt_speech),
+                min_tokens=lm.min_tokens,
+                max_tokens=lm.max_tokens,
+                seed=seed,
+                reader=reader,
+            )
+
+        guess, begun, is_right = self._normaliser.guess(text, clause.language), None, False
+        if guess is not None:
+            prompt = front.clause(guess, features, instruct=clause.instruct)
+            begun = _Begun(draw(prompt))
+        try:
+            made = await self._normaliser.normalise(text, clause.language)
+            is_right = made == guess
+        finally:
+            if begun is not None and not is_right:
+                await begun.aclose()
+        if begun is None or not is_right:
+            prompt = front.clause(made, features, instruct=clause.instruct)
         words.add(prompt.words)
-        lm = prompt.lm
-        return self._lm.generate(
-            self._lm.table.prompt(lm.prompt_text, lm.text, lm.prompt_speech),
-            min_tokens=lm.min_tokens,
-            max_tokens=lm.max_tokens,
-            seed=seed,
-            reader=reader,
-        )
+        return begun if begun is not None and is_right else draw(prompt)
 
     async def _pieces(
         self, clause: ClauseRequest, more: AsyncIterator[str], words: _Words
@@ -345,6 +361,35 @@ class CosyVoiceSynthesizer:
         key, features = self._voices.features(voice_id)
         voice = await self._worker.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
         return features, voice
+
+
+class _Begun:
+    """Ids that are drawn from now on, not from the first look at them. Call ``aclose`` at the end."""
+
+    def __init__(self, ids: AsyncGenerator[int, None]) -> None:
+        self._ids = ids
+        self._first: asyncio.Task[int | None] | None = asyncio.create_task(self._begin(), name="first id")
+
+    async def _begin(self) -> int | None:
+        return await anext(self._ids, None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> int:
+        if self._first is None:
+            return await anext(self._ids)
+        token = await self._first
+        self._first = None
+        if token is None:
+            raise StopAsyncIteration
+        return token
+
+    async def aclose(self) -> None:
+        if self._first is not None:
+            self._first.cancel()
+            await asyncio.gather(self._first, return_exceptions=True)
+        await self._ids.aclose()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ At every take the order is (slack is the number of seconds that ``Hearing`` give
 1. jobs of a call that speaks and has less than ``guard_s`` in hand, because a gap is worse than a later start;
 2. first sounds that somebody waits for, short ones first; 100 ms of waiting count as much as 100 ms less work, and as
    much as two levels of priority;
-3. the rest by slack. Utterances that nobody waits for (``ahead``) come last.
+3. the rest by slack. Utterances that nobody waits for (``ahead``) come last, with what may never be heard
+   (``tentative``): it takes as long to make as the wait that it saves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tts_engine.synthesizer import Hearing
+
+_NEVER_S = 1e6
+"""Slack of what may never be heard."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +58,7 @@ class SlackQueue:
         """Return how many waiting jobs have a slack of ``seconds`` or less."""
         with self._changed:
             now = self._clock()
-            return sum(job.playhead.slack_s(now) <= seconds for job in self._jobs)
+            return sum(_slack_s(job.playhead, now) <= seconds for job in self._jobs)
 
     def put(self, job: Job, *, force: bool = False) -> bool:
         """Queue a job. False: the queue is full. ``force`` ignores the limit, for a next step, which must not be
@@ -98,9 +102,13 @@ class SlackQueue:
             job.drop()
 
     def _urgency(self, job: Job, now: float) -> tuple[int, float]:
-        slack_s = job.playhead.slack_s(now)
+        slack_s = _slack_s(job.playhead, now)
         if job.playhead.speaks and slack_s < self._guard_s:
             return 0, slack_s
         if slack_s <= 0:
             return 1, job.queued_at + job.cost_s - job.playhead.head_start_s
         return 2, slack_s
+
+
+def _slack_s(playhead: Hearing, now: float) -> float:
+    return _NEVER_S if playhead.tentative else playhead.slack_s(now)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -15,6 +17,7 @@ from talkspurt.engines import make_synthesizer
 from tests.waiting import until
 from tts_engine.config import CosyVoiceConfig, EngineConfig
 from tts_engine.cosyvoice.checkpoint import make
+from tts_engine.cosyvoice.lm.torch_lm import TorchLm
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
@@ -145,6 +148,60 @@ async def test_a_clause_begins_with_one_of_the_prepared_first_chunks(folder: Pat
         chunks = await speak(engine, request())
         assert len(chunks[0].pcm) == 22 * 960 - held_back
         await nobody_speaks(engine)
+    finally:
+        await engine.aclose()
+
+
+async def test_a_draft_begins_with_as_short_a_chunk_as_a_clause_that_is_awaited(folder: Path) -> None:
+    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, euler_steps=2)
+    engine = load_synthesizer(folder, settings, device="cpu")
+    await engine.start()
+    try:
+        draft = Playhead()
+        draft.tentative = True
+        async with aclosing(engine.synthesize(request(), draft)) as chunks:
+            chunk = await anext(chunks)
+        assert len(chunk.pcm) < 15 * 960
+        await nobody_speaks(engine)
+    finally:
+        await engine.aclose()
+
+
+async def test_ids_are_drawn_while_the_text_is_verbalised_and_dropped_if_it_reads_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "tiny", 3)
+    monkeypatch.setattr("random.getrandbits", lambda _: 7)  # the clauses' seed, so that all say the same
+    settings = CosyVoiceConfig(
+        max_clauses=3, busy_share=100, first_chunk_s=1e6, first_hop=22, euler_steps=2, text_processes=1
+    )
+    engine = load_synthesizer(tmp_path / "tiny", settings, device="cpu")
+    await engine.start()
+    try:
+        (child,), lm = engine._normaliser._processes, engine._lm
+        assert child.pid is not None and isinstance(lm, TorchLm)
+        free = lm.free_slots
+        spoken = {}
+        for text in (TEXT, "Mr. Foster called you."):
+            os.kill(child.pid, signal.SIGSTOP)
+            try:
+                speaking = asyncio.create_task(speak(engine, request(text)))
+                await until(lambda: lm.live == 1)
+                cancelled = asyncio.create_task(speak(engine, request("A caller who hangs up.")))
+                await until(lambda: lm.live == 2)
+                cancelled.cancel()
+                await until(lambda: lm.live == 1)
+            finally:
+                os.kill(child.pid, signal.SIGCONT)
+            spoken[text] = await speaking
+        await nobody_speaks(engine)
+        await until(lambda: lm.free_slots == free)
+        for text, chunks in spoken.items():
+            assert text in {made for made, _ in engine._normaliser._made}
+            again = await speak(engine, request(text))  # its wording is known now
+            first, second = (np.concatenate([c.pcm for c in each]) for each in (chunks, again))
+            assert np.allclose(first, second, atol=1e-4)
+            assert [w for c in chunks for w in c.words] == [w for c in again for w in c.words]
     finally:
         await engine.aclose()
 

@@ -129,6 +129,12 @@ def _number_words() -> Callable[[str], object]:
     return inflect.engine().number_to_words
 
 
+def has_only_words(text: str) -> bool:
+    """Has a text letters, and neither numbers nor symbols, so that a verbaliser most likely leaves it alone?"""
+    kinds = {unicodedata.category(char)[0] for char in text}
+    return "L" in kinds and not kinds & {"N", "S"}
+
+
 def is_only_punctuation(text: str) -> bool:
     """Is every character punctuation or a symbol? True for an empty text."""
     return all(unicodedata.category(char)[0] in "PS" for char in text)
@@ -242,6 +248,10 @@ _UNIT = re.compile(rf"[{_WIDE}]|[^\W\d_{_WIDE}]+(?:['’][^\W\d_{_WIDE}]+)*|\d+|
 
 def _align(source: str, spoken: str) -> Iterator[Block]:
     """Yield blocks from a longest-match alignment of words, or of characters in Chinese."""
+    if source == spoken:
+        if source:
+            yield Block(0, len(spoken), 0, len(source))
+        return
     written: list[str] = _UNIT.findall(source)
     read: list[str] = _UNIT.findall(spoken)
     source_at, spoken_at = _offsets(written), _offsets(read)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from tts_engine.cosyvoice.frontend.normalise import Normalised
+from tts_engine.cosyvoice.frontend.normalise import Normalised, has_only_words, normalise
 from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
 
 _REMEMBERED_CHARS = 1 << 20
@@ -59,6 +59,12 @@ class Normaliser:
     async def aclose(self) -> None:
         """End the processes. Idempotent."""
         await asyncio.gather(*(process.aclose() for process in self._processes))
+
+    def guess(self, text: str, language: str) -> Normalised | None:
+        """Return what a process is most likely to answer. None: there is nothing to wait for, or it cannot be told."""
+        if (text, language) in self._made or not self._processes or not has_only_words(text):
+            return None
+        return normalise(text, language)
 
     async def normalise(self, text: str, language: str) -> Normalised:
         """Return the wording of a clause, see ``normalise.normalise``. One that many ask for at once is made once."""
