@@ -178,19 +178,24 @@ class ChildProcess(ABC):
     async def _until_it_ends(self) -> None:
         process = self._process
         assert process is not None
-        ended = asyncio.create_task(process.wait())
+        ended, asked = asyncio.create_task(process.wait()), asyncio.create_task(self._until_it_hangs())
         try:
-            while True:
-                await asyncio.wait({ended}, timeout=self._times.hang_s / 4)
-                if ended.done():
-                    break
-                if not await self.answers() and process.returncode is None:
-                    log.error("child process does not answer, killed", extra={"child": self.name, "pid": process.pid})
-                    await _kill(process)
+            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                log.error("child process does not answer, killed", extra={"child": self.name, "pid": process.pid})
+                await _kill(process)
         finally:
             ended.cancel()
+            asked.cancel()
+            await asyncio.wait({ended, asked})
         extra = {"child": self.name, "pid": process.pid, "code": process.returncode}
         log.error("child process ended", extra=extra)
+
+    async def _until_it_hangs(self) -> None:
+        while True:
+            await asyncio.sleep(self._times.hang_s / 4)
+            if not await self.answers():
+                return
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:

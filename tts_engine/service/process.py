@@ -71,7 +71,13 @@ class EngineProcess(ChildProcess):
         """Return whether the process answers at all: one that drains is alive too."""
         async with self._health() as health:
             try:
-                await health.Check(self._health_request, timeout=self._config.timeouts.hang_s, metadata=self._proof)
+                # A busy process may take longer to accept a connection than gRPC waits for one.
+                await health.Check(
+                    self._health_request,
+                    timeout=self._config.timeouts.hang_s,
+                    metadata=self._proof,
+                    wait_for_ready=True,
+                )
             except grpc.aio.AioRpcError:
                 return False
             return True

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,15 +79,33 @@ async def test_a_crash_fails_the_live_utterance_and_the_next_one_is_spoken(
     assert await speak(client, "next one") == [chunk_of("next", 0), chunk_of("one", 1)]
 
 
-async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
-    config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"hang_s": 0.5})})
-    child = EngineProcess("tests.tts_engine.service.scripted", config)
+@asynccontextmanager
+async def stopped(hang_s: float) -> AsyncIterator[tuple[EngineProcess, int]]:
+    """A child that has answered and does no more, and its process id."""
+    timeouts = CONFIG.timeouts.model_copy(update={"hang_s": hang_s})
+    child = EngineProcess("tests.tts_engine.service.scripted", CONFIG.model_copy(update={"timeouts": timeouts}))
     await child.start()
-    first_pid = running(child)
-    os.kill(first_pid, signal.SIGSTOP)
-    await until(lambda: child.restarts >= 1 and child.ready)
-    assert not alive(first_pid)
-    await child.aclose()
+    try:
+        pid = running(child)
+        os.kill(pid, signal.SIGSTOP)
+        yield child, pid
+    finally:
+        await child.aclose()
+
+
+async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
+    async with stopped(hang_s=0.5) as (child, first_pid):
+        await until(lambda: child.restarts >= 1 and child.ready)
+        assert not alive(first_pid)
+
+
+async def test_a_process_that_is_only_busy_goes_on() -> None:
+    """As one that loads a model: for seconds it does not even take a connection."""
+    async with stopped(hang_s=8.0) as (child, pid):
+        await asyncio.sleep(4)
+        os.kill(pid, signal.SIGCONT)
+        assert await child.answers()
+        assert child.pid == pid and child.restarts == 0
 
 
 async def test_it_runs_at_lower_priority_in_a_private_folder(child: EngineProcess) -> None:
