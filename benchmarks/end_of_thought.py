@@ -42,7 +42,8 @@ from gateway.clips.clips import decode
 from gateway.config import BargeInConfig, RecogniserConfig
 from gateway.recognition.smart_turn import SmartTurn, model_file
 from gateway.uplink.vad import LULL_S, SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, SpeechDetector, Window
-from gateway.uplink.worker import measured_db, silero_model
+from gateway.uplink.windows import measured_db
+from gateway.uplink.worker import silero_model
 from talkspurt.bench.results import commit, machine
 from voicecodecs import g711
 from voicecodecs.pcm import dbov, to_float32, to_int16

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink.recorder import Recorder
-from gateway.uplink.worker import Stream, UplinkWorker
+from gateway.uplink.stream import Stream
+from gateway.uplink.worker import UplinkWorker
 from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
 from tests.waiting import until
 from voicecodecs.dtmf import WaryDetector, tones

@@ -1,0 +1,287 @@
+"""One call's audio on its way from the loop to the uplink's thread, and what is found in it on its way back.
+
+The loop only appends payloads to a deque, the thread takes them. What is needed of them changes during a call: speech
+for the recogniser, touch tones, raw audio for a subscriber, both sides for a recording or for whoever listens in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Protocol
+
+from gateway.seams.messages import RecordState
+from gateway.seams.uplink import UplinkEvents
+from gateway.uplink.echo_guard import EchoGuard
+from gateway.uplink.pieces import Pcm, Pieces
+from gateway.uplink.recogniser_feed import RecogniserFeed
+from gateway.uplink.recorder import Recorder
+from gateway.uplink.recording_thread import RecordingThread
+from gateway.uplink.tapes import Tapes
+from gateway.uplink.vad import LULL_S, SpeechDetector
+from gateway.uplink.windows import Heard, Windows
+from voicecodecs.conceal import ConcealingDecoder
+from voicecodecs.dtmf import Detector
+from voicecodecs.pcm import to_float32
+from voicecodecs.registry import AudioFormat
+
+log = logging.getLogger(__name__)
+
+_MAX_WAITING = 100  # payloads of one caller: two seconds
+_MAX_WAITING_TAPED = 1_000  # of both sides, while they are recorded or listened to: ten seconds
+_CREDIT_S = 5.0  # audio that may come beyond real time, because a network may deliver delayed audio at once
+
+Posted = Callable[[], None]
+Post = Callable[[Posted], None]
+"""Lets the loop do something soon; only for the thread."""
+
+
+class Worker(Protocol):
+    """The thread, as its streams know it. ``gateway.uplink.worker.UplinkWorker`` implements this Protocol."""
+
+    recordings: RecordingThread
+    on_recording_lost: Callable[[str], None]
+
+    def notify(self, stream: Stream) -> None: ...
+
+    def listen(self, stream: Stream, wanted: bool) -> None: ...
+
+
+class Stream:
+    """A ``gateway.seams.uplink.UplinkStream``.
+
+    Args:
+        worker: works on it.
+        inbound: the caller's audio.
+        outbound: ours.
+        detector: decides whether the caller speaks.
+        echo_guard: decides whether it is we who are heard.
+        events: the call.
+        recorder: what it is recorded with. None: it is not recorded.
+        call_id: for the log.
+        max_hum_s: so long may a sound last before it counts as speech.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        inbound: AudioFormat,
+        outbound: AudioFormat,
+        detector: SpeechDetector,
+        echo_guard: EchoGuard,
+        events: UplinkEvents,
+        recorder: Recorder | None,
+        *,
+        call_id: str,
+        max_hum_s: float,
+    ) -> None:
+        self._worker = worker
+        self._inbound = inbound
+        self._echo_guard = echo_guard
+        self._events = events
+        self._call_id = call_id
+        self._waiting: deque[tuple[int, bool, bytes, float, float]] = deque()
+        """Payloads: number, whether the caller's, bytes, when it came or left, when it is heard."""
+        self._number = 0
+        self.dropped = 0
+        """Payloads that nobody looked at: they came too fast, or the thread fell behind."""
+        self.heard_s = 0.0
+        self._credit_s = _CREDIT_S
+        """Seconds of audio that may be queued now. They grow with time."""
+        self._pushed_at: float | None = None
+        self._vad_wanted = False
+        self._speech_wanted = False
+        self._dtmf_wanted = False
+        self._lulls_wanted = False
+        self._speech_is_over = False
+        self._pcm_rate = 0
+        self._closed = False
+
+        def lost(reason: str) -> None:
+            worker.on_recording_lost(reason)
+            events.on_recording_lost(reason)
+
+        self.tapes = Tapes(inbound, outbound, recorder, worker.recordings, on_lost=lost, call_id=call_id)
+        # Only the thread uses what follows.
+        self.windows = Windows(inbound.sample_rate, detector, echo_guard)
+        self._feed = RecogniserFeed(inbound.sample_rate, max_hum_s=max_hum_s)
+        self._subscriber: tuple[int, Pieces] | None = None
+
+    # Only the thread uses these two. Many calls need neither, or not at once.
+
+    @cached_property
+    def _decoder(self) -> ConcealingDecoder:
+        return ConcealingDecoder(self._inbound)
+
+    @cached_property
+    def _dtmf(self) -> Detector:
+        return Detector(self._inbound.sample_rate)
+
+    # --- on the loop -----------------------------------------------------------------------------------------------
+
+    def push(self, payload: bytes, *, now: float) -> None:
+        """Queue caller audio. Audio that is ahead of real time by more than ``_CREDIT_S`` is dropped."""
+        if self._pushed_at is not None:
+            self._credit_s = min(self._credit_s + now - self._pushed_at, _CREDIT_S)
+        self._pushed_at = now
+        seconds = self._seconds(payload)
+        if seconds > self._credit_s:
+            self.dropped += 1
+            return
+        self._credit_s -= seconds
+        self._put(True, payload, now, now)
+
+    def _seconds(self, payload: bytes) -> float:
+        """Return the length of a payload in seconds. An Opus packet counts as one frame, since its bytes do not
+        tell."""
+        frames = 1.0 if (size := self._inbound.frame_bytes) is None else len(payload) / size
+        return frames * self._inbound.ptime_ms / 1000
+
+    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
+        """Keep a frame that we sent for the echo guard, and queue it if it is recorded or listened to. To the echo
+        guard alone it is no reason to wake the thread: every frame of every call would be one."""
+        self._echo_guard.sent(frame, now)
+        if self.tapes.wanted:
+            self._put(False, frame, now, heard_at)
+
+    def _put(self, theirs: bool, payload: bytes, now: float, heard_at: float) -> None:
+        if len(self._waiting) >= (_MAX_WAITING_TAPED if self.tapes.wanted else _MAX_WAITING):
+            self._waiting.popleft()
+            self.dropped += 1
+        self._number += 1
+        self._waiting.append((self._number, theirs, payload, now, heard_at))
+        self._worker.notify(self)
+
+    def unheard(self, seconds: float) -> None:
+        """Queue that the last seconds that we sent were cut."""
+        self.tapes.unheard(seconds, before=self._number + 1)
+        self._worker.notify(self)
+
+    def pressed(self, *, now: float) -> None:
+        """Queue that the caller pressed a key."""
+        self.tapes.pressed(now=now, before=self._number + 1)
+        self._worker.notify(self)
+
+    def record(self, state: RecordState, *, now: float) -> bool:
+        """Queue what becomes of the recording. False: there is none."""
+        there_is_one = self.tapes.record(state, now=now, before=self._number + 1)
+        self._worker.notify(self)
+        return there_is_one
+
+    def listen(self, wanted: bool) -> None:
+        """``on_both`` gets both sides from now on, or no longer."""
+        self.tapes.listened = wanted
+        self._worker.listen(self, wanted)
+
+    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
+        """Set what is needed from now on."""
+        self._vad_wanted = vad
+        self._speech_wanted = speech
+        self._dtmf_wanted = dtmf
+        self._lulls_wanted = lulls
+        self._pcm_rate = pcm_rate
+
+    @property
+    def rate(self) -> int:
+        """Sample rate of what whoever listens in hears, Hz: the line's."""
+        return self.tapes.rate
+
+    def end_speech(self) -> None:
+        """End the speech under way, as if the VAD had heard enough silence."""
+        self._speech_is_over = True
+        self._worker.notify(self)
+
+    @property
+    def needed(self) -> bool:
+        """Is pushed audio used for anything now?"""
+        return self._vad_wanted or self._dtmf_wanted or self._pcm_rate > 0 or self.tapes.wanted
+
+    def close(self) -> None:
+        """End the stream; there is no more audio."""
+        self.listen(False)
+        self._closed = True
+        self._worker.notify(self)
+
+    # --- in the thread ---------------------------------------------------------------------------------------------
+
+    def drain(self, post: Post) -> None:
+        """Decode the waiting payloads for whoever needs them. Complete windows are taken from ``windows``."""
+        bad: ValueError | None = None
+        if self._speech_is_over:
+            self._speech_is_over = False
+            self.report(self.windows.end_speech(), post)
+        self.tapes.begin(post)
+        while self._waiting:
+            number, theirs, payload, now, heard_at = self._waiting.popleft()
+            self.tapes.obey(number)
+            try:
+                if theirs:
+                    self._take(payload, now, post)
+                else:
+                    self.tapes.bot(payload, heard_at)
+            except ValueError as exc:  # the payload is no audio of this codec
+                bad = exc
+        if bad is not None:
+            log.warning("caller audio cannot be decoded", extra={"call": self._call_id, "why": str(bad)})
+        self.tapes.obey(self._number + 1)
+        self.tapes.flush(closed=self._closed)
+
+    def _take(self, payload: bytes, now: float, post: Post) -> None:
+        pcm = to_float32(self._decoder.decode(payload))
+        self.tapes.caller(pcm, now)
+        if self._vad_wanted:
+            self.report(self.windows.hear(pcm, now), post)
+        if self._speech_wanted:
+            for piece in self._feed.take(pcm, now):
+                post(partial(self._events.on_speech, piece))
+        if self._dtmf_wanted:
+            for digit in self._dtmf.process(pcm):
+                post(partial(self._events.on_dtmf_heard, digit))
+        if self._pcm_rate:
+            for piece in self._subscribed(pcm):
+                post(partial(self._events.on_pcm, piece))
+
+    def _subscribed(self, pcm: Pcm) -> list[bytes]:
+        if self._subscriber is None or self._subscriber[0] != self._pcm_rate:
+            self._subscriber = (self._pcm_rate, Pieces(self._inbound.sample_rate, self._pcm_rate))
+        return list(self._subscriber[1].cut(pcm))
+
+    def tap(self, now: float, post: Post) -> None:
+        """Report what is final of what whoever listens in hears."""
+        for both in self.tapes.tap(now):
+            post(partial(self._events.on_both, both))
+
+    def report(self, heard: Heard | None, post: Post) -> None:
+        """Post what the detector said."""
+        if heard is None:
+            return
+        kind, at = heard
+        events = self._events
+        if kind in ("lulled", "resumed") and not self._lulls_wanted:
+            return
+        self.tell_heard(post)
+        post(
+            {
+                "suspected": lambda: events.on_speech_suspected(onset=at),
+                "dismissed": events.on_speech_dismissed,
+                "started": lambda: events.on_speech_started(onset=at),
+                "lulled": lambda: events.on_lull(since=at, silence_s=LULL_S),
+                "resumed": events.on_speech_resumed,
+                "ended": events.on_speech_ended,
+            }[kind]
+        )
+        if kind == "started" and self._speech_wanted:
+            for piece in self._feed.begin(at):
+                post(partial(events.on_speech, piece))
+        elif kind == "ended":
+            self._feed.end()
+
+    def tell_heard(self, post: Post) -> None:
+        """Post how much has been looked at."""
+        if self._speech_wanted:
+            post(partial(self._has_heard, self.windows.judged_s))
+
+    def _has_heard(self, seconds: float) -> None:
+        self.heard_s = seconds
