@@ -42,8 +42,9 @@ import numpy as np
 import uvloop
 from picows import WSMsgType, ws_create_server
 
+from gateway.call.defaults import turn_defaults
 from gateway.call.garbage import keep_what_exists
-from gateway.call.session import Services, Session, turn_defaults
+from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.carriers.twilio.dialect import Twilio
 from gateway.config import BargeInConfig, CallingConfig, PlayoutConfig, RouteConfig

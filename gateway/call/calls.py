@@ -9,9 +9,11 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from gateway.call.defaults import turn_defaults
 from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
-from gateway.call.session import NO_MANAGER, Services, Session, turn_defaults
+from gateway.call.session import Services, Session
+from gateway.call.transfers import NO_MANAGER
 from gateway.config import BargeInConfig, LimitsConfig, RouteConfig
 from gateway.errors import Rejected
 from gateway.limits.limiter import Limiter
@@ -95,8 +97,8 @@ class LiveCalls:
         log.info("call began", extra={"call": session.call_id, "route": session.call.route, "transport": transport})
         self._meter.call_started(transport=transport)
         outcome = "failed"
-        metered = session.metered(self._tenants[session.call.route], numbers=self._records.keeps_numbers)
-        self._records.begin(metered, lambda: session.metered_so_far(metered))
+        metered = session.metering.begun(self._tenants[session.call.route], numbers=self._records.keeps_numbers)
+        self._records.begin(metered, lambda: session.metering.so_far(metered))
         counting: asyncio.Task[None] | None = None
         if self._limiter.is_limited(self._tenants[session.call.route], "calls"):
             counting = asyncio.create_task(self._count(session), name=f"count of call {session.call_id}")
@@ -114,7 +116,7 @@ class LiveCalls:
                 counting.cancel()
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
-            self._records.end(session.metered_to_its_end(metered, failed=outcome == "failed"))
+            self._records.end(session.metering.ended(metered, session.reason, failed=outcome == "failed"))
             if self._services.tracer is not None:
                 self._services.tracer.call(session.traced(failed=outcome == "failed"))
             record = session.record(failed=outcome == "failed")

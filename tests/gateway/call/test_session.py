@@ -204,7 +204,7 @@ def test_a_stepped_clock_changes_no_duration(monkeypatch: pytest.MonkeyPatch) ->
         call.say(Text(token="one two three", last=True))
         await call.run(2.0)
         session = call.session
-        record = session.metered_to_its_end(session.metered("", numbers=False), failed=False)
+        record = session.metering.ended(session.metering.begun("", numbers=False), "", failed=False)
         assert record.endedAt is not None and record.endedAt - record.startedAt == pytest.approx(2.0, abs=0.1)
 
     assert any("event='finished'" in line for line in lines_of(scene))

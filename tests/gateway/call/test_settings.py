@@ -94,7 +94,9 @@ async def test_settings_without_effect_are_logged_once(caplog: pytest.LogCapture
 @pytest.mark.virtual_time
 async def test_a_language_that_no_voice_speaks_is_an_error_at_once_and_changes_nothing() -> None:
     call = VirtualSession({"events": ["config-updated"]})
-    call.session._voice_problem = lambda route, language, voice: "nobody speaks it" if language == "xx-YY" else ""
+    call.session._configuration._voice_problem = lambda route, language, voice: (
+        "nobody speaks it" if language == "xx-YY" else ""
+    )
     await call.run(0.1)
     send(call, type="language", ttsLanguage="xx-YY", transcriptionLanguage="en-IN", voice="v")
     assert "language.ttsLanguage: nobody speaks it" in said(call, "tell Error")[0]

@@ -12,8 +12,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from gateway.call.defaults import turn_defaults
 from gateway.call.hearing.listening import hearing
-from gateway.call.session import Services, Session, turn_defaults
+from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
 from gateway.errors import ClipError

@@ -17,8 +17,9 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSes
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
+from gateway.call.defaults import turn_defaults
 from gateway.call.directory import LocalDirectory
-from gateway.call.session import Services, Session, turn_defaults
+from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.config import (
     AuthConfig,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from gateway.call.defaults import interruption_rules
 from gateway.call.hearing.listening import Listening, hearing
-from gateway.call.session import interruption_rules
 from gateway.call.turn_taking.barge_in import Event
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig

@@ -1,0 +1,133 @@
+"""What a dialogue manager changes in its call: settings, hints and languages. What is possible is decided here, what a
+change means in ``settings``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import orjson
+
+from gateway.call.hearing.caller import Caller
+from gateway.call.hearing.listening import Hearing
+from gateway.call.settings import hearing_settings, hints_of, rules, shown, turn_settings, unused
+from gateway.call.turn_taking.instructions import Instructions
+from gateway.call.turn_taking.turns import Turns
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Config, Error, Hints, Info, Language, Outbound
+
+log = logging.getLogger(__name__)
+
+LANGUAGES_DECLARED = 100
+"""Most languages that a manager may declare in a call."""
+
+
+class Configuration:
+    """The settings of one call.
+
+    Args:
+        call: the call.
+        turns: get what changes for turns to come.
+        caller: gets what changes in how the call listens.
+        instructions: make the switch of a language.
+        hearing: how the route listens; None without a recogniser.
+        voice_problem: see ``gateway.call.session.Services``.
+        tell: sends to the manager.
+        announced: whether the manager is told what has changed.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        call: CallInfo,
+        turns: Turns,
+        caller: Caller,
+        instructions: Instructions,
+        hearing: Hearing | None,
+        *,
+        voice_problem: Callable[[str, str, str], str],
+        tell: Callable[[Outbound], None],
+        announced: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._call = call
+        self._turns = turns
+        self._caller = caller
+        self._instructions = instructions
+        self._hearing = hearing
+        self._own_rules = turns.defaults.barge_in
+        self._voice_problem = voice_problem
+        self._tell = tell
+        self._announced = announced
+        self._now = clock
+        self._unused: set[str] = set()
+
+    def change(self, message: Config | Hints | Language) -> None:
+        """Do what the manager asks for."""
+        match message:
+            case Language():
+                self._switch(message)
+            case Config():
+                self._configure(message, {}, shown(message))
+            case Hints() if message.language:
+                told = {"hints": list(message.hints), "language": message.language}
+                self._configure(Config(), {message.language: message.hints}, told)
+            case Hints():
+                self._configure(hints_of(message), {}, {"hints": list(message.hints)})
+
+    def _configure(self, config: Config, hints: Mapping[str, tuple[str, ...]], told: Mapping[str, object]) -> None:
+        """Change settings of the call. ``hints`` are those of single languages; ``told`` is what was asked for."""
+        self._say_unused(unused(config, self._hearing))
+        defaults = turn_settings(config, self._turns.defaults)
+        if config.ignore_backchannel is not None:
+            defaults = replace(defaults, barge_in=rules(config, self._own_rules, self._hearing))
+        self._turns.configure(defaults)
+        if self._hearing is not None:
+            self._hearing = hearing_settings(config, self._hearing)
+            self._caller.configure(self._hearing, hints)
+        self._caller.refresh(self._now())
+        self._announce(told)
+
+    def _switch(self, message: Language) -> None:
+        """Declare languages, then switch to one. What is not possible is an error and changes nothing."""
+        self._say_unused(message.ignored)
+        error = self._why_not(message)
+        if error is not None:
+            self._tell(error)
+            return
+        if self._hearing is not None and message.languages:
+            self._caller.configure(self._hearing, {e.code: e.hints for e in message.languages if e.hints is not None})
+        if not self._caller.transcribe(message.transcription_language):
+            return
+        self._instructions.on_message(message, self._now())
+        switched = {"ttsLanguage": message.tts_language, "transcriptionLanguage": message.transcription_language}
+        declared = [
+            {"code": each.code, "voice": each.voice, "hints": list(each.hints or ())} for each in message.languages
+        ]
+        told_languages: dict[str, object] = {"languages": declared} if declared else {}
+        self._announce({**{name: tag for name, tag in switched.items() if tag}, **told_languages})
+
+    def _why_not(self, message: Language) -> Error | None:
+        for field_name, language, voice in (
+            ("ttsLanguage", message.tts_language, ""),
+            *(("voice", each.code, each.voice) for each in message.languages if each.voice),
+        ):
+            problem = self._voice_problem(self._call.route, language, voice) if language or voice else ""
+            if problem:
+                return Error(description=f"language.{field_name}: {problem}", code="not_supported", field=field_name)
+        if len(self._turns.queue.voices) + len(message.languages) > LANGUAGES_DECLARED:
+            told = f"language: expected at most {LANGUAGES_DECLARED} declared languages in a call"
+            return Error(description=told, code="too_many_languages", field="code")
+        return None
+
+    def _announce(self, changed: Mapping[str, object]) -> None:
+        if self._announced and changed:
+            self._tell(Info(name="configUpdated", value=orjson.dumps(changed).decode()))
+
+    def _say_unused(self, names: tuple[str, ...]) -> None:
+        """Log, once in a call, which settings of the manager change nothing."""
+        new = [name for name in names if name not in self._unused]
+        if new:
+            self._unused.update(new)
+            log.info("settings without effect", extra={"call": self._call.call_id, "settings": " ".join(new)})

@@ -1,0 +1,77 @@
+"""What is billed of a call: its record, as it begins, while it lasts and when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.call.stats import CallStats
+from gateway.metering.record import MeterRecord
+from gateway.seams.leg import CallInfo, MediaLeg, Reception
+
+_NUMBER_CHARS = 500
+"""Most characters that a record keeps of a number or a reason."""
+
+
+class Metering:
+    """The record of one call."""
+
+    def __init__(self, call: CallInfo, leg: MediaLeg, stats: CallStats, clock: Callable[[], float]) -> None:
+        self._call = call
+        self._leg = leg
+        self._stats = stats
+        self._now = clock
+        self._begun = clock()
+
+    def begun(self, tenant: str, *, numbers: bool) -> MeterRecord:
+        """Return the record as the call begins; ``numbers``: whether it keeps who called whom."""
+        call = self._call
+        return MeterRecord(
+            id=call.call_id,
+            kind="call",
+            tenant=tenant,
+            startedAt=self._stats.started_at,
+            route=call.route,
+            transport=call.transport,
+            direction=call.direction,
+            from_=call.from_[:_NUMBER_CHARS] if numbers else "",
+            to=call.to[:_NUMBER_CHARS] if numbers else "",
+        )
+
+    def so_far(self, record: MeterRecord) -> MeterRecord:
+        """Return the record with what is known now; turns that are not over are not in it."""
+        return record.model_copy(update=self._known(record))
+
+    def ended(self, record: MeterRecord, reason: str, *, failed: bool) -> MeterRecord:
+        """Return the record as the call is over."""
+        ended = {"outcome": "failed" if failed else "completed", "reason": reason[:_NUMBER_CHARS]}
+        return record.model_copy(update=self._known(record) | ended)
+
+    def _known(self, record: MeterRecord) -> dict[str, object]:
+        stats = self._stats
+        return {
+            "endedAt": record.startedAt + self._now() - self._begun,
+            "characters": stats.characters,
+            "audioSeconds": stats.frames * self._leg.outbound.ptime_ms / 1000,
+            "turns": stats.turns,
+            "cuts": stats.cuts,
+            "gaps": stats.gaps,
+            "gapMs": round(stats.gap_s * 1000),
+            "firstPacketMs": stats.longest_first_packet_ms,
+            **_received(self._leg.reception()),
+        }
+
+
+def _received(reception: Reception | None) -> dict[str, float | None]:
+    """Return the fields of a record that say how the caller's sound arrived."""
+    if reception is None:
+        return {}
+    lost, remote_jitter_s = reception.lost, reception.remote_jitter_s
+    return {
+        "packetsReceived": reception.received,
+        "packetsLost": lost,
+        "lossFraction": None if lost is None else round(lost / (reception.received + lost), 5),
+        "jitterMs": round(reception.jitter_s * 1000, 2),
+        "maxJitterMs": round(reception.max_jitter_s * 1000, 2),
+        "remotePacketsLost": reception.remote_lost,
+        "remoteJitterMs": None if remote_jitter_s is None else round(remote_jitter_s * 1000, 2),
+    }

@@ -1,0 +1,185 @@
+"""How a call is passed on to somebody else: because its manager wants it, or because it has no manager any more."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Protocol
+
+from gateway.call.after_turns import AfterTurns
+from gateway.call.stats import Meter
+from gateway.call.turn_taking.instructions import Instructions
+from gateway.call.turn_taking.turns import Turns
+from gateway.config import RouteConfig
+from gateway.errors import Rejected
+from gateway.seams.calling import TransferPolicy
+from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
+from gateway.seams.messages import Error, Outbound, Transfer
+from gateway.upward import upward
+
+log = logging.getLogger(__name__)
+
+NO_MANAGER = "dialogue_failed"
+"""Why a call ends whose dialogue manager is gone. Whoever goes on with the call has to know: the caller still waits."""
+
+
+class Leaving(Protocol):
+    """The call, as far as it is told to end. ``gateway.call.session.Session`` implements this Protocol."""
+
+    @property
+    def over(self) -> bool: ...
+
+    def tell(self, message: Outbound) -> None:
+        """Send to the manager."""
+        ...
+
+    def leave(self, reason: str, handoff_data: str | None, *, target: str = "") -> None:
+        """End the call for whoever goes on with it; ``target`` is where it went, if it was transferred."""
+        ...
+
+
+class Transfers:
+    """The transfers of one call, one after another: it waits for speech, it is under way, it has ended.
+
+    Args:
+        whole: the call; see ``gateway.upward``.
+        call: whom it is about.
+        leg: transfers it.
+        route: its route, which says how long a transfer waits, and who takes a call without a manager.
+        calling: who may be called.
+        meter: counts refusals.
+        turns: the turns that a transfer waits for.
+        instructions: end the line that a transfer is behind.
+    """
+
+    def __init__(
+        self,
+        whole: Leaving,
+        call: CallInfo,
+        leg: MediaLeg,
+        route: RouteConfig,
+        *,
+        calling: TransferPolicy,
+        meter: Meter,
+        turns: Turns,
+        instructions: Instructions,
+    ) -> None:
+        self._whole = whole
+        self._call = call
+        self._leg = leg
+        self._route = route
+        self._calling = calling
+        self._meter = meter
+        self._turns = turns
+        self._instructions = instructions
+        self._message: Transfer | None = None
+        """The transfer that waits for speech, or is under way."""
+        this = upward(self)
+        self._before = AfterTurns(lambda: this._start())
+        """The wait for that speech."""
+        self._managed = True
+        """False: no dialogue manager can be had any more."""
+        self._fallback_tried = False
+        """Whether the transfer under way is that to the route's human, which is tried once."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether one waits for speech, or is under way."""
+        return self._message is not None
+
+    def begin(self, message: Transfer, now: float) -> None:
+        """Transfer the call behind the speech that was queued before. What is not possible is an error."""
+        if self._message is not None:
+            self._whole.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
+            return
+        try:
+            target = self._calling.transfer(self._call, message.target, now=now)
+        except Rejected as exc:
+            self._refuse(exc)
+            return
+        self._message = replace(message, target=target)
+        wait_s = self._route.dialogue.transfer_wait_s
+        self._before.wait(self._instructions.complete_line(now) if wait_s else [], wait_s)
+
+    def turn_ended(self) -> None:
+        """A turn of the call is over."""
+        self._before.turn_ended()
+
+    def ended(self, problem: str) -> None:
+        """The leg's transfer has ended. If ``problem`` is not empty, it failed and the call goes on."""
+        if self._before.waits:
+            return  # the leg means an earlier one
+        message, self._message = self._message, None
+        if message is None:
+            return
+        if self._fallback_tried:
+            if problem:
+                log.warning("fallback transfer failed", extra={"call": self._call.call_id, "why": problem})
+            self._without_manager("" if problem else message.target)
+        elif not problem:
+            self._done(message)
+        else:
+            self._failed(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
+
+    def manager_gone(self) -> None:
+        """No dialogue manager can be had for the call: as soon as no transfer is pending, it goes to the route's human,
+        or to whoever goes on with it."""
+        self._managed = False
+        if self._message is None:
+            self._fall_back()
+
+    def close(self) -> None:
+        """Wait for no speech any more."""
+        self._before.cancel()
+
+    def _start(self) -> None:
+        message = self._message
+        assert message is not None
+        try:
+            started = self._leg.transfer(message.target, message.handoff_data)
+        except Rejected as exc:
+            self._refuse(exc)
+            return
+        if started is TransferStart.HANDED_OVER:
+            self._done(message)
+        elif started is TransferStart.REFUSED:
+            description = f"transfer: a {self._call.transport} call cannot be transferred from here"
+            self._failed(Error(description=description, code="not_supported", field="type"))
+
+    def _refuse(self, why: Rejected) -> None:
+        self._meter.call_rejected(why.code)
+        log.info("transfer refused", extra={"call": self._call.call_id, "why": why.code})
+        self._failed(Error(description=f"transfer: {why}", code=why.code, field="target"))
+
+    def _failed(self, error: Error) -> None:
+        """The call stays, and goes on with whoever leads it now."""
+        self._message = None
+        if not self._managed:
+            self._fall_back()
+            return
+        self._whole.tell(error)
+        ending = self._turns.queue.ending
+        if ending is not None and self._turns.closed and not self._whole.over:  # nobody leads it any more
+            self._whole.leave("end", ending.handoff_data)
+
+    def _done(self, message: Transfer) -> None:
+        self._whole.leave("transferred", message.handoff_data, target=message.target)
+
+    def _fall_back(self) -> None:
+        target = self._route.fallback.transfer
+        if target and not self._whole.over:
+            try:
+                target = self._calling.fallback(self._call, target)
+                started = self._leg.transfer(target, reason=NO_MANAGER)
+            except Rejected as exc:
+                log.warning("fallback transfer refused", extra={"call": self._call.call_id, "why": exc.code})
+                started = TransferStart.REFUSED
+            if started is TransferStart.UNDER_WAY:
+                self._message = Transfer(target=target)
+                self._fallback_tried = True
+                return
+            target = target if started is TransferStart.HANDED_OVER else ""
+        self._without_manager(target)
+
+    def _without_manager(self, target: str = "") -> None:
+        self._whole.leave(NO_MANAGER, None, target=target)
