@@ -70,6 +70,7 @@ class SipBridge:
         secret: signs the nonces of our challenges, the same in all workers. Empty: a random one.
         elsewhere: asks for what another worker's ``describe`` returns of a call. None: the id is no call of another
             worker.
+        frames_first: sends the frames that are due, between two messages.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class SipBridge:
         shared: SharedAddress | None = None,
         secret: bytes = b"",
         elsewhere: Callable[[str], Awaitable[dict[str, Any] | None] | None] | None = None,
+        frames_first: Callable[[], None] = lambda: None,
     ) -> None:
         workers = shared.workers if shared is not None else 1
         timeouts, limits, tls = config.timeouts, config.limits.share(workers), config.tls
@@ -105,6 +107,7 @@ class SipBridge:
             ),
             client_tls=client_tls,
             ready=ready,
+            frames_first=frames_first,
         )
         self._shared = shared
         self._elsewhere = elsewhere

@@ -205,6 +205,7 @@ class Gateway:
                 shared=place.sip if place is not None else None,
                 secret=self.tokens.nonce_key,
                 elsewhere=place.sip_call if place is not None else None,
+                frames_first=self.ticker.catch_up,
             )
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None:
@@ -313,6 +314,7 @@ class Gateway:
             sites=self.sites,
             call_apis=self.switches.call_apis,
             on_rejected=self.metrics.call_rejected,
+            frames_first=self.ticker.catch_up,
         )
 
     def _recorder(self, call_id: str, route: str, rate: int) -> Recorder | None:

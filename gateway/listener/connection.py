@@ -159,6 +159,7 @@ class MediaConnection(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         """Take a frame, or put it off if it is one of too many in a row."""
+        self._turns.frames_first()
         if self._put_off:
             self._put_off.append((frame.msg_type, frame.fin, frame.get_payload_as_bytes()))
         elif self._in_a_row == _IN_A_ROW:

@@ -133,6 +133,7 @@ class GatewayServer:
         sites: tells pages of other sites from whoever may open a media socket.
         call_apis: by dialect, what leads its calls beside their streams.
         on_rejected: told why a media stream or a connection was refused, by code.
+        frames_first: sends the frames that are due; see ``gateway.listener.turns``.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class GatewayServer:
         sites: Sites,
         call_apis: Mapping[str, OpenCallApi] | None = None,
         on_rejected: Callable[[str], None] = lambda code: None,
+        frames_first: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = server
         self.limits = limits
@@ -166,7 +168,8 @@ class GatewayServer:
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
         )
-        self._turns, self._media_turns = Turns(), Turns()
+        self._frames_first = frames_first
+        self._turns, self._media_turns = Turns(frames_first=frames_first), Turns(frames_first=frames_first)
         self._listener: asyncio.Server | None = None
         self.sockets = Sockets(
             most=limits.connections or _open_files() * 3 // 4,
@@ -255,6 +258,7 @@ class GatewayServer:
         async def watch(
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
+            self._frames_first()
             if request.transport is None:
                 return await handler(request)
             connection = cast(InTurns, request.transport)

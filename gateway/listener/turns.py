@@ -3,7 +3,8 @@
 What one peer sends is cheap. What many send at once is not, and frames are due meanwhile: a body in chunks of one byte
 costs the loop 7 us a byte, and one turn of the loop may bring 256 kB from each connection and 32 datagrams from each
 socket. So it is read in small pieces. What would exceed the time that it has in a turn of the loop waits in line for
-the next turn, with nothing more read from its connection meanwhile.
+the next turn, with nothing more read from its connection meanwhile. Frames that become due do not wait for that turn's
+end: they go out between two steps.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ class Turns:
 
     Args:
         clock: tells the time, seconds.
+        frames_first: sends the frames that are due. Called before each step, and by whoever works on the loop besides.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, *, frames_first: Callable[[], None] = lambda: None
+    ) -> None:
         self.buffer = memoryview(bytearray(_PIECE_BYTES))
         """For the read of any connection, which copies what it has read before another one reads."""
         self._clock = clock
+        self.frames_first = frames_first
         self._line: deque[Callable[[], None]] = deque()
         self._used_s = 0.0
         self._is_dealing = False
@@ -53,6 +58,7 @@ class Turns:
         self._is_dealing = True
         try:
             while self._line and self._used_s < _TURN_S:
+                self.frames_first()
                 begun = self._clock()
                 try:
                     self._line.popleft()()
@@ -169,6 +175,9 @@ class InTurns(asyncio.BufferedProtocol):
             self._is_full = False
             self._stand_in_line()
             self._read_or_not()
+
+    def is_closing(self) -> bool:
+        return self.transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

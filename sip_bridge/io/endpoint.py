@@ -229,6 +229,7 @@ class Endpoint:
         client_tls: the context for TLS connections of ours. None: we make no such connections.
         methods: the methods that the user understands. Others are answered with 501.
         ready: whether a call would be taken now; if not, OPTIONS is answered with 503 (RFC 3261 section 11.2).
+        frames_first: sends the frames that are due, between two messages.
     """
 
     def __init__(
@@ -240,6 +241,7 @@ class Endpoint:
         client_tls: ssl.SSLContext | None = None,
         methods: Sequence[str] = METHODS,
         ready: Callable[[], bool] = lambda: True,
+        frames_first: Callable[[], None] = lambda: None,
     ) -> None:
         self.draining = False
         """True: new calls are answered with 503."""
@@ -257,7 +259,7 @@ class Endpoint:
         self._transactions = Transactions(timing, limit=limits.transactions)
         self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
         self._messages = MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
-        self._turns = Turns()
+        self._turns = Turns(frames_first=frames_first)
         self._datagrams = _Datagrams(self._receive)
         self._shared: SharedAddress | None = None
         self._servers: list[asyncio.Server] = []
