@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+_LOOK_EVERY_S = 0.05
+"""So often at most new connections, however many come, make us look which old ones are closed."""
+
 
 class Socket(Protocol):
     """The transport of a connection."""
@@ -44,13 +47,16 @@ class Sockets:
         # Both are in order of time: the first entry became idle, or began to read, first.
         self._idle: dict[Socket, float] = {}
         self._reading: dict[Socket, tuple[float, Callable[[], bool]]] = {}
+        self._looked_at = -_LOOK_EVERY_S
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def admit(self, address: str, socket: Socket, *, now: float) -> bool:
         """Take a new connection. The one that was idle for longest makes room. Return False if it may not stay."""
-        if len(self._addresses) >= self._most or self._count[address] >= self._per_address:
+        full = len(self._addresses) >= self._most or self._count[address] >= self._per_address
+        if full and now - self._looked_at >= _LOOK_EVERY_S:
+            self._looked_at = now
             self._forget_closed()
         if self._count[address] >= self._per_address:
             return False

@@ -70,6 +70,22 @@ def test_an_address_has_a_bound_of_its_own() -> None:
     assert held.admit("b", opened[3], now=0.0)
 
 
+def test_many_that_are_refused_do_not_make_us_look_at_all_others_each_time() -> None:
+    looks = 0
+
+    class Watched(Socket):
+        def is_closing(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().is_closing()
+
+    held, opened = sockets(most=10, per_address=2), [Watched() for _ in range(102)]
+    assert sum(held.admit("a", socket, now=number / 1000) for number, socket in enumerate(opened)) == 2
+    assert looks <= 2 * 3
+    opened[0].close()
+    assert held.admit("a", Watched(), now=0.2)
+
+
 def test_idle_connections_and_slow_bodies_have_a_deadline() -> None:
     held, (idle, drips, whole, used) = sockets(), [Socket() for _ in range(4)]
     come = False

@@ -42,6 +42,15 @@ async def test_steps_run_in_order_and_as_many_in_a_turn_as_it_has_time_for() -> 
     assert ran == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2)]
 
 
+async def test_frames_that_are_due_go_out_between_two_steps() -> None:
+    did: list[str] = []
+    turns = Turns(Clock(), frames_first=lambda: did.append("frames"))
+    for step in ("first step", "second step"):
+        turns.join(lambda step=step: did.append(step))  # type: ignore[misc]
+    turns.deal()
+    assert did == ["frames", "first step", "frames", "second step"]
+
+
 class Behind(asyncio.Protocol):
     """Notes what it gets, of all connections together, with the connection."""
 

@@ -100,6 +100,29 @@ async def test_a_late_tick_sends_what_is_due_and_the_next_frame_at_its_own_time(
     assert sent == [2, 20, 68, 68, 80, 100]
 
 
+async def test_frames_pass_whoever_works_long_on_the_loop(closing: Callable[[Timed], Timed]) -> None:
+    class Worked(Timed):
+        at = START
+
+        def now(self) -> float:  # type: ignore[override]
+            return self.at
+
+    ticker, sent = Worked(), list[float]()
+    closing(ticker)
+
+    def send(frame: bytes, now: float) -> bool:
+        ticker.catch_up()  # whatever a send does: a tick is not begun within a tick
+        sent.append(now - START)
+        return True
+
+    ticker.wake(ticker.add(talking(3), send, lambda now: None), now=START)
+    for passed_ms in range(60):
+        ticker.at = START + passed_ms / 1000
+        ticker.catch_up()
+    assert len(sent) == 3
+    assert all(0 <= at - due < 2 * SLOT_S for at, due in zip(sent, (0.0, 0.02, 0.04), strict=True))
+
+
 async def test_nothing_is_armed_when_nothing_is_due(closing: Callable[[Timed], Timed]) -> None:
     lateness = Histogram()
     ticker = closing(Timed(lateness=lateness))

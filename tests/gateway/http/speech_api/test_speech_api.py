@@ -91,6 +91,28 @@ async def test_every_format_holds_the_whole_speech(api: Api, path: str, format_:
     assert (loud[-1] - loud[0]) / rate == pytest.approx(SPOKEN_S, abs=0.1)
 
 
+@pytest.mark.parametrize("format_", ["wav", "pcm"])
+async def test_a_long_file_leaves_the_loop_to_others(api: Api, format_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much the socket takes: here all of it at once."""
+    write, written = web.StreamResponse.write, [0]
+
+    async def counted(response: web.StreamResponse, data: bytes) -> None:
+        written[-1] += len(data)
+        await write(response, data)
+
+    async def count_turns() -> None:
+        while True:
+            await asyncio.sleep(0)
+            written.append(0)
+
+    monkeypatch.setattr(web.StreamResponse, "write", counted)
+    counting = asyncio.create_task(count_turns())
+    data = await api.speak(text="a" * 400, format=format_)
+    counting.cancel()
+    assert sum(written) == len(data) > 900_000
+    assert max(written) <= 128 * 1024
+
+
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
 async def test_the_rate_that_was_asked_for(api: Api, rate: int) -> None:
     with wave.open(io.BytesIO(await api.speak(text=TEXT, sample_rate=rate))) as file:
