@@ -32,6 +32,7 @@ Record-Route of many proxies, a signed Identity (RFC 8224) and our own User-to-U
 MAX_HEADERS = 256
 """Headers of a message, and also values of one header that is a list. No request passes more than 70 hops (RFC 3261
 section 20.22)."""
+_MAX_LINES = 4 * MAX_HEADERS  # folded ones included; of more, even to count the headers takes milliseconds
 
 MAX_BODY_BYTES = 1024 * 1024
 BRANCH_MAGIC = "z9hG4bK"
@@ -549,6 +550,9 @@ def parse(data: bytes) -> Message:
         ProtocolError: this is no SIP message.
     """
     head, body = _split_head(data.lstrip(b"\r\n"))
+    count = max(head.count(b"\n"), head.count(b"\r"))
+    if count > _MAX_LINES:
+        raise ProtocolError(f"message has {count} lines before its body, expected at most {_MAX_LINES}", status=513)
     lines = head.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     start_line = lines[0].strip()
     if len(start_line) > MAX_START_LINE:

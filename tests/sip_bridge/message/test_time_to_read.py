@@ -109,3 +109,15 @@ def test_time_grows_no_faster_than_the_length(read: Callable[..., object], text:
     finally:
         gc.enable()
     pytest.fail(f"four times the length took {', '.join(f'{ratio:.1f}' for ratio in ratios)} times as long")
+
+
+@pytest.mark.parametrize("line", [b"a:b\r\n", b"a:b\n", b"a:b\r", b" b\r\n"])
+def test_a_message_of_very_many_lines_is_refused_before_they_are_read(line: bytes) -> None:
+    with pytest.raises(ProtocolError, match=r"20\d\d lines before its body, expected at most 1024") as refused:
+        parse(OPTIONS + b"P-A: y\r\n" + line * 2000 + b"\r\n")
+    assert refused.value.status == 513
+
+
+def test_as_many_headers_as_may_be_may_be_folded() -> None:
+    headers = parse(OPTIONS + b"P-A: y\r\n z\r\n" * 200 + b"\r\n").headers
+    assert list(headers.all("P-A")) == ["y z"] * 200
