@@ -292,10 +292,10 @@ class Speech:
                 if not self._opened(turn, utterance):
                     return
                 async for chunk in utterance:
-                    self._means.ticker.catch_up()  # an engine may bring chunks for many calls at once
                     if turn.track.sent:
                         self._stats.meter.playout_buffer(seconds=self._in_hand_s(turn))
                     self.turns.on_chunk(turn, chunk, self._now())
+                    self._means.ticker.catch_up()  # an engine may bring chunks for many calls at once
                     if self._in_hand_s(turn) > self._means.playout.buffer_s:
                         self._room.clear()
                         await self._room.wait()
