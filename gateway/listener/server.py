@@ -168,7 +168,6 @@ class GatewayServer:
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
         )
-        self._frames_first = frames_first
         self._turns, self._media_turns = Turns(frames_first=frames_first), Turns(frames_first=frames_first)
         self._listener: asyncio.Server | None = None
         self.sockets = Sockets(
@@ -258,7 +257,7 @@ class GatewayServer:
         async def watch(
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
-            self._frames_first()
+            self._turns.frames_first()
             if request.transport is None:
                 return await handler(request)
             connection = cast(InTurns, request.transport)

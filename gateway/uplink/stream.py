@@ -156,13 +156,15 @@ class Stream:
 
     def unheard(self, seconds: float) -> None:
         """Queue that the last seconds that we sent were cut."""
-        self.tapes.unheard(seconds, before=self._number + 1)
-        self._worker.notify(self)
+        if self.tapes.kept:
+            self.tapes.unheard(seconds, before=self._number + 1)
+            self._worker.notify(self)
 
     def pressed(self, *, now: float) -> None:
         """Queue that the caller pressed a key."""
-        self.tapes.pressed(now=now, before=self._number + 1)
-        self._worker.notify(self)
+        if self.tapes.kept:
+            self.tapes.pressed(now=now, before=self._number + 1)
+            self._worker.notify(self)
 
     def record(self, state: RecordState, *, now: float) -> bool:
         """Queue what becomes of the recording. False: there is none."""

@@ -115,6 +115,11 @@ class Tapes:
         return self._recorder is not None
 
     @property
+    def kept(self) -> bool:
+        """Whether what becomes of both sides matters to anybody: a recording that is over may still be written."""
+        return self.recorded or self.listened
+
+    @property
     def rate(self) -> int:
         """Sample rate of what whoever listens in hears, Hz: the line's."""
         return line_rate(self._inbound, self._outbound)
@@ -145,8 +150,6 @@ class Tapes:
         return True
 
     def _order(self, before: int, act: Act) -> None:
-        if not self.recorded and not self.listened:
-            return
         if len(self._orders) >= _MAX_ORDERS:
             self._orders.clear()
             self._confused = True
