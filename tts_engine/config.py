@@ -146,6 +146,11 @@ class CosyVoiceConfig(EngineModel):
         """The prepared lengths of a first chunk in speech tokens, shortest first."""
         return (8, 15, 22) if self.first_hop == "auto" else (self.first_hop,)
 
+    performance_mode: Literal["interactivity", "throughput"] = "interactivity"
+    """``interactivity`` (default): first sounds come as soon as they can, and the device is left to them.
+    ``throughput``: other clauses share their batches, and gather for fuller ones. On an H200 it made a quarter more
+    sound and refused nobody at 20 turns a second; first sounds came 2 to 11 ms later at half of that."""
+
     text_processes: int | None = Field(default=None, ge=0, le=64)
     """Processes that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for every two
     processor cores, at most eight). 0 does it on the engine's event loop, one clause after the other."""

@@ -28,6 +28,7 @@ from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, 
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
 from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
+from tts_engine.cosyvoice.token2wav.giving_way import GivingWay
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
@@ -36,7 +37,8 @@ from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, WordSpan
 
 ENOUGH_S = 0.5
-"""So many seconds of sound in hand last several times as long as making the next chunk takes under full load."""
+"""So many seconds of sound in hand last several times as long as making the next chunk takes under full load. A clause
+with more gives way."""
 _LEFT_FREE = 0.75
 """Share of the caches that built-in voices leave free at the start."""
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
@@ -117,6 +119,7 @@ class CosyVoiceSynthesizer:
         self._admission, self._first_chunk = admission, FirstChunk()
         self._observer, self._block_bytes, self._gpu_sampler = observer, block_bytes, gpu_sampler
         self._scheduler = worker.scheduler
+        self._giving_way = GivingWay(lambda: self._scheduler.silent > 0, together=self._scheduler.config.gathered_rows)
         self._waiting = 0
         worker.on_batch = self._on_batch
         lm.busy, lm.alone = self._scheduler.busy, self._scheduler.has_nothing
@@ -206,7 +209,7 @@ class CosyVoiceSynthesizer:
                     ):
                         yield await self._chunk(rendering, words, playhead, begun, text_s, final=False), False
                         text_s = 0.0
-                        await self._give_way(playhead)
+                        await self._giving_way.wait(lambda now: playhead.slack_s(now) - ENOUGH_S)
                         begun = time.monotonic()
             if not rendering.tokens:
                 raise SynthesisFailed("the language model made no speech for this clause")
@@ -328,13 +331,6 @@ class CosyVoiceSynthesizer:
         if self._observer is not None:
             used = self._worker.config.blocks - self._worker.blocks.free_blocks
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
-
-    async def _give_way(self, playhead: Hearing) -> None:
-        """Leave the device to clauses that have made no sound yet, while this caller has enough sound in hand."""
-        # This polls, because both reasons to wait change with time or in another thread, and a late check costs
-        # nothing.
-        while self._scheduler.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(min(spare, 0.05))
 
     async def _chunk(
         self, rendering: Rendering, words: _Words, playhead: Hearing, begun: float, text_s: float, *, final: bool

@@ -6,6 +6,8 @@ are in the dtype of the weights, sums are fp32.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,7 @@ from tts_engine.cosyvoice.models.dit import DiT
 from tts_engine.cosyvoice.models.streaming import Span
 
 _NORM_EPS = 1e-6
+_NEARLY = 0.75
 
 
 @dataclass(slots=True)
@@ -92,11 +95,22 @@ class FusedDiT(Estimator):
         joined[rows:, :, :channels] = x
         return joined
 
-    def euler_step(self, x: Tensor, inputs: Tensor, step: Tensor, tables: StepTables, span: Span) -> None:
-        v = self._velocity(inputs, tables.modulations, step, span)
+    def euler_step(
+        self,
+        x: Tensor,
+        inputs: Tensor,
+        step: Tensor,
+        tables: StepTables,
+        span: Span,
+        *,
+        nearly_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        v = self._velocity(inputs, tables.modulations, step, span, nearly_done)
         kernels.guided_step(v, x, inputs, tables.widths, step, tables.cfg_rate)
 
-    def _velocity(self, joined: Tensor, modulations: Tensor, step: Tensor, span: Span) -> Tensor:
+    def _velocity(
+        self, joined: Tensor, modulations: Tensor, step: Tensor, span: Span, nearly_done: Callable[[], None]
+    ) -> Tensor:
         """Return the velocity ``(2 * rows, n, 80)`` of both branches."""
         rows, n, _ = joined.shape
         dim, dtype = self.config.dim, self.dtype
@@ -109,6 +123,8 @@ class FusedDiT(Estimator):
         part: Tensor | None = None
         gate = 0
         for layer, block in enumerate(self.blocks):
+            if layer == math.ceil(_NEARLY * len(self.blocks)):
+                nearly_done()
             table = layer * 6 * dim  # shift, scale, gate of the attention, then of the feed-forward part
             a = kernels.gate_add_modulate(
                 h, part, modulations, gate=gate, shift=table, scale=table + dim, eps=_NORM_EPS, dtype=dtype, entry=step

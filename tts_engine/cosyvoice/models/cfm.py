@@ -8,7 +8,7 @@ steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,16 @@ class Estimator(nn.Module):
         """
         return tuple(torch.cat([part, torch.zeros_like(part)]) for part in (mu, speaker, cond))
 
-    def euler_step(self, x: Tensor, inputs: Any, step: Tensor, tables: StepTables, span: Span) -> None:
+    def euler_step(
+        self,
+        x: Tensor,
+        inputs: Any,
+        step: Tensor,
+        tables: StepTables,
+        span: Span,
+        *,
+        nearly_done: Callable[[], None] = lambda: None,
+    ) -> None:
         """Take one Euler step of the guided velocity, in place. Rows may be at different steps.
 
         Args:
@@ -78,6 +87,7 @@ class Estimator(nn.Module):
             inputs: from ``begin``.
             step: ``(rows,)``, int64, 0 to ``steps - 1``.
             span: the span of ``2 * rows`` rows, conditioned ones first.
+            nearly_done: called once when the device has been given at least three quarters of the work.
         """
         mu, speaker, cond = inputs
         state, rate = x.to(mu.dtype), tables.cfg_rate
@@ -86,6 +96,7 @@ class Estimator(nn.Module):
         conditioned, unconditioned = v.chunk(2)
         v = (1 + rate) * conditioned - rate * unconditioned
         x += tables.widths.index_select(0, step)[:, None, None] * v.float()
+        nearly_done()
 
 
 def start_noise() -> Tensor:

@@ -9,7 +9,7 @@ calls may share the blocks of a voice prompt and own only the blocks behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -231,9 +231,11 @@ class Flow(nn.Module):
         self._step(x, self.estimator.begin(x, mu, speaker, cond), step, span)
         return x
 
-    def _step(self, x: Tensor, inputs: Any, step: Tensor, span: Span) -> None:
+    def _step(
+        self, x: Tensor, inputs: Any, step: Tensor, span: Span, nearly_done: Callable[[], None] = lambda: None
+    ) -> None:
         tables = StepTables(modulations=self.modulations, widths=self.widths, cfg_rate=self.solver.cfg_rate)
-        self.estimator.euler_step(x, inputs, step, tables, span)
+        self.estimator.euler_step(x, inputs, step, tables, span, nearly_done=nearly_done)
 
     @torch.inference_mode()
     def render(
@@ -305,12 +307,23 @@ class Flow(nn.Module):
         return FlowPass(x=x, inputs=self.estimator.begin(x, mu, speaker, cond))
 
     @torch.inference_mode()
-    def steps_of_chunk(self, chunk: FlowPass, steps: range, rows: FlowRows, cache: FlowCache) -> None:
+    def steps_of_chunk(
+        self,
+        chunk: FlowPass,
+        steps: range,
+        rows: FlowRows,
+        cache: FlowCache,
+        nearly_done: Callable[[], None] = lambda: None,
+    ) -> None:
         """Do these Euler steps of ``advance``. A row that has become padding since ``begin_chunk`` touches only scratch
-        pages."""
+        pages. ``nearly_done``: called towards the end of the last of them (``Estimator.euler_step``)."""
         spans = cache.estimator_spans(rows, steps)
         for k, span in zip(steps, spans, strict=True):
-            self._step(chunk.x, chunk.inputs, torch.full_like(rows.start, k), span)
+            step = torch.full_like(rows.start, k)
+            if k == steps[-1]:
+                self._step(chunk.x, chunk.inputs, step, span, nearly_done)
+            else:
+                self._step(chunk.x, chunk.inputs, step, span)
 
     @torch.inference_mode()
     def whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> Tensor:
@@ -337,10 +350,10 @@ class Flow(nn.Module):
         return WholePass(x=x, inputs=self.estimator.begin(x, mu, speaker, cond), span=span)
 
     @torch.inference_mode()
-    def step_whole(self, whole: WholePass, k: int) -> None:
-        """Do Euler step ``k`` of ``whole``."""
+    def step_whole(self, whole: WholePass, k: int, nearly_done: Callable[[], None] = lambda: None) -> None:
+        """Do Euler step ``k`` of ``whole``. ``nearly_done``: see ``Estimator.euler_step``."""
         step = torch.full((len(whole.x),), k, device=whole.x.device)
-        self._step(whole.x, whole.inputs, step, whole.span)
+        self._step(whole.x, whole.inputs, step, whole.span, nearly_done)
 
     def start_state(self, start: Tensor, frames: int) -> Tensor:
         """Return the noise of ``frames`` frames from token ``start`` ``(rows,)`` on, shape ``(rows, frames, 80)``."""

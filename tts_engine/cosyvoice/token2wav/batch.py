@@ -74,6 +74,10 @@ class WaveBatch:
         if staged or shape == "whole":
             starts = range(0, state.flow.solver.steps, _STEPS_PER_STAGE[shape])
             self.stages = [partial(self._advance_from, start) for start in starts]
+        # Recorded in the graph of each stage, so that the host knows it before the stage has ended.
+        self._nearly_done: Any = None
+        if state.device.type == "cuda":
+            self._nearly_done = torch.cuda.Event(external=True)  # type: ignore[no-untyped-call]
         self._pass: FlowPass | None = None
         """The pass under way. It is kept between stages, so that its memory is not used for anything else."""
 
@@ -104,6 +108,16 @@ class WaveBatch:
             self.graphs[stage].replay()
         else:
             self.stages[stage]()
+
+    def await_nearly_done(self) -> None:
+        """Wait until the stage that was run last has nearly ended, so that what follows can be given to the device
+        while it works."""
+        if self._nearly_done is not None:
+            self._nearly_done.synchronize()
+
+    def _say_nearly_done(self) -> None:
+        if self._nearly_done is not None:
+            self._nearly_done.record()
 
     def compute(self) -> None:
         """Compute samples ``(rows, n)`` from the packed inputs, without graphs."""
@@ -146,9 +160,9 @@ class WaveBatch:
         steps = range(first_step, end)
         if isinstance(self._pass, WholePass):
             for k in steps:
-                flow.step_whole(self._pass, k)
+                flow.step_whole(self._pass, k, self._say_nearly_done)
         else:
-            flow.steps_of_chunk(self._pass, steps, rows, cache)
+            flow.steps_of_chunk(self._pass, steps, rows, cache, self._say_nearly_done)
         if end == flow.solver.steps:
             self._sound(self._pass.x)
 

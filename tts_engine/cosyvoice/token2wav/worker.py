@@ -26,7 +26,7 @@ from tts_engine.cosyvoice.token2wav.batch import Vocoder
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig, Shape
+from tts_engine.cosyvoice.token2wav.scheduler import THROUGHPUT, Batch, Job, Scheduler, SchedulerConfig, Shape
 from tts_engine.errors import EngineError, SynthesisFailed
 from tts_engine.synthesizer import Hearing
 
@@ -81,7 +81,8 @@ class WaveWorker(DeviceThread):
             max_chunks=self.config.max_chunks,
             first_hops=settings.first_hops,
         )
-        self.scheduler = Scheduler(scheduler or SchedulerConfig(), self.blocks, finalize=settings.finalize)
+        scheduler = scheduler or (THROUGHPUT if settings.performance_mode == "throughput" else SchedulerConfig())
+        self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize)
         self._tasks: list[_Task] = []
         self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
         """Is told of every batch, in the worker's thread: shape, number of clauses, seconds."""

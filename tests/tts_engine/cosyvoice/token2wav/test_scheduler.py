@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -61,6 +62,14 @@ def test_first_chunks_are_served_in_the_order_they_came_and_by_the_batch() -> No
     assert owners(*more, *waiting) == [str(n) for n in range(1, 9)], "many make a larger batch"
 
 
+def test_who_is_not_awaited_takes_only_what_is_left_of_a_power_of_two() -> None:
+    awaited = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(3)]
+    others = [candidate("late", "chunk", 0.9), candidate("early", "chunk", 0.5)]
+    assert owners(*others, *awaited) == ["0", "1", "2", "early"]
+    assert owners(*others, *awaited[:2]) == ["0", "1"]
+    assert owners(*others, awaited[0]) == ["0"]
+
+
 def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
     calm = [candidate(str(n), "chunk", 2.0 + n) for n in range(6)]
     short = [candidate(str(n), "chunk", 0.5 + n) for n in range(6)]
@@ -68,12 +77,17 @@ def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
     assert len(owners(*short)) == CONFIG.chunk_rows
 
 
-def test_who_is_not_awaited_takes_only_what_is_left_of_a_power_of_two() -> None:
+def test_where_it_may_the_most_urgent_ride_with_an_awaited_one_while_many_wait() -> None:
+    def owners(*candidates: Candidate[str]) -> list[str]:
+        return [c.owner for c in choose(candidates, replace(CONFIG, riding_rows=3))]
+
     awaited = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(3)]
-    others = [candidate("late", "chunk", 0.9), candidate("early", "chunk", 0.5)]
-    assert owners(*others, *awaited) == ["0", "1", "2", "early"]
-    assert owners(*others, *awaited[:2]) == ["0", "1"]
-    assert owners(*others, awaited[0]) == ["0"]
+    others = [candidate(name, "chunk", slack_s) for name, slack_s in (("c", 0.9), ("a", 0.5), ("b", 0.7))]
+    assert owners(*others, awaited[0]) == ["0", "a", "b"]
+    assert owners(*others, *awaited[:2]) == ["0", "1", "a"]
+    assert owners(*others, *awaited) == ["0", "1", "2", "a"]
+    last = [candidate(f"last {n}", "whole", 0.5) for n in range(3)]
+    assert owners(*last, awaited[0]) == ["0"], "a batch has one shape"
 
 
 @pytest.mark.parametrize(("lengths", "together"), [((8, 8, 8, 8, 8), 4), ((10, 10, 10, 10), 3), ((12, 12, 12), 2)])

@@ -209,12 +209,13 @@ async def test_a_clause_in_a_batch_sounds_as_alone(version: int) -> None:
         assert_same(samples, one_pass(prompt, tokens, version), version)
 
 
-async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(version: int) -> None:
+@pytest.mark.parametrize("mode", ["interactivity", "throughput"])
+async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(version: int, mode: str) -> None:
     prompt = Prompt(25)
     rng = np.random.default_rng(1)
     others = [(n, rng.integers(0, CODES, length).tolist()) for n, length in enumerate(rng.integers(5, 80, 16))]
-    wide = SchedulerConfig(chunk_rows=17, calm_rows=17)
-    async with running(version, wide, max_clauses=40, blocks=120) as worker:
+    wide = SchedulerConfig(chunk_rows=17, calm_rows=17) if mode == "interactivity" else None
+    async with running(version, wide, max_clauses=40, blocks=120, performance_mode=mode) as worker:
         voice = await voice_of(worker, prompt)
         mine = asyncio.ensure_future(say(worker, voice, CLAUSES[4]))
         for wave in range(2):  # they leave after one to three chunks, most of them before their end
@@ -337,11 +338,12 @@ def last_chunk(worker: WaveWorker, voice: Voice, tokens: list[int]) -> tuple[Ren
     return rendering, worker.submit(rendering, final=True)
 
 
+@pytest.mark.parametrize("mode", ["interactivity", "throughput"])
 async def test_a_first_chunk_goes_between_the_stages_of_a_last_one(
-    version: int, monkeypatch: pytest.MonkeyPatch
+    version: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged, prompt = Staged(monkeypatch), Prompt(50)
-    async with running(version, finalize="upstream") as worker:
+    async with running(version, finalize="upstream", performance_mode=mode) as worker:
         voice = await voice_of(worker, prompt)
         order = shapes_run(worker)
         rendering, last = last_chunk(worker, voice, SHORT)
