@@ -219,6 +219,7 @@ class GrpcUtterance:
                 self._position_timer.cancel()
             if self._sender is not None:
                 self._sender.cancel()
+                self._sender = None  # its traceback has this utterance
 
     async def aclose(self) -> None:
         self._release()

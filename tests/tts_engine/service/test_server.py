@@ -1,8 +1,10 @@
 """Server and client over a real unix socket: one utterance, its end in every way, and what is refused."""
 
 import asyncio
+import gc
 import logging
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,19 @@ async def held(pair: Pair, text: str = "one hold two", **request: Any) -> tuple:
     inner = pair.scripted.utterances[-1]
     await inner.holding.wait()
     return utterance, inner
+
+
+async def test_an_utterance_that_is_given_up_needs_no_collection(pair: Pair) -> None:
+    gc.disable()
+    try:
+        utterance, _ = await held(pair)
+        utterance.played(1, at=time.monotonic())  # a message is on its way
+        gone = weakref.ref(utterance)
+        await utterance.aclose()
+        del utterance, _
+        await until(lambda: gone() is None, "the end of the utterance")
+    finally:
+        gc.enable()
 
 
 async def test_request_and_audio_arrive_as_they_were_sent(pair: Pair) -> None:
