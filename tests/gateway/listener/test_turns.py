@@ -130,3 +130,21 @@ async def test_what_was_read_and_not_passed_on_goes_to_the_next_protocol() -> No
     assert b"".join(data for _, data in got) + rest == SENT and rest
     writer.close()
     server.close()
+
+
+async def test_connections_that_end_at_once_are_left_in_turns() -> None:
+    clock, left = Clock(), list[int]()
+    turns = Turns(clock)
+
+    class Leaving(asyncio.Protocol):
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            clock.now_s += 0.001  # a turn of the loop has no time for two
+            left.append(self.number)
+
+    for connection in [InTurns(Leaving(number), turns) for number in range(3)]:
+        connection.connection_lost(None)
+    assert left == [0]
+    await until(lambda: left == [0, 1, 2], "the end of all")
