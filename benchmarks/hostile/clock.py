@@ -46,7 +46,7 @@ def _piece() -> float:
 
 class _Clock:
     def __init__(self, file: Path) -> None:
-        self._longest = np.memmap(file, np.float64, "w+", shape=(5,))
+        self._figures = np.memmap(file, np.float64, "w+", shape=(5,))
         self._loop = asyncio.get_running_loop()
         # The file stays that of the thread that opened it, which is the loop's.
         self._schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
@@ -61,7 +61,7 @@ class _Clock:
         if phase == "start":
             self._collecting_since = time.thread_time()
         else:
-            self._longest[2] = max(self._longest[2], time.thread_time() - self._collecting_since)
+            self._figures[2] = max(self._figures[2], time.thread_time() - self._collecting_since)
 
     def _times(self) -> tuple[float, float, float]:
         """Return now, the thread's processor time, and its time on the run queue without a core, seconds."""
@@ -71,12 +71,12 @@ class _Clock:
     def _tick(self) -> None:
         after = self._times()
         passed, used, queued = (new - old for old, new in zip(self._before, after, strict=True))
-        self._longest[0] = max(self._longest[0], used)
-        self._longest[1] = max(self._longest[1], passed - queued - _PAUSE_S)
+        self._figures[0] = max(self._figures[0], used)
+        self._figures[1] = max(self._figures[1], passed - queued - _PAUSE_S)
         self._ticks += 1
         if self._ticks % _TICKS_A_PIECE == 0:
-            self._longest[3] += _piece()
-            self._longest[4] += 1
+            self._figures[3] += _piece()
+            self._figures[4] += 1
             after = self._times()
         self._before = after
         self._loop.call_later(_PAUSE_S, self._tick)

@@ -319,11 +319,8 @@ class Flow(nn.Module):
         pages. ``nearly_done``: called towards the end of the last of them (``Estimator.euler_step``)."""
         spans = cache.estimator_spans(rows, steps)
         for k, span in zip(steps, spans, strict=True):
-            step = torch.full_like(rows.start, k)
-            if k == steps[-1]:
-                self._step(chunk.x, chunk.inputs, step, span, nearly_done)
-            else:
-                self._step(chunk.x, chunk.inputs, step, span)
+            told = nearly_done if k == steps[-1] else lambda: None
+            self._step(chunk.x, chunk.inputs, torch.full_like(rows.start, k), span, told)
 
     @torch.inference_mode()
     def whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ class GivingWay:
         self, somebody_waits: Callable[[], bool], *, together: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._somebody_waits, self._together, self._now = somebody_waits, together, clock
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[bool]] = set()
+        """True settles one whose clause goes on with others, False one that looks again."""
 
     async def wait(self, spare_s: Callable[[float], float]) -> None:
         """Wait while somebody waits for a first sound, this caller has sound to spare, and too few wait here.
@@ -35,17 +36,24 @@ class GivingWay:
         Args:
             spare_s: returns the seconds of sound that this caller can spare at a second of the clock.
         """
+        loop = asyncio.get_running_loop()
         while self._somebody_waits() and (spare := spare_s(self._now())) > 0:
             if 0 < self._together <= len(self._waiting) + 1:
                 for other in self._waiting:
-                    other.set_result(None)
+                    _settle(other, True)
                 self._waiting.clear()
                 return
-            called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            called: asyncio.Future[bool] = loop.create_future()
+            timer = loop.call_later(min(spare, _LOOK_S), _settle, called, False)  # as cheap as a sleep
             self._waiting.add(called)
             try:
-                await asyncio.wait([called], timeout=min(spare, _LOOK_S))
+                if await called:
+                    return
             finally:
+                timer.cancel()
                 self._waiting.discard(called)
-            if called.done():
-                return
+
+
+def _settle(called: asyncio.Future[bool], goes_on: bool) -> None:
+    if not called.done():
+        called.set_result(goes_on)

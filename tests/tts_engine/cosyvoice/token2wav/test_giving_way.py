@@ -36,7 +36,7 @@ async def test_who_has_sound_to_spare_waits_for_first_sounds_of_others() -> None
     await asyncio.sleep(1)
     assert clauses.gone == ["poor"]
     clauses.somebody_waits = False
-    await asyncio.sleep(0.1)
+    await clauses.tasks["rich"]
     assert clauses.gone == ["poor", "rich"]
 
 
@@ -44,7 +44,7 @@ async def test_whose_sound_runs_short_goes_on_alone() -> None:
     clauses = Clauses(together=4)
     clauses.give_way("later", 5.0)
     clauses.give_way("soon", 0.2)
-    await asyncio.sleep(0.3)
+    await clauses.tasks["soon"]
     assert clauses.gone == ["soon"]
 
 
@@ -55,7 +55,9 @@ async def test_as_many_as_fill_a_batch_go_on_together() -> None:
     await asyncio.sleep(1)
     assert not clauses.gone
     clauses.give_way("c", 10.0)
-    await asyncio.sleep(0.001)
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*clauses.tasks.values())
+    assert asyncio.get_running_loop().time() == began, "at once"
     assert sorted(clauses.gone) == ["a", "b", "c"]
     clauses.give_way("d", 10.0)
     await asyncio.sleep(1)
@@ -73,9 +75,9 @@ async def test_by_default_nobody_gathers() -> None:
 async def test_who_gives_up_counts_no_more() -> None:
     clauses = Clauses(together=2)
     clauses.give_way("gone", 10.0)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     clauses.tasks["gone"].cancel()
-    await asyncio.sleep(0.01)
+    await asyncio.wait([clauses.tasks["gone"]])
     clauses.give_way("left", 10.0)
     await asyncio.sleep(1)
     assert not clauses.gone
