@@ -70,9 +70,16 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
     ]
 
 
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+async def _read(call: Any) -> Any:
+    """Read a message of a stream. What ends the stream is returned, not raised.
+
+    Nobody may cancel who waits here: gRPC (1.85) never frees a message that arrives for somebody who has been
+    cancelled (https://github.com/grpc/grpc/issues/43360). Whoever wants it no more cancels the call.
+    """
+    try:
+        return await call.read()
+    except (grpc.aio.AioRpcError, asyncio.CancelledError) as exc:
+        return exc
 
 
 async def _write(call: Any, message: Any) -> None:
@@ -108,6 +115,8 @@ class GrpcUtterance:
         self._loop = asyncio.get_running_loop()
         self._call = backend.stub.Speak(metadata=(*backend.proof, *CORRELATION.get().metadata()))
         self._sender: asyncio.Task[None] | None = self._loop.create_task(self._send())
+        self._reading: asyncio.Task[Any] | None = None
+        """Ends with the call."""
         backend.active += 1
 
     def feed(self, text: str) -> None:
@@ -164,18 +173,18 @@ class GrpcUtterance:
         return self
 
     async def __anext__(self) -> AudioChunk:
-        try:
-            message = await self._call.read()
-        except grpc.aio.AioRpcError as exc:
+        if self._reading is None:
+            self._reading = self._loop.create_task(_read(self._call))
+        await asyncio.wait((self._reading,))
+        message, self._reading = self._reading.result(), None
+        if isinstance(message, grpc.aio.AioRpcError):
             self._release()
-            raise self._refused(_engine_error(exc)) from None
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
+            raise self._refused(_engine_error(message))
+        if isinstance(message, asyncio.CancelledError):
             if not self._closed and self._error is None:
                 self._error = Unavailable("the client of the engine is closed")
             self._release()
-            raise self._error or StopAsyncIteration from None
+            raise self._error or StopAsyncIteration
         if message is grpc.aio.EOF:
             self._release()
             raise StopAsyncIteration

@@ -1,6 +1,7 @@
 """Server and client over a real unix socket: one utterance, its end in every way, and what is refused."""
 
 import asyncio
+import ctypes
 import gc
 import logging
 import time
@@ -686,3 +687,46 @@ async def test_a_refusal_that_meets_text_on_its_way_is_told_with_its_reason(pair
             with pytest.raises(Exhausted) as refused:
                 await reading
             assert refused.value.retry_after_s == RETRY_AFTER_S
+
+
+class Mallinfo(ctypes.Structure):
+    """mallinfo(3), of glibc 2.33 and later."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def allocated_bytes() -> int:
+    """What libraries in C have allocated and not given back, beside Python's larger objects."""
+    mallinfo = ctypes.CDLL("libc.so.6").mallinfo2
+    mallinfo.restype = Mallinfo
+    gc.collect()
+    return int(mallinfo().uordblks)
+
+
+async def test_who_is_cancelled_while_a_chunk_comes_leaves_no_memory_behind(
+    connect: Callable[..., Awaitable[Pair]],
+) -> None:
+    pair = await connect()
+
+    async def cut() -> None:
+        async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+            utterance.feed("drip ")
+            await anext(utterance)
+            waiting = asyncio.create_task(anext(utterance))
+            await asyncio.sleep(0.001)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+    async def cut_often() -> int:
+        for _ in range(12):
+            await asyncio.gather(*(cut() for _ in range(10)))
+        await until(lambda: all(each.closed.is_set() for each in pair.scripted.utterances))
+        pair.scripted.utterances.clear()
+        return allocated_bytes()
+
+    await cut_often()  # what is made once
+    before = await cut_often()
+    assert await cut_often() - before < 25 * 16_000  # of 120 chunks, most of which came when nobody waited any more
