@@ -201,10 +201,21 @@ class EngineUtterance:
         if task is not None and running and not leads_others:
             working += self._unneeded(task)
         if working:
+            self._note_freed(working, begun)
             await asyncio.wait(working)
-            if self._engine.observer is not None:
-                self._engine.observer.freed(self._engine.clock() - begun)
         self._finish()
+
+    def _note_freed(self, working: Sequence[asyncio.Task[None]], begun: float) -> None:
+        """Count how long the work goes on, also if whoever waits for its end is cancelled meanwhile."""
+        left = set(working)
+
+        def note(task: asyncio.Task[None]) -> None:
+            left.discard(task)
+            if not left and self._engine.observer is not None:
+                self._engine.observer.freed(self._engine.clock() - begun)
+
+        for task in working:
+            task.add_done_callback(note)
 
     def _leads_others(self, task: asyncio.Task[None]) -> bool:
         """Whether others hear the clause that this utterance makes. Then its task goes on for them, and sends no more

@@ -428,6 +428,24 @@ async def test_a_clause_is_sent_when_no_token_comes_for_so_long() -> None:
     await engine.aclose()
 
 
+async def test_who_is_cancelled_in_a_cancel_counts_the_freed_model_too() -> None:
+    """As a server is whose client has just gone: what it sends fails, and only then is it cancelled."""
+    counter, tone = Counter(), ToneSynthesizer(delay_s=lambda chunk: 3600 if chunk else 0)
+    engine = Engine(tone, observer=counter)
+    utterance = engine.open(request())
+    utterance.feed(TEXT * 3)
+    utterance.end_text()
+    await anext(aiter(utterance))
+    closing = asyncio.create_task(utterance.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await asyncio.sleep(0.01)
+    assert closing.cancelled() and tone.active == 0
+    assert len(counter.freed_s) == 1
+    await engine.aclose()
+
+
 async def test_cancel_frees_a_draft_at_once() -> None:
     counter, tone = Counter(), ToneSynthesizer(delay_s=lambda chunk: 3600)
     engine = Engine(tone, observer=counter)
