@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.waiting import until
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.pipeline.engine import Engine
 from tts_engine.pipeline.settings import PauseConfig, SpeechConfig
+from tts_engine.pipeline.utterance import EngineUtterance
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs.registry import AudioFormat
@@ -178,13 +180,19 @@ async def test_a_clause_spoken_before_comes_from_the_cache_sample_for_sample() -
     await engine.aclose()
 
 
-async def test_cancel_frees_the_model_and_makes_no_further_chunk() -> None:
+async def in_mid_clause() -> tuple[Engine, ToneSynthesizer, Counter, EngineUtterance]:
+    """Open an utterance of which one chunk has come, and whose model will work for an hour on the next."""
     counter, tone = Counter(), ToneSynthesizer(delay_s=lambda chunk: 3600 if chunk else 0)
     engine = Engine(tone, observer=counter)
     utterance = engine.open(request())
     utterance.feed(TEXT * 3)
     utterance.end_text()
     await anext(aiter(utterance))
+    return engine, tone, counter, utterance
+
+
+async def test_cancel_frees_the_model_and_makes_no_further_chunk() -> None:
+    engine, tone, counter, utterance = await in_mid_clause()
     assert tone.active == 1
     await utterance.aclose()
     await utterance.aclose()
@@ -430,17 +438,12 @@ async def test_a_clause_is_sent_when_no_token_comes_for_so_long() -> None:
 
 async def test_who_is_cancelled_in_a_cancel_counts_the_freed_model_too() -> None:
     """As a server is whose client has just gone: what it sends fails, and only then is it cancelled."""
-    counter, tone = Counter(), ToneSynthesizer(delay_s=lambda chunk: 3600 if chunk else 0)
-    engine = Engine(tone, observer=counter)
-    utterance = engine.open(request())
-    utterance.feed(TEXT * 3)
-    utterance.end_text()
-    await anext(aiter(utterance))
+    engine, tone, counter, utterance = await in_mid_clause()
     closing = asyncio.create_task(utterance.aclose())
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
-    await asyncio.sleep(0.01)
+    await until(lambda: counter.freed_s)
     assert closing.cancelled() and tone.active == 0
     assert len(counter.freed_s) == 1
     await engine.aclose()

@@ -1,8 +1,7 @@
 """A speech engine for tests of what stands around one: it does what the words say, one step a word.
 
-``hold`` waits for ``release``, ``break`` raises a bug, ``ruin`` breaks the engine for good, ``flood`` never ends, and
-``drip`` never ends but takes its time; any other word is one chunk of two frames that hold it. Voices: ``nobody`` is
-unknown, ``full`` is refused.
+``hold`` waits for ``release``, ``break`` raises a bug, ``ruin`` breaks the engine for good, ``flood`` never ends; any
+other word is one chunk of two frames that hold it. Voices: ``nobody`` is unknown, ``full`` is refused.
 """
 
 from __future__ import annotations
@@ -61,9 +60,6 @@ class ScriptedUtterance:
                 while word == "flood":
                     self.steps += 1
                     yield AudioChunk(frames=[bytes(8000)] * 8, first_sample=0, samples=64_000)
-                while word == "drip":
-                    await asyncio.sleep(0.002)
-                    yield AudioChunk(frames=[bytes(8000)] * 2, first_sample=0, samples=16_000)
                 yield chunk_of(word, self.steps - 1)
             done = len(words)
             if ended:

@@ -711,22 +711,26 @@ async def test_who_is_cancelled_while_a_chunk_comes_leaves_no_memory_behind(
 ) -> None:
     pair = await connect()
 
-    async def cut() -> None:
+    async def cut(number: int) -> None:
         async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
-            utterance.feed("drip ")
+            utterance.feed("a hold flood ")
             await anext(utterance)
+            speaking = pair.scripted.utterances[number]
+            await speaking.holding.wait()
             waiting = asyncio.create_task(anext(utterance))
-            await asyncio.sleep(0.001)
+            speaking.release.set()
+            while speaking.steps < 4:  # "a", "hold", "flood" and its first chunk, which is sent now
+                await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait([waiting])
 
     async def cut_often() -> int:
-        for _ in range(12):
-            await asyncio.gather(*(cut() for _ in range(10)))
+        for number in range(60):
+            await cut(number)
         await until(lambda: all(each.closed.is_set() for each in pair.scripted.utterances))
         pair.scripted.utterances.clear()
         return allocated_bytes()
 
     await cut_often()  # what is made once
     before = await cut_often()
-    assert await cut_often() - before < 25 * 16_000  # of 120 chunks, most of which came when nobody waited any more
+    assert await cut_often() - before < 6 * 64_000  # of 60 chunks, a third of which came when nobody waited any more
