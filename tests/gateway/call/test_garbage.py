@@ -1,14 +1,18 @@
-"""How much collections look at, and what they leave; real garbage, and a child process, since the thresholds are the
-process's."""
+"""How much collections look at, and what they and the C library leave; real garbage, and a child process, since the
+thresholds are the process's."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import asyncio, gc, weakref
+from collections import deque
 from gateway.call import garbage
 from tests.virtual_loop import VirtualLoop
 
@@ -16,10 +20,12 @@ class Cycle:
     def __init__(self):
         self.me = self
 
-looked_at = []
+looked_at, young = [], []
 def note(phase, info):
     if phase == "start" and info["generation"] == 2:
         looked_at.append(len(gc.get_objects()))  # what is frozen is not among them
+    elif phase == "start":
+        young.append(len(gc.get_objects(generation=0)))
 
 gc.callbacks.append(note)
 calls, kept, blocks = 1, [], 0
@@ -64,8 +70,15 @@ async def main():
         kept.extend([] for _ in range(5_000))
         await asyncio.sleep(0)
     assert len(looked_at) > 5 and max(looked_at) < 12_000, looked_at
+    in_hand = deque(([] for _ in range(20_000)), maxlen=20_000)
+    await asyncio.sleep(1)
+    del young[:]
+    for _ in range(1_000):  # as in calls: for each frame that is made, one is freed
+        in_hand.extend([] for _ in range(20))
+        await asyncio.sleep(0.001)
+    assert max(young) < 2_000, young
     watch.cancel()
-    await asyncio.sleep(0)
+    await asyncio.wait({watch})
     assert gc.callbacks == [note]
 
     assert not await frozen_cycle(garbage.GROWTH - 1, 100)
@@ -83,8 +96,41 @@ asyncio.Runner(loop_factory=VirtualLoop).run(main())
 print("done")
 """
 
+RETURNS = """
+import ctypes
+from gateway.call import garbage
+
+class Figures(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Figures
+
+def free_bytes():
+    bytes(30_000_000)  # the library learns that such blocks are freed soon, and would keep the next ones
+    uploads = [bytes(1_000_000) for _ in range(50)]
+    last = bytes(200_000)
+    del uploads
+    return mallinfo2().fordblks
+
+assert free_bytes() > 45_000_000
+garbage._return_large_blocks()
+assert free_bytes() < 45_000_000 / 5
+print("done")
+"""
+
 
 def test_a_collection_looks_at_what_is_young_and_at_everything_when_memory_has_grown() -> None:
+    assert_done(PROGRAM)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only GNU's C library keeps large blocks")
+def test_large_blocks_are_returned_when_they_are_freed_and_not_all_at_once_later() -> None:
+    assert_done(RETURNS)
+
+
+def assert_done(program: str) -> None:
     root = Path(__file__).parents[3]
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, cwd=root)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=root)
     assert ran.stdout == "done\n", ran.stderr
