@@ -61,7 +61,8 @@ _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer t
 # for which everybody else waits. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
 _READ_BUFFER_BYTES = 16 * 1024
 # These may still be thousands of small messages, of each of many peers. After so many frames in a row the next ones
-# stand in line, and the socket is not read meanwhile. Audio that comes 160 ms late at once is 8 frames.
+# stand in line, and the socket is not read meanwhile. Audio that comes 160 ms late at once is 8 frames. What comes at
+# once of many calls, say because the network was held up, stands in a line of its own.
 _IN_A_ROW = 8
 _MAX_COMPLAINTS = 10  # of a peer, that are logged
 
@@ -82,6 +83,8 @@ class MediaConnection(WSListener):
         max_message_bytes: larger messages, also in fragments, close the socket with 1009.
         max_errors: unreadable messages in a row that close the socket with 1007.
         open_api: opens the carrier's API for the call, if the carrier has one.
+        turns: bounds what is taken of all connections together in one turn of the loop.
+        floods: the same for what comes too fast for audio.
         on_rejected: told the code of the reason when a stream that had started is refused.
     """
 
@@ -95,6 +98,7 @@ class MediaConnection(WSListener):
         max_message_bytes: int,
         max_errors: int,
         turns: Turns,
+        floods: Turns,
         max_lead_ms: int | None = None,
         open_api: OpenCallApi | None = None,
         on_rejected: Callable[[str], None] = lambda code: None,
@@ -115,6 +119,7 @@ class MediaConnection(WSListener):
         self._open_api = open_api
         self._on_rejected = on_rejected
         self._turns = turns
+        self._floods = floods
         self._api: CallApi | None = None
         self._transferred = False
         self._transport: WSTransport | None = None
@@ -158,17 +163,22 @@ class MediaConnection(WSListener):
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Take a frame, or put it off if it is one of too many in a row."""
-        self._turns.frames_first()
+        """Take a frame, or put it off if it is one of too many in a row, or at once."""
+        turns = self._turns
+        turns.frames_first()
+        payload = frame.get_payload_as_bytes()
+        is_flood = self._in_a_row == _IN_A_ROW
         if self._put_off:
-            self._put_off.append((frame.msg_type, frame.fin, frame.get_payload_as_bytes()))
-        elif self._in_a_row == _IN_A_ROW:
-            self._put_off.append((frame.msg_type, frame.fin, frame.get_payload_as_bytes()))
+            self._put_off.append((frame.msg_type, frame.fin, payload))
+        elif is_flood or not turns.has_time:
+            self._put_off.append((frame.msg_type, frame.fin, payload))
             transport.underlying_transport.pause_reading()
-            self._turns.join(self._go_on)
+            (self._floods if is_flood else turns).join(self._go_on)
         else:
             self._in_a_row = 0 if frame.last_in_buffer else self._in_a_row + 1
-            self._take(frame.msg_type, frame.fin, frame.get_payload_as_bytes())
+            begun = turns.clock()
+            self._take(frame.msg_type, frame.fin, payload)
+            turns.spent(begun)
 
     def _go_on(self) -> None:
         """Take the next frames that were put off."""
@@ -177,7 +187,7 @@ class MediaConnection(WSListener):
                 break
             self._take(*self._put_off.popleft())
         if self._put_off:
-            self._turns.join(self._go_on)
+            self._floods.join(self._go_on)
         elif self._transport is not None and not self._transport.underlying_transport.is_closing():
             self._in_a_row = 0
             self._transport.underlying_transport.resume_reading()

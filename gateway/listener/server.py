@@ -43,6 +43,8 @@ _MEDIA = "/media/"
 _LINGER_S = 2.0
 """For how long the rest of a refused body is still read, so that its sender sees the answer before the connection
 closes. Each piece that drips in costs a wake-up."""
+_MEDIA_TURN_S = 0.004
+"""For so long caller audio is taken in one turn of the loop: that of 50 calls. The rest comes in the next turns."""
 _HEAD_BYTES = 16 * 1024
 _SWEEP_S = 1.0
 MAX_OPEN_FILES = 65536
@@ -168,7 +170,8 @@ class GatewayServer:
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
         )
-        self._turns, self._media_turns = Turns(frames_first=frames_first), Turns(frames_first=frames_first)
+        self._turns, self._media_floods = Turns(frames_first=frames_first), Turns(frames_first=frames_first)
+        self._media_turns = Turns(frames_first=frames_first, turn_s=_MEDIA_TURN_S)
         self._listener: asyncio.Server | None = None
         self.sockets = Sockets(
             most=limits.connections or _open_files() * 3 // 4,
@@ -341,6 +344,7 @@ class GatewayServer:
             max_message_bytes=self.limits.message_bytes,
             max_errors=self.limits.errors_in_a_row,
             turns=self._media_turns,
+            floods=self._media_floods,
             open_api=self._call_apis.get(dialect),
             on_rejected=self.on_rejected,
         )  # fmt: skip

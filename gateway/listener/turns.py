@@ -18,7 +18,7 @@ from typing import Any, cast
 
 log = logging.getLogger(__name__)
 
-_TURN_S = 0.0005
+TURN_S = 0.0005
 """For so long the steps of one line may run in one turn of the loop. The last one may exceed it."""
 _PIECE_BYTES = 1024
 """So much of a connection is one step. As chunks of one byte it costs 1.5 ms, most of them later, in aiohttp's reader
@@ -31,15 +31,21 @@ class Turns:
     Args:
         clock: tells the time, seconds.
         frames_first: sends the frames that are due. Called before each step, and by whoever works on the loop besides.
+        turn_s: for so long steps may run in one turn of the loop.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, *, frames_first: Callable[[], None] = lambda: None
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        frames_first: Callable[[], None] = lambda: None,
+        turn_s: float = TURN_S,
     ) -> None:
         self.buffer = memoryview(bytearray(_PIECE_BYTES))
         """For the read of any connection, which copies what it has read before another one reads."""
-        self._clock = clock
+        self.clock = clock
         self.frames_first = frames_first
+        self._turn_s = turn_s
         self._line: deque[Callable[[], None]] = deque()
         self._used_s = 0.0
         self._is_dealing = False
@@ -51,20 +57,35 @@ class Turns:
         if self._next is None:
             self._next = asyncio.get_running_loop().call_soon(self._begin)
 
+    @property
+    def has_time(self) -> bool:
+        """Has this turn of the loop time for another step?"""
+        return self._used_s < self._turn_s
+
+    def spent(self, begun: float) -> None:
+        """Take into account a step that did not stand in line.
+
+        Args:
+            begun: when it began, on ``clock``.
+        """
+        self._used_s += self.clock() - begun
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_soon(self._begin)
+
     def deal(self) -> None:
         """Run steps while this turn of the loop has time for them."""
         if self._is_dealing:
             return
         self._is_dealing = True
         try:
-            while self._line and self._used_s < _TURN_S:
+            while self._line and self.has_time:
                 self.frames_first()
-                begun = self._clock()
+                begun = self.clock()
                 try:
                     self._line.popleft()()
                 except Exception:  # a bug in one step must not cost the others theirs
                     log.exception("input from outside")
-                self._used_s += self._clock() - begun
+                self._used_s += self.clock() - begun
         finally:
             self._is_dealing = False
 

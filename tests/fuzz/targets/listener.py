@@ -116,7 +116,7 @@ def run_frames(data: bytes) -> None:
     async def receive() -> None:
         connection = MediaConnection(
             CARRIERS[name].dialect(CARRIERS[name].settings(), {}), "default", accept, setup_timeout_s=60,
-            max_message_bytes=2000, max_errors=_LIMITS.errors_in_a_row, turns=_AT_ONCE,
+            max_message_bytes=2000, max_errors=_LIMITS.errors_in_a_row, turns=_AT_ONCE, floods=_AT_ONCE,
         )  # fmt: skip
         transport = _Transport()
         connection._transport = transport  # type: ignore[assignment]

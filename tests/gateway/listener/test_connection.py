@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 import logging
 import os
 import socket
@@ -268,6 +269,31 @@ async def test_a_burst_of_messages_leaves_everybody_else_a_turn_in_between(line:
     assert max(in_turn) <= 200
     await leg.aclose()
     await until(lambda: bool(call.closed))
+
+
+async def test_what_many_calls_send_at_once_leaves_everybody_else_turns_in_between(line: Line) -> None:
+    """A network that was held up brings the audio of all calls in one moment."""
+    calls = [await line.call("twilio") for _ in range(20)]
+    line.server._media_turns.clock = itertools.count().__next__  # a second for each frame: no turn has time for two
+    in_turn = [0]
+
+    def heard() -> list[str]:
+        return [call.digits for _, call in calls]
+
+    def next_turn() -> None:
+        in_turn.append(len("".join(heard())) - sum(in_turn))
+        if sum(in_turn) < 60:
+            asyncio.get_running_loop().call_soon(next_turn)
+
+    for digit in "123":
+        for leg, _ in calls:
+            leg.press(digit)
+    next_turn()
+    await until(lambda: heard() == ["123"] * 20)
+    assert max(in_turn) <= 3  # all that one call has put off
+    for leg, call in calls:
+        await leg.aclose()
+        await until(lambda call=call: bool(call.closed))  # type: ignore[misc]
 
 
 async def test_the_kernel_keeps_little_of_a_peer_that_sends_in_bursts(line: Line) -> None:
