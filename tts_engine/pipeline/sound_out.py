@@ -25,6 +25,8 @@ Pcm = NDArray[np.float32]
 HEAD_S = 0.4
 """Seconds of sound that are encoded first, because a caller waits for them. Encoding a whole long clause takes
 milliseconds."""
+PIECE_S = 2.0
+"""Most seconds of sound in a chunk. A clause that is ready may be longer, and whoever gets it has other calls, too."""
 
 
 @dataclass(slots=True)
@@ -167,13 +169,17 @@ class SoundOut:
     async def send(
         self, pcm: Pcm, spans: Sequence[TextSpan], times: StageTimes, clause: Clause, *, flush: bool
     ) -> None:
-        """Encode and queue the frames. The first frames of a piece that takes long are queued first."""
-        head = int(HEAD_S * self.rate)
-        if len(pcm) > 2 * head and not self._packetizer.light:
-            await self._encode(partial(self._frames, pcm[:head], flush=False), spans, times, clause)
-            await self._encode(partial(self._frames, pcm[head:], flush=flush), [], StageTimes(), clause)
-        else:
-            await self._encode(partial(self._frames, pcm, flush=flush), spans, times, clause)
+        """Encode and queue the frames in pieces, of which the first one is short if encoding takes long."""
+        short = len(pcm) > 2 * HEAD_S * self.rate and not self._packetizer.light
+        first, end = 0, int((HEAD_S if short else PIECE_S) * self.rate)
+        while True:
+            last = end >= len(pcm)
+            piece = partial(self._frames, pcm[first:end], flush=flush and last)
+            await self._encode(piece, spans, times, clause)
+            if last:
+                break
+            spans, times = [], StageTimes()
+            first, end = end, end + int(PIECE_S * self.rate)
 
     def _frames(self, pcm: Pcm, *, flush: bool) -> list[bytes]:
         frames = self._packetizer.push(pcm) if len(pcm) else []

@@ -14,6 +14,7 @@ from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.pipeline.engine import Engine
 from tts_engine.pipeline.settings import PauseConfig, SpeechConfig
+from tts_engine.pipeline.sound_out import PIECE_S
 from tts_engine.pipeline.utterance import EngineUtterance
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
@@ -76,6 +77,22 @@ async def test_chunks_follow_each_other_in_whole_frames(fmt: AudioFormat) -> Non
     assert all(a.end_sample <= b.first_sample + 1 for a, b in zip(spans, spans[1:], strict=False))
     assert at * 1000 / fmt.sample_rate == pytest.approx(len(TEXT.replace(" ", "")) * LETTER_MS + 160 + 360, abs=100)
     await engine.aclose()
+
+
+@pytest.mark.parametrize("fmt", [AudioFormat(), L16, AudioFormat("OPUS", 48000)], ids=str)
+async def test_a_clause_that_is_made_as_a_whole_comes_in_chunks_of_bounded_length(fmt: AudioFormat) -> None:
+    text = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz " * 2  # 6 s
+    whole, streamed = Engine(ToneSynthesizer(chunk_ms=60_000)), Engine(ToneSynthesizer())
+    chunks = await speak(whole, text, format=fmt)
+    assert max(chunk.samples for chunk in chunks) <= PIECE_S * fmt.sample_rate + fmt.frame_samples
+    expected = await speak(streamed, text, format=fmt)
+    assert b"".join(frame for chunk in chunks for frame in chunk.frames) == b"".join(
+        frame for chunk in expected for frame in chunk.frames
+    )
+    spans = [span for chunk in chunks for span in chunk.spans]
+    assert spans == [span for chunk in expected for span in chunk.spans]
+    await whole.aclose()
+    await streamed.aclose()
 
 
 async def test_speech_starts_without_silence_and_pauses_as_punctuated() -> None:
