@@ -2,6 +2,7 @@
 
 import gc
 import time
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -109,6 +110,19 @@ def test_time_grows_no_faster_than_the_length(read: Callable[..., object], text:
     finally:
         gc.enable()
     pytest.fail(f"four times the length took {', '.join(f'{ratio:.1f}' for ratio in ratios)} times as long")
+
+
+@pytest.mark.parametrize(("read", "text"), CASES.values(), ids=CASES.keys())
+def test_little_room_is_taken_to_read(read: Callable[..., object], text: Callable[[int], bytes | str]) -> None:
+    """A pattern keeps what it might try again. The room for it comes and goes, and costs more than the reading."""
+    data = text(32_000)
+    cpu_s(read, text(100), 1)  # what is kept for good
+    tracemalloc.start()
+    try:
+        cpu_s(read, data, 1)
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("line", [b"a:b\r\n", b"a:b\n", b"a:b\r", b" b\r\n"])
