@@ -23,6 +23,7 @@ from talkspurt.bench.load import Load, LoadTurn
 from talkspurt.simulator.carrier_leg import CarrierLeg, Uplink
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.figures import pacing_errors_ms, summary
+from talkspurt.simulator.kernel_arrivals import stamping
 from talkspurt.simulator.manager import ManagedCall, Manager, Turn
 from talkspurt.simulator.peer_socket import PeerError
 
@@ -313,21 +314,22 @@ class CallLoad:
         self.calls = [LoadedCall(first + number, self) for number in range(self.settings.calls)]
         self._by_sid = {call.leg.carrier.call_sid: call for call in self.calls}
         try:
-            await manager.dial_in(f"ws://{address}/v1/dialogue?route={ROUTE}")
-            await self._connect(f"ws://{address}/media/{self.settings.dialect}/{ROUTE}", uplink)
-            gc.collect()
-            gc.freeze()
-            gc.disable()  # nothing here makes cycles, and a pause of the collector would be measured as the server's
-            self.pattern.start(self)
-            await asyncio.sleep(self.pattern.ramp_s)
-            own, frames = time.process_time(), self._frames()
-            measured(True)
-            await asyncio.sleep(self.settings.seconds)
-            measured(False)
-            self.over = True
-            self.frames = self._frames() - frames
-            self.own_cpu_s = time.process_time() - own
-            await self._finish()
+            async with stamping():
+                await manager.dial_in(f"ws://{address}/v1/dialogue?route={ROUTE}")
+                await self._connect(f"ws://{address}/media/{self.settings.dialect}/{ROUTE}", uplink)
+                gc.collect()
+                gc.freeze()
+                gc.disable()  # nothing here makes cycles, and a pause of the collector would count as the server's
+                self.pattern.start(self)
+                await asyncio.sleep(self.pattern.ramp_s)
+                own, frames = time.process_time(), self._frames()
+                measured(True)
+                await asyncio.sleep(self.settings.seconds)
+                measured(False)
+                self.over = True
+                self.frames = self._frames() - frames
+                self.own_cpu_s = time.process_time() - own
+                await self._finish()
         finally:
             gc.enable()
             gc.unfreeze()

@@ -8,16 +8,43 @@ sent it. If segments were joined in the socket's queue, the time of the last one
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
 import time
+from collections.abc import AsyncIterator
 from typing import cast
 
 _SO_TIMESTAMPNS = 35
 """Value from asm-generic/socket.h, since Python's socket module does not have it."""
 _TIMESPEC = struct.Struct("@qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+_BEGINS_S = 5.0
+"""For so long at most, the kernel's first stamp is awaited."""
+
+
+@contextlib.asynccontextmanager
+async def stamping() -> AsyncIterator[None]:
+    """Have the kernel stamp what arrives anywhere while the block runs.
+
+    It begins to stamp a moment after the first socket has asked for it, later on a busy machine, and ends with the last
+    one. So a socket of our own asks before, and waits for a stamp of what it sends to itself. Where the system gives no
+    times, the block runs without.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.bind(("127.0.0.1", 0))
+        own.connect(own.getsockname())
+        own.setblocking(False)
+        with contextlib.suppress(OSError):
+            own.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            until = time.monotonic() + _BEGINS_S
+            while time.monotonic() < until:
+                own.send(b"?")
+                await asyncio.sleep(0.001)
+                if own.recvmsg(1, _ANCILLARY_BYTES)[1]:
+                    break
+        yield
 
 
 class KernelArrivals:
@@ -42,8 +69,8 @@ class KernelArrivals:
             self._sock.close()
             raise
         self.at: float | None = None
-        """When the data that is being delivered came, monotonic seconds. None: the kernel does not say, or not yet,
-        since it begins to stamp a moment after the first socket of the system asked for stamps."""
+        """When the data that is being delivered came, monotonic seconds. None: the kernel does not say, or not yet
+        (``stamping``)."""
         transport.pause_reading()
         self._loop.add_reader(self._sock, self._readable)
 

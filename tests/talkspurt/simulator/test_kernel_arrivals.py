@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from talkspurt.simulator import kernel_arrivals
-from talkspurt.simulator.kernel_arrivals import KernelArrivals
-from tests.waiting import PATIENCE_S
+from talkspurt.simulator.kernel_arrivals import KernelArrivals, stamping
 
 
 def block() -> None:
@@ -57,21 +56,9 @@ async def connected() -> AsyncIterator[tuple[socket.socket, asyncio.Transport, R
         await receiver.closed
 
 
-async def timed(peer: socket.socket, transport: asyncio.Transport, receiver: Receiver) -> None:
-    """Read by the kernel's times; the kernel begins to take them a moment after the first socket has asked."""
-    receiver.arrivals = KernelArrivals(transport)
-    async with asyncio.timeout(PATIENCE_S):
-        while receiver.arrivals.at is None:
-            peer.send(b"early")
-            await receiver.news.wait()
-            receiver.news.clear()
-            receiver.came.clear()
-            await asyncio.sleep(0.001)
-
-
 async def test_the_time_is_that_of_the_sending_and_not_that_of_the_reading() -> None:
-    async with connected() as (peer, transport, receiver):
-        await timed(peer, transport, receiver)
+    async with stamping(), connected() as (peer, transport, receiver):
+        receiver.arrivals = KernelArrivals(transport)
         sent_at = time.monotonic()
         peer.send(b"one")
         block()
@@ -83,8 +70,8 @@ async def test_the_time_is_that_of_the_sending_and_not_that_of_the_reading() -> 
 
 
 async def test_segments_that_are_read_together_count_as_the_last_of_them() -> None:
-    async with connected() as (peer, transport, receiver):
-        await timed(peer, transport, receiver)
+    async with stamping(), connected() as (peer, transport, receiver):
+        receiver.arrivals = KernelArrivals(transport)
         peer.send(b"one")
         block()
         second_at = time.monotonic()
