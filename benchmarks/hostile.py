@@ -10,10 +10,10 @@ stays on 127.0.0.0/8, whose addresses are the sources. The gateway may open 1024
 Each attack is a row, measured in turns: some seconds calm, some seconds attacked, and that `--rounds` times. So what
 the machine itself does to the calls shows in the calm windows of the same row; medians and worst of both are beside
 each other. A window in which another machine on the same hardware had our cores says nothing. So one in which the
-kernel counts stolen time, or the gateway's core takes much longer for a fixed piece of work than it can, is measured
-again, up to five times; `again` says how often. A row is written to the file of `--json` as soon as it is there, and a
-run goes on after the rows that the file has; another commit or other settings begin anew. All rows take 15 minutes. The
-exit code is 1 if a figure is missed.
+kernel counts stolen time, a core stood still for everybody, or the gateway's core takes much longer for a fixed piece
+of work than it can, is measured again, up to five times; `again` says how often. A row is written to the file of
+`--json` as soon as it is there, and a run goes on after the rows that the file has; another commit or other settings
+begin anew. All rows take half an hour. The exit code is 1 if a figure is missed.
 
 `secrets` is a step without calls: it asks servers with the shipped configurations for tokens, as strangers, and looks
 for seeded secrets in what the servers say, log and show.
@@ -39,6 +39,7 @@ from typing import Any
 
 import numpy as np
 import uvloop
+from hostile import freezes
 from hostile.attacks import (
     ATTACKS,
     LET_IN,
@@ -77,6 +78,8 @@ _AGAIN = 5
 """How often a window is measured again in which the machine was not ours alone."""
 _STOLEN_S = 0.005
 """Most time of a window that the hypervisor may have taken from the cores."""
+_FROZEN_S = 0.005
+"""For so long at most a core may have run nothing, not even a process with real-time priority."""
 _SLOWER = 1.3
 """By how much the fixed piece of work of ``clock.py`` may take longer than in the best window so far."""
 _HONEST = 5_000_000
@@ -269,6 +272,7 @@ class Bench:
         host, _, port = server.address.partition(":")
         self._http, self._sip = (host, int(port)), sip
         self._clock = np.memmap(folder / "clock", np.float64, "r+", shape=(5,))
+        self._frozen = freezes.figures(folder / "freezes", new=False)
         self._piece_s = float("inf")
 
     async def row(self, attacks: Sequence[str], settings: Settings) -> Figures:
@@ -291,7 +295,7 @@ class Bench:
         attackers = await _attackers(target, attacks)
         errors, gaps = self._errors(), self._gaps()
         rss = highest = self._server.gateway_rss_mb()
-        self._clock[:] = 0
+        self._clock[:] = self._frozen[:] = 0
         since, stolen_s = time.monotonic(), _stolen_s()
         peers = asyncio.create_task(honest.run())
         attacking = asyncio.create_task(_attack(attackers, seconds))
@@ -311,6 +315,7 @@ class Bench:
             "loop_held_up_ms": round(held_up * 1000, 1),
             "longest_collection_ms": round(collection * 1000, 1),
             "stolen_ms": round((_stolen_s() - stolen_s) * 1000),
+            "frozen_ms": round(float(max(self._frozen)) * 1000, 1),
             "slower": round(piece_s / self._piece_s, 2),
             "pacing_error_ms": self._pacing(since, until),
             "gaps": self._gaps() - gaps,
@@ -341,7 +346,27 @@ class Bench:
 
 def _is_disturbed(window: Figures) -> bool:
     """Was the machine not ours alone?"""
-    return bool(window["stolen_ms"] > _STOLEN_S * 1000 or window["slower"] > _SLOWER)
+    return bool(
+        window["stolen_ms"] > _STOLEN_S * 1000 or window["frozen_ms"] > _FROZEN_S * 1000 or window["slower"] > _SLOWER
+    )
+
+
+@contextlib.asynccontextmanager
+async def _freezes_noted(file: Path) -> AsyncIterator[None]:
+    """Note in a file for how long each core ran nothing."""
+    freezes.figures(file, new=True)
+    cores = range(min(os.cpu_count() or 1, freezes.CORES))
+    watches = [
+        await asyncio.create_subprocess_exec(sys.executable, str(HERE / "freezes.py"), str(core), str(file))
+        for core in cores
+    ]
+    try:
+        yield
+    finally:
+        for watch in watches:
+            with contextlib.suppress(ProcessLookupError):
+                watch.terminate()
+            await watch.wait()
 
 
 def _stolen_s() -> float:
@@ -397,7 +422,10 @@ async def _measure(
         Talking([standard.long_text(120) for _ in range(40)]),
     )
     program = (str(HERE / "clock.py"), str(folder), str(DESCRIPTORS))
-    async with serving(folder / "config.yaml", environment, program=program) as server:
+    async with (
+        _freezes_noted(folder / "freezes"),
+        serving(folder / "config.yaml", environment, program=program) as server,
+    ):
         if settings.pinned:
             server.pin(gateway={0}, engine={1})
         neighbour, ready = Neighbour(), asyncio.Event()
