@@ -91,6 +91,20 @@ class _Speak:
             self.task.cancel()
 
 
+class _ByName:
+    """A server as generated code sees it. Its methods are found by name when they are called.
+
+    For each method that grpc.aio is told beforehand it waits apart, and all of these waits are set up anew for each
+    request.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self.add_generic_rpc_handlers = server.add_generic_rpc_handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        """Leave it at that: ``add_generic_rpc_handlers`` has the same handlers."""
+
+
 class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # generated, untyped
     """Serves one engine. ``start()`` listens and answers NOT_SERVING, ``serve(engine)`` opens the doors, ``drain()``
     closes them and waits, ``aclose()`` ends what is left. The owner of the engine closes the engine."""
@@ -135,8 +149,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
             ],
         )
-        pb_grpc.add_SpeechEngineServicer_to_server(self, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        by_name = _ByName(self._server)
+        pb_grpc.add_SpeechEngineServicer_to_server(self, by_name)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, by_name)
 
     async def start(self, listen: str | None = None) -> None:
         """Listen on ``listen`` (default: the configured address).
