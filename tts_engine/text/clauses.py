@@ -275,6 +275,9 @@ class ClauseSplitter:
         text, config = self._text, self._config
         if end < limit and end <= config.max_chars:
             return 0  # so few characters cannot hold that many words
+        behind, before = self._weighed
+        if before + len(_WORD.findall(text, behind, end)) <= limit and end <= config.max_chars:
+            return 0  # no word weighs more than 1
         for start, stop, words in self._weigh(end):
             if words > limit or stop > config.max_chars:
                 return start if text[:start].strip() else config.max_chars
@@ -360,4 +363,4 @@ def _lead(text: str) -> int:
 
 
 def _weight(word: str) -> float:
-    return 0.5 if script(word[0]) == "Han" else 1.0 if any(c.isalnum() for c in word) else 0.0
+    return 0.5 if script(word[0]) == "Han" else 1.0 if any(map(str.isalnum, word)) else 0.0
