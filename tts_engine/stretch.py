@@ -35,7 +35,7 @@ class ClauseStretch:
             pcm = np.concatenate((pcm, self._stretcher.flush()))
         speed = self.speed
         words = [
-            replace(word, first_sample=round(word.first_sample / speed), end_sample=round(word.end_sample / speed))
+            word._replace(first_sample=round(word.first_sample / speed), end_sample=round(word.end_sample / speed))
             for word in chunk.words
         ]
         return replace(chunk, pcm=pcm, words=words)

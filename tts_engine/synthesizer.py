@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ LINE_RATES = (8000, 16000)
 """Sample rates of telephone lines in Hz: narrowband and wideband."""
 
 
-@dataclass(frozen=True, slots=True)
-class WordSpan:
-    """Where a word of a clause is: its characters in the clause's text, its samples in the clause's audio."""
+class WordSpan(NamedTuple):
+    """Where a word of a clause is: its characters in the clause's text, its samples in the clause's audio.
+
+    A tuple for the reason that ``TextSpan`` is one.
+    """
 
     start_char: int
     end_char: int

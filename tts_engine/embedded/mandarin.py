@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tts_engine.api import EngineStatus, VoiceInfo
@@ -175,8 +174,7 @@ class _ClauseWork:
         base = self._samples
         self._samples += len(pcm)
         moved = [
-            replace(
-                word,
+            word._replace(
                 first_sample=base + word.first_sample * rate // SAMPLE_RATE,
                 end_sample=base + word.end_sample * rate // SAMPLE_RATE,
             )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -221,7 +220,7 @@ class _ClauseWork:
                 return None
             self._speech = self._voice.begin(self._pieces.pop(0), self._speed, self._noise, self._rate)
             words = [
-                replace(w, first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
+                w._replace(first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
                 for w in self._speech.words
             ]
         self._frames = self._block_frames(self._frames)

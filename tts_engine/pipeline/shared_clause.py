@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,5 +159,6 @@ async def audible_pieces(
 def _moved(words: Sequence[WordSpan], lead: int) -> list[WordSpan]:
     """Return words whose samples count behind the first ``lead`` ones, which were trimmed."""
     return [
-        replace(w, first_sample=max(0, w.first_sample - lead), end_sample=max(0, w.end_sample - lead)) for w in words
+        WordSpan(start_char, end_char, max(0, first_sample - lead), max(0, end_sample - lead), exact)
+        for start_char, end_char, first_sample, end_sample, exact in words
     ]

@@ -155,15 +155,16 @@ class SoundOut:
             base: the sample of the utterance at which the clause begins.
         """
         ratio = self._line_rate / self.rate
+        begin = clause.start_char
         return [
             TextSpan(
-                clause.start_char + word.start_char,
-                clause.start_char + word.end_char,
-                base + round(word.first_sample * ratio),
-                base + round(word.end_sample * ratio),
-                word.exact,
+                begin + start_char,
+                begin + end_char,
+                base + round(first_sample * ratio),
+                base + round(end_sample * ratio),
+                exact,
             )
-            for word in words
+            for start_char, end_char, first_sample, end_sample, exact in words
         ]
 
     async def send(
