@@ -98,7 +98,8 @@ class EngineUtterance:
         self._fed: deque[tuple[int, float]] = deque()
         """(characters so far, when they came) of the text that is not cut into clauses yet."""
         self._ended = False
-        self._settle: asyncio.TimerHandle | None = None
+        self._settle: asyncio.Handle | None = None
+        """What looks at the end of the text that came last, and then waits whether more comes."""
         self._error: EngineError | None = None
         self._task: asyncio.Task[None] | None = None
         self._making: ClauseInMaking | None = None
@@ -107,10 +108,8 @@ class EngineUtterance:
         """This utterance among those who wait for the model, until the model has made the first of the clause."""
         self._speaking = False
         """Is a clause being spoken?"""
-        self._tentative: Clause | None = None
-        """The clause that ends with the text so far, unless that goes on."""
         self._draft: Draft | None = None
-        self._draft_making = ClauseInMaking(None)
+        self._draft_making: ClauseInMaking | None = None
         """Who listens to the draft: this utterance, and others once it leads."""
         self._draft_key: Hashable = None
         """Its beginning, until the clause has been spoken."""
@@ -147,14 +146,8 @@ class EngineUtterance:
         self._grow()
         if self._settle is not None:
             self._settle.cancel()
-        loop, config, tentative = asyncio.get_running_loop(), self._engine.config, self._splitter.tentative()
-        wait_ms = config.confirm_ms if tentative is not None and tentative.likely else config.settle_ms
-        self._settle = loop.call_later(wait_ms / 1000, self._on_settled)
-        self._tentative = tentative.clause if tentative is not None else None
-        if self._draft is not None and self._draft.kept_at is None and self._draft.clause != self._tentative:
-            self._drop_draft()
-        if self._tentative is not None:
-            loop.call_soon(self._write_draft)  # a whole turn's end comes with its text, and needs no draft
+        # Later, because a whole turn's end comes with its text, and needs neither timer nor draft.
+        self._settle = asyncio.get_running_loop().call_soon(self._expect_more)
 
     def end_text(self) -> None:
         """Make a clause of the text that is left."""
@@ -252,7 +245,6 @@ class EngineUtterance:
             self._growing.end(clauses[0].text)
             clauses = clauses[1:]
         if clauses:
-            self._tentative = None
             text_ms = (self._engine.clock() - begun) * 1e3
             for clause in clauses:
                 fed_at = self._fed_at(clause.end_char)
@@ -281,13 +273,24 @@ class EngineUtterance:
                 self._growing = growing
                 self._start()
 
-    def _write_draft(self) -> None:
+    def _expect_more(self) -> None:
+        """Wait for text that goes on. Meanwhile, the clause that ends with the text so far may be complete."""
+        config, tentative = self._engine.config, self._splitter.tentative()
+        wait_ms = config.confirm_ms if tentative is not None and tentative.likely else config.settle_ms
+        self._settle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_settled)
+        clause = tentative.clause if tentative is not None else None
+        if self._draft is not None and self._draft.kept_at is None and self._draft.clause != clause:
+            self._drop_draft()
+        if clause is not None:
+            self._write_draft(clause)
+
+    def _write_draft(self, clause: Clause) -> None:
         """Begin to make a clause that may be complete, if the caller needs it soon."""
-        clause, growing = self._tentative, self._growing
+        growing = self._growing
         busy = self._speaking or self._clauses or self._ended or (growing is not None and not growing.ended)
         if not self._out.begun and len(self._engine.admission):
             return  # the clause has to wait for its turn
-        if clause is None or busy or self._draft is not None or not is_speakable(clause.text):
+        if busy or self._draft is not None or not is_speakable(clause.text):
             return
         if self._playhead.slack_s(self._engine.clock()) < _SOON_S and not self._remembers(clause):
             asked = self._asked(clause)
@@ -523,9 +526,8 @@ class EngineUtterance:
         """
         in_making = self._engine.in_making
         draft = self._draft if self._draft is not None and self._draft.clause == clause else None
-        if draft is not None:
-            making = self._draft_making
-        else:
+        making = self._draft_making if draft is not None else None
+        if making is None:
             making = ClauseInMaking(None)
             making.join(self._playhead)
         making.task, self._making = self._task, making
