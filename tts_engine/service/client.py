@@ -30,6 +30,7 @@ from tts_engine.service import wire
 from tts_engine.service.moving import MovingUtterance
 from tts_engine.service.position import PositionReporter
 from tts_engine.service.security import Connecting, proof
+from tts_engine.service.speak_call import SpeakCall
 from tts_engine.service.targets import Address, Targets
 from tts_engine.synthesizer import HIGHEST_PRIORITY
 
@@ -70,30 +71,6 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
     ]
 
 
-async def _read(call: Any) -> Any:
-    """Read a message of a stream. What ends the stream is returned, not raised.
-
-    Nobody may cancel who waits here: gRPC (1.85) never frees a message that arrives for somebody who has been
-    cancelled (https://github.com/grpc/grpc/issues/43360). Whoever wants it no more cancels the call.
-    """
-    try:
-        return await call.read()
-    except (grpc.aio.AioRpcError, asyncio.CancelledError) as exc:
-        return exc
-
-
-async def _write(call: Any, message: Any) -> None:
-    """Send a message of a stream.
-
-    A write that meets the end of the call fails. grpc.aio's own ``write`` puts INTERNAL over the server's status then,
-    and nothing that has arrived can be read any more. So we write below it, and the answer is what the server said.
-
-    Raises:
-        grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError: the call is over.
-    """
-    await call._cython_call.send_serialized_message(message.SerializeToString())
-
-
 class GrpcUtterance:
     """One Speak call as ``tts_engine.api.Utterance``. ``GrpcEngine.open`` makes it.
 
@@ -103,7 +80,6 @@ class GrpcUtterance:
 
     def __init__(self, backend: _Backend, request: UtteranceRequest) -> None:
         self._backend = backend
-        self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=wire.encode_start(request))
         self._model = request.model
         self._error: EngineError | None = None
         """The error for which this end gave the call up."""
@@ -113,8 +89,8 @@ class GrpcUtterance:
         self._positions = PositionReporter(request.format.sample_rate)
         self._position_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._call = backend.stub.Speak(metadata=(*backend.proof, *CORRELATION.get().metadata()))
-        self._sender: asyncio.Task[None] | None = self._loop.create_task(self._send())
+        metadata = (*backend.proof, *CORRELATION.get().metadata())
+        self._call = SpeakCall(backend.stub.Speak, metadata, wire.encode_start(request))
         self._reading: asyncio.Task[Any] | None = None
         """Ends with the call."""
         backend.active += 1
@@ -128,12 +104,12 @@ class GrpcUtterance:
             self._error = InvalidRequest("text was fed after the end of the text")
             self._call.cancel()
         elif text:
-            self._gather().text += text
+            self._call.gather().text += text
 
     def end_text(self) -> None:
         if not self._text_ended:
             self._text_ended = True
-            self._gather().end_of_text = True
+            self._call.gather().end_of_text = True
 
     def played(self, samples: int, *, at: float) -> None:
         delay_s = self._positions.offer(samples, at=at)
@@ -147,36 +123,17 @@ class GrpcUtterance:
     def _send_position(self) -> None:
         self._position_timer = None
         samples, age_s = self._positions.take(now=time.monotonic())
-        position = self._gather().position
+        position = self._call.gather().position
         position.samples, position.age_ms = samples, age_s * 1000
-
-    def _gather(self) -> pb.SpeakRequest:
-        """Return the message that leaves next."""
-        if self._pending is None:
-            self._pending = pb.SpeakRequest()
-        if self._sender is None and not self._closed and not self._finished:
-            self._sender = self._loop.create_task(self._send())
-        return self._pending
-
-    async def _send(self) -> None:
-        """Send what has gathered."""
-        try:
-            await self._call.wait_for_connection()
-            while (message := self._pending) is not None:
-                self._pending = None
-                await _write(self._call, message)
-            self._sender = None
-        except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
-            pass  # the call is over; the iteration says why, and _sender stays set so that nothing more is sent
 
     def __aiter__(self) -> AsyncIterator[AudioChunk]:
         return self
 
     async def __anext__(self) -> AudioChunk:
         if self._reading is None:
-            self._reading = self._loop.create_task(_read(self._call))
-        await asyncio.wait((self._reading,))
-        message, self._reading = self._reading.result(), None
+            self._reading = self._loop.create_task(self._call.receive())
+        message = await asyncio.shield(self._reading)
+        self._reading = None
         if isinstance(message, grpc.aio.AioRpcError):
             self._release()
             raise self._refused(_engine_error(message))
@@ -206,17 +163,11 @@ class GrpcUtterance:
         return error
 
     async def _half_close(self) -> None:
-        """Tell the engine that nothing more is sent, since all is spoken. A write under way must end first, else it
-        would end the call."""
+        """Tell the engine that nothing more is sent, since all is spoken."""
         self._finished = True
         if self._position_timer is not None:
             self._position_timer.cancel()
-        try:
-            if self._sender is not None:
-                await self._sender
-            await self._call.done_writing()
-        except (grpc.RpcError, asyncio.InvalidStateError):
-            pass  # the call is over already
+        await self._call.half_close()
         self._release()
 
     def _release(self) -> None:
@@ -226,9 +177,6 @@ class GrpcUtterance:
             self._backend.active -= 1
             if self._position_timer is not None:
                 self._position_timer.cancel()
-            if self._sender is not None:
-                self._sender.cancel()
-                self._sender = None  # its traceback has this utterance
 
     async def aclose(self) -> None:
         self._release()
@@ -241,6 +189,18 @@ class GrpcUtterance:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+async def _write(call: Any, message: Any) -> None:
+    """Send a message of a stream.
+
+    A write that meets the end of the call fails. grpc.aio's own ``write`` puts INTERNAL over the server's status then,
+    and nothing that has arrived can be read any more. So we write below it, and the answer is what the server said.
+
+    Raises:
+        grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError: the call is over.
+    """
+    await call._cython_call.send_serialized_message(message.SerializeToString())
 
 
 async def _upload(call: Any, messages: Iterable[Any]) -> None:

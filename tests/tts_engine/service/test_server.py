@@ -30,7 +30,7 @@ from tts_engine.errors import (
 )
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
-from tts_engine.service import wire
+from tts_engine.service import speak_call, wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import Progress, SpeechServer
 from voicecodecs.registry import AudioFormat
@@ -148,6 +148,22 @@ async def test_request_text_and_end_of_one_turn_of_the_loop_are_one_message(
     monkeypatch.setattr(pair.server, "_apply", lambda message, *rest: (messages.append(message), apply(message, *rest)))
     await pair.speak("all at once")
     assert len(messages) == 1
+
+
+async def test_that_message_leaves_in_one_piece_with_the_request(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+    execute = speak_call.cygrpc.execute_batch
+
+    async def executed(call: object, operations: tuple, loop: object) -> None:
+        names = [type(operation).__name__ for operation in operations]
+        if "SendInitialMetadataOperation" in names:
+            begun.append(names)
+        await execute(call, operations, loop)
+
+    monkeypatch.setattr(speak_call.cygrpc, "execute_batch", executed)
+    await pair.speak("all at once")
+    request, answer = begun
+    assert request == answer == ["SendInitialMetadataOperation", "SendMessageOperation"]
 
 
 # How an utterance ends early.
@@ -671,7 +687,7 @@ async def test_positions_that_cross_the_end_of_an_utterance_do_not_fail_it(pair:
             utterance.end_text()
             async for _chunk in utterance:
                 for _ in range(3):
-                    utterance._gather().position.samples = 160
+                    utterance._call.gather().position.samples = 160
                     await asyncio.sleep(0)
 
 
@@ -682,7 +698,7 @@ async def test_a_refusal_that_meets_text_on_its_way_is_told_with_its_reason(pair
             utterance.feed("word")
             reading = asyncio.ensure_future(anext(utterance))
             while not (reading.done() or utterance._finished):
-                utterance._gather().position.samples = 160
+                utterance._call.gather().position.samples = 160
                 await asyncio.sleep(0)
             with pytest.raises(Exhausted) as refused:
                 await reading

@@ -1,0 +1,93 @@
+"""A Speak call of gRPC, whose first message leaves in one piece with the request.
+
+``grpc.aio`` sends the metadata of a request, waits until they have left, and only then sends a message. So an engine
+took in the requests of all turns of an instant before the text of the first. gRPC's core takes metadata and message in
+one batch, and likewise gives the metadata of the answer with its first message. This is a call of ``grpc.aio`` that
+lets the core do so. No other module knows so much of ``grpc.aio``'s inside (ARCHITECTURE.md, decisions 81 and 93).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+from grpc._cython import cygrpc
+from grpc.aio._call import StreamStreamCall
+
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+
+
+class SpeakCall(StreamStreamCall):  # type: ignore[misc]  # untyped
+    """The call ``speak(metadata=metadata)``, for the method ``speak`` of a stub. Use ``gather``, ``receive``,
+    ``half_close`` and ``cancel`` only. What is sent gathers in one message until the message before has left."""
+
+    def __init__(self, speak: Any, metadata: tuple[tuple[str, str], ...], start: pb.SpeakStart) -> None:
+        """``start`` is part of the first message, which leaves in the next turn of the loop."""
+        self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=start)
+        self._sends = True
+        """False: what is gathered from now on is not sent."""
+        self._answered = False
+        super().__init__(
+            None, None, metadata, None, None, speak._channel, speak._method, None, None, speak._loop,
+            speak._registered_call_handle,
+        )  # fmt: skip
+        speak._python_channel._register_call(self)  # which ends the call if the channel is closed
+        self._sender: asyncio.Task[None] | None = self._initializer
+
+    async def _prepare_rpc(self) -> None:
+        """Begin the call. ``grpc.aio`` makes this its task ``_initializer``, and cancels it with the call."""
+        self._watcher = self._loop.create_task(self._cython_call._handle_status_once_received())
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._send(cygrpc.SendInitialMetadataOperation(self._metadata, 0))
+
+    def gather(self) -> pb.SpeakRequest:
+        """Return the message that leaves next, to be filled."""
+        if self._pending is None:
+            self._pending = pb.SpeakRequest()
+        if self._sender is None and self._sends:
+            self._sender = self._loop.create_task(self._send())
+        return self._pending
+
+    async def _send(self, *before: Any) -> None:
+        """Send what has gathered. ``before``: what the core has to do in one batch with the first message.
+
+        ``grpc.aio``'s own ``write`` puts INTERNAL over the server's status if that meets it, and nothing that has
+        arrived can be read any more. Here a write that fails changes nothing, and what is received says why.
+        """
+        with contextlib.suppress(grpc.aio.BaseError):
+            while (message := self._pending) is not None and not self.done():
+                self._pending = None
+                sending = cygrpc.SendMessageOperation(message.SerializeToString(), 0)
+                await cygrpc.execute_batch(self._cython_call, (*before, sending), self._loop)
+                before = ()
+        self._sender = None
+
+    async def receive(self) -> Any:
+        """Receive a message. What ends the call is returned, not raised: ``grpc.aio.EOF`` or an exception.
+
+        Nobody may cancel who waits here: gRPC (1.85) never frees a message that arrives for somebody who has been
+        cancelled (https://github.com/grpc/grpc/issues/43360). Whoever wants it no more cancels the call.
+        """
+        before = () if self._answered else (cygrpc.ReceiveInitialMetadataOperation(0),)
+        self._answered = True
+        try:
+            if not self.done():
+                receiving = cygrpc.ReceiveMessageOperation(0)
+                with contextlib.suppress(grpc.aio.BaseError):  # the status says why
+                    await cygrpc.execute_batch(self._cython_call, (*before, receiving), self._loop)
+                if (message := receiving.message()) is not None:
+                    return pb.SpeakResponse.FromString(message)
+            await self._raise_for_status()
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as exc:
+            return exc
+        return grpc.aio.EOF
+
+    async def half_close(self) -> None:
+        """Tell the engine that nothing more is sent. A write under way must end first, else it would end the call."""
+        self._sends = False
+        if self._sender is not None:
+            await asyncio.wait((self._sender,))
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):  # the call is over already
+            await self.done_writing()
