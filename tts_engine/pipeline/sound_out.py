@@ -171,7 +171,7 @@ class SoundOut:
         self, pcm: Pcm, spans: Sequence[TextSpan], times: StageTimes, clause: Clause, *, flush: bool
     ) -> None:
         """Encode and queue the frames in pieces, of which the first one is short if encoding takes long."""
-        short = len(pcm) > 2 * HEAD_S * self.rate and not self._packetizer.light
+        short = len(pcm) > 2 * HEAD_S * self.rate and not self._packetizer.quick
         first, end = 0, int((HEAD_S if short else PIECE_S) * self.rate)
         while True:
             last = end >= len(pcm)
