@@ -7,7 +7,7 @@ or less than its records. What a process leaves open when it dies, another one t
 ``crashed``: it knows who is dead by a lock that the system takes from a dead process.
 
 Calls wait for the beginnings of their records and for nothing else here, so these go before whatever else the thread
-has to do, and reading, which may take long, has a thread of its own.
+has to do. What may take long has a thread of its own: reading, and the disk's syncs (``disk_sync.py``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -31,6 +31,7 @@ from gateway.config import PostgresConfig, RecordsConfig
 from gateway.errors import Rejected
 from gateway.metering import ledger, outbox
 from gateway.metering.beginnings import Beginnings
+from gateway.metering.disk_sync import DiskSync
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import bring_up_to_date, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
@@ -95,6 +96,7 @@ class Records:
         self._uncounted: list[MeterRecord] = []
         self._going_on: dict[str, Callable[[], MeterRecord]] = {}
         self._database: Engine | None = None
+        self._sync = DiskSync(Path(config.path), self._opened) if config.database_url else None
         self._lock_file: int | None = None
         self._tidied_at = 0.0
         self.shared: SharedDatabase | None = None
@@ -126,8 +128,17 @@ class Records:
             await self.shared.aclose()
         await asyncio.get_running_loop().run_in_executor(self._reader, lambda: None)
         self._reader.shutdown()
+        await self.in_thread(lambda: None)
+        await self.synced()
         await self.in_thread(self._close)
         self._thread.shutdown()
+        if self._sync is not None:
+            self._sync.close()
+
+    async def synced(self) -> None:
+        """Wait until what the file has now would outlive a loss of power."""
+        if self._sync is not None:
+            await self._sync.done()
 
     def begin(self, record: MeterRecord, so_far: Callable[[], MeterRecord]) -> asyncio.Future[None]:
         """Write that a call or request goes on. Never blocks, never raises.
@@ -233,7 +244,9 @@ class Records:
 
         def working() -> T:
             with self._transaction() as connection:
-                return work(connection)
+                done = work(connection)
+            self._ask_for_sync()
+            return done
 
         try:
             return await self.in_thread(working)
@@ -265,9 +278,7 @@ class Records:
 
     def _begin(self, begun: Sequence[MeterRecord]) -> None:
         try:
-            # Without a sync it is safe from the death of the process all the sooner. The next write has one, so that it
-            # is safe from that of the machine.
-            with self._transaction(synced=False) as connection:
+            with self._transaction() as connection:  # the next write asks for a sync
                 ledger.begin(connection, begun, self._owner)
         except (SQLAlchemyError, OSError, ValueError) as exc:
             if len(begun) > 1 and not isinstance(exc, OperationalError):  # one of them is at fault, not the disk
@@ -318,6 +329,7 @@ class Records:
                 with self._transaction() as connection:
                     work(connection)
                     self._tidy(connection)
+                self._ask_for_sync()
             except (SQLAlchemyError, OSError) as exc:
                 log.error("records cannot be written", extra={"why": type(exc).__name__})
                 self._lost("not_written", of_records)
@@ -335,12 +347,12 @@ class Records:
             log.error("record is lost", extra={"why": reason})
             self._meter.record_lost(reason)
 
-    @contextmanager
-    def _transaction(self, *, synced: bool = True) -> Iterator[Connection]:
-        with self._opened().begin() as connection:
-            # Bills are made of this. SQLite's write-ahead log is whole without a sync too, but ends earlier.
-            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-            yield connection
+    def _transaction(self) -> AbstractContextManager[Connection]:
+        return self._opened().begin()
+
+    def _ask_for_sync(self) -> None:
+        if self._sync is not None:
+            self._sync.ask()
 
     def _open(self) -> None:
         url = self._config.database_url
@@ -350,7 +362,7 @@ class Records:
                 bring_up_to_date(connection)
             return
         path = Path(self._config.path)
-        self._database = open_sqlite(path, busy_s=_BUSY_S)
+        self._database = open_sqlite(path, busy_s=_BUSY_S, syncs=False)
         with self._database.begin() as connection:
             bring_up_to_date(connection)
         self._lock_file = lock(_lock_path(path, self._owner))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.config import RecordsConfig
-from gateway.metering import ledger
+from gateway.metering import disk_sync, ledger
 from gateway.metering.record import MeterRecord
 from gateway.metering.schema import VERSION
 from gateway.metering.store import COUNTED_TOGETHER, Records, RecordsMeter
@@ -355,3 +355,49 @@ async def test_a_beginning_that_cannot_be_written_takes_none_along_and_holds_nob
 def test_another_database_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="other databases are not available"):
         RecordsConfig(database_url=url)
+
+
+async def test_a_disk_that_is_slow_to_sync_holds_up_no_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing, go_on = threading.Event(), threading.Event()
+
+    def slowly(descriptor: int) -> None:
+        syncing.set()
+        go_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(os, "fdatasync", slowly)
+    async with opened(tmp_path, begin_wait_s=PATIENCE_S) as records:
+        records.end(ended(call(1)))
+        await until(syncing.is_set)
+        await records.begin(call(2), lambda: call(2))
+        records.end(ended(call(3)))
+        assert len(await found(records)) == 3
+        waits = asyncio.create_task(records.synced())
+        await asyncio.sleep(0)
+        assert not waits.done()
+        go_on.set()
+        await waits
+
+
+async def test_every_end_is_synced_and_the_log_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_sync, "CHECKPOINT_EVERY", 5)
+    syncs = 0
+
+    def counted(descriptor: int) -> None:
+        nonlocal syncs
+        syncs += 1
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    async with opened(tmp_path) as records:
+        for number in range(60):
+            before = syncs
+            records.end(ended(call(number)))
+            await until(lambda before=before: syncs > before, "a sync")  # type: ignore[misc]
+            await records.synced()
+        log_bytes = (tmp_path / "new" / "records.sqlite3-wal").stat().st_size
+        assert log_bytes < 600_000, "60 transactions take some 2 MB"
+    async with opened(tmp_path) as records:
+        assert len(await found(records)) == 60
