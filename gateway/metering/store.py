@@ -165,6 +165,7 @@ class Records:
             try:
                 self._submit(lambda: None)
             except RuntimeError:
+                self._asked_to_begin = False
                 refused = self._beginnings.take()
                 self._waiting -= len(refused)
                 self._beginnings.tell_written(refused)
