@@ -565,8 +565,8 @@ class RecordsConfig(Section):
     begin_wait_s: float = Field(0.2, gt=0)
     """Longest wait of a call for the beginning of its record to be in the file, seconds. Before that the call is not
     answered and says nothing, so that a crash leaves no call without a record. It takes a millisecond or so, while
-    the manager is connected. If the disk hangs, the first calls wait for this long, further ones do not wait, and all of
-    them are counted. More waits for slower disks; less lets such a disk delay fewer calls."""
+    the manager is connected. If the disk hangs, the first calls wait for this long, further ones do not wait, and all
+    of them are counted. More waits for slower disks; less lets such a disk delay calls for less."""
 
     webhook_url: str = ""
     """Address to which each record of an ended call or request is sent, as JSON. Needs `database_url`, where records
