@@ -46,6 +46,9 @@ from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.peer_socket import PeerError
 
 WRITE_AHEAD_S = 0.5
+OPEN_S = 60.0
+"""When a caller's socket is open for longer, something is wrong. The kernel closes those of a killed process when its
+last thread is out of the disk."""
 SLACK_S = 1.0
 """How far a length may be off beside the interval: the machine may let a process wait."""
 
@@ -79,6 +82,7 @@ class Caller:
     """Whether the server sent any frame or message after the upgrade."""
     closed_at: float | None = None
     was_killed: bool = False
+    left_open: bool = False
 
     @property
     def length_s(self) -> float:
@@ -142,7 +146,9 @@ async def call(server: ServerUnderTest, number: int, callers: list[Caller]) -> N
 
     leg.on_audible = heard
     try:
-        await asyncio.wait_for(closed.wait(), 60)
+        await asyncio.wait_for(closed.wait(), OPEN_S)
+    except TimeoutError:
+        caller.left_open = True
     finally:
         caller.closed_at = leg.closed_at or time.monotonic()
         caller.was_killed = not leg.close_reason
@@ -227,6 +233,7 @@ def judged(
         "killed": sum(caller.was_killed for caller in callers),
         "records": len(found),
         "outcomes": dict(Counter(record["outcome"] for record in found)),
+        "left_open": sum(caller.left_open for caller in callers),
         "doubled": sum(len(records) - 1 for records in by_number.values()),
         "never_answered": len(unrecorded) - len(missing),
         "without_record": len(missing),
@@ -252,6 +259,7 @@ def faults(figures: dict[str, Any]) -> list[str]:
     checks = {
         "a record is doubled": figures["doubled"] > 0,
         "a call has no record": figures["without_record"] > 0,
+        "a socket stayed open": figures["left_open"] > 0,
         "the webhook lacks a record": figures["webhook_lacks"] > 0,
         "the days do not add up": figures["calls_of_days"] != figures["records"] or figures["seconds_of_days_off"] > 1,
         "a length is wrong": any(
@@ -288,7 +296,7 @@ async def run(folder: Path, *, kills: int, calls: int, clip_s: float, seed: int,
         found, days = await last_round(config, range(number, number + rest), callers, receiver)
     finally:
         await runner.cleanup()
-    return judged(callers, found, days, receiver, kills=kills)
+    return {"store": "postgresql" if postgres else "sqlite", **judged(callers, found, days, receiver, kills=kills)}
 
 
 def main() -> int:
