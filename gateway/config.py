@@ -562,6 +562,12 @@ class RecordsConfig(Section):
     was written last, so a call's length is short of the truth by this much at most. Less costs a sync of the disk each
     time."""
 
+    begin_wait_s: float = Field(0.2, gt=0)
+    """Longest wait of a call for the beginning of its record to be in the file, seconds. Before that the call is not
+    answered and says nothing, so that a crash leaves no call without a record. It takes a millisecond or so, while
+    the manager is connected. If the disk hangs, the first calls wait for this long, further ones do not wait, and all
+    of them are counted. More waits for slower disks; less lets such a disk delay calls for less."""
+
     webhook_url: str = ""
     """Address to which each record of an ended call or request is sent, as JSON. Needs `database_url`, where records
     wait for it."""

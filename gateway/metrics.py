@@ -134,6 +134,11 @@ class Metrics(Collector):
             ["reason"],
             registry=registry,
         )
+        self._records_late = Counter(
+            "talkspurt_records_late",
+            "Calls and requests that went on before the disk had the beginnings of their records.",
+            registry=registry,
+        )
         self._dialogue_failed = Counter(
             "talkspurt_dialogue_failed", "Calls whose dialogue manager was gone for good.", ["route"], registry=registry
         )
@@ -333,6 +338,10 @@ class Metrics(Collector):
     def record_lost(self, reason: str) -> None:
         """Count a beginning or an end of a call or request that the database does not have."""
         self._records_lost.labels(reason).inc()
+
+    def record_late(self) -> None:
+        """Count a call or request that did not wait any longer for the beginning of its record."""
+        self._records_late.inc()
 
     def record_deliveries(self, outcome: str, count: int = 1) -> None:
         """Count attempts to send a record (``delivered`` or ``failed``), or records that were ``given_up``."""

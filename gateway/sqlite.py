@@ -11,12 +11,14 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event
 
 
-def open_sqlite(path: Path, *, busy_s: float) -> Engine:
+def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
     """Open a file, which is made if there is none: what it says is nobody else's on this machine, and its readers do
     not wait for its writer.
 
     Args:
         busy_s: how long a statement waits for another process.
+        syncs: whether what a transaction wrote is on the disk itself when the transaction ends. If not, it is safe from
+            the death of this process all the same, and who opens the file syncs it, and empties its log.
 
     Raises:
         OSError: the file cannot be made.
@@ -31,10 +33,13 @@ def open_sqlite(path: Path, *, busy_s: float) -> Engine:
         while True:
             try:
                 connection.execute("PRAGMA journal_mode=WAL")
-                return
+                break
             except sqlite3.OperationalError:  # for this alone SQLite does not wait while another process writes
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.01)
+        if not syncs:
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA wal_autocheckpoint=0")  # for this SQLite syncs twice
 
     return database

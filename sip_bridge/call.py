@@ -442,7 +442,9 @@ class IncomingCall(SipCall):
     def _begin(self) -> None:
         super()._begin()
         assert self.session
-        self.session.ready.add_done_callback(lambda _: self._tell(self.protocol.on_ready))
+        needs_no_manager = self.trunk.answer_at_once and not self.trunk.early_media
+        may_answer = self.session.metered if needs_no_manager else self.session.ready
+        may_answer.add_done_callback(lambda _: self._tell(self.protocol.on_ready))
         self.session.greeted.add_done_callback(lambda _: self._tell(self.protocol.on_greeted))
 
     def on_cancel(self) -> None:

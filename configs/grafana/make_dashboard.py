@@ -271,6 +271,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Is what we depend on well (disk, PostgreSQL, Redis, engines, trunks, managers)?": (
         Panel("Lost for want of disk in 5 minutes", "short", "Recordings, calls of the log, records.", "TalkspurtDisk"),
+        Panel(
+            "Calls and requests that did not wait for their records", "ops", "The disk hung; the records came later.",
+            "TalkspurtDisk", ((rate("talkspurt_records_late_total", "instance"), "{{instance}}"),),
+        ),
         Panel("PostgreSQL answers", "bool", "By what it keeps: ended calls, records.", "TalkspurtDatabaseGone"),
         Panel(
             "Waits for PostgreSQL", "short", "Ended calls and records on the gateways' disks.",

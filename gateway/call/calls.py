@@ -17,6 +17,7 @@ from gateway.call.transfers import NO_MANAGER
 from gateway.config import BargeInConfig, LimitsConfig, RouteConfig
 from gateway.errors import Rejected
 from gateway.limits.limiter import Limiter
+from gateway.metering.record import MeterRecord
 from gateway.metering.store import Records
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
@@ -86,19 +87,19 @@ class LiveCalls:
         call = incoming.accepted(incoming.call_id or self._directory.new_call_id(), route.parameters)
         session = Session(call, leg, incoming.inbound, route, self._defaults[incoming.route], self._services)
         self._directory.add(session)
-        task = asyncio.create_task(self._run(session), name=f"call {call.call_id}")
+        record = session.metering.begun(self._tenants[incoming.route], numbers=self._records.keeps_numbers)
+        session.wait_until_metered(self._records.begin(record, lambda: session.metering.so_far(record)))
+        task = asyncio.create_task(self._run(session, record), name=f"call {call.call_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return session
 
-    async def _run(self, session: Session) -> None:
+    async def _run(self, session: Session, begun: MeterRecord) -> None:
         CORRELATION.set(session.correlation)
         transport = session.call.transport
         log.info("call began", extra={"call": session.call_id, "route": session.call.route, "transport": transport})
         self._meter.call_started(transport=transport)
         outcome = "failed"
-        metered = session.metering.begun(self._tenants[session.call.route], numbers=self._records.keeps_numbers)
-        self._records.begin(metered, lambda: session.metering.so_far(metered))
         counting: asyncio.Task[None] | None = None
         if self._limiter.is_limited(self._tenants[session.call.route], "calls"):
             counting = asyncio.create_task(self._count(session), name=f"count of call {session.call_id}")
@@ -116,7 +117,7 @@ class LiveCalls:
                 counting.cancel()
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
-            self._records.end(session.metering.ended(metered, session.reason, failed=outcome == "failed"))
+            self._records.end(session.metering.ended(begun, session.reason, failed=outcome == "failed"))
             if self._services.tracer is not None:
                 self._services.tracer.call(session.traced(failed=outcome == "failed"))
             record = session.record(failed=outcome == "failed")

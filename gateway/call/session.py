@@ -103,8 +103,14 @@ class Session:
         """What the call leaves for the webhook that follows it."""
         self.wants_round_trip = "debugging" in route.events
         """Whether anybody is told of round trips. A leg that would measure them only for this may ask first."""
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer the call."""
+        loop = asyncio.get_running_loop()
+        self.metered: asyncio.Future[None] = loop.create_future()
+        """Done when the call may be answered and may speak, as far as its record goes (``wait_until_metered``)."""
+        self.metered.set_result(None)
+        self.ready: asyncio.Future[None] = loop.create_future()
+        """Done when the dialogue manager has its ``setup`` too: a leg that rings until then may answer the call."""
+        self._has_manager = False
+        self._leg_on_hold = False
         kept = services.call_log
         self.stats = CallStats(
             call.transport,
@@ -150,6 +156,20 @@ class Session:
         return self.stats.spoken_text(self.turns, self._now())
 
     # --- life ------------------------------------------------------------------------------------------------------
+
+    def wait_until_metered(self, metered: asyncio.Future[None]) -> None:
+        """Let the caller hear nothing before the beginning of the call's record is kept: speech is made, and is on
+        hold. Call it before ``run``."""
+        if not metered.done():
+            self.metered = metered
+            self._put_on_hold()
+            this = upward(self)
+            metered.add_done_callback(lambda _: this._on_metered())
+
+    def _on_metered(self) -> None:
+        if not self.over:
+            self._put_on_hold()
+            self._perhaps_ready()
 
     async def run(self) -> str:
         """Run the call to its end; returns the reason."""
@@ -205,6 +225,7 @@ class Session:
         if self._link is not None:
             await self._link.aclose()
         if self._hang_up_leg:
+            await self.metered  # the caller, or whoever has the call next, hears that it was one
             self._leg.hang_up(self.reason, self._handoff_data)
 
     def end(self, reason: str, *, hang_up: bool, handoff_data: str | None = None) -> None:
@@ -286,7 +307,11 @@ class Session:
         While on hold, speech stops where it is, new turns wait behind it, and none of this counts as heard. Afterwards
         speech goes on where it stopped.
         """
-        self.speech.put_on_hold(on_hold, self._now())
+        self._leg_on_hold = on_hold
+        self._put_on_hold()
+
+    def _put_on_hold(self) -> None:
+        self.speech.put_on_hold(self._leg_on_hold or not self.metered.done(), self._now())
 
     def on_transferred(self, problem: str) -> None:
         """A transfer that was under way has ended. If ``problem`` is not empty, it failed and the call goes on."""
@@ -336,7 +361,11 @@ class Session:
 
     def on_dialogue_ready(self) -> None:
         """The manager has its ``setup``."""
-        if not self.ready.done():
+        self._has_manager = True
+        self._perhaps_ready()
+
+    def _perhaps_ready(self) -> None:
+        if self._has_manager and self.metered.done() and not self.ready.done():
             self.ready.set_result(None)
 
     def on_dialogue_closed(self) -> None:

@@ -209,7 +209,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._session = self._server.begin(
             self, incoming_call(started, route=self.expected.route, transport="audiosocket")
         )
-        self._keep_alive()
+        self._session.metered.add_done_callback(lambda _: self._keep_alive())
 
     def _no_uuid(self) -> None:
         log.info("no call came over a connection", extra={"transport": "audiosocket"})

@@ -15,11 +15,11 @@ async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float
         max_message_bytes: larger messages close the socket.
 
     Raises:
-        StreamNotOpened: the peer refused, or nobody listens at the address.
+        StreamNotOpened: the peer refused or did not answer, or nobody listens at the address.
     """
     subprotocols = connection.dialect.subprotocols
     try:
-        await ws_connect(
+        transport, _ = await ws_connect(
             lambda: connection,
             url,
             websocket_handshake_timeout=timeout_s,
@@ -34,3 +34,5 @@ async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float
         raise StreamNotOpened(status, f"answered {status or exc!r}") from exc
     except (OSError, TimeoutError) as exc:
         raise StreamNotOpened(0, f"cannot be reached: {exc!r:.80}") from exc
+    if transport.response is None:  # picows takes a connection that was closed before the answer for one that is open
+        raise StreamNotOpened(0, "closed the connection before it answered")

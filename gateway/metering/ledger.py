@@ -41,9 +41,9 @@ _COUNT = {
 }
 
 
-def begin(connection: Connection, record: MeterRecord, owner: str) -> None:
-    """Write a record that goes on, unless there is one of its id."""
-    connection.execute(_BEGIN[connection.dialect.name], record.model_dump() | {"owner": owner})
+def begin(connection: Connection, begun: Iterable[MeterRecord], owner: str) -> None:
+    """Write records that go on, unless there are some of their ids."""
+    connection.execute(_BEGIN[connection.dialect.name], [record.model_dump() | {"owner": owner} for record in begun])
 
 
 def write_ahead(connection: Connection, so_far: Iterable[MeterRecord]) -> None:
@@ -64,7 +64,7 @@ _MOVES = (
 
 def end(connection: Connection, record: MeterRecord, owner: str) -> bool:
     """Write the end of a record and count it. Return False if that was done before."""
-    begin(connection, record.model_copy(update={"outcome": "open"}), owner)  # its beginning may have been lost
+    begin(connection, [record.model_copy(update={"outcome": "open"})], owner)  # its beginning may have been lost
     if not connection.execute(_END, record.model_dump() | {"owner": owner, "of_id": record.id}).rowcount:
         return False
     count(connection, [record])

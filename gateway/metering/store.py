@@ -1,10 +1,13 @@
 """Keeps records and usage in SQLite, each exactly once over crashes. One thread writes and reads, never the event loop.
 With PostgreSQL, SQLite is what is written ahead, and what has ended is moved on from there (``gateway/postgres.py``).
 
-A record is written when its call or request begins, written ahead while it goes on, and becomes an ended one in the
-transaction that adds it to its day. So it is counted once, however often it is told, and a day never holds more or less
-than its records. What a process leaves open when it dies, another one that has the file open ends as ``crashed``: it
-knows who is dead by a lock that the system takes from a dead process.
+A record is written before its call or request says anything, written ahead while it goes on, and becomes an ended one
+in the transaction that adds it to its day. So it is counted once, however often it is told, and a day never holds more
+or less than its records. What a process leaves open when it dies, another one that has the file open ends as
+``crashed``: it knows who is dead by a lock that the system takes from a dead process.
+
+Calls wait for the beginnings of their records and for nothing else here, so these go before whatever else the thread
+has to do. What may take long has a thread of its own: reading, and the disk's syncs (``disk_sync.py``).
 """
 
 from __future__ import annotations
@@ -14,19 +17,21 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from gateway.config import PostgresConfig, RecordsConfig
 from gateway.errors import Rejected
 from gateway.metering import ledger, outbox
+from gateway.metering.beginnings import Beginnings
+from gateway.metering.disk_sync import DiskSync
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import bring_up_to_date, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
@@ -44,6 +49,7 @@ transaction. Whoever asks for the usage gets them too."""
 
 _BUSY_S = 5.0
 _TIDY_S = 3_600.0
+_TIDIED_AT_ONCE = 200  # old records that one write deletes along: a beginning may wait behind it
 
 T = TypeVar("T")
 
@@ -52,6 +58,8 @@ class RecordsMeter(Protocol):
     """Counts what happens to records."""
 
     def record_lost(self, reason: str) -> None: ...
+
+    def record_late(self) -> None: ...
 
     def shared_database(self, state: DatabaseState) -> None: ...
 
@@ -80,10 +88,15 @@ class Records:
         self._clock = clock
         self._owner = secrets.token_hex(8)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="records, read")
+        self._beginnings = Beginnings(wait_s=config.begin_wait_s, on_late=self._late)
+        self._asked_to_begin = False
+        """Whether the thread will take what is in ``_beginnings`` now."""
         self._waiting = 0
         self._uncounted: list[MeterRecord] = []
         self._going_on: dict[str, Callable[[], MeterRecord]] = {}
         self._database: Engine | None = None
+        self._sync = DiskSync(Path(config.path), self._opened) if config.database_url else None
         self._lock_file: int | None = None
         self._tidied_at = 0.0
         self.shared: SharedDatabase | None = None
@@ -113,21 +126,51 @@ class Records:
         if self.shared is not None:
             await self.in_thread(lambda: None)
             await self.shared.aclose()
+        await asyncio.get_running_loop().run_in_executor(self._reader, lambda: None)
+        self._reader.shutdown()
+        await self.in_thread(lambda: None)
+        await self.synced()
         await self.in_thread(self._close)
         self._thread.shutdown()
+        if self._sync is not None:
+            self._sync.close()
 
-    def begin(self, record: MeterRecord, so_far: Callable[[], MeterRecord]) -> None:
+    async def synced(self) -> None:
+        """Wait until what the file has now would outlive a loss of power."""
+        if self._sync is not None:
+            await self._sync.done()
+
+    def begin(self, record: MeterRecord, so_far: Callable[[], MeterRecord]) -> asyncio.Future[None]:
         """Write that a call or request goes on. Never blocks, never raises.
 
         Args:
             so_far: returns the record with what is known of it now, ``endedAt`` the present time. It is called until
                 the record is ended.
+
+        Returns:
+            What the call or request waits for before it says anything. It is done when the record is in the file, so
+            that the death of this process cannot take it along, when the record is lost, or after
+            ``records.begin_wait_s``.
         """
-        if self.keeps_records:
-            self._going_on[record.id] = so_far
-            # Without a sync it is safe from the death of the process all the sooner. The next write has one, so that it
-            # is safe from that of the machine.
-            self._write(lambda connection: ledger.begin(connection, record, self._owner), synced=False)
+        if not self.keeps_records:
+            return _done()
+        self._going_on[record.id] = so_far
+        if self._waiting >= WAITING:
+            self._lost("queue_full", True)
+            return _done()
+        self._waiting += 1
+        written = self._beginnings.add(record)
+        if not self._asked_to_begin:
+            self._asked_to_begin = True
+            try:
+                self._submit(lambda: None)
+            except RuntimeError:
+                self._asked_to_begin = False
+                refused = self._beginnings.take()
+                self._waiting -= len(refused)
+                self._beginnings.tell_written(refused)
+                self._lost("closed", True)
+        return written
 
     def end(self, record: MeterRecord) -> None:
         """Write how it ended, and count it. Never blocks, never raises."""
@@ -191,7 +234,7 @@ class Records:
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do something in the thread of the records, behind what was begun and ended before."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.wrap_future(self._submit(work))
 
     async def in_transaction(self, work: Callable[[Connection], T]) -> T:
         """Do something in a transaction of its own.
@@ -202,7 +245,9 @@ class Records:
 
         def working() -> T:
             with self._transaction() as connection:
-                return work(connection)
+                done = work(connection)
+            self._ask_for_sync()
+            return done
 
         try:
             return await self.in_thread(working)
@@ -211,8 +256,60 @@ class Records:
 
     # --- the thread ------------------------------------------------------------------------------------------------
 
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        """Let the thread do something, behind what was begun and ended before."""
+
+        def working() -> T:
+            self._write_beginnings()
+            return work()
+
+        return self._thread.submit(working)
+
+    def _write_beginnings(self) -> None:
+        """Write all beginnings that wait, together."""
+        self._asked_to_begin = False
+        beginnings = self._beginnings.take()
+        if not beginnings:
+            return
+        try:
+            self._begin([beginning.record for beginning in beginnings])
+        finally:
+            self._waiting -= len(beginnings)
+            self._beginnings.tell_written(beginnings)
+
+    def _begin(self, begun: Sequence[MeterRecord]) -> None:
+        try:
+            with self._transaction() as connection:  # the next write asks for a sync
+                ledger.begin(connection, begun, self._owner)
+        except (SQLAlchemyError, OSError, ValueError) as exc:
+            if len(begun) > 1 and not isinstance(exc, OperationalError):  # one of them is at fault, not the disk
+                for record in begun:
+                    self._begin([record])
+                return
+            log.error("records cannot be written", extra={"why": type(exc).__name__})
+            for _ in begun:
+                self._lost("not_written", True)
+
+    def _late(self) -> None:
+        log.error("a call or request goes on before its record is written")
+        self._meter.record_late()
+
     async def _read(self, work: Callable[[Connection], T]) -> T:
-        return await self._asked(self.in_transaction(work))
+        return await self._asked(self._in_reader(work))
+
+    async def _in_reader(self, work: Callable[[Connection], T]) -> T:
+        if not self.keeps_records:  # what is in memory has one connection
+            return await self.in_transaction(work)
+
+        def reading() -> T:
+            with self._opened().connect() as connection:
+                return work(connection)
+
+        await self.in_thread(lambda: None)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, reading)
+        except SQLAlchemyError as exc:
+            raise OSError(f"the database of records: {type(exc).__name__}") from None
 
     async def _asked(self, answer: Awaitable[T]) -> T:
         try:
@@ -221,12 +318,8 @@ class Records:
             log.error("records cannot be read", extra={"why": str(exc)})
             raise Rejected("records cannot be read now", status=503, code="records_unavailable") from None
 
-    def _write(self, work: Callable[[Connection], object], *, of_records: bool = True, synced: bool = True) -> None:
-        """Let the thread write. What cannot be written is lost, if it was of records, or else done the next time.
-
-        Args:
-            synced: whether it has to be on the disk itself before the next one.
-        """
+    def _write(self, work: Callable[[Connection], object], *, of_records: bool = True) -> None:
+        """Let the thread write. What cannot be written is lost, if it was of records, or else done the next time."""
         if self._waiting >= WAITING:
             self._lost("queue_full", of_records)
             return
@@ -234,9 +327,10 @@ class Records:
 
         def writing() -> None:
             try:
-                with self._transaction(synced=synced) as connection:
+                with self._transaction() as connection:
                     work(connection)
                     self._tidy(connection)
+                self._ask_for_sync()
             except (SQLAlchemyError, OSError) as exc:
                 log.error("records cannot be written", extra={"why": type(exc).__name__})
                 self._lost("not_written", of_records)
@@ -244,7 +338,7 @@ class Records:
                 self._waiting -= 1
 
         try:
-            self._thread.submit(writing)
+            self._submit(writing)
         except RuntimeError:
             self._waiting -= 1
             self._lost("closed", of_records)
@@ -254,12 +348,12 @@ class Records:
             log.error("record is lost", extra={"why": reason})
             self._meter.record_lost(reason)
 
-    @contextmanager
-    def _transaction(self, *, synced: bool = True) -> Iterator[Connection]:
-        with self._opened().begin() as connection:
-            # Bills are made of this. SQLite's write-ahead log is whole without a sync too, but ends earlier.
-            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-            yield connection
+    def _transaction(self) -> AbstractContextManager[Connection]:
+        return self._opened().begin()
+
+    def _ask_for_sync(self) -> None:
+        if self._sync is not None:
+            self._sync.ask()
 
     def _open(self) -> None:
         url = self._config.database_url
@@ -269,7 +363,7 @@ class Records:
                 bring_up_to_date(connection)
             return
         path = Path(self._config.path)
-        self._database = open_sqlite(path, busy_s=_BUSY_S)
+        self._database = open_sqlite(path, busy_s=_BUSY_S, syncs=False)
         with self._database.begin() as connection:
             bring_up_to_date(connection)
         self._lock_file = lock(_lock_path(path, self._owner))
@@ -328,8 +422,14 @@ class Records:
         now = self._clock()
         if now - self._tidied_at < _TIDY_S:
             return
-        self._tidied_at = now
-        ledger.delete_old(connection, keep_days=self._config.keep_days, now=now)
+        if ledger.delete_old(connection, keep_days=self._config.keep_days, now=now, most=_TIDIED_AT_ONCE) == 0:
+            self._tidied_at = now
+
+
+def _done() -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
 
 
 def _lock_path(path: Path, owner: str) -> Path:

@@ -81,6 +81,8 @@ class Webhook:
             if self._lock is None:
                 return 0  # another process delivers
             due = await self._records.in_transaction(self._take)
+            if due:
+                await self._records.synced()  # who was told of a record is not told another one after a loss of power
             taken = await asyncio.gather(*(self._post(delivery) for delivery in due))
             await self._records.in_transaction(lambda connection: self._settle(connection, due, taken))
         except OSError as exc:

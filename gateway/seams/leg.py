@@ -133,8 +133,15 @@ class CallEvents(Protocol):
         ...
 
     @property
+    def metered(self) -> Moment:
+        """When the file of records has the call's beginning, or was waited for in vain: before, a leg neither answers
+        nor sends sound of its own. Frames come later anyway."""
+        ...
+
+    @property
     def ready(self) -> Moment:
-        """When the dialogue manager has its ``setup``: a leg that rings until then may answer the call."""
+        """When the call is ``metered`` and the dialogue manager has its ``setup``: a leg that rings until then may
+        answer the call."""
         ...
 
     @property

@@ -83,17 +83,14 @@ class InviteServer(InviteDialog):
             self._wait(Timer.GREETED, self._timeouts.early_media)
         else:
             self._answer_invite(180)
-        if self._trunk.answer_at_once and not self._trunk.early_media:
-            self._answer()
-        else:
-            self._wait(Timer.READY, self._timeouts.ready)
+        self._wait(Timer.READY, self._timeouts.ready)
 
     def not_begun(self, *, now: float) -> None:
         """Note that there is no room for a session."""
         self.end("rejected", now=now)
 
     def on_ready(self, *, now: float) -> None:
-        """Note that the session can speak."""
+        """Note that the session may be answered, because it can speak or its trunk does not ask whether it can."""
         self._now = now
         self._stop(Timer.READY)
         if not self._trunk.early_media:

@@ -104,12 +104,13 @@ async def serving(
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment},
     )
     try:
-        address = await asyncio.wait_for(_ready(process), start_s)
+        try:
+            address = await asyncio.wait_for(_ready(process), start_s)
+        except TimeoutError as exc:
+            raise ServerFailed(f"the server was not ready within {start_s:g} s") from exc
         yield ServerUnderTest(address, process.pid)
         if process.returncode is not None:
             raise ServerFailed(f"the server ended by itself with code {process.returncode}")
-    except TimeoutError as exc:
-        raise ServerFailed(f"the server was not ready within {start_s:g} s") from exc
     finally:
         await _stop(process)
 

@@ -25,10 +25,10 @@ async def connect(
     """Connect ``listener``. Its ``on_ws_connected`` has run when this returns.
 
     Raises:
-        PeerError: nobody listens there, or the upgrade was refused.
+        PeerError: nobody listens there, or the upgrade was refused or not answered.
     """
     try:
-        await ws_connect(
+        transport, _ = await ws_connect(
             lambda: listener,
             url,
             extra_headers=headers,
@@ -41,6 +41,8 @@ async def connect(
         raise PeerError(f"{url} refused the connection: {_reason(exc)}", status=status) from exc
     except (OSError, TimeoutError, ValueError) as exc:
         raise PeerError(unreachable(url, exc)) from exc
+    if transport.response is None:  # picows takes a connection that was closed before the answer for one that is open
+        raise PeerError(f"{url.partition('?')[0]} closed the connection before it answered the upgrade")
 
 
 def unreachable(url: str, exc: Exception) -> str:

@@ -23,6 +23,7 @@ NAMES = {
     "talkspurt_cut_seconds": {"reason"},
     "talkspurt_turns_total": {"outcome"},
     "talkspurt_call_log_lost_total": {"reason"},
+    "talkspurt_records_late_total": set(),
     "talkspurt_records_lost_total": {"reason"},
     "talkspurt_record_deliveries_total": {"outcome"},
     "talkspurt_records_pending": set(),
@@ -64,6 +65,7 @@ def used() -> Metrics:
     metrics.turn_ended(outcome="finished")
     metrics.call_log_lost("queue_full")
     metrics.record_lost("not_written")
+    metrics.record_late()
     metrics.record_deliveries("delivered")
     metrics.records_pending(2)
     metrics.shared_database(DatabaseState(of="calls", answers=True, waiting=2))

@@ -45,6 +45,7 @@ class Told:
         loop = asyncio.get_running_loop()
         self.call = call
         self.call_id = "VX" + "0" * 32
+        self.metered: asyncio.Future[None] = loop.create_future()
         self.ready: asyncio.Future[None] = loop.create_future()
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.digits = ""
@@ -83,6 +84,7 @@ class Bridge:
         config: SipConfig,
         *,
         ready: bool,
+        metered: bool = True,
         shared: SharedAddress | None = None,
         elsewhere: Callable[[str], Any] | None = None,
     ) -> None:
@@ -91,6 +93,7 @@ class Bridge:
         self.rejected: list[str] = []
         self.room = True
         self._ready = ready
+        self._metered = metered
         self.bridge = SipBridge(
             config,
             policy(config),
@@ -111,6 +114,8 @@ class Bridge:
     def _begin(self, call: SipCall) -> Told:
         self._check_room()
         told = Told(call)
+        if self._metered:
+            told.metered.set_result(None)
         if self._ready:
             told.ready.set_result(None)
         self.sessions.append(told)
@@ -131,11 +136,14 @@ class Bridge:
 
 
 @asynccontextmanager
-async def bridge(*, ready: bool = True, trunk: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Bridge]:
+async def bridge(
+    *, ready: bool = True, metered: bool = True, trunk: dict[str, Any] | None = None, **more: Any
+) -> AsyncIterator[Bridge]:
     """A bridge on a free port. Nothing may be left of its calls when the block is left.
 
     Args:
         ready: the dialogue manager of each call is there at once.
+        metered: so is the beginning of its record.
         trunk: settings of the one trunk, which lets loopback in.
     """
     config = SipConfig(
@@ -144,7 +152,7 @@ async def bridge(*, ready: bool = True, trunk: dict[str, Any] | None = None, **m
         trunks={"office": {"addresses": ["127.0.0.0/8"], **(trunk or {})}, **more.pop("trunks", {})},
         **more,
     )
-    made = Bridge(config, ready=ready)
+    made = Bridge(config, ready=ready, metered=metered)
     await made.bridge.start()
     try:
         yield made

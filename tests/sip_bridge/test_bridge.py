@@ -134,10 +134,12 @@ async def test_a_manager_that_is_not_there_in_time_refuses_the_call() -> None:
             assert made.session.closed == ["dialogue manager is not there"]
 
 
-async def test_a_trunk_may_be_answered_at_once() -> None:
-    async with bridge(ready=False, trunk={"answer_at_once": True}) as made:
+async def test_a_trunk_may_be_answered_without_a_manager_but_not_without_a_record() -> None:
+    async with bridge(ready=False, metered=False, trunk={"answer_at_once": True}) as made:
         with phone_of(made) as phone:
-            await phone.call()
+            await phone.invited(status=180)
+            made.session.metered.set_result(None)
+            phone.ack(await phone.response(200))
             await phone.bye()
 
 

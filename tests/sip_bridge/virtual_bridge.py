@@ -80,6 +80,8 @@ class Session:
         self._note = world.note
         self.call = call
         self.call_id = f"VX{len(world.sessions):032x}"
+        self.metered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.metered.set_result(None)
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if world.ready:

@@ -51,6 +51,7 @@ OTHERWISE = {
     "talkspurt_send_stalls_total": "loopback takes every frame",
     "talkspurt_call_log_lost_total": "no call log is configured",
     "talkspurt_records_lost_total": "the disk takes every record",
+    "talkspurt_records_late_total": "the disk takes every record in time",
     "talkspurt_record_deliveries_total": "no webhook is configured",
     "talkspurt_records_pending": "the same",
     "talkspurt_database_answers": "no database is shared",

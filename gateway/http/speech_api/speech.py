@@ -257,6 +257,7 @@ class Speech:
             async with self._engine.open(asked) as utterance:
                 utterance.feed(order.text)
                 utterance.end_text()
+                await tally.metered
                 async for chunk in utterance:
                     if not chunk.frames:
                         continue

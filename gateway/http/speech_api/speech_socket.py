@@ -200,6 +200,7 @@ class _Client:
             with self._usage.request(self._tenant.name, f"api.{uuid.uuid4().hex}") as tally:
                 try:
                     async with utterance, self._tenant.occupied():
+                        await tally.metered
                         async for chunk in utterance:
                             samples += chunk.samples
                             tally.heard(samples / rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import time
@@ -41,6 +42,8 @@ class Tally:
     """What is counted of a request while it goes on."""
 
     def __init__(self) -> None:
+        self.metered: asyncio.Future[None]
+        """What the request waits for before it answers: the beginning of its record."""
         self.characters = 0
         self.audio_s = 0.0
         self.first_packet_ms: float | None = None
@@ -74,7 +77,7 @@ class Usage:
             }
             return record.model_copy(update=counted)
 
-        self._records.begin(record, so_far)
+        tally.metered = self._records.begin(record, so_far)
         try:
             yield tally
         except Exception:

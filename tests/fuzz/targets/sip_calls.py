@@ -60,6 +60,8 @@ class _Call:
             raise NotAcceptable("refused at the start")  # the bridge answers, and forgets the call
         if not self.protocol.late:
             self.tell(self.protocol.begun)
+            if trunk.answer_at_once:
+                self.tell(self.protocol.on_ready)
 
     def _request(self, method: str, number: int, headers: bytes, body: bytes, content: str = _CONTENT[0]) -> Request:
         """A request as the peer writes it; ``headers`` are lines that the case made up."""

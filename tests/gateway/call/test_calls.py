@@ -1,7 +1,9 @@
 """Calls of a whole gateway, from the edge's value to the end: listed, counted, left to who goes on with them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.errors import Rejected
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import Reception
+from gateway.seams.messages import Text
 from gateway.seams.shared_state import Handoff
 from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
-from tests.waiting import until
+from tests.gateway.metering.test_store import held
+from tests.waiting import PATIENCE_S, until
 from voicecodecs.registry import AudioFormat
 
 
@@ -28,11 +32,13 @@ class Leg:
 
     def __init__(self) -> None:
         self.hung_up: list[str] = []
+        self.on_frame: Callable[[], None] = lambda: None
 
     def reception(self) -> Reception | None:
         return None
 
     def send_frame(self, payload: bytes, now: float) -> bool:
+        self.on_frame()
         return True
 
     def send_mark(self, name: str) -> None: ...
@@ -120,3 +126,32 @@ async def test_a_drain_takes_no_calls_and_hangs_up_what_is_left_at_its_end(made:
     assert leg.hung_up == ["drained"] and not len(made.directory)
     with pytest.raises(Rejected, match="draining"):
         made.calls.begin(CALL, Leg())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_caller_hears_nothing_before_the_record_is_in_the_file_or_its_disk_hangs(
+    tmp_path: Path, hangs: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/records.sqlite3"
+    records = {"database_url": url, "begin_wait_s": 0.05 if hangs else PATIENCE_S}
+    in_the_file: list[int] = []
+
+    def look() -> None:  # as another process sees it, if this one dies now
+        with closing(sqlite3.connect(tmp_path / "records.sqlite3")) as file:
+            in_the_file.append(file.execute("SELECT count(*) FROM records").fetchone()[0])
+
+    async with api_gateway(tmp_path, records=records, routes={"default": {}}) as (made, _, _):
+        leg = Leg()
+        leg.on_frame = look
+        async with held(made.records):
+            session = made.calls.begin(CALL, leg)
+            session.on_message(Text(token="Good morning.", last=True))
+            await until(lambda: session.speech.playout.buffered_s() > 0, "speech that waits")
+            if hangs:
+                await until(lambda: in_the_file, "a frame")
+            else:
+                assert not in_the_file
+        await until(lambda: in_the_file, "a frame")
+        assert in_the_file[0] == (0 if hangs else 1)
+        session.end("done", hang_up=True)
+        await until(lambda: leg.hung_up)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -421,3 +423,52 @@ def test_the_clock_is_read_once_for_all_that_a_digit_leads_to() -> None:
         assert call.ticker.readings == before + 1
 
     assert any("Interrupt(" in line for line in lines_of(scene))
+
+
+@contextmanager
+def unrecorded(call: VirtualSession) -> Iterator[None]:
+    """The beginning of the call's record is not kept while the block lasts."""
+    kept = asyncio.get_running_loop().create_future()
+    call.session.wait_until_metered(kept)
+    try:
+        yield
+    finally:
+        kept.set_result(None)
+
+
+def test_a_leg_that_rings_is_not_answered_before_the_record_is_kept() -> None:
+    async def rings(_: object) -> list[str]:
+        call = VirtualSession({})
+        with unrecorded(call):
+            await call.run(0.1)  # the manager is there
+            assert not call.session.ready.done()
+        await call.run(0.001)
+        assert call.session.ready.done()
+        return await call.finish()
+
+    run_all(rings, [None])
+
+
+def test_speech_is_made_and_waits_until_the_record_is_kept_whatever_the_leg_says_of_hold() -> None:
+    async def scene(call: VirtualSession) -> None:
+        with unrecorded(call):
+            call.say(Text(token="one", last=True))
+            call.session.on_hold(True)
+            call.session.on_hold(False)
+            await call.run(1.0)
+            assert any("feed t1" in line for line in call.lines) and not any("frame" in line for line in call.lines)
+        await call.run(1.0)
+
+    assert lines_of(scene).count("frame t1/1") == 10
+
+
+def test_a_call_that_is_over_at_once_is_hung_up_when_its_record_is_kept() -> None:
+    async def scene(call: VirtualSession) -> None:
+        with unrecorded(call):
+            call.session.end("end", hang_up=True)
+            await call.run(1.0)
+            assert not any("hang_up" in line for line in call.lines)
+        await call.run(0.001)
+        assert any("hang_up" in line for line in call.lines)
+
+    lines_of(scene)

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from gateway.call.session import Session
+from gateway.carriers.switch import StreamNotOpened
 from gateway.carriers.table import CARRIERS as SERVED
 from gateway.carriers.table import CarriersConfig
 from gateway.config import LimitsConfig, ServerConfig
@@ -388,3 +389,14 @@ async def test_an_upgrade_that_the_sockets_library_refuses_leaves_nothing_behind
         writer.close()
     del reader, writer
     await until(lambda: kept() <= before)
+
+
+async def test_a_switch_that_closes_the_connection_before_its_answer_got_no_stream(line: Line) -> None:
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as switch:
+        url = f"ws://127.0.0.1:{switch.sockets[0].getsockname()[1]}/x"
+        with pytest.raises(StreamNotOpened, match="closed the connection before it answered"):
+            await line.server.open_stream("asterisk", url, "default", {}, 30.0)

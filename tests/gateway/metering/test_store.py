@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.config import RecordsConfig
+from gateway.metering import disk_sync, ledger
 from gateway.metering.record import MeterRecord
 from gateway.metering.schema import VERSION
 from gateway.metering.store import COUNTED_TOGETHER, Records, RecordsMeter
 from gateway.postgres import DatabaseState
+from tests.waiting import PATIENCE_S, until
 
 DAY_S = 86_400
 NOON = 1_800_014_400.0  # 2027-01-15, 12:00 UTC
@@ -38,6 +43,9 @@ class Lost:
 
     def record_lost(self, reason: str) -> None:
         self.reasons.append(reason)
+
+    def record_late(self) -> None:
+        self.reasons.append("late")
 
     def shared_database(self, state: DatabaseState) -> None:
         pass
@@ -94,7 +102,10 @@ async def test_a_record_comes_back_as_it_was_and_its_day_counts_it(tmp_path: Pat
 async def test_what_is_told_again_counts_once_and_in_any_order(tmp_path: Path) -> None:
     async with opened(tmp_path) as records:
         records.end(ended(call(1)))
-        begun(records, ended(call(1)))
+        begun(records, call(1))
+        records.end(ended(call(1)))
+        assert [record.outcome for record in await found(records)] == ["completed"]
+        begun(records, call(1))
         records.end(ended(call(1)))
         assert [record.outcome for record in await found(records)] == ["completed"]
         assert [day.calls for day in await records.usage("shop")] == [1]
@@ -214,7 +225,180 @@ async def test_a_full_or_lost_disk_costs_the_record_and_nothing_else(tmp_path: P
     assert lost.reasons == ["not_written", "closed"]
 
 
+@asynccontextmanager
+async def held(records: Records) -> AsyncIterator[None]:
+    """The thread is busy while the block lasts."""
+    busy, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold() -> None:
+        loop.call_soon_threadsafe(busy.set)
+        go_on.wait(PATIENCE_S)
+
+    holding = asyncio.create_task(records.in_thread(hold))
+    await busy.wait()
+    try:
+        yield
+    finally:
+        go_on.set()
+    await holding
+
+
+def ids_in_the_file(folder: Path) -> list[str]:
+    """What another process sees."""
+    with closing(sqlite3.connect(folder / "new" / "records.sqlite3")) as file:
+        return [row for (row,) in file.execute("SELECT id FROM records ORDER BY id")]
+
+
+async def test_who_waits_for_a_beginning_goes_on_when_the_file_has_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, begin_wait_s=PATIENCE_S) as records:
+        async with held(records):
+            waits = [records.begin(call(number), lambda: call(1)) for number in range(3)]
+            await asyncio.sleep(0)
+            assert not any(wait.done() for wait in waits) and ids_in_the_file(tmp_path) == []
+        await waits[0]
+        assert ids_in_the_file(tmp_path) == [call(number).id for number in range(3)]
+
+
+async def test_beginnings_go_together_and_before_what_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrote: list[str] = []
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def note(connection: Any, what: Any, *more: Any) -> Any:
+            if not wrote or wrote[-1] != "end" or name != "begin":  # an end writes its beginning once more
+                wrote.append(f"begin {len(what)}" if name == "begin" else name)
+            return real(connection, what, *more)
+
+        return note
+
+    for name in ("begin", "end", "write_ahead"):
+        monkeypatch.setattr(ledger, name, noted(name, getattr(ledger, name)))
+    async with opened(tmp_path) as records:
+        async with held(records):
+            records.write_ahead()
+            records.end(ended(call(9)))
+            for number in range(3):
+                begun(records, call(number))
+        await found(records)
+        assert wrote == ["begin 3", "write_ahead", "end"]
+
+
+async def test_a_disk_that_hangs_holds_up_the_first_calls_for_the_bound_and_later_ones_not_at_all(
+    tmp_path: Path,
+) -> None:
+    lost = Lost()
+    async with opened(tmp_path, meter=lost, begin_wait_s=0.01) as records:
+        async with held(records):
+            first = records.begin(call(1), lambda: call(1))
+            assert not first.done()
+            await first
+            assert records.begin(call(2), lambda: call(2)).done()
+            assert lost.reasons == ["late", "late"] and ids_in_the_file(tmp_path) == []
+        assert len(await found(records)) == 2, "late is not lost"
+    async with opened(tmp_path, meter=lost, begin_wait_s=PATIENCE_S) as records:
+        wait = records.begin(call(3), lambda: call(3))
+        assert not wait.done(), "a disk that answers again is waited for"
+        await wait
+        assert len(lost.reasons) == 2
+
+
+async def test_calls_wait_again_when_a_disk_that_hung_has_written(tmp_path: Path) -> None:
+    lost = Lost()
+    async with opened(tmp_path, meter=lost, begin_wait_s=0.01) as records:
+        async with held(records):
+            await records.begin(call(1), lambda: call(1))
+        await found(records)
+        async with held(records):
+            assert not records.begin(call(2), lambda: call(2)).done()
+
+
+async def test_reading_holds_up_no_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def slowly(*_: Any, **__: Any) -> list[MeterRecord]:
+        reading.set()
+        go_on.wait(PATIENCE_S)
+        return []
+
+    monkeypatch.setattr(ledger, "find", slowly)
+    async with opened(tmp_path, begin_wait_s=PATIENCE_S) as records:
+        asked = asyncio.create_task(found(records))
+        await until(reading.is_set)
+        await records.begin(call(1), lambda: call(1))
+        assert ids_in_the_file(tmp_path) == [call(1).id] and not asked.done()
+        go_on.set()
+        await asked
+
+
+async def test_a_beginning_that_cannot_be_written_takes_none_along_and_holds_nobody_up(tmp_path: Path) -> None:
+    lost = Lost()
+    async with opened(tmp_path, meter=lost, begin_wait_s=PATIENCE_S, numbers=True) as records:
+        async with held(records):
+            waits = [
+                records.begin(record, lambda: call(1))
+                for record in (call(1), call(2).model_copy(update={"from_": "\ud800"}), call(3))
+            ]
+        await asyncio.gather(*waits)
+        assert ids_in_the_file(tmp_path) == [call(1).id, call(3).id] and lost.reasons == ["not_written"]
+        assert records._database is not None
+        with records._database.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE records")
+        await records.begin(call(4), lambda: call(4))
+        assert lost.reasons == ["not_written"] * 2
+    for number in (5, 6):
+        await records.begin(call(number), lambda: call(1))
+    assert lost.reasons[2:] == ["closed"] * 2
+
+
 @pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://", "sqlite:///", "records.sqlite3"])
 def test_another_database_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="other databases are not available"):
         RecordsConfig(database_url=url)
+
+
+async def test_a_disk_that_is_slow_to_sync_holds_up_no_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing, go_on = threading.Event(), threading.Event()
+
+    def slowly(descriptor: int) -> None:
+        syncing.set()
+        go_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(os, "fdatasync", slowly)
+    async with opened(tmp_path, begin_wait_s=PATIENCE_S) as records:
+        records.end(ended(call(1)))
+        await until(syncing.is_set)
+        await records.begin(call(2), lambda: call(2))
+        records.end(ended(call(3)))
+        assert len(await found(records)) == 3
+        waits = asyncio.create_task(records.synced())
+        await asyncio.sleep(0)
+        assert not waits.done()
+        go_on.set()
+        await waits
+
+
+async def test_every_end_is_synced_and_the_log_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_sync, "CHECKPOINT_EVERY", 5)
+    syncs = 0
+
+    def counted(descriptor: int) -> None:
+        nonlocal syncs
+        syncs += 1
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    async with opened(tmp_path) as records:
+        for number in range(60):
+            before = syncs
+            records.end(ended(call(number)))
+            await until(lambda before=before: syncs > before, "a sync")  # type: ignore[misc]
+            await records.synced()
+        log_bytes = (tmp_path / "new" / "records.sqlite3-wal").stat().st_size
+        assert log_bytes < 600_000, "60 transactions take some 2 MB"
+    async with opened(tmp_path) as records:
+        assert len(await found(records)) == 60

@@ -155,7 +155,9 @@ async def test_a_record_that_is_not_taken_comes_again_after_a_restart(
     async with Sender(tmp_path, receiver.url) as sender:
         sender.now = NOON + 2
         assert await sender.webhook.deliver() == 1
-    assert len(receiver.got) >= 2 and set(receiver.got) == {receiver.got[0]}, "another id or body"
+    # Whether a receiver that hangs had read the message when the sender gave up is chance.
+    assert len(receiver.got) >= (1 if fault == "hang" else 2)
+    assert set(receiver.got) == {receiver.got[0]}, "another id or body"
     assert receiver.elsewhere == 0
 
 

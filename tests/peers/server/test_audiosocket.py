@@ -41,6 +41,7 @@ class Listener:
         self.incoming = incoming
         self.call_id = "VX" + "0" * 32
         self.listening = True
+        self.metered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.audio = bytearray()
         self.digits = ""
         self.closed: list[str] = []
@@ -65,6 +66,8 @@ class Line:
 
     def __init__(self, **config: Any) -> None:
         self.calls: list[Listener] = []
+        self.metered = True
+        """Whether the records of calls are in the file at once."""
         self._writers: list[asyncio.StreamWriter] = []
         self.expected = ExpectedCalls(limit=2, expiry_s=60)
         self.server = AudioSocketServer(
@@ -76,6 +79,8 @@ class Line:
 
     def _begin(self, leg: AudioSocketLeg, incoming: IncomingCall) -> Any:
         self.calls.append(Listener(leg, incoming))
+        if self.metered:
+            self.calls[-1].metered.set_result(None)
         return cast(Any, self.calls[-1])
 
     async def __aenter__(self) -> Line:
@@ -155,6 +160,20 @@ async def test_a_call_brings_its_announcement_and_its_audio_and_keys_get_through
         call.leg.hang_up("end")
         assert await reader.read() == b"\0\0\0", "the end of the session, then the end of the connection"
         await until(lambda: call.closed == ["hangup"])
+
+
+async def test_a_call_gets_not_even_silence_before_its_record_is_in_the_file() -> None:
+    async with Line() as line:
+        line.metered = False
+        line.expected.put(CALL, ExpectedCall("sales", {}))
+        reader = await line.open(hello() + b"\x10\x00\x02\x01\x02" + b"\x03\x00\x015")
+        await until(lambda: line.calls and line.calls[0].digits == "5")
+        first = asyncio.create_task(reader.readexactly(323))
+        call = line.calls[0]
+        assert call.leg.send_frame(b"\x07" * 320, 0.0), "what the session lets through goes out"
+        assert await first == b"\x10\x01\x40" + b"\x07" * 320, "silence came before"
+        call.metered.set_result(None)
+        await until(lambda: call.leg._keepalive is not None)
 
 
 async def test_an_unannounced_call_goes_to_the_default_route_or_is_refused() -> None:

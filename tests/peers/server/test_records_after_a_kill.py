@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+from talkspurt.bench.server_process import ServerFailed, serving
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import TwilioCarrier
 from tests.gateway.metering.test_store import NOON, found, opened
+from tests.waiting import PATIENCE_S
 
 WRITER = """
 import asyncio, sys
@@ -50,3 +56,30 @@ async def test_killed_at_any_moment_each_call_has_one_record_and_each_is_in_its_
             (day,) = await records.usage("shop")
             assert day.calls == len(kept), "a crashed call is counted too"
     assert {0, 1000, 2000} <= kept.keys()
+
+
+CONFIG = """
+engine: {kind: tone}
+carriers: {twilio: {verify: false}}
+routes: {default: {welcome_greeting: Good morning.}}
+records: {database_url: "sqlite:///new/records.sqlite3", numbers: true}
+log: {level: error}
+"""
+
+
+async def test_a_gateway_killed_with_the_first_frame_leaves_a_record(tmp_path: Path) -> None:
+    config = tmp_path / "talkspurt.yaml"
+    config.write_text(CONFIG)
+    for number in range(3):
+        closed = asyncio.Event()
+        leg = CarrierLeg(TwilioCarrier(number, {"talkspurt.From": f"+4930{number}"}))
+        leg.on_closed = closed.set
+        with suppress(ServerFailed):  # that is what a kill looks like
+            async with serving(config, {}) as server:
+                leg.on_change = lambda pid=server.pid: os.kill(pid, signal.SIGKILL)  # type: ignore[misc]
+                await leg.connect(f"ws://{server.address}/media/twilio/default")
+                await asyncio.wait_for(closed.wait(), PATIENCE_S)
+        assert leg.messages > 0
+    async with opened(tmp_path) as records:
+        there = await found(records, "default")
+        assert [(record.from_, record.outcome) for record in there] == [(f"+4930{n}", "crashed") for n in range(3)]

@@ -139,12 +139,17 @@ def called(
     return call, invite
 
 
+AT_ONCE = {("answer_at_once", True), ("early_media", False)}
+
+
 def started(*headers: Header, **more: Any) -> Call:
     """A call to us: rings, or is answered already."""
     call, _ = called(*headers, **more)
     assert call.tell(call.protocol.start) is None
     if not call.protocol.late:
         call.tell(call.protocol.begun)
+        if {"answer_at_once": True, "early_media": False, **(more.get("trunk") or {})}.items() >= AT_ONCE:
+            call.tell(call.protocol.on_ready)
     return call
 
 

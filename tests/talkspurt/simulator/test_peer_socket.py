@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -27,6 +28,18 @@ async def address() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
+@pytest_asyncio.fixture
+async def silent() -> AsyncIterator[str]:
+    """Closes each connection when it has read the request, as a server does that is killed then."""
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
+
+
 async def test_a_refusal_carries_the_gateways_own_words(address: str) -> None:
     with pytest.raises(PeerError, match="refused the connection: HTTP 409, the route is led by a script"):
         await connect(WSListener(), f"{address}/refuse")
@@ -40,3 +53,8 @@ async def test_an_answer_that_is_no_websocket_is_a_refusal(address: str) -> None
 async def test_an_unused_port_is_named(address: str) -> None:
     with pytest.raises(PeerError, match=r"cannot connect to ws://127\.0\.0\.1:1/x: nobody listens there; is the"):
         await connect(WSListener(), "ws://127.0.0.1:1/x")
+
+
+async def test_a_connection_that_is_closed_before_the_answer_was_none(silent: str) -> None:
+    with pytest.raises(PeerError, match="closed the connection before it answered"):
+        await connect(WSListener(), silent)
