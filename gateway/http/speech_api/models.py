@@ -57,6 +57,10 @@ class LoadModelBody(ApiModel):
     """Keys of ``engine.cosyvoice`` that differ from the engine's, such as ``cache_gb``."""
 
 
+def _view(name: str, status: EngineStatus) -> ModelView:
+    return ModelView(id=name, owned_by=status.engine, active=name == status.model)
+
+
 class Models:
     """Handlers of ``/v1/models``."""
 
@@ -70,6 +74,8 @@ class Models:
         return [
             Route(method="GET", path=path, handler=self.list, scope="speak",
                   summary="Loaded models", answer=ModelList, tags=tags),
+            Route(method="GET", path=f"{path}/{{model_id}}", handler=self.show, scope="speak",
+                  summary="A loaded model", answer=ModelView, tags=tags),
             Route(method="POST", path=path, handler=self.load, scope="admin",
                   summary="Load a model beside the one that speaks",
                   body=LoadModelBody, answer=ModelList, tags=tags),
@@ -84,8 +90,12 @@ class Models:
         """All loaded models."""
         status = await self._engine.status()
         names = list(dict.fromkeys((*status.models, status.model)))
-        data = [ModelView(id=name, owned_by=status.engine, active=name == status.model) for name in names if name]
-        return web.json_response(ModelList(data=data).model_dump())
+        return web.json_response(ModelList(data=[_view(name, status) for name in names if name]).model_dump())
+
+    async def show(self, request: web.Request) -> web.Response:
+        """One of them, as OpenAI's ``models.retrieve`` asks for it."""
+        name = request.match_info["model_id"]
+        return web.json_response(_view(name, await self._require(name)).model_dump())
 
     async def activate(self, request: web.Request) -> web.Response:
         """Let that model speak new utterances. Utterances under way finish on theirs."""

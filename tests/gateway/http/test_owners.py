@@ -106,7 +106,8 @@ ONCE_OR_UPGRADED = {
 """Is taken once; are no upgrades; the call is not over."""
 
 SHARED = {
-    ("GET", "/v1/health"), ("GET", "/v1/models"), ("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/v1/webrtc/ice"),
+    ("GET", "/v1/health"), ("GET", "/v1/models"), ("GET", "/v1/models/{model_id}"), ("GET", "/openapi.json"),
+    ("GET", "/docs"), ("GET", "/v1/webrtc/ice"),
     ("GET", "/ws/tts"),  # a message names the voice; see the test of sockets
     ("GET", "/v1/events"),  # has no end; see the test of events
     ("POST", "/v1/voices"),  # makes an own voice

@@ -346,9 +346,10 @@ async def test_openai_refusals(api: Api, body: dict[str, Any], status: int, para
     assert (got, answer["error"]["param"]) == (status, param)
 
 
-async def test_models_are_listed_and_only_a_loaded_one_can_be_chosen(api: Api) -> None:
+async def test_models_are_listed_and_shown_and_only_a_loaded_one_can_be_chosen(api: Api) -> None:
     listed = {"object": "list", "data": [{"id": "tone", "object": "model", "owned_by": "tone", "active": True}]}
     assert await api.ask("GET", "/v1/models") == (200, listed)
+    assert await api.ask("GET", "/v1/models/tone") == (200, listed["data"][0])
     assert await api.ask("POST", "/v1/models/active", json={"model": "tone"}) == (200, listed)
     status, answer = await api.ask("POST", "/v1/models/active", json={"model": "other"})
     assert (status, answer["error"]["message"]) == (404, "model 'other' is not loaded; there is tone")
@@ -363,9 +364,10 @@ async def test_models_are_listed_and_only_a_loaded_one_can_be_chosen(api: Api) -
         ("POST", "/v1/models", {"id": "next", "kind": "tone"}, 422, "model"),  # this engine loads none
         ("DELETE", "/v1/models/tone", None, 409, "id"),
         ("DELETE", "/v1/models/other", None, 404, "model"),
+        ("GET", "/v1/models/other", None, 404, "model"),
     ],
 )
-async def test_a_load_or_unload_that_cannot_be_is_refused_and_changes_nothing(
+async def test_a_model_that_cannot_be_loaded_unloaded_or_shown_is_refused_and_nothing_changes(
     api: Api, method: str, path: str, body: dict[str, Any] | None, status: int, param: str
 ) -> None:
     got, answer = await api.ask(method, path, json=body)
