@@ -6,8 +6,8 @@ import pytest
 
 from talkspurt.bench.server_process import ServerFailed, serving
 
-READY = "import time; print('it is ready: http://127.0.0.1:9/', flush=True); time.sleep(60)"
-NEVER = "import time; time.sleep(60)"
+READY = "import signal; print('it is ready: http://127.0.0.1:9/', flush=True); signal.pause()"
+NEVER = "import signal; signal.pause()"
 
 
 async def test_a_time_out_of_whoever_uses_the_server_stays_one() -> None:
