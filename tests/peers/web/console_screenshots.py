@@ -74,9 +74,13 @@ async def spoken_call(live: Live, folder: Path) -> str:
     url = f"{live.ws}/media/twilio/default"
     await Caller(CallOptions(url=url, steps=(*steps, Expect("hang_up", PATIENT_MS)), parameters=numbers)).run()
     query = f"{live.http}/v1/calls?ended=true&route=default"
-    async with aiohttp.ClientSession() as http, http.get(query) as answer:
-        (call,) = (await answer.json())["calls"]
-    return f"{live.http}/#call={call['callId']}"
+    async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
+        while True:
+            async with http.get(query) as answer:
+                calls = (await answer.json())["calls"]
+            if calls:
+                return f"{live.http}/#call={calls[0]['callId']}"
+            await asyncio.sleep(0.1)  # the log is written behind the call's end
 
 
 async def take(folder: Path, warm_up_s: float) -> None:
