@@ -276,9 +276,11 @@ class TorchLm(DeviceThread):
         self._live = live
         for s in (*self._live, *self._listening):
             s.listen()
+        self._wake([s for s in self._listening if s.done])  # its beginning is too long
         begun: list[LmSequence] = []
+        self._listening = [s for s in self._listening if not (s.cancelled or s.done)]
         self._waiting += [s for s in self._listening if s.admission is not None]
-        self._listening = [s for s in self._listening if s.admission is None and not (s.cancelled or s.done)]
+        self._listening = [s for s in self._listening if s.admission is None]
         longest = 0
         while self._waiting and self._free and len(begun) < self._config.prefill_rows:
             s = self._waiting[0]

@@ -185,3 +185,15 @@ async def test_faults_reach_the_reader() -> None:
         with pytest.raises(InvalidRequest, match="endofprompt"):
             _ = [token async for token in lm.generate_streamed(text(), prompt_text=[], prompt_speech=[], seed=1)]
         await until(lambda: lm.free_slots == 2)
+
+
+async def test_a_prompt_that_is_too_long_for_a_slot_is_said(version: int) -> None:
+    want = golden(version, "bistream0")
+    async with running(EagerLm(model(version), slots=2, max_length=20)) as lm:
+        stream = lm.generate_streamed(
+            groups(want["text"], 5), prompt_text=want["prompt_text"], prompt_speech=[0] * 20, seed=1
+        )
+        with pytest.raises(SynthesisFailed, match="of 20"):
+            async with asyncio.timeout(PATIENCE_S):
+                _ = [token async for token in stream]
+        await until(lambda: not (lm._listening or lm._waiting) and lm.free_slots == 2)
