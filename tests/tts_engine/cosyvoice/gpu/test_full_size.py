@@ -35,6 +35,7 @@ pytestmark = [
 
 DEVICE = torch.device("cuda")
 Version = Literal[2, 3]
+PerformanceMode = Literal["interactivity", "throughput"]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 VERSIONS = pytest.mark.parametrize("version", [2, 3], ids=["v2", "v3"])
 PROMPT_SPEECH = (0, 113, 170, 26)
@@ -285,8 +286,14 @@ def _batches() -> list[tuple[Shape, list[Row]]]:
 
 
 @VERSIONS
-@pytest.mark.parametrize("staged", [False, True], ids=["at once", "in stages"])
-def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: Version, staged: bool) -> None:
+@pytest.mark.parametrize(
+    ("staged", "mode"),
+    [(False, "interactivity"), (True, "interactivity"), (True, "throughput")],
+    ids=["at once", "in stages", "in stages without a pause"],
+)
+def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(
+    version: Version, staged: bool, mode: PerformanceMode
+) -> None:
     """Networks, precision and shapes are those that an engine runs on a GPU. Between stages another clause begins."""
     from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
     from tts_engine.cosyvoice.kernels.fused_hift import fuse
@@ -305,7 +312,7 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
         blocks=10, max_chunks=8, max_voices=1, dtype=torch.bfloat16,
         chunk_rows=(2,), staged_rows=(2,), whole_rows=(1,), whole_chunks=(3,),
     )  # fmt: skip
-    settings = CosyVoiceConfig(max_clauses=3)
+    settings = CosyVoiceConfig(max_clauses=3, performance_mode=mode)
     graphs, eager = (ModelRunner(flow, vocoder, device=DEVICE, settings=settings, config=config) for _ in range(2))
     calibrated: list[Shape] = []
     graphs.warm_up(lambda shape, rows, seconds: calibrated.append(shape))
