@@ -28,7 +28,7 @@ from torch import nn
 from tts_engine.api import VoiceInfo
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
-from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
+from tts_engine.cosyvoice.frontend.frontend import LmPrompt
 from tts_engine.cosyvoice.frontend.normalise import Normalised, WetextVerbaliser, normalise, plain_verbaliser
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.kernels import compile_cache
@@ -118,17 +118,14 @@ class Prepared:
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary
 
-    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> Clause:
+    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
         rng = np.random.default_rng()
         ids = rng.integers(0, self.vocabulary, (2, TEXT_IDS)).astype(np.int32)
         number = re.match(r"\d+", normalised.source)
         assert number is not None
         count = int(number[0])
-        return Clause(
-            lm=LmPrompt(
-                prompt_text=ids[0], text=ids[1], prompt_speech=voice.lm_tokens, min_tokens=count, max_tokens=count
-            ),
-            words=[],
+        return LmPrompt(
+            prompt_text=ids[0], text=ids[1], prompt_speech=voice.lm_tokens, min_tokens=count, max_tokens=count
         )
 
 

@@ -18,10 +18,10 @@ from typing import Protocol, Self
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
-from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
+from tts_engine.cosyvoice.frontend.frontend import LmPrompt
 from tts_engine.cosyvoice.frontend.normalise import Normalised
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
-from tts_engine.cosyvoice.frontend.words import SYLLABLE_S
+from tts_engine.cosyvoice.frontend.words import SYLLABLE_S, expected_words
 from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
@@ -47,7 +47,7 @@ SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
 class ClauseFrontend(Protocol):
     """The part of ``cosyvoice.frontend.Frontend`` that the synthesizer uses."""
 
-    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> Clause: ...
+    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt: ...
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None: ...
 
@@ -201,10 +201,9 @@ class CosyVoiceSynthesizer:
             begun += text_s
             silence = SilenceFilter() if self._filter_silence else None
             async with aclosing(drawing) as tokens:
-                async for token in tokens:
-                    if silence is None or silence.keep(token):
-                        rendering.tokens.append(token)
-                    if self._scheduler.missing(rendering) <= 0 and not self._lengthened(
+                async for ids in tokens:
+                    rendering.tokens += ids if silence is None else filter(silence.keep, ids)
+                    while self._scheduler.missing(rendering) <= 0 and not self._lengthened(
                         rendering, playhead, clause.speed
                     ):
                         yield await self._chunk(rendering, words, playhead, begun, text_s, final=False), False
@@ -250,7 +249,7 @@ class CosyVoiceSynthesizer:
 
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: Reader
-    ) -> AsyncGenerator[int, None] | _Begun:
+    ) -> AsyncGenerator[Sequence[int], None] | _Begun:
         """Return the clause's speech ids, as they are drawn. Pass on its words as they become known.
 
         While the text is verbalised, ids are drawn for the wording that is likely. They are dropped if it is another.
@@ -268,30 +267,27 @@ class CosyVoiceSynthesizer:
                 )
             text += "".join([piece async for piece in clause.more])
 
-        def draw(prompt: Clause) -> AsyncGenerator[int, None]:
-            lm = prompt.lm
+        def draw(wording: Normalised) -> AsyncGenerator[Sequence[int], None]:
+            prompt = front.clause(wording, features, instruct=clause.instruct)
             return self._lm.generate(
-                self._lm.table.prompt(lm.prompt_text, lm.text, lm.prompt_speech),
-                min_tokens=lm.min_tokens,
-                max_tokens=lm.max_tokens,
+                self._lm.table.prompt(prompt.prompt_text, prompt.text, prompt.prompt_speech),
+                min_tokens=prompt.min_tokens,
+                max_tokens=prompt.max_tokens,
                 seed=seed,
                 reader=reader,
             )
 
-        guess, begun, is_right = self._normaliser.guess(text, clause.language), None, False
-        if guess is not None:
-            prompt = front.clause(guess, features, instruct=clause.instruct)
-            begun = _Begun(draw(prompt))
+        guess, is_right = self._normaliser.guess(text, clause.language), False
+        begun = _Begun(draw(guess)) if guess is not None else None
         try:
             made = await self._normaliser.normalise(text, clause.language)
             is_right = made == guess
         finally:
             if begun is not None and not is_right:
                 await begun.aclose()
-        if begun is None or not is_right:
-            prompt = front.clause(made, features, instruct=clause.instruct)
-        words.add(prompt.words)
-        return begun if begun is not None and is_right else draw(prompt)
+        drawing = begun if begun is not None and is_right else draw(made)
+        words.add(expected_words(made))
+        return drawing
 
     async def _pieces(
         self, clause: ClauseRequest, more: AsyncIterator[str], words: _Words
@@ -362,24 +358,24 @@ class CosyVoiceSynthesizer:
 class _Begun:
     """Ids that are drawn from now on, not from the first look at them. Call ``aclose`` at the end."""
 
-    def __init__(self, ids: AsyncGenerator[int, None]) -> None:
+    def __init__(self, ids: AsyncGenerator[Sequence[int], None]) -> None:
         self._ids = ids
-        self._first: asyncio.Task[int | None] | None = asyncio.create_task(self._begin(), name="first id")
+        self._first: asyncio.Task[Sequence[int] | None] | None = asyncio.create_task(self._begin(), name="first ids")
 
-    async def _begin(self) -> int | None:
+    async def _begin(self) -> Sequence[int] | None:
         return await anext(self._ids, None)
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> int:
+    async def __anext__(self) -> Sequence[int]:
         if self._first is None:
             return await anext(self._ids)
-        token = await self._first
+        ids = await self._first
         self._first = None
-        if token is None:
+        if ids is None:
             raise StopAsyncIteration
-        return token
+        return ids
 
     async def aclose(self) -> None:
         if self._first is not None:

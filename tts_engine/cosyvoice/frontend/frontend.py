@@ -49,15 +49,6 @@ class LmPrompt:
     """Most speech tokens. The clause is cut there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clause:
-    """A clause that is ready for the model, with the words that its audio will be aligned to."""
-
-    lm: LmPrompt
-    words: Sequence[tuple[int, int, float]]
-    """The words, from ``words.expected_words``. Positions are characters of the original clause."""
-
-
 class Frontend:
     """The text front end of one model directory. ``prompt`` and ``clause`` may be called from several threads."""
 
@@ -75,8 +66,9 @@ class Frontend:
         self.tokenizer = CosyTokenizer.load(folder / "CosyVoice-BlankEN", version=version)
         self.features = FeatureExtractor(folder, version=version)
         self._verbalise = verbalise or default_verbaliser()
-        # The same few transcripts stand in front of every request. Keeping their ids saves milliseconds.
+        # The same few transcripts and instructions stand in front of every request.
         self._transcript = lru_cache(maxsize=1024)(lambda transcript: self.normalise(transcript).text)
+        self._prompt_ids = lru_cache(maxsize=1024)(self._ids)
 
     @property
     def verbalises(self) -> bool:
@@ -86,7 +78,7 @@ class Frontend:
     def normalise(self, text: str, language: str = "") -> Normalised:
         return normalise(text, language, verbalise=self._verbalise)
 
-    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> Clause:
+    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
         """Prepare one clause: one request of the language model.
 
         Raises:
@@ -95,9 +87,7 @@ class Frontend:
         if is_only_punctuation(normalised.text.replace(" ", "")):
             raise InvalidRequest(f"none of the {len(normalised.source)} characters can be spoken")
         mode = choose_mode(voice, instruct=instruct)
-        return Clause(
-            lm=self.prompt(normalised.text, voice, mode=mode, instruct=instruct), words=expected_words(normalised)
-        )
+        return self.prompt(normalised.text, voice, mode=mode, instruct=instruct)
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None:
         """Return the request for text that arrives in pieces, still without text. None: the model has no such
@@ -143,14 +133,19 @@ class Frontend:
                 prompt_text = system + prompt_text + END_OF_PROMPT
         else:
             text = prefix + text
-        ids = self.tokenizer.encode(text)
+        ids = self._ids(text)
         return LmPrompt(
-            prompt_text=np.array(self.tokenizer.encode(prompt_text), np.int32),
-            text=np.array(ids, np.int32),
+            prompt_text=self._prompt_ids(prompt_text),
+            text=ids,
             prompt_speech=prompt_speech,
             min_tokens=MIN_TOKENS_PER_TEXT_ID * len(ids),
             max_tokens=MAX_TOKENS_PER_TEXT_ID * len(ids),
         )
+
+    def _ids(self, text: str) -> NDArray[np.int32]:
+        ids = np.array(self.tokenizer.encode(text), np.int32)
+        ids.flags.writeable = False  # a prompt's are kept for the next clause
+        return ids
 
 
 def choose_mode(voice: VoiceFeatures, *, instruct: str = "") -> Mode:

@@ -82,8 +82,8 @@ class LmBackend(Protocol):
         max_tokens: int,
         seed: int,
         reader: Reader = EAGER,
-    ) -> AsyncGenerator[int, None]:
-        """Draw the speech ids of one clause, without the stop id.
+    ) -> AsyncGenerator[Sequence[int], None]:
+        """Draw the speech ids of one clause, without the stop id, and yield them in groups.
 
         Closing the generator, or cancelling the task that reads it, takes the clause out of the next step.
 
@@ -92,7 +92,7 @@ class LmBackend(Protocol):
             min_tokens: no stop is drawn before so many ids.
             max_tokens: the clause is cut after so many ids.
             seed: int64. The same seed draws the same ids, whatever else runs.
-            reader: a backend may pass on ids in groups of the size that the reader wants, draw no more before it wants
+            reader: a backend may wait until a group is as large as the reader wants, draw no more before it wants
                 them, and let readers with slack wait.
 
         Raises:
@@ -114,7 +114,7 @@ class StreamedLm(Protocol):
         prompt_speech: Sequence[int],
         seed: int,
         reader: Reader = EAGER,
-    ) -> AsyncGenerator[int, None]:
+    ) -> AsyncGenerator[Sequence[int], None]:
         """Draw the speech ids of a clause whose text ids arrive meanwhile. All else is as in ``LmBackend.generate``."""
         ...
 

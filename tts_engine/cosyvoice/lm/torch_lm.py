@@ -117,9 +117,9 @@ class TorchLm(DeviceThread):
         max_tokens: int,
         seed: int,
         reader: Reader = EAGER,
-    ) -> AsyncGenerator[int, None]:
-        """Draw ids as ``api.LmBackend`` says. They come in groups, because waking a reader costs more than drawing an
-        id.
+    ) -> AsyncGenerator[Sequence[int], None]:
+        """Draw ids as ``api.LmBackend`` says. A group has as many as the reader wants, because waking it costs more
+        than drawing an id.
 
         Raises:
             InvalidRequest: prompt and ``max_tokens`` do not fit a slot, and cutting leaves less than ``min_tokens``.
@@ -131,9 +131,9 @@ class TorchLm(DeviceThread):
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
         sequence = LmSequence(reader, admission, most)
         self._enter(sequence, self._waiting)
-        async with aclosing(self._read(sequence)) as tokens:
-            async for token in tokens:
-                yield token
+        async with aclosing(self._read(sequence)) as groups:
+            async for ids in groups:
+                yield ids
 
     async def generate_streamed(
         self,
@@ -143,7 +143,7 @@ class TorchLm(DeviceThread):
         prompt_speech: Sequence[int],
         seed: int,
         reader: Reader = EAGER,
-    ) -> AsyncGenerator[int, None]:
+    ) -> AsyncGenerator[Sequence[int], None]:
         """Draw the speech ids of a clause whose text ids arrive meanwhile, in groups of any size.
 
         This is the interleaved layout of the published models (``bistream``): the first ids are drawn after five ids of
@@ -161,9 +161,9 @@ class TorchLm(DeviceThread):
         self._enter(sequence, self._listening)
         feeding = asyncio.create_task(self._feed(sequence, text), name="text into the language model")
         try:
-            async with aclosing(self._read(sequence)) as tokens:
-                async for token in tokens:
-                    yield token
+            async with aclosing(self._read(sequence)) as groups:
+                async for ids in groups:
+                    yield ids
             if feeding.done():
                 feeding.result()
         finally:
@@ -195,16 +195,16 @@ class TorchLm(DeviceThread):
             queue.append(sequence)
             self._changed.notify()
 
-    async def _read(self, sequence: LmSequence) -> AsyncGenerator[int, None]:
+    async def _read(self, sequence: LmSequence) -> AsyncGenerator[Sequence[int], None]:
         """Yield the ids as they come. Closing the generator takes the sequence out of the next step."""
         taken = 0
         try:
             while True:
                 done = sequence.done  # read before the length, because nothing is appended after done
                 count = len(sequence.tokens)
-                while taken < count:
-                    yield sequence.tokens[taken]
-                    taken += 1
+                if taken < count:
+                    yield sequence.tokens[taken:count]
+                    taken = count
                 if done:
                     break
                 sequence.waker.clear()

@@ -134,7 +134,7 @@ class VllmBackend:
         max_tokens: int,
         seed: int,
         reader: Reader = EAGER,
-    ) -> AsyncGenerator[int, None]:
+    ) -> AsyncGenerator[Sequence[int], None]:
         """Draw the speech ids of one clause.
 
         Closing the generator, or cancelling the task that reads it, takes the request out of the next step.
@@ -153,10 +153,10 @@ class VllmBackend:
         """
         most = min(max_tokens, room(prompt, self._config.max_model_len, min_tokens=min_tokens))
         params = self._params(min_tokens=min_tokens, max_tokens=most, seed=seed)
-        async with aclosing(self._run(prompt, params)) as ids:
-            async for token in ids:
-                if token < self.table.speech_tokens:
-                    yield token
+        async with aclosing(self._run(prompt, params)) as groups:
+            async for ids in groups:
+                if speech := [token for token in ids if token < self.table.speech_tokens]:
+                    yield speech
 
     async def generate_streamed(
         self,
@@ -166,7 +166,7 @@ class VllmBackend:
         prompt_speech: Sequence[int],
         seed: int,
         reader: Reader = EAGER,
-    ) -> AsyncGenerator[int, None]:
+    ) -> AsyncGenerator[Sequence[int], None]:
         """Draw the speech ids of a clause whose text ids arrive meanwhile, in groups of any size.
 
         vLLM takes whole prompts, so each block between two pieces of text is a request of its own, of at most 15 ids.
@@ -223,31 +223,32 @@ class VllmBackend:
                 most = self._network.sampling.lengths(text_ids)[1] - spoken if feed.may_end else machine.until_fill
                 if (count := min(left, most)) < 1:
                     break
-                async with aclosing(self._block(fed, machine, seed, count, may_end=feed.may_end)) as ids:
+                async with aclosing(self._block(fed, machine, seed, count, may_end=feed.may_end)) as groups:
                     begun = False
-                    async for token in ids:
-                        if feed.may_end and token >= self.table.speech_tokens:
-                            return
-                        if begun:  # vLLM has fed its own id
-                            feed_next()
-                        begun = True
-                        if (speech := machine.drawn(token)) is not None:
-                            spoken += 1
-                            yield speech
+                    async for ids in groups:
+                        for token in ids:
+                            if feed.may_end and token >= self.table.speech_tokens:
+                                return
+                            if begun:  # vLLM has fed its own id
+                                feed_next()
+                            begun = True
+                            if (speech := machine.drawn(token)) is not None:
+                                spoken += 1
+                                yield [speech]
         finally:
             feeding.cancel()
             await asyncio.wait([feeding])
 
     def _block(
         self, prompt: Sequence[int], machine: Bistream, seed: int, count: int, *, may_end: bool
-    ) -> AsyncGenerator[int, None]:
+    ) -> AsyncGenerator[Sequence[int], None]:
         assert self._network is not None
         extra: dict[str, Any] = {HISTORY: list(machine.history)}
         if not may_end:  # then the fill is the only id that ends the request
             extra[CONTROLS] = [self.table.speech_tokens, self._network.fill]
         return self._run(prompt, self._params(min_tokens=0, max_tokens=count, seed=seed, extra_args=extra))
 
-    async def _run(self, prompt: Sequence[int], params: Any) -> AsyncGenerator[int, None]:
+    async def _run(self, prompt: Sequence[int], params: Any) -> AsyncGenerator[Sequence[int], None]:
         """Yield the ids of one request, with the id that ended it."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -257,8 +258,7 @@ class VllmBackend:
         try:
             async with aclosing(stream):
                 async for output in stream:
-                    for token in output.outputs[0].token_ids:  # there are several if the reader was slow
-                        yield token
+                    yield output.outputs[0].token_ids  # there are several if the reader was slow
                     if output.finished and output.outputs[0].finish_reason not in ("stop", "length"):
                         raise SynthesisFailed(f"vLLM ended the request: {output.outputs[0].finish_reason}")
         except EngineDeadError as exc:

@@ -62,7 +62,7 @@ def test_layout_of_each_mode(
     speech: int,
 ) -> None:
     frontend = two if version == 2 else three
-    lm = frontend.clause(frontend.normalise("thank you"), given, instruct=instruct).lm
+    lm = frontend.clause(frontend.normalise("thank you"), given, instruct=instruct)
     assert read(frontend, lm.prompt_text) == prompt_text
     assert read(frontend, lm.text) == text
     assert lm.prompt_speech.tolist() == list(range(speech))
@@ -79,19 +79,18 @@ def test_version_3_always_holds_one_end_of_prompt(three: Frontend, mode: str) ->
 
 
 def test_prefix_in_the_callers_text_is_not_doubled(three: Frontend) -> None:
-    lm = three.clause(three.normalise("Speak up.<|endofprompt|>hi"), voice("")).lm
+    lm = three.clause(three.normalise("Speak up.<|endofprompt|>hi"), voice(""))
     assert read(three, lm.text) == "Speak up.<|endofprompt|>hi"
 
 
 def test_transcript_and_text_are_both_normalised(two: Frontend) -> None:
-    clause = two.clause(two.normalise("call 12"), voice("I am 3"))
-    assert read(two, clause.lm.prompt_text) == "I am three"
-    assert read(two, clause.lm.text) == "call twelve"
-    assert [(a, b) for a, b, _ in clause.words] == [(0, 4), (5, 7)]
+    lm = two.clause(two.normalise("call 12"), voice("I am 3"))
+    assert read(two, lm.prompt_text) == "I am three"
+    assert read(two, lm.text) == "call twelve"
 
 
 def test_controls_reach_the_model_as_their_ids(three: Frontend) -> None:
-    ids = three.clause(three.normalise("ok [laughter] <strong>12</strong> [j][ǐ]"), voice()).lm.text.tolist()
+    ids = three.clause(three.normalise("ok [laughter] <strong>12</strong> [j][ǐ]"), voice()).text.tolist()
     specials = three.tokenizer.special_ids
     assert {specials[t] for t in ("[laughter]", "<strong>", "</strong>", "[j]", "[ǐ]")} <= set(ids)
 

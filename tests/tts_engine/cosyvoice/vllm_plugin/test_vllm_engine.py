@@ -18,6 +18,7 @@ pytest.importorskip("vllm", reason="vLLM is missing: .ci/vllm installs it and ru
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from tests.tts_engine.cosyvoice.lm.drawn import ids_of
 from tests.tts_engine.cosyvoice.models.test_llm import ids, model  # noqa: E402
 from tests.tts_engine.cosyvoice.vllm_plugin.plugin_path import plugin_path  # noqa: E402
 from tests.waiting import until
@@ -119,7 +120,7 @@ def prompt_of(backend: VllmBackend, io: dict[str, torch.Tensor]) -> list[int]:
 
 
 async def read(backend: VllmBackend, prompt: list[int], seed: int, tokens: int = 60) -> list[int]:
-    return [token async for token in backend.generate(prompt, min_tokens=tokens, max_tokens=tokens, seed=seed)]
+    return await ids_of(backend.generate(prompt, min_tokens=tokens, max_tokens=tokens, seed=seed))
 
 
 async def test_teacher_forced_logits_match_the_golden_at_every_step(backend: Any) -> None:
@@ -163,12 +164,12 @@ async def test_same_seed_draws_the_same_alone_and_beside_others(backend: Any) ->
     assert beside[0] == alone and beside[1] != alone
 
 
-async def test_tokens_come_one_by_one_and_a_closed_reader_frees_its_place(backend: Any) -> None:
+async def test_a_closed_reader_frees_its_place(backend: Any) -> None:
     backend, io = backend
     prompt = prompt_of(backend, io)
     for _ in range(20):  # more than there are places: an abandoned request would hold one
         async with aclosing(backend.generate(prompt, min_tokens=400, max_tokens=400, seed=1)) as stream:
-            async for _token in stream:
+            async for _ids in stream:
                 break
     async with asyncio.timeout(60):
         assert len(await read(backend, prompt, 5, 10)) == 10
@@ -189,7 +190,7 @@ async def test_stop_ids_end_a_clause_and_are_not_passed_on(backend: Any) -> None
     prompt = prompt_of(backend, io)
     lengths = []
     for seed in range(6):
-        tokens = [t async for t in backend.generate(prompt, min_tokens=5, max_tokens=300, seed=seed)]
+        tokens = await ids_of(backend.generate(prompt, min_tokens=5, max_tokens=300, seed=seed))
         assert all(0 <= token < backend.table.speech_tokens for token in tokens)
         lengths.append(len(tokens))
     assert min(lengths) >= 5 and len(set(lengths)) > 1
@@ -217,8 +218,7 @@ async def test_streamed_text_draws_what_the_torch_model_draws(backend: Any, size
                 "seed": 5,
             }
             want, got = [
-                [token async for token in lm.generate_streamed(pieces(parts["text"], size), **prompts)]
-                for lm in (torch_lm, backend)
+                await ids_of(lm.generate_streamed(pieces(parts["text"], size), **prompts)) for lm in (torch_lm, backend)
             ]
             assert got == want and len(got) > 15
     finally:
@@ -255,8 +255,8 @@ async def test_a_reader_who_leaves_streamed_text_frees_its_place(backend: Any) -
     stream = backend.generate_streamed(
         endless(), prompt_text=parts["prompt_text"], prompt_speech=parts["prompt_speech_token"], seed=2
     )
-    async with aclosing(stream) as tokens:
-        async for _token in tokens:
+    async with aclosing(stream) as groups:
+        async for _ids in groups:
             break
     assert backend.live == 0 and len(asyncio.all_tasks()) == tasks
 
