@@ -321,7 +321,7 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="URL",
         nargs="?",
         help="media address (default ws://127.0.0.1:8080/media/DIALECT, audiosocket://127.0.0.1:9092[/ROUTE], "
-        "sip:100@127.0.0.1:5060[?route=ROUTE])",
+        "sip:100@127.0.0.1:5060[?route=ROUTE]; ?http=[HOST:]PORT names the HTTP server that is not at port 8080)",
     )
     p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
     what = p.add_mutually_exclusive_group()

@@ -220,6 +220,36 @@ def test_the_demo_route_is_taken_only_when_we_lead_the_dialogue() -> None:
     assert media_and_dialogue_urls(bare + "/r2", managed=True)[1].endswith("route=r2")
 
 
+@pytest.mark.parametrize(
+    ("url", "dialogue"),
+    [
+        ("sip:100@127.0.0.1:5060", "ws://127.0.0.1:8080/v1/dialogue?route=call"),
+        ("sip:100@127.0.0.2:5060?route=talk", "ws://127.0.0.1:8080/v1/dialogue?route=talk"),
+        ("sip:100@pbx.example:5060?http=9000", "ws://pbx.example:9000/v1/dialogue?route=call"),
+        ("sip:100@10.0.0.5?http=127.0.0.1:9000", "ws://127.0.0.1:9000/v1/dialogue?route=call"),
+        ("audiosocket://127.0.0.2:9092/talk", "ws://127.0.0.1:8080/v1/dialogue?route=talk"),
+        ("audiosocket://pbx.example/talk?http=127.0.0.3:80", "ws://127.0.0.3:80/v1/dialogue?route=talk"),
+    ],
+)
+def test_a_call_that_is_not_over_http_finds_the_http_server(url: str, dialogue: str) -> None:
+    """SIP at 127.0.0.2, beside a switch at 127.0.0.1, sought the dialogue manager's socket at 127.0.0.2, too."""
+    assert media_and_dialogue_urls(url, managed=True)[1] == dialogue
+
+
+@pytest.mark.parametrize(
+    ("dialect", "steps", "url"),
+    [("sip", TALK, "sip:100@127.0.0.1:9"), ("audiosocket", (Wait(1),), "audiosocket://127.0.0.1:9/talk")],
+)
+async def test_an_http_server_that_is_not_there_is_named_with_what_names_it(
+    dialect: str, steps: tuple[Step, ...], url: str
+) -> None:
+    async with serving(ToyGateway()) as gateway:
+        port = gateway.url.split(":")[2].partition("/")[0]  # free again below
+    for given, said in ((port, rf"//127\.0\.0\.1:{port}/v1/\S+: nobody listens.*http=HOST:PORT"), ("x", "http=x in")):
+        with pytest.raises(CallFailed, match=said):
+            await Caller(CallOptions(url=f"{url}?http={given}", dialect=dialect, steps=steps)).run()
+
+
 @pytest.mark.parametrize("url", ["http://h/media/twilio", "ws:///media/twilio", "ws://h/twilio", "ws://h/media"])
 def test_an_address_that_is_no_media_address_is_refused(url: str) -> None:
     with pytest.raises(CallFailed, match="expected ws://HOST:PORT/media"):
