@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import cast
+from typing import ClassVar, cast
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from talkspurt.simulator.carrier_leg import Leg
+from talkspurt.simulator.carrier_playout import PHONE_BUFFER_S
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.carrier import Command, Media, Message
 from talkspurt.simulator.peer_socket import HTTP_HINT, PeerError, http_server, unreachable
@@ -21,7 +22,10 @@ heard too fast or loses words. With a smaller bound, a pause of this process wou
 
 
 class AudioSocketLeg(Leg, asyncio.Protocol):
-    """The switch's end of one connection."""
+    """The switch's end of one connection, and the phone behind it."""
+
+    delay_s: ClassVar = PHONE_BUFFER_S
+    """Asterisk hands every frame on at once, so the caller's phone evens out how they come."""
 
     def __init__(self, carrier: AudioSocketCarrier, *, record: bool = False) -> None:
         super().__init__(carrier, record=record)
@@ -84,7 +88,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
 
     def _obey(self, command: Command, now: float) -> None:
         super()._obey(command, now)
-        if isinstance(command, Media) and self.playout.runs_dry_at() - now > _EARLY_S:
+        if isinstance(command, Media) and self.playout.runs_dry_at() - now > self.delay_s + _EARLY_S:
             self.violations["audio came faster than it can be played"] += 1
 
     @property

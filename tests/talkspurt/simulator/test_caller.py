@@ -19,7 +19,8 @@ from talkspurt.simulator.caller import (
     readable,
     steps_of,
 )
-from talkspurt.simulator.carriers import Media
+from talkspurt.simulator.carriers import Media, Noted
+from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import Talkspurt
 from tests.talkspurt.simulator.toy_gateway import TONE, ToyGateway, serving
 from tests.waiting import PATIENCE_S, until
@@ -144,6 +145,45 @@ async def test_frames_that_come_just_in_time_make_no_gaps() -> None:
         leg._obey(Media(TONE), 10.0 + number * 0.02 + late_ms / 1000)
     assert [gap / 8 for gap in leg.gaps] == [3.5]  # where a frame was later than those before it, by more than 1 ms
     assert caller.report()["gap_ms"] == [3.5]
+
+
+@pytest.mark.parametrize("dialect", ["sip", "audiosocket"])
+async def test_frames_in_real_time_that_a_phone_evens_out_make_no_gaps(dialect: str) -> None:
+    leg = Caller(CallOptions(steps=(), dialect=dialect)).leg
+    leg.playout.started_at = 10.0
+    for number, late_ms in enumerate([0, *(1, 3, 0, 7, 38, 25, 2) * 3]):
+        leg._obey(Media(bytes(len(leg.carrier.format.silence_frame()))), 10.0 + number * 0.02 + late_ms / 1000)
+        leg.turn_under_way = True  # the turn begins with its first frame
+    assert leg.gaps == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "late_ms", "gaps_ms"),
+    [
+        (range(5, 6), {}, [20]),
+        (range(5, 15), {}, [200]),
+        ((), {9: 55}, [15 + 40]),  # dry for 15 ms, then the buffer fills again
+        (range(5, 6), {12: 41}, [20, 1 + 40]),
+    ],
+)
+async def test_packets_that_are_missing_or_too_late_are_gaps(
+    missing: Sequence[int], late_ms: dict[int, int], gaps_ms: list[int]
+) -> None:
+    leg, sender = Caller(CallOptions(steps=(), dialect="sip")).leg, SipCarrier(8, {})
+    leg.playout.started_at = 10.0
+    for number, packet in enumerate([sender.media(TONE) for _ in range(30)]):
+        if number not in missing:
+            leg._obey(leg.carrier.read(packet), 10.0 + number * 0.02 + late_ms.get(number, 0) / 1000)
+            leg.turn_under_way = True
+    assert [gap / 8 for gap in leg.gaps] == gaps_ms
+
+
+def test_timestamps_tell_what_is_missing_and_a_new_stream_begins_anew() -> None:
+    phone, sender, other = SipCarrier(1, {}), SipCarrier(8, {}), SipCarrier(9, {})
+    first, lost, late, last = (sender.media(TONE) for _ in range(4))
+    [other.media(TONE) for _ in range(7)]
+    heard = [phone.read(packet) for packet in (first, last, late, other.media(TONE))]
+    assert lost and heard == [Media(TONE), Media(TONE, 320), Noted(), Media(TONE)]
 
 
 async def test_two_turns_apart_are_no_gap() -> None:
