@@ -74,7 +74,12 @@ def serve(args: argparse.Namespace) -> int:
     config = load(args.config, overrides={} if args.port is None else {"server.port": args.port})
     _configure_log(config)
     module = "talkspurt.workers.supervisor" if config.server.workers > 1 else "talkspurt.build"
-    return _job(lambda: _module(module).serve(config))
+
+    def run() -> int:
+        _module("talkspurt.workers.listeners").check(config)
+        return int(_module(module).serve(config))
+
+    return _job(run)
 
 
 def engine(args: argparse.Namespace) -> int:
