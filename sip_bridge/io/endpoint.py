@@ -226,6 +226,7 @@ class Endpoint:
 
     Args:
         user: the owner of the calls.
+        host: the address that connections of ours leave from, as datagrams do. Empty: the system chooses one.
         client_tls: the context for TLS connections of ours. None: we make no such connections.
         methods: the methods that the user understands. Others are answered with 501.
         ready: whether a call would be taken now; if not, OPTIONS is answered with 503 (RFC 3261 section 11.2).
@@ -238,6 +239,7 @@ class Endpoint:
         *,
         timing: Timing = Timing(),  # noqa: B008 - frozen
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        host: str = "",
         client_tls: ssl.SSLContext | None = None,
         methods: Sequence[str] = METHODS,
         ready: Callable[[], bool] = lambda: True,
@@ -252,6 +254,7 @@ class Endpoint:
         """0: we do not listen for TLS."""
         self._user = user
         self._ready = ready
+        self._host = host
         self._client_tls = client_tls
         self._allow = ("Allow", ", ".join(methods))
         self._methods = frozenset(methods)
@@ -599,6 +602,7 @@ class Endpoint:
             peer.port,
             ssl=tls,
             server_hostname=(peer.name or peer.host) if tls else None,
+            local_addr=(self._host, 0) if self._host else None,
         )
         return connection
 
