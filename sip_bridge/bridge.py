@@ -105,6 +105,7 @@ class SipBridge:
                 transactions=limits.transactions,
                 idle_s=limits.idle_s,
             ),
+            host="" if ipaddress.ip_address(config.host).is_unspecified else config.host,
             client_tls=client_tls,
             ready=ready,
             frames_first=frames_first,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -83,7 +82,6 @@ from sip_bridge.incoming import incoming_call
 from sip_bridge.io.shared_address import SharedAddress
 from talkspurt import __version__
 from talkspurt.config.settings import Config
-from talkspurt.invocation import command
 from talkspurt.prompts import with_greetings
 from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
 from talkspurt.serving import StopSignal, greet, run
@@ -441,17 +439,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
         stack.push_async_callback(made.webrtc.aclose)
         made.switches.start()
         stack.push_async_callback(made.switches.aclose)
-        try:
-            await made.server.start(siblings=place.socket if place is not None else None)
-        except OSError as exc:
-            if exc.errno != errno.EADDRINUSE:
-                raise
-            server = config.server
-            raise OSError(
-                f"{server.host}:{server.port} (server.host, server.port) is in use: "
-                f"`{command()} serve -c FILE --port N` takes another one, --port 0 a free one; "
-                f"`{command()} doctor` tells whether a talkspurt serves there"
-            ) from exc
+        await made.server.start(siblings=place.socket if place is not None else None)
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:
             if place is None:

@@ -74,7 +74,12 @@ def serve(args: argparse.Namespace) -> int:
     config = load(args.config, overrides={} if args.port is None else {"server.port": args.port})
     _configure_log(config)
     module = "talkspurt.workers.supervisor" if config.server.workers > 1 else "talkspurt.build"
-    return _job(lambda: _module(module).serve(config))
+
+    def run() -> int:
+        _module("talkspurt.workers.listeners").check(config)
+        return int(_module(module).serve(config))
+
+    return _job(run)
 
 
 def engine(args: argparse.Namespace) -> int:
@@ -321,7 +326,7 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="URL",
         nargs="?",
         help="media address (default ws://127.0.0.1:8080/media/DIALECT, audiosocket://127.0.0.1:9092[/ROUTE], "
-        "sip:100@127.0.0.1:5060[?route=ROUTE])",
+        "sip:100@127.0.0.1:5060[?route=ROUTE]; ?http=[HOST:]PORT names the HTTP server that is not at port 8080)",
     )
     p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
     what = p.add_mutually_exclusive_group()

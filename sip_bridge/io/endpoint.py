@@ -109,6 +109,8 @@ class Limits:
 _PUT_OFF = 256
 """So many datagrams wait at most."""
 
+_BACKLOG = 100
+
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do."""
 
@@ -226,6 +228,7 @@ class Endpoint:
 
     Args:
         user: the owner of the calls.
+        host: the address that connections of ours leave from, as datagrams do. Empty: the system chooses one.
         client_tls: the context for TLS connections of ours. None: we make no such connections.
         methods: the methods that the user understands. Others are answered with 501.
         ready: whether a call would be taken now; if not, OPTIONS is answered with 503 (RFC 3261 section 11.2).
@@ -238,6 +241,7 @@ class Endpoint:
         *,
         timing: Timing = Timing(),  # noqa: B008 - frozen
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        host: str = "",
         client_tls: ssl.SSLContext | None = None,
         methods: Sequence[str] = METHODS,
         ready: Callable[[], bool] = lambda: True,
@@ -252,6 +256,7 @@ class Endpoint:
         """0: we do not listen for TLS."""
         self._user = user
         self._ready = ready
+        self._host = host
         self._client_tls = client_tls
         self._allow = ("Allow", ", ".join(methods))
         self._methods = frozenset(methods)
@@ -263,6 +268,8 @@ class Endpoint:
         self._datagrams = _Datagrams(self._receive)
         self._shared: SharedAddress | None = None
         self._servers: list[asyncio.Server] = []
+        self._tls_listener: socket.socket | None = None
+        self._adopting: set[asyncio.Task[None]] = set()
         self._connections: dict[Peer, _Connection] = {}
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
@@ -311,13 +318,18 @@ class Endpoint:
         Args:
             tls: the context, for a connection that came to the port of TLS.
         """
-        peer = Peer("TLS" if tls else "TCP", "", 0)
+        peer, source = Peer("TLS" if tls else "TCP", "", 0), ""
         try:
+            source = connection.getpeername()[0]
             await self._loop.connect_accepted_socket(
                 lambda: self._stream(peer), connection, ssl=tls,
                 ssl_handshake_timeout=self._connect_s if tls else None,
             )  # fmt: skip
-        except OSError:  # the peer is gone, or cannot do our TLS
+        except ssl.SSLError as error:
+            # The administrator of the other side sees an error, but often not which of the two certificates is wrong.
+            log.info("SIP connection refused", extra={"peer": f"TLS {source}", "why": str(error)})
+            connection.close()
+        except OSError:  # the peer is gone, or too slow
             connection.close()
 
     async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
@@ -326,23 +338,34 @@ class Endpoint:
         Raises:
             OSError: the address cannot be had.
         """
-        server = await self._loop.create_server(
-            lambda: self._stream(Peer("TLS", "", 0)),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=self._connect_s,
-        )
-        self._servers.append(server)
-        self.tls_port = server.sockets[0].getsockname()[1]
+        # Not by create_server, which says nothing of a handshake that has failed.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._tls_listener = listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listener.setblocking(False)
+        self.tls_port = listener.getsockname()[1]
+        self._loop.add_reader(listener.fileno(), self._accept, listener, context)
+
+    def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # whoever it was is gone, or there are no files left
+            return
+        connection.setblocking(False)
+        adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")
+        self._adopting.add(adopting)
+        adopting.add_done_callback(self._adopting.discard)
 
     async def close(self) -> None:
         """Close the sockets at once, and forget the transactions that are under way."""
         if self._timer:
             self._timer.cancel()
-        for task in list(self._dialling.values()):
+        if self._tls_listener is not None:
+            self._loop.remove_reader(self._tls_listener.fileno())
+            self._tls_listener.close()
+        pending = [*self._dialling.values(), *self._adopting]
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*self._dialling.values(), return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
         for server in self._servers:
             server.close()
         for connection in list(self._connections.values()):
@@ -599,6 +622,7 @@ class Endpoint:
             peer.port,
             ssl=tls,
             server_hostname=(peer.name or peer.host) if tls else None,
+            local_addr=(self._host, 0) if self._host else None,
         )
         return connection
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import cast
-from urllib.parse import parse_qs, urlsplit
+from typing import ClassVar, cast
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from talkspurt.simulator.carrier_leg import Leg
+from talkspurt.simulator.carrier_playout import PHONE_BUFFER_S
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.carrier import Command, Media, Message
-from talkspurt.simulator.peer_socket import PeerError, unreachable
+from talkspurt.simulator.peer_socket import HTTP_HINT, PeerError, http_server, unreachable
 
 _EARLY_S = 0.3
 """Most lead of the gateway that is no violation. Asterisk plays frames as they come, so a stream that is far ahead is
@@ -21,7 +22,10 @@ heard too fast or loses words. With a smaller bound, a pause of this process wou
 
 
 class AudioSocketLeg(Leg, asyncio.Protocol):
-    """The switch's end of one connection."""
+    """The switch's end of one connection, and the phone behind it."""
+
+    delay_s: ClassVar = PHONE_BUFFER_S
+    """Asterisk hands every frame on at once, so the caller's phone evens out how they come."""
 
     def __init__(self, carrier: AudioSocketCarrier, *, record: bool = False) -> None:
         super().__init__(carrier, record=record)
@@ -31,8 +35,8 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
         self._over = asyncio.Event()
 
     async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
-        """Connect to ``audiosocket://HOST:PORT[/ROUTE][?http=PORT]``. With a route or parameters, announce the call
-        first.
+        """Connect to ``audiosocket://HOST:PORT[/ROUTE][?http=[HOST:]PORT]``. With a route or parameters, announce
+        the call first.
 
         Args:
             headers: headers of the announcement.
@@ -42,7 +46,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
         try:
             async with asyncio.timeout(timeout_s):
                 if route or self._call.parameters:
-                    await self._announce(f"http://{at.hostname}:{http_port(url)}", route, headers)
+                    await self._announce(f"http://{http_server(url)}", route, headers)
                 await asyncio.get_running_loop().create_connection(lambda: self, at.hostname or "", at.port or 9092)
         except (OSError, TimeoutError, aiohttp.ClientError) as exc:
             raise PeerError(unreachable(url, exc)) from exc
@@ -50,9 +54,12 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
     async def _announce(self, http: str, route: str, headers: Mapping[str, str] | None) -> None:
         body = {"route": route or "default", "customParameters": self._call.parameters}
         url = f"{http}/v1/calls/expected/{self._call.uuid}"
-        async with aiohttp.ClientSession() as session, session.put(url, json=body, headers=headers) as answer:
-            if answer.status not in (200, 201):
-                raise PeerError(f"{url} refused the call: HTTP {answer.status}, {await answer.text()}")
+        try:
+            async with aiohttp.ClientSession() as session, session.put(url, json=body, headers=headers) as answer:
+                if answer.status not in (200, 201):
+                    raise PeerError(f"{url} refused the call: HTTP {answer.status}, {await answer.text()}")
+        except aiohttp.ClientConnectorError as exc:
+            raise PeerError(unreachable(url, exc.os_error) + HTTP_HINT) from exc
 
     # --- asyncio ---
 
@@ -81,7 +88,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
 
     def _obey(self, command: Command, now: float) -> None:
         super()._obey(command, now)
-        if isinstance(command, Media) and self.playout.runs_dry_at() - now > _EARLY_S:
+        if isinstance(command, Media) and self.playout.runs_dry_at() - now > self.delay_s + _EARLY_S:
             self.violations["audio came faster than it can be played"] += 1
 
     @property
@@ -102,8 +109,3 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
                 await asyncio.wait_for(self._over.wait(), timeout_s)
             except TimeoutError:
                 self._transport.abort()
-
-
-def http_port(url: str) -> int:
-    """Return the port of the gateway's HTTP listener from an ``audiosocket://`` URL."""
-    return int(parse_qs(urlsplit(url).query).get("http", ["8080"])[0])

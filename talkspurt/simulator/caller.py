@@ -26,7 +26,7 @@ import uvloop
 from numpy.typing import NDArray
 
 from talkspurt.cli import JobError, UsageError
-from talkspurt.simulator.audiosocket_leg import AudioSocketLeg, http_port
+from talkspurt.simulator.audiosocket_leg import AudioSocketLeg
 from talkspurt.simulator.call_script import (
     Cancel,
     Expect,
@@ -46,7 +46,7 @@ from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import GAP_S, interarrival_errors_ms, pacing_errors_ms, summary
 from talkspurt.simulator.manager import ManagedCall, Manager
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import HTTP_HINT, PeerError, http_server
 from talkspurt.simulator.sip_leg import SipLeg
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32, to_int16
@@ -105,24 +105,19 @@ def default_url(dialect: str) -> str:
 def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
     """Return the addresses to which the carrier and the dialogue manager connect.
 
-    If we are the dialogue manager, a URL without a route gets the demo's route.
+    If we are the dialogue manager, a URL without a route gets the demo's route. A SIP or AudioSocket URL names the HTTP
+    server by its ``http`` (``http_server``).
 
     Raises:
         CallFailed: the URL is not a media URL of a gateway.
     """
     parts = urlsplit(url)
     if parts.scheme == "sip":
-        host = parts.path.rpartition("@")[2].partition(":")[0]
-        options = parse_qs(parts.query)
-        route = options.get("route", [DEMO_ROUTE])[0]
-        return url, f"ws://{host}:{options.get('http', ['8080'])[0]}/v1/dialogue?route={route}"
+        route = parse_qs(parts.query).get("route", [DEMO_ROUTE])[0]
+        return url, f"ws://{http_server(url)}/v1/dialogue?route={route}"
     if parts.scheme == "audiosocket" and parts.hostname:
         route = parts.path.strip("/") or (DEMO_ROUTE if managed else "")
-        http = parts._replace(scheme="ws", netloc=f"{parts.hostname}:{http_port(url)}")
-        return (
-            parts._replace(path=f"/{route}").geturl(),
-            http._replace(path="/v1/dialogue", query=f"route={route}").geturl(),
-        )
+        return parts._replace(path=f"/{route}").geturl(), f"ws://{http_server(url)}/v1/dialogue?route={route}"
     path = parts.path.strip("/").split("/")
     if parts.scheme not in ("ws", "wss") or not parts.hostname or path[0] != "media" or not 2 <= len(path) <= 4:
         raise CallFailed(f"{url!r} is not a media address, expected ws://HOST:PORT/media/DIALECT[/ROUTE[/TOKEN]]")
@@ -164,13 +159,10 @@ class Caller:
             CallFailed: the message says at which step.
         """
         options = self.options
-        media, dialogue = media_and_dialogue_urls(options.url, managed=options.managed)
         try:
+            media, dialogue = media_and_dialogue_urls(options.url, managed=options.managed)
             if options.managed:
-                auth = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else None
-                # Another `talkspurt call` on the same route gets its own call, too.
-                own = f"{dialogue}&callSid={quote(self.leg.carrier.call_sid, safe='')}"
-                await self._manager.dial_in(own, headers=auth)
+                await self._lead(dialogue)
             proof = self.leg.carrier.signature(media, options.carrier_secret) if options.carrier_secret else None
             try:
                 await self.leg.connect(media, headers=proof)
@@ -195,6 +187,17 @@ class Caller:
             self._uplink.stop()
             await self.leg.aclose()
             await self._manager.aclose()
+
+    async def _lead(self, dialogue: str) -> None:
+        """Become the call's dialogue manager."""
+        api_key = self.options.api_key
+        # Another `talkspurt call` on the same route gets its own call, too.
+        own = f"{dialogue}&callSid={quote(self.leg.carrier.call_sid, safe='')}"
+        try:
+            await self._manager.dial_in(own, headers={"Authorization": f"Bearer {api_key}"} if api_key else None)
+        except PeerError as exc:
+            elsewhere = urlsplit(self.options.url).scheme in ("sip", "audiosocket")
+            raise CallFailed(f"{exc}{HTTP_HINT if elsewhere else ''}") from exc
 
     def report(self) -> dict[str, Any]:
         """Return what was measured, in milliseconds."""

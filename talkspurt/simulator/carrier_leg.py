@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
@@ -28,6 +29,9 @@ SLOTS = 10
 class Leg:
     """The carrier of one call, over any kind of socket. Times are monotonic seconds of this process."""
 
+    delay_s: ClassVar[float] = 0.0
+    """Delay of the playout, seconds. Carriers are sent ahead and need none."""
+
     def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
         self.carrier = carrier
         fmt = carrier.format
@@ -39,6 +43,7 @@ class Leg:
             silence=self._silence[0],
             sample_bytes=self.sample_bytes,
             record=record,
+            delay_s=self.delay_s,
         )
         self._decode = registry.decoder(fmt).decode
         self.spurts: list[Talkspurt] = []
@@ -173,7 +178,7 @@ class Leg:
 
     def _obey(self, command: Command, now: float) -> None:
         if isinstance(command, Media):
-            self._play(command.payload, now)
+            self._play(command, now)
         elif isinstance(command, Mark):
             self.playout.mark(command.name)
             self._return_marks()
@@ -199,8 +204,9 @@ class Leg:
             self.violations[command.description] += 1
         self.on_change()
 
-    def _play(self, payload: bytes, now: float) -> None:
-        dry = self.playout.write(payload, now=now)
+    def _play(self, media: Media, now: float) -> None:
+        payload = media.payload
+        dry = self.playout.write(payload, now=now, skipped=media.skipped)
         if dry or not self.spurts:
             self.spurts.append(Talkspurt(dry))
             if self.turn_under_way and dry > GAP_S * self.playout.sample_rate:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+PHONE_BUFFER_S = 0.04
+"""Delay of a phone's jitter buffer, seconds: two packets, the least that makers of phones recommend."""
+
 
 @dataclass(slots=True)
 class CarrierPlayout:
@@ -26,6 +29,9 @@ class CarrierPlayout:
     """Bytes a sample."""
     record: bool = False
     """Is the audio that the caller hears kept in ``heard``?"""
+    delay_s: float = 0.0
+    """How long audio waits that comes when the buffer is dry. A stream in real time is played with a delay, so that
+    frames that come unevenly are heard without a break. One that is sent ahead needs none."""
 
     end: int = 0
     """Position at which the buffer runs dry."""
@@ -37,13 +43,19 @@ class CarrierPlayout:
         """Return the sample that the caller hears at ``now``, rounded to the nearest."""
         return round((now - self.started_at) * self.sample_rate)
 
-    def write(self, payload: bytes, *, now: float) -> int:
-        """Append audio. Return for how many samples the buffer had been dry before."""
+    def write(self, payload: bytes, *, now: float, skipped: int = 0) -> int:
+        """Append audio. Return how many samples of silence the caller hears before it.
+
+        Args:
+            skipped: samples that are missing before it. If the buffer has run dry, its new delay takes their place.
+        """
         dry = max(0, self.position(now) - self.end)
+        begins = dry or not self.end
+        silent = dry + round(self.delay_s * self.sample_rate) if begins else skipped
         if self.record:
-            self.heard += bytes((self.silence,)) * (dry * self.sample_bytes) + payload
-        self.end += dry + len(payload) // self.sample_bytes
-        return dry
+            self.heard += bytes((self.silence,)) * (silent * self.sample_bytes) + payload
+        self.end += silent + len(payload) // self.sample_bytes
+        return silent
 
     def mark(self, name: str) -> None:
         """Remember a mark behind all audio so far; ``due_marks`` returns it."""

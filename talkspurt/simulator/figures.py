@@ -13,8 +13,9 @@ _PACED_FRAMES = 20
 """Fewest frames of which a timetable can be read. Fewer are mostly the opening burst."""
 
 GAP_S = 0.001
-"""A gap: within a turn, a listener had nothing to play for longer than this, seconds. Frames that come one by one, each
-just in time, leave shorter holes by how exactly two machines wake up; any jitter buffer hides those."""
+"""A gap: within a turn, a listener had nothing to play for longer than this, seconds. Frames of a stream that is not
+ahead any more leave shorter holes by how exactly two machines wake up. A phone's jitter buffer hides longer ones, so
+the legs of phones have one (``CarrierPlayout.delay_s``)."""
 
 
 def summary(values: Sequence[float] | NDArray[Any], digits: int = 2) -> dict[str, float] | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from urllib.parse import parse_qs, urlsplit
 
 from picows import WSHandshakeError, WSListener, ws_connect
 
 MAX_MESSAGE_BYTES = 1 << 20
+HTTP_HINT = "; http=HOST:PORT behind the ? of the call's address names the HTTP server"
 
 
 class PeerError(Exception):
@@ -43,6 +45,24 @@ async def connect(
         raise PeerError(unreachable(url, exc)) from exc
     if transport.response is None:  # picows takes a connection that was closed before the answer for one that is open
         raise PeerError(f"{url.partition('?')[0]} closed the connection before it answered the upgrade")
+
+
+def http_server(url: str) -> str:
+    """Return the ``host:port`` of the HTTP server of a gateway that is called over something else.
+
+    The call's address names it as ``?http=[HOST:]PORT``. By default it is at port 8080 of the call's host, or of
+    127.0.0.1 for every loopback address: SIP is often at 127.0.0.2, because a switch has the ports of 127.0.0.1.
+
+    Raises:
+        PeerError: the address names no port.
+    """
+    parts = urlsplit(url)
+    given = parse_qs(parts.query).get("http", ["8080"])[0]
+    host, _, port = given.rpartition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise PeerError(f"http={given[:80]} in the call's address is wrong, expected PORT or HOST:PORT")
+    called = urlsplit(f"//{parts.netloc or parts.path.rpartition('@')[2]}").hostname or ""
+    return f"{host or ('127.0.0.1' if called.startswith('127.') else called)}:{port}"
 
 
 def unreachable(url: str, exc: Exception) -> str:

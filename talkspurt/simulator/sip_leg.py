@@ -1,5 +1,5 @@
 """A simulated phone that calls by SIP over UDP (RFC 3261), with only what one call needs. It shares nothing with
-``sip_bridge``. It plays what comes when it comes, as a phone without a jitter buffer does.
+``sip_bridge``. Its jitter buffer has a fixed delay.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import ClassVar, cast
 from urllib.parse import urlsplit
 
 from talkspurt.simulator.carrier_leg import Leg
+from talkspurt.simulator.carrier_playout import PHONE_BUFFER_S
 from talkspurt.simulator.carriers.carrier import Message
 from talkspurt.simulator.carriers.sip import EVENTS, PCMU, SipCarrier
 from talkspurt.simulator.peer_socket import PeerError
@@ -31,6 +32,8 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 class SipLeg(Leg):
     """The phone's end of one call."""
+
+    delay_s: ClassVar = PHONE_BUFFER_S
 
     def __init__(self, carrier: SipCarrier, *, record: bool = False) -> None:
         super().__init__(carrier, record=record)

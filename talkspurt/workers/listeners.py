@@ -1,14 +1,62 @@
-"""Binds the ports that all workers of a server share."""
+"""Binds the ports of a server: for all its workers, or only to see whether they can be had."""
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from sip_bridge.config import SipConfig
+from talkspurt.config.settings import Config
+from talkspurt.invocation import command
 
 _BACKLOG = 1024
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do, since one may be somebody's for UDP."""
+
+
+def check(config: Config) -> None:
+    """See whether all ports of a server are free, before anything is started that takes seconds.
+
+    Raises:
+        OSError: one cannot be had.
+    """
+    Listeners(config).close()
+
+
+class Listeners:
+    """Sockets at all ports of a server.
+
+    Raises:
+        OSError: a port cannot be had.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.tcp: dict[str, list[socket.socket]] = {}
+        """By what comes there: ``http``, ``audiosocket``, ``sip`` and ``sips``."""
+        self.udp: socket.socket | None = None
+        """SIP's."""
+        try:
+            self._open(config)
+        except OSError:
+            self.close()
+            raise
+
+    def _open(self, config: Config) -> None:
+        server, sip, audiosocket = config.server, config.sip, config.audiosocket
+        self.tcp["http"] = listen(server.host, server.port, "server")
+        if audiosocket is not None:
+            self.tcp["audiosocket"] = listen(audiosocket.host, audiosocket.port, "audiosocket")
+        if sip is not None:
+            self.tcp["sip"], self.udp = listen_for_sip(sip)
+            if sip.tls is not None:
+                self.tcp["sips"] = listen(sip.host, sip.tls.port, "sip.tls")
+
+    def close(self) -> None:
+        """Close them all."""
+        for listeners in self.tcp.values():
+            close(listeners)
+        if self.udp is not None:
+            self.udp.close()
 
 
 def listen(host: str, port: int, section: str) -> list[socket.socket]:
@@ -72,4 +120,12 @@ def close(sockets: list[socket.socket]) -> None:
 
 
 def _cannot(host: str, port: int, section: str, exc: OSError) -> OSError:
-    return OSError(f"{host}:{port} ({section}.host, {section}.port) cannot be listened on: {exc.strerror}")
+    where = f"{host}:{port} ({section.partition('.')[0]}.host, {section}.port)"
+    if exc.errno != errno.EADDRINUSE:
+        return OSError(f"{where} cannot be listened on: {exc.strerror}")
+    if section != "server":
+        return OSError(f"{where} is in use")
+    return OSError(
+        f"{where} is in use: `{command()} serve -c FILE --port N` takes another one, --port 0 a free one; "
+        f"`{command()} doctor` tells whether a talkspurt serves there"
+    )

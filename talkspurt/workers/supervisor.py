@@ -42,7 +42,7 @@ from talkspurt.engines import engine_for_gateway
 from talkspurt.prompts import with_greetings
 from talkspurt.serving import StopSignal, greet, run
 from talkspurt.workers.control import REPORT_S, Channel, Closed, write_config
-from talkspurt.workers.listeners import close, listen, listen_for_sip, port_of
+from talkspurt.workers.listeners import Listeners, close, port_of
 from talkspurt.workers.sip_port import SipPort
 from tts_engine.service.child import ChildProcess, ChildTimes
 
@@ -192,15 +192,10 @@ class Supervisor:
     # --- connections and datagrams ---------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        config = self._config
-        self._listeners["http"] = listen(config.server.host, config.server.port, "server")
-        if config.audiosocket is not None:
-            self._listeners["audiosocket"] = listen(config.audiosocket.host, config.audiosocket.port, "audiosocket")
-        if config.sip is not None:
-            self._listeners["sip"], udp = listen_for_sip(config.sip)
-            self._sip = SipPort(config.sip, udp, self._living, self._begins_call)
-            if config.sip.tls is not None:
-                self._listeners["sips"] = listen(config.sip.host, config.sip.tls.port, "sip.tls")
+        opened = Listeners(self._config)
+        self._listeners = opened.tcp
+        if self._config.sip is not None and opened.udp is not None:
+            self._sip = SipPort(self._config.sip, opened.udp, self._living, self._begins_call)
 
     def port(self, name: str) -> int:
         """Return a bound port: ``http``, ``audiosocket``, ``sip`` or ``sips``. 0: there is none."""

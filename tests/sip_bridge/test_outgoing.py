@@ -16,6 +16,7 @@ from sip_bridge.config import SipConfig
 from sip_bridge.message.digest import ServerAuth, Verdict
 from sip_bridge.message.sip import Message, Request, Response, parse, response_to
 from tests.sip_bridge.phone import Bridge, Phone, bridge, offer, until
+from tests.waiting import PATIENCE_S
 
 ANYWHERE: dict[str, Any] = {"allowed_targets": ["*@127.0.0.1"]}
 """Loopback only."""
@@ -358,6 +359,24 @@ async def test_nobody_there() -> None:
     async with bridge(**ANYWHERE) as made:
         attempt = await made.bridge.outgoing.place(CallOrder(target="sip:ann@127.0.0.1:9;transport=tcp"))
         assert await ended(made, attempt) == ("failed", 503, "unreachable")
+
+
+async def test_a_connection_leaves_from_the_address_that_we_listen_at() -> None:
+    """A PBX that knows us by our address refused what came by TCP and TLS from another one of the machine's."""
+    sources: asyncio.Queue[str] = asyncio.Queue()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sources.put_nowait(writer.get_extra_info("peername")[0])
+        writer.close()
+
+    async with (
+        await asyncio.start_server(connected, "127.0.0.1", 0) as pbx,
+        bridge(host="127.0.0.2", **ANYWHERE) as made,
+    ):
+        target = f"sip:ann@127.0.0.1:{pbx.sockets[0].getsockname()[1]};transport=tcp"
+        attempt = await made.bridge.outgoing.place(CallOrder(target=target))
+        assert await asyncio.wait_for(sources.get(), PATIENCE_S) == "127.0.0.2"
+        made.bridge.outgoing.cancel(attempt.call_id)
 
 
 @pytest.mark.parametrize("body", [b"", b"v=0\r\nnonsense", offer(9, codecs="18"), offer(0)])

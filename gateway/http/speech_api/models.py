@@ -10,19 +10,24 @@ from pydantic import ConfigDict, Field
 
 from gateway.errors import Rejected
 from gateway.http.request.routes import ApiModel, Route
+from gateway.http.speech_api.speech import OPENAI_MODELS
 from gateway.model_trial import ModelTrials
 from tts_engine.api import EngineStatus, ModelToLoad, SpeechEngine
 
 
 class ModelView(ApiModel):
-    """A loaded model, in the form in which OpenAI lists models."""
+    """A model, in the form in which OpenAI lists models: a loaded one, or a name of OpenAI's that stands for one."""
 
     id: str
     object: str = "model"
+    created: int = 0
+    """Always 0. OpenAI's clients want a number here."""
     owned_by: str
     """The engine that runs it."""
     active: bool
     """Does this model speak new utterances?"""
+    stands_for: str = ""
+    """The loaded model that a name of OpenAI's means, which is the active one. Empty: this is a loaded model."""
 
 
 class ModelList(ApiModel):
@@ -57,8 +62,14 @@ class LoadModelBody(ApiModel):
     """Keys of ``engine.cosyvoice`` that differ from the engine's, such as ``cache_gb``."""
 
 
-def _view(name: str, status: EngineStatus) -> ModelView:
-    return ModelView(id=name, owned_by=status.engine, active=name == status.model)
+def _views(status: EngineStatus) -> dict[str, ModelView]:
+    """Return all models by their names: first the loaded ones, then what ``POST /v1/audio/speech`` takes besides."""
+    loaded = [name for name in dict.fromkeys((*status.models, status.model)) if name]
+    views = {name: ModelView(id=name, owned_by=status.engine, active=name == status.model) for name in loaded}
+    for name in OPENAI_MODELS:
+        if status.model and name not in views:
+            views[name] = ModelView(id=name, owned_by=status.engine, active=True, stands_for=status.model)
+    return views
 
 
 class Models:
@@ -73,9 +84,9 @@ class Models:
         path, tags = "/v1/models", ["models"]
         return [
             Route(method="GET", path=path, handler=self.list, scope="speak",
-                  summary="Loaded models", answer=ModelList, tags=tags),
+                  summary="Loaded models, and OpenAI's names", answer=ModelList, tags=tags),
             Route(method="GET", path=f"{path}/{{model_id}}", handler=self.show, scope="speak",
-                  summary="A loaded model", answer=ModelView, tags=tags),
+                  summary="A model by its id", answer=ModelView, tags=tags),
             Route(method="POST", path=path, handler=self.load, scope="admin",
                   summary="Load a model beside the one that speaks",
                   body=LoadModelBody, answer=ModelList, tags=tags),
@@ -87,15 +98,18 @@ class Models:
         ]  # fmt: skip
 
     async def list(self, request: web.Request) -> web.Response:
-        """All loaded models."""
-        status = await self._engine.status()
-        names = list(dict.fromkeys((*status.models, status.model)))
-        return web.json_response(ModelList(data=[_view(name, status) for name in names if name]).model_dump())
+        """All models that ``POST /v1/audio/speech`` takes."""
+        views = _views(await self._engine.status())
+        return web.json_response(ModelList(data=list(views.values())).model_dump())
 
     async def show(self, request: web.Request) -> web.Response:
         """One of them, as OpenAI's ``models.retrieve`` asks for it."""
         name = request.match_info["model_id"]
-        return web.json_response(_view(name, await self._require(name)).model_dump())
+        status = await self._engine.status()
+        views = _views(status)
+        if name not in views:
+            raise _not_loaded(name, status)
+        return web.json_response(views[name].model_dump())
 
     async def activate(self, request: web.Request) -> web.Response:
         """Let that model speak new utterances. Utterances under way finish on theirs."""
@@ -145,9 +159,12 @@ class Models:
     async def _require(self, name: str) -> EngineStatus:
         """Return the engine's status if it has that model. Raises Rejected."""
         status = await self._engine.status()
-        if name not in (loaded := status.models or (status.model,)):
-            raise Rejected(
-                f"model {name[:40]!r} is not loaded; there is {', '.join(loaded)}",
-                status=404, code="model_not_found", param="model",
-            )  # fmt: skip
+        if name not in (status.models or (status.model,)):
+            raise _not_loaded(name, status)
         return status
+
+
+def _not_loaded(name: str, status: EngineStatus) -> Rejected:
+    loaded = ", ".join(status.models or (status.model,))
+    message = f"model {name[:40]!r} is not loaded; there is {loaded}"
+    return Rejected(message, status=404, code="model_not_found", param="model")

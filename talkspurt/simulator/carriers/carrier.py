@@ -17,6 +17,8 @@ class Media:
     """Audio for the caller, in the stream's encoding."""
 
     payload: bytes
+    skipped: int = 0
+    """Samples between the audio before and this, as the sender's timestamps tell: lost packets, or a pause."""
 
 
 @dataclass(frozen=True, slots=True)

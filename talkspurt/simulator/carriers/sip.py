@@ -11,6 +11,8 @@ from talkspurt.simulator.carriers.carrier import Command, Media, Noted, Violatio
 from voicecodecs.registry import AudioFormat
 
 PCMU, EVENTS = 0, 101
+_NEW_CLOCK_SAMPLES = 8000
+"""A jump of the timestamps by a second or more is a new stream."""
 _HEAD = struct.Struct(">BBHII")
 
 
@@ -27,6 +29,8 @@ class SipCarrier:
         self._ssrc = call_number & 0xFFFFFFFF
         self._sequence = 0
         self._timestamp = 0
+        self._heard_until: tuple[int, int] | None = None
+        """SSRC of the other side's stream, and the timestamp at which its audio so far ends."""
 
     def opening(self) -> Sequence[bytes]:
         return []
@@ -53,6 +57,7 @@ class SipCarrier:
     def read(self, message: bytes, *, binary: bool = False) -> Command:
         if len(message) < _HEAD.size or message[0] >> 6 != 2:
             return Violation(f"{len(message)} bytes that are no RTP")
+        _, _, _, timestamp, ssrc = _HEAD.unpack_from(message)
         kind = message[1] & 0x7F
         payload = message[_HEAD.size + 4 * (message[0] & 0x0F) :]
         if kind == EVENTS:
@@ -61,7 +66,14 @@ class SipCarrier:
             return Violation(f"payload type {kind}, agreed were {PCMU} and {EVENTS}")
         if len(payload) != self.format.frame_bytes:
             return Violation(f"audio of {len(payload)} bytes, expected {self.format.frame_bytes}")
-        return Media(payload)
+        known, until = self._heard_until or (ssrc, timestamp)
+        skipped = (timestamp - until + (1 << 31)) % (1 << 32) - (1 << 31)
+        if known != ssrc or abs(skipped) >= _NEW_CLOCK_SAMPLES:
+            skipped = 0
+        if skipped < 0:
+            return Noted()  # it is behind others, and its place has been counted as missing
+        self._heard_until = ssrc, (timestamp + len(payload)) % (1 << 32)
+        return Media(payload, skipped)
 
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:

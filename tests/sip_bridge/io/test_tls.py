@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -150,6 +151,37 @@ async def test_a_client_certificate_of_an_unknown_authority_ends_the_connection(
         # By TLS 1.3 the client learns of it only after its own handshake: the request is then simply not answered.
         assert await ask(ours, theirs) in (Act.BROKEN, Act.TIMEOUT)
         await until(lambda: not theirs.endpoint._connections)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [("their certificate", "CERTIFICATE_VERIFY_FAILED"), ("our certificate", "UNKNOWN_CA"), ("no TLS", "SSL")],
+)
+async def test_a_failed_handshake_is_told_with_its_reason(
+    wrong: str, why: str, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The administrator of the other side sees an error there, and had nothing here to compare it with."""
+    caplog.set_level("INFO", "sip_bridge.io.endpoint")
+    other = Authority(tmp_path)
+    shown = (other if wrong == "their certificate" else authority).issue("carrier.example")
+    believed = (other if wrong == "our certificate" else authority).authorities
+    ours = client_context(*shown, authorities=believed)
+    context = server_context(*authority.issue("pbx.example"), authority.authorities)
+    async with tls_server(context) as theirs:
+        with socket.create_connection(("127.0.0.1", theirs.endpoint.tls_port)) as connection:
+
+            def call() -> None:
+                if wrong == "no TLS":
+                    connection.sendall(options().serialise())
+                else:
+                    # A copy, so that the connection stays open: a reset might overtake the reason.
+                    with ours.wrap_socket(connection.dup(), server_hostname="pbx.example"):
+                        pass
+
+            await asyncio.gather(asyncio.to_thread(call), return_exceptions=True)
+            await until(lambda: "SIP connection refused" in caplog.messages)
+    (told,) = (record for record in caplog.records if record.message == "SIP connection refused")
+    assert why in told.__dict__["why"] and told.__dict__["peer"] == "TLS 127.0.0.1"
 
 
 def test_names_of_a_certificate() -> None:

@@ -19,7 +19,8 @@ from talkspurt.simulator.caller import (
     readable,
     steps_of,
 )
-from talkspurt.simulator.carriers import Media
+from talkspurt.simulator.carriers import Media, Noted
+from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import Talkspurt
 from tests.talkspurt.simulator.toy_gateway import TONE, ToyGateway, serving
 from tests.waiting import PATIENCE_S, until
@@ -146,6 +147,45 @@ async def test_frames_that_come_just_in_time_make_no_gaps() -> None:
     assert caller.report()["gap_ms"] == [3.5]
 
 
+@pytest.mark.parametrize("dialect", ["sip", "audiosocket"])
+async def test_frames_in_real_time_that_a_phone_evens_out_make_no_gaps(dialect: str) -> None:
+    leg = Caller(CallOptions(steps=(), dialect=dialect)).leg
+    leg.playout.started_at = 10.0
+    for number, late_ms in enumerate([0, *(1, 3, 0, 7, 38, 25, 2) * 3]):
+        leg._obey(Media(bytes(len(leg.carrier.format.silence_frame()))), 10.0 + number * 0.02 + late_ms / 1000)
+        leg.turn_under_way = True  # the turn begins with its first frame
+    assert leg.gaps == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "late_ms", "gaps_ms"),
+    [
+        (range(5, 6), {}, [20]),
+        (range(5, 15), {}, [200]),
+        ((), {9: 55}, [15 + 40]),  # dry for 15 ms, then the buffer fills again
+        (range(5, 6), {12: 41}, [20, 1 + 40]),
+    ],
+)
+async def test_packets_that_are_missing_or_too_late_are_gaps(
+    missing: Sequence[int], late_ms: dict[int, int], gaps_ms: list[int]
+) -> None:
+    leg, sender = Caller(CallOptions(steps=(), dialect="sip")).leg, SipCarrier(8, {})
+    leg.playout.started_at = 10.0
+    for number, packet in enumerate([sender.media(TONE) for _ in range(30)]):
+        if number not in missing:
+            leg._obey(leg.carrier.read(packet), 10.0 + number * 0.02 + late_ms.get(number, 0) / 1000)
+            leg.turn_under_way = True
+    assert [gap / 8 for gap in leg.gaps] == gaps_ms
+
+
+def test_timestamps_tell_what_is_missing_and_a_new_stream_begins_anew() -> None:
+    phone, sender, other = SipCarrier(1, {}), SipCarrier(8, {}), SipCarrier(9, {})
+    first, lost, late, last = (sender.media(TONE) for _ in range(4))
+    [other.media(TONE) for _ in range(7)]
+    heard = [phone.read(packet) for packet in (first, last, late, other.media(TONE))]
+    assert lost and heard == [Media(TONE), Media(TONE, 320), Noted(), Media(TONE)]
+
+
 async def test_two_turns_apart_are_no_gap() -> None:
     async with serving(ToyGateway(frames=10)) as gateway:
         report = (await call(gateway, [*TALK, Wait(60), *TALK])).report()
@@ -218,6 +258,36 @@ def test_the_demo_route_is_taken_only_when_we_lead_the_dialogue() -> None:
     )
     assert media_and_dialogue_urls(bare, managed=False)[0] == bare
     assert media_and_dialogue_urls(bare + "/r2", managed=True)[1].endswith("route=r2")
+
+
+@pytest.mark.parametrize(
+    ("url", "dialogue"),
+    [
+        ("sip:100@127.0.0.1:5060", "ws://127.0.0.1:8080/v1/dialogue?route=call"),
+        ("sip:100@127.0.0.2:5060?route=talk", "ws://127.0.0.1:8080/v1/dialogue?route=talk"),
+        ("sip:100@pbx.example:5060?http=9000", "ws://pbx.example:9000/v1/dialogue?route=call"),
+        ("sip:100@10.0.0.5?http=127.0.0.1:9000", "ws://127.0.0.1:9000/v1/dialogue?route=call"),
+        ("audiosocket://127.0.0.2:9092/talk", "ws://127.0.0.1:8080/v1/dialogue?route=talk"),
+        ("audiosocket://pbx.example/talk?http=127.0.0.3:80", "ws://127.0.0.3:80/v1/dialogue?route=talk"),
+    ],
+)
+def test_a_call_that_is_not_over_http_finds_the_http_server(url: str, dialogue: str) -> None:
+    """SIP at 127.0.0.2, beside a switch at 127.0.0.1, sought the dialogue manager's socket at 127.0.0.2, too."""
+    assert media_and_dialogue_urls(url, managed=True)[1] == dialogue
+
+
+@pytest.mark.parametrize(
+    ("dialect", "steps", "url"),
+    [("sip", TALK, "sip:100@127.0.0.1:9"), ("audiosocket", (Wait(1),), "audiosocket://127.0.0.1:9/talk")],
+)
+async def test_an_http_server_that_is_not_there_is_named_with_what_names_it(
+    dialect: str, steps: tuple[Step, ...], url: str
+) -> None:
+    async with serving(ToyGateway()) as gateway:
+        port = gateway.url.split(":")[2].partition("/")[0]  # free again below
+    for given, said in ((port, rf"//127\.0\.0\.1:{port}/v1/\S+: nobody listens.*http=HOST:PORT"), ("x", "http=x in")):
+        with pytest.raises(CallFailed, match=said):
+            await Caller(CallOptions(url=f"{url}?http={given}", dialect=dialect, steps=steps)).run()
 
 
 @pytest.mark.parametrize("url", ["http://h/media/twilio", "ws:///media/twilio", "ws://h/twilio", "ws://h/media"])

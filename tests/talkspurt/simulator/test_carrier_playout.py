@@ -29,6 +29,40 @@ def test_a_burst_ahead_of_real_time_is_played_in_order_and_hides_a_later_delay()
     assert buffer.runs_dry_at() == 10.120
 
 
+def phone() -> CarrierPlayout:
+    """It waits 40 ms, 320 samples, before it plays."""
+    return CarrierPlayout(10.0, record=True, delay_s=0.040)
+
+
+def test_a_phone_hides_frames_that_come_unevenly() -> None:
+    buffer = phone()
+    assert buffer.write(FRAME, now=10.020) == 160 + 320
+    for number, late_ms in enumerate((3, 0, 39, 20, 1), 1):
+        assert buffer.write(FRAME, now=10.020 + (number * 20 + late_ms) / 1000) == 0
+
+
+def test_a_phone_that_ran_dry_is_silent_until_its_buffer_has_filled_again() -> None:
+    buffer = phone()
+    buffer.write(FRAME, now=10.001)
+    silent = buffer.write(FRAME, now=10.071)  # 50 ms late: dry for 10 ms, then 40 of delay
+    assert silent == 80 + 320
+    assert buffer.write(FRAME, now=10.130) == 0
+    assert bytes(buffer.heard[8 + 320 :]) == FRAME + b"\xff" * silent + FRAME + FRAME
+
+
+def test_missing_samples_are_silence_in_their_place() -> None:
+    buffer = phone()
+    buffer.write(FRAME, now=10.001)
+    assert buffer.write(FRAME, now=10.041, skipped=160) == 160
+    assert bytes(buffer.heard[8 + 320 :]) == FRAME + b"\xff" * 160 + FRAME
+
+
+def test_a_pause_is_counted_once_though_the_clock_and_the_timestamps_tell_it() -> None:
+    buffer = phone()
+    buffer.write(FRAME, now=10.000)
+    assert buffer.write(FRAME, now=11.020, skipped=8000) == 8000
+
+
 def test_a_mark_comes_back_when_its_audio_has_been_played_and_not_a_sample_before() -> None:
     buffer = playout()
     buffer.write(FRAME, now=10.0)

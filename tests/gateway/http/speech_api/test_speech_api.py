@@ -347,12 +347,22 @@ async def test_openai_refusals(api: Api, body: dict[str, Any], status: int, para
 
 
 async def test_models_are_listed_and_shown_and_only_a_loaded_one_can_be_chosen(api: Api) -> None:
-    listed = {"object": "list", "data": [{"id": "tone", "object": "model", "owned_by": "tone", "active": True}]}
+    model = {"object": "model", "created": 0, "owned_by": "tone", "active": True}
+    data = [model | {"id": "tone", "stands_for": ""}]
+    data += [model | {"id": name, "stands_for": "tone"} for name in ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")]
+    listed = {"object": "list", "data": data}
     assert await api.ask("GET", "/v1/models") == (200, listed)
-    assert await api.ask("GET", "/v1/models/tone") == (200, listed["data"][0])
     assert await api.ask("POST", "/v1/models/active", json={"model": "tone"}) == (200, listed)
     status, answer = await api.ask("POST", "/v1/models/active", json={"model": "other"})
     assert (status, answer["error"]["message"]) == (404, "model 'other' is not loaded; there is tone")
+
+
+async def test_every_listed_model_is_shown_and_speaks(api: Api) -> None:
+    """An application asks for the name that it is going to speak with; `tts-1` spoke, and was 404 when asked for."""
+    _, listed = await api.ask("GET", "/v1/models")
+    for model in listed["data"]:
+        assert await api.ask("GET", f"/v1/models/{model['id']}") == (200, model)
+        await api.speak("/v1/audio/speech", model=model["id"], input="Hi.", voice="alloy", response_format="pcm")
 
 
 @pytest.mark.parametrize(
@@ -364,6 +374,8 @@ async def test_models_are_listed_and_shown_and_only_a_loaded_one_can_be_chosen(a
         ("POST", "/v1/models", {"id": "next", "kind": "tone"}, 422, "model"),  # this engine loads none
         ("DELETE", "/v1/models/tone", None, 409, "id"),
         ("DELETE", "/v1/models/other", None, 404, "model"),
+        ("DELETE", "/v1/models/tts-1", None, 404, "model"),  # it only stands for a loaded one
+        ("POST", "/v1/models/active", {"model": "tts-1"}, 404, "model"),
         ("GET", "/v1/models/other", None, 404, "model"),
     ],
 )
@@ -373,7 +385,7 @@ async def test_a_model_that_cannot_be_loaded_unloaded_or_shown_is_refused_and_no
     got, answer = await api.ask(method, path, json=body)
     assert (got, answer["error"]["param"]) == (status, param)
     _, listed = await api.ask("GET", "/v1/models")
-    assert [model["id"] for model in listed["data"]] == ["tone"]
+    assert [model["id"] for model in listed["data"] if not model["stands_for"]] == ["tone"]
 
 
 # --- voices ----------------------------------------------------------------------------------------------------------
