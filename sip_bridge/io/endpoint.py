@@ -8,6 +8,7 @@ to a CANCEL itself, floods, and refusing new calls when we are full or draining.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -110,6 +111,9 @@ _PUT_OFF = 256
 """So many datagrams wait at most."""
 
 _BACKLOG = 100
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_REST_S = 1.0
+"""How long no connection is accepted when there is no room for one, as in asyncio's own servers."""
 
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do."""
@@ -343,13 +347,20 @@ class Endpoint:
         self._tls_listener = listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         listener.setblocking(False)
         self.tls_port = listener.getsockname()[1]
-        self._loop.add_reader(listener.fileno(), self._accept, listener, context)
+        self._listen(listener, context)
+
+    def _listen(self, listener: socket.socket, context: ssl.SSLContext) -> None:
+        if listener.fileno() >= 0:  # else it has been closed meanwhile
+            self._loop.add_reader(listener.fileno(), self._accept, listener, context)
 
     def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # whoever it was is gone, or there are no files left
-            return
+        except OSError as error:
+            if error.errno in _NO_ROOM:  # whoever waits would be announced again at once, and for ever
+                self._loop.remove_reader(listener.fileno())
+                self._loop.call_later(_REST_S, self._listen, listener, context)
+            return  # else whoever it was is gone
         connection.setblocking(False)
         adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")
         self._adopting.add(adopting)

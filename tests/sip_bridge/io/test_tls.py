@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -182,6 +184,39 @@ async def test_a_failed_handshake_is_told_with_its_reason(
             await until(lambda: "SIP connection refused" in caplog.messages)
     (told,) = (record for record in caplog.records if record.message == "SIP connection refused")
     assert why in told.__dict__["why"] and told.__dict__["peer"] == "TLS 127.0.0.1"
+
+
+async def test_connections_wait_without_work_while_no_file_is_free(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    accept = Endpoint._accept
+
+    def counted(self: Endpoint, listener: socket.socket, context: ssl.SSLContext) -> None:
+        nonlocal tries
+        tries += 1
+        accept(self, listener, context)
+
+    monkeypatch.setattr(Endpoint, "_accept", counted)
+    ours = client_context(authorities=authority.authorities)
+    async with tls_server(server_context(*authority.issue("pbx.example"))) as theirs:
+        with socket.create_connection(("127.0.0.1", theirs.endpoint.tls_port)) as connection:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            try:
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert tries == 1
+
+            def shake_hands() -> None:
+                with ours.wrap_socket(connection.dup(), server_hostname="pbx.example"):
+                    pass
+
+            await asyncio.wait_for(asyncio.to_thread(shake_hands), PATIENCE_S)
 
 
 def test_names_of_a_certificate() -> None:
