@@ -19,7 +19,7 @@ from tests.peers.live_server import Live
 from tests.peers.recognition.heard import speech
 from tests.peers.web.browsers import Page, chromium
 from tests.peers.web.busy_gateway import busy_gateway
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from voicecodecs.pcm import to_int16
 
 DESKTOP, SMALL = (1280, 1000), (390, 844)
@@ -74,13 +74,15 @@ async def spoken_call(live: Live, folder: Path) -> str:
     url = f"{live.ws}/media/twilio/default"
     await Caller(CallOptions(url=url, steps=(*steps, Expect("hang_up", PATIENT_MS)), parameters=numbers)).run()
     query = f"{live.http}/v1/calls?ended=true&route=default"
-    async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
-        while True:
+    async with aiohttp.ClientSession() as http:
+
+        async def ended() -> list[dict[str, Any]]:
             async with http.get(query) as answer:
-                calls = (await answer.json())["calls"]
-            if calls:
-                return f"{live.http}/#call={calls[0]['callId']}"
-            await asyncio.sleep(0.1)  # the log is written behind the call's end
+                calls: list[dict[str, Any]] = (await answer.json())["calls"]
+            return calls
+
+        (call,) = await until(ended, "the call's entry in the log, which is written behind its end")
+    return f"{live.http}/#call={call['callId']}"
 
 
 async def take(folder: Path, warm_up_s: float) -> None:
