@@ -242,8 +242,9 @@ class Speech:
         # The fade takes a whole frame: a long one would delay the next turn more than a click at the cut is worth.
         if sounding is not None and self._means.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
             tail = faded(self._leg.outbound, sounding, ms=self._means.playout.fade_ms)
-            if tail is not None and self._leg.send_frame(tail, now):
-                self.ear.spoke(tail, now, now)
+            at = min(now, self.playout.pacer.dry_s)  # behind the last frame, even if the next one is late
+            if tail is not None and self._leg.send_frame(tail, at):
+                self.ear.spoke(tail, at, at)
         self._stats.fell_silent(since, now)
 
     def _flush_playout(self, now: float) -> bytes | None:
@@ -355,12 +356,13 @@ class Speech:
     # --- the ticker's side -----------------------------------------------------------------------------------------
 
     def _send_frame(self, frame: bytes, now: float) -> bool:
-        sent = self._leg.send_frame(frame, now)
         playout = self.playout
+        at = min(now, playout.pacer.sounds_s)  # a late frame is heard at its place, if it is heard in time
+        sent = self._leg.send_frame(frame, at)
         if playout.marks_due:
             playout.frame_sent()
         if sent:
-            self.ear.spoke(frame, now, playout.pacer.sounds_s)
+            self.ear.spoke(frame, at, playout.pacer.sounds_s)
         else:
             self._stats.stalled()
         return sent

@@ -1,8 +1,9 @@
 """Calls from Asterisk over AudioSocket: a TCP listener, with one connection per call as a media leg.
 
 Asterisk writes every frame that it gets to its channel at once. It buffers nothing, so we do not send ahead and have
-nothing to clear. If the connection is too slow, frames are dropped and counted, since late frames would only delay all
-later speech.
+nothing to clear. To frames that are late by up to 80 ms Asterisk gives the RTP timestamps that they would have had in
+time. So the jitter buffer of a phone behind it hides what it hides of our own RTP (``playout.LATE_S``). If the
+connection is too slow, frames are dropped and counted, since late frames would only delay all later speech.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The played position of this module is the only one for marks, ``interrupt``, heard text, recording and the engine's
 scheduling. Each turn has a track. Tracks play in the order in which they were added, without silence between them. If a
-track runs out of frames before it is done, that is a gap. It is counted with its length and never filled.
+track runs out of frames before it is done, and the caller hears that, it is a gap. It is counted with its length and
+never filled.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gateway.media.pacer import Pacer
+
+LATE_S = 0.04
+"""How late a frame may be sent and still be heard at its place, seconds. A lead hides lateness up to its own length. A
+phone gets no lead and holds each packet back in its jitter buffer, for two packets at least (40 ms; 60 are usual)."""
 
 
 class StartPolicy:
@@ -61,6 +66,7 @@ class Track:
         "owner",
         "sent",
         "stopped_at",
+        "waits_since_s",
     )
 
     def __init__(self, owner: Callable[[], object] = lambda: None) -> None:
@@ -80,6 +86,8 @@ class Track:
         self.gap_s = 0.0
         self.first_arrival_s: float | None = None
         self.needed_s = 0.0
+        self.waits_since_s = 0.0
+        """When frames came and found none waiting. A frame that the engine brought late was not due before."""
 
     def push(self, frames: Iterable[bytes], *, now: float, ptime_s: float) -> None:
         """Append frames as the engine delivers them, and note how late they would have been."""
@@ -88,6 +96,8 @@ class Track:
         else:
             self.needed_s = max(self.needed_s, now - self.first_arrival_s - self.delivered * ptime_s)
         before = len(self.frames)
+        if not before:
+            self.waits_since_s = now
         self.frames.extend(frames)
         self.delivered += len(self.frames) - before
 
@@ -99,7 +109,7 @@ class FirstFrame:
     track: Track
     at: float
     free_at: float
-    """When the sound before it ended. It equals ``at`` if there is no silence between the two."""
+    """When the sound before it ended, at most ``at``. Lateness that the peer hides counts as silence here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,7 @@ class Playout:
         send_mark: Callable[[str], None] | None = None,
     ) -> None:
         self.pacer = Pacer(ptime_s=ptime_s, lead_s=lead_s)
+        self._late_s = max(0.0, LATE_S - lead_s)
         self.events: deque[PlayoutEvent] = deque()
         """What happened since the events were read last. The call's open tracks and gaps bound their number."""
         self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
@@ -183,11 +194,11 @@ class Playout:
         if self._tracks and not self.suspended and not self.on_hold:
             track = self._tracks[0]
             if track.frames:
-                return self.pacer.due_s if self.pacer.running else self._start_at(track, now)
+                return max(self.pacer.due_s, track.waits_since_s) if self.pacer.running else self._start_at(track, now)
             if track.done:
                 return now
         if self.pacer.running:
-            return self.pacer.dry_s
+            return self.pacer.dry_s if now < self.pacer.dry_s else self._ends_s()
         if self._sent_out:
             return self._ended_s + self._mark_timeout_s
         return None
@@ -214,14 +225,15 @@ class Playout:
         if track is None:
             self._settle(now)
             return None
-        # A frame that is late because its tick was late keeps the timetable. Only when the peer must have run dry
-        # (between two turns, or by a whole frame in the middle of one) does a new talkspurt begin.
-        if pacer.running and now >= pacer.dry_s and (not track.sent or now - pacer.dry_s > pacer.ptime_s):
+        # Frames that are late because their tick or the engine was late keep the timetable, and all that are due go out
+        # at once. Only when the listener must have heard the lateness does a new talkspurt begin. By less than a frame
+        # a tick may be late behind any lead.
+        if pacer.running and now - pacer.dry_s > max(self._late_s, pacer.ptime_s):
             self._run_dry(track)
         if now < (pacer.due_s if pacer.running else self._start_at(track, now)):
             self._settle(now)
             return None
-        free_at = now
+        free_at = min(now, pacer.dry_s)
         if not pacer.running:
             if self._dry_since is not None and track.sent:
                 track.gaps += 1
@@ -259,6 +271,11 @@ class Playout:
         if front is not None and front.sent:
             self._dry_since = self._ended_s
 
+    def _ends_s(self) -> float:
+        """Return when the talkspurt ends if nothing more comes: later if the rest of a begun track is awaited."""
+        awaited = self._tracks and self._tracks[0].sent
+        return self.pacer.dry_s + (self._late_s if awaited else 0.0)
+
     def _track_sent(self, track: Track) -> None:
         """Note that all frames of a done track have been sent."""
         if track.first_arrival_s is not None:
@@ -272,7 +289,7 @@ class Playout:
 
     def _settle(self, now: float) -> None:
         pacer = self.pacer
-        if not (self._tracks and self._tracks[0].frames) and pacer.running and now >= pacer.dry_s:
+        if not (self._tracks and self._tracks[0].frames) and pacer.running and now >= self._ends_s():
             self._run_dry(self._tracks[0] if self._tracks else None)
         while self._sent_out:
             end_frame, track, mark = self._sent_out[0]

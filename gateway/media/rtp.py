@@ -51,7 +51,8 @@ class OutgoingStream:
     """Numbers our packets. Nothing is sent in silence. After it the timestamp has advanced by the time that passed, and
     the first packet of a talkspurt has the marker bit (RFC 3551 section 4.1).
 
-    A frame that is late by less than one ptime belongs to the running talkspurt, as in the playout's own timetable.
+    A frame is given with its time on the timetable, even if it leaves late, because the timestamp is of the sampling
+    instant (RFC 3550 section 5.1). So a talkspurt begins here when the playout begins one.
 
     Args:
         payload_type: payload type of the negotiated codec.
@@ -93,13 +94,17 @@ class OutgoingStream:
         self._event_timestamp = 0
 
     def packet(self, payload: bytes, *, now: float) -> bytes:
-        """Return the next packet, header and payload."""
+        """Return the next packet, header and payload.
+
+        Args:
+            now: the frame's time on the timetable. It is earlier if the frame is sent ahead.
+        """
         second = self._payload_type
         due = self._due
-        if due is None or now - due > self._frame_s:
+        silent_ticks = 0 if due is None else round((now - due) * self._clock_hz)
+        if due is None or silent_ticks > 0:
             second |= _MARKER
-            if due is not None:
-                self._timestamp = (self._timestamp + round((now - due) * self._clock_hz)) & 0xFFFFFFFF
+            self._timestamp = (self._timestamp + silent_ticks) & 0xFFFFFFFF
             due = now
         data = self._number(second, self._timestamp, payload)
         self._due = due + self._frame_s

@@ -82,7 +82,8 @@ class MediaLeg(Protocol):
         """Hand one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall).
 
         Args:
-            now: the time of the tick that sends, monotonic seconds; the clock is not read again for each frame.
+            now: the time of the tick that sends, monotonic seconds, or if the frame is late, when it would have been in
+                time. The clock is not read again for each frame.
         """
         ...
 

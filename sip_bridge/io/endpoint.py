@@ -111,9 +111,10 @@ _PUT_OFF = 256
 """So many datagrams wait at most."""
 
 _BACKLOG = 100
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_REST_S = 1.0
-"""How long no connection is accepted when there is no room for one, as in asyncio's own servers."""
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of ``accept`` when there is no room for one more connection. It would be announced again at once."""
+REST_S = 1.0
+"""How long no connection is accepted then, as in asyncio's own servers."""
 
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do."""
@@ -357,9 +358,9 @@ class Endpoint:
         try:
             connection, _ = listener.accept()
         except OSError as error:
-            if error.errno in _NO_ROOM:  # whoever waits would be announced again at once, and for ever
+            if error.errno in NO_ROOM:
                 self._loop.remove_reader(listener.fileno())
-                self._loop.call_later(_REST_S, self._listen, listener, context)
+                self._loop.call_later(REST_S, self._listen, listener, context)
             return  # else whoever it was is gone
         connection.setblocking(False)
         adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")

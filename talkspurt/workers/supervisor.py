@@ -36,6 +36,7 @@ from gateway.cluster import metrics_sum, socket_state
 from gateway.cluster.memory_state import MemoryState
 from gateway.cluster.siblings import own_socket_of
 from gateway.listener.server import raise_open_files
+from sip_bridge.io.endpoint import NO_ROOM, REST_S
 from sip_bridge.io.ports import share
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
@@ -177,10 +178,9 @@ class Supervisor:
             control.bind(str(control_socket(self._folder)))
             control.listen(len(self.workers))
             control.setblocking(False)
-            loop = asyncio.get_running_loop()
-            loop.add_reader(control.fileno(), self._welcome, control)
+            self._invite(control)
             stack.callback(control.close)
-            stack.callback(loop.remove_reader, control.fileno())
+            stack.callback(asyncio.get_running_loop().remove_reader, control.fileno())
             stack.push_async_callback(self._drain)
             await asyncio.gather(*(worker.start() for worker in self.workers))
             yield
@@ -231,8 +231,10 @@ class Supervisor:
             return
         try:
             connection, _ = listener.accept()
-        except OSError:  # whoever it was is gone, or there are no files left
-            return
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                self._accept_no_more()  # until a worker reports
+            return  # else whoever it was is gone
         with connection:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -252,10 +254,18 @@ class Supervisor:
 
     # --- the workers' side -----------------------------------------------------------------------------------------
 
+    def _invite(self, control: socket.socket) -> None:
+        if control.fileno() >= 0:  # else it has been closed meanwhile
+            asyncio.get_running_loop().add_reader(control.fileno(), self._welcome, control)
+
     def _welcome(self, control: socket.socket) -> None:
         try:
             connection, _ = control.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(control.fileno())
+                loop.call_later(REST_S, self._invite, control)
             return
         channel = Channel(connection)
         self._channels.add(channel)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.media.pacer import Pacer
-from gateway.media.playout import FirstFrame, PlayedOut, Playout, StartPolicy, Track
+from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout, StartPolicy, Track
 
 P = 0.02
 
@@ -25,6 +25,83 @@ def test_late_tick_delays_one_frame_and_keeps_the_timetable() -> None:
     assert made.pop_due(10.019) is None
     assert made.pop_due(10.033) == b"b"  # 13 ms late
     assert made.deadline(10.033) == pytest.approx(10.040)  # not 10.053
+
+
+def all_due(made: Playout, now: float) -> list[bytes]:
+    """The frames that a visit of the ticker sends."""
+    frames = []
+    while (due := made.deadline(now)) is not None and due <= now and (frame := made.pop_due(now)) is not None:
+        frames.append(frame)
+    return frames
+
+
+def test_what_a_late_tick_sends_at_once_was_due_and_the_rest_comes_in_its_own_time() -> None:
+    made, track = playout(b"a", b"b", b"c", b"d", b"e")
+    assert all_due(made, 10.000) == [b"a"]
+    assert made.heard_frames(track, 10.0599) == 1, "what has not been sent is not heard"
+    assert all_due(made, 10.0599) == [b"b", b"c"]  # 39.9 ms late; "d" is due in 0.1 ms
+    assert made.heard_frames(track, 10.0599) == pytest.approx(2.995), "their places are heard, not their lateness"
+    assert all_due(made, 10.060) == [b"d"]
+    assert made.deadline(10.060) == pytest.approx(10.080)
+    assert not track.gaps and made.pacer.sounds_s == pytest.approx(10.060)
+
+
+def test_a_tick_that_no_phone_can_hide_begins_a_talkspurt_and_is_a_gap() -> None:
+    made, track = playout(b"a", b"b", b"c")
+    all_due(made, 10.000)
+    assert all_due(made, 10.061) == [b"b"]  # 41 ms late
+    gap = made.events[-1]
+    assert gap == Gap(track, gap.length_s) and gap.length_s == pytest.approx(0.041)
+    assert made.heard_frames(track, 10.071) == pytest.approx(1.5), "what is heard late counts as heard late"
+    assert made.deadline(10.061) == pytest.approx(10.081)
+
+
+def test_lateness_does_not_add_up() -> None:
+    made, track = playout(*[b"x"] * 100)
+    sent = 0
+    for n in range(0, 100, 5):
+        for late_s in (0.0, 0.021, 0.039):
+            sent += len(all_due(made, 10.0 + n * P + late_s))
+        sent += len(all_due(made, 10.0 + (n + 3) * P)) + len(all_due(made, 10.0 + (n + 4) * P))
+        assert (sent, made.deadline(10.0 + (n + 4) * P)) == (n + 5, pytest.approx(10.0 + (n + 5) * P))
+    assert not track.gaps
+
+
+@pytest.mark.parametrize(
+    ("lead_s", "late_s", "gaps"),
+    [(0.0, 0.001, 0), (0.0, 0.039, 0), (0.0, 0.041, 1), (0.02, 0.019, 0), (0.02, 0.021, 1), (0.04, 0.001, 1)],
+)
+def test_an_engine_that_is_late_makes_a_gap_when_neither_lead_nor_phone_can_hide_it(
+    lead_s: float, late_s: float, gaps: int
+) -> None:
+    made, track = playout(b"a", lead_s=lead_s, done=False)
+    at, now = 10.020 + late_s, 10.000
+    while (due := made.deadline(now)) is not None and due < at:
+        now = due
+        made.pop_due(now)
+    track.push([b"b", b"c"], now=at, ptime_s=P)
+    assert made.deadline(at) == at, "a frame was not due before it came: no tick is late here"
+    assert b"b" in all_due(made, at) and track.gaps == gaps
+    assert made.heard_frames(track, at) == pytest.approx(1 + (0.0 if gaps else late_s / P))
+
+
+def test_a_late_tick_between_two_turns_keeps_the_timetable_and_a_later_turn_has_its_own() -> None:
+    made, first = playout(b"a")
+    second, third = Track(), Track()
+    second.push([b"b"], now=10.0, ptime_s=P)
+    second.done = third.done = True
+    made.add(second)
+    all_due(made, 10.000)
+    assert all_due(made, 10.027) == [b"b"]
+    assert [type(event) for event in made.events] == [FirstFrame, FirstFrame, PlayedOut]
+    assert made.events[1] == FirstFrame(second, 10.027, first.first_arrival_s + P)
+    assert made.deadline(10.027) == pytest.approx(10.040), "the end of a turn is told when it is heard"
+    all_due(made, 10.040)
+    assert made.events[-1] == PlayedOut(second, 10.040) and made.idle
+    third.push([b"c", b"d"], now=10.045, ptime_s=P)
+    made.add(third)
+    assert all_due(made, 10.045) == [b"c"]
+    assert made.deadline(10.045) == pytest.approx(10.065), "nobody had waited for it"
 
 
 def test_a_frame_is_never_early() -> None:

@@ -20,12 +20,27 @@ def test_a_packet_is_read_back_as_it_was_written() -> None:
     assert parse(stream().packet(b"speech", now=5.0)) == RtpPacket(111, 10, 1000, 7, b"speech")
 
 
-def test_frames_of_a_talkspurt_follow_each_other_whatever_the_tick_does() -> None:
+def test_frames_of_a_talkspurt_follow_each_other_by_the_timetable() -> None:
     out = stream()
-    times = (5.0, 5.02, 5.057, 5.0601, 5.08)  # the third 17 ms late, the fourth in time again
-    packets = [out.packet(b"x", now=at) for at in times]
+    begun = 5000.1  # of a number that floats round
+    packets = [out.packet(b"x", now=begun + 0.02 * n) for n in range(5000)]
+    assert [parse(p).timestamp for p in packets] == [1000 + 960 * n for n in range(5000)]
+    assert [marker(p) for p in packets] == [True] + [False] * 4999
+
+
+def test_frames_that_are_sent_ahead_follow_each_other_too() -> None:
+    out = stream()
+    packets = [out.packet(b"x", now=at) for at in (5.0, 5.0, 5.0, 5.02, 5.041)]
     assert [parse(p).timestamp for p in packets] == [1000 + 960 * n for n in range(5)]
     assert [marker(p) for p in packets] == [True, False, False, False, False]
+
+
+def test_a_talkspurt_that_begins_just_after_the_last_one_has_its_own_time() -> None:
+    out = stream()
+    out.packet(b"x", now=5.0)
+    packets = [out.packet(b"x", now=at) for at in (5.025, 5.045)]
+    assert [parse(p).timestamp for p in packets] == [1000 + 1200, 1000 + 1200 + 960]
+    assert [marker(p) for p in packets] == [True, False]
 
 
 def test_silence_advances_the_timestamp_and_the_next_talkspurt_is_marked() -> None:

@@ -21,8 +21,6 @@ from talkspurt.simulator.sip_leg import SipLeg
 SETUP_S = 30.0
 TURN_S = 30.0
 """A turn that has not ended so long after its text has got stuck, or its gateway is gone."""
-PHONE_BUFFER_MS = 60.0
-"""A shorter silence in RTP is no gap: jitter buffers of phones hide it. Over a WebSocket each one counts."""
 _TOKEN_S = 0.05
 _PAUSE_S = 1.0
 """How long a caller whose call went wrong waits before the next one."""
@@ -70,9 +68,7 @@ class Call:
         gaps = self.leg.gaps
         if len(gaps) > self._seen:
             self._seen = len(gaps)
-            ms = gaps[-1] / self.leg.playout.sample_rate * 1000
-            if self.kind != "sip" or ms > PHONE_BUFFER_MS:
-                self.gaps.append((time.monotonic(), ms))
+            self.gaps.append((time.monotonic(), gaps[-1] / self.leg.playout.sample_rate * 1000))
 
 
 class Callers:

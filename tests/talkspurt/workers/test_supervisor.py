@@ -1,11 +1,18 @@
+import asyncio
 import os
+import resource
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from talkspurt.config.settings import Config
-from talkspurt.workers.control import read_config, write_config
-from talkspurt.workers.supervisor import Standing, for_workers, order, sums
+from talkspurt.workers.control import Channel, read_config, write_config
+from talkspurt.workers.supervisor import Standing, Supervisor, for_workers, order, sums
+from tests.waiting import until
 
 
 def test_a_connection_goes_to_the_ready_worker_with_the_fewest_calls() -> None:
@@ -60,3 +67,80 @@ def test_limits_of_tenants_want_a_place_where_workers_count_together() -> None:
     with pytest.raises(ValidationError, match=r"server.workers is 2.*limits.redis_url"):
         Config.model_validate(sections)
     Config.model_validate({**sections, "server": {"workers": 1}})
+
+
+class Counted:
+    """Counts the calls of a method of the supervisor."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.calls = 0
+        self._method: Callable[..., None] = getattr(Supervisor, name)
+        monkeypatch.setattr(Supervisor, name, lambda *given: self._count(*given))
+
+    def _count(self, *given: Any) -> None:
+        self.calls += 1
+        self._method(*given)
+
+
+async def without_files() -> None:
+    """Let the loop turn a thousand times while no file is free."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        for _ in range(1000):
+            await asyncio.sleep(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_connections_wait_for_a_report_without_work_while_no_file_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = Counted(monkeypatch, "_accept")
+    supervisor = Supervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
+    ours, theirs = (Channel(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    supervisor.workers[0].channel = ours
+    supervisor._channels.add(ours)
+    supervisor._listen()
+    try:
+        supervisor._accept_more()
+        with socket.create_connection(("127.0.0.1", supervisor.port("http"))):
+            await without_files()
+            assert tries.calls == 1
+            asyncio.get_running_loop().add_reader(ours.fileno(), supervisor._heard, ours)
+            theirs.send({"ready": True, "calls": 0, "taken": 0, "told": {}})
+            given: list[int] = []
+
+            def taken() -> bool:
+                while (received := theirs.receive()) is not None:
+                    given.extend([] if received[1] is None else [received[1]])
+                return bool(given)
+
+            await until(taken, "the connection")
+            os.close(given[0])
+    finally:
+        supervisor._close()
+        theirs.close()
+
+
+async def test_workers_that_begin_wait_without_work_while_no_file_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = Counted(monkeypatch, "_welcome")
+    supervisor = Supervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.bind(str(tmp_path / "control.sock"))
+        control.listen()
+        control.setblocking(False)
+        supervisor._invite(control)
+        worker = Channel.connect(tmp_path / "control.sock")
+        try:
+            await without_files()
+            assert tries.calls == 1
+            await until(lambda: supervisor._channels, "the worker")
+        finally:
+            asyncio.get_running_loop().remove_reader(control.fileno())
+            supervisor._close()
+            worker.close()
