@@ -122,7 +122,7 @@ class CosyVoiceSynthesizer:
         self._giving_way = GivingWay(lambda: self._scheduler.silent > 0, together=self._scheduler.config.gathered_rows)
         self._waiting = 0
         worker.on_batch = self._on_batch
-        lm.busy, lm.alone = self._scheduler.busy, self._scheduler.has_nothing
+        lm.busy = self._scheduler.busy
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
         worker.on_calibrated = self._admission.calibrate

@@ -14,7 +14,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from tts_engine.cosyvoice.models.config import SamplingConfig
 
@@ -66,11 +65,7 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 def _decode_attention(
     qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     row = tl.program_id(0)
     kv = tl.program_id(1)
     HEAD: tl.constexpr = 2 * HALF
@@ -138,8 +133,6 @@ def decode_attention(
     cos: Tensor,
     sin: Tensor,
     heads: int,
-    *,
-    early: bool = False,
 ) -> Tensor:
     """Rotate, append to the cache and attend, for one new position a row.
 
@@ -148,7 +141,6 @@ def decode_attention(
         cache: keys and values of a layer, ``(2, slots, kv_heads, max_length, head_dim)``; the new position is written.
         slots: ``(rows,)``, int64. positions: ``(slots,)``, int64: how many positions each slot holds.
         cos, sin: ``(max_length, head_dim / 2)``, fp32.
-        early: may the kernel begin before the one in front of it has ended? Worth it between kernels that do.
 
     Returns:
         ``(rows, heads * head_dim)``.
@@ -158,7 +150,7 @@ def decode_attention(
     out = torch.empty(rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
     _decode_attention[(rows, kv_heads)](
         qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
-        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=256, **_early(qkv, early), num_warps=4,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=256, num_warps=4,
         num_stages=2,
     )  # fmt: skip
     return out
@@ -299,90 +291,6 @@ def sample(
         PLACES=triton.next_power_of_2(sampling.top_k), WINDOW=sampling.window,
         BACK=triton.next_power_of_2(sampling.window), BLOCK=triton.next_power_of_2(ids), num_warps=8,
     )  # fmt: skip
-
-
-@triton.jit
-def _few_rows_product(
-    x, norm, weight, bias, residual, out, eps,
-    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, GATED: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    row = tl.arange(0, ROWS)
-    if EARLY:
-        gdc_launch_dependents()
-    y = tl.zeros([ROWS, COLUMNS], tl.float32)
-    up = y
-    squares = tl.zeros([ROWS], tl.float32)
-    for part in tl.static_range(0, K, BLOCK):
-        index = part + tl.arange(0, BLOCK)
-        inside = index < K
-        place = weight + column[:, None] * K + index[None]
-        w = tl.load(place, mask=inside[None], other=0.0)
-        if GATED:
-            w_up = tl.load(place + N * K, mask=inside[None], other=0.0)
-        if EARLY:
-            if part == 0:
-                gdc_wait()  # the first weights are on their way before the kernel in front has ended
-        a = tl.load(x + row[:, None] * K + index[None], mask=inside[None], other=0.0).to(tl.float32)
-        if norm is not None:
-            squares += tl.sum(a * a, 1)
-            a *= tl.load(norm + index, mask=inside, other=0.0).to(tl.float32)[None]
-        y += tl.sum(a[:, None] * w.to(tl.float32)[None], 2)
-        if GATED:
-            up += tl.sum(a[:, None] * w_up.to(tl.float32)[None], 2)
-    if norm is not None:
-        scale = tl.rsqrt(squares / K + eps)[:, None]
-        y *= scale
-        up *= scale
-    if bias is not None:
-        y += tl.load(bias + column).to(tl.float32)[None]
-    if GATED:
-        y = y * tl.sigmoid(y) * up
-    target = row[:, None] * N + column[None]
-    if residual is not None:
-        y += tl.load(residual + target).to(tl.float32)
-    tl.store(out + target, y.to(out.dtype.element_ty))
-
-
-def few_rows_product(
-    x: Tensor,
-    weight: Tensor,
-    *,
-    norm: Tensor | None = None,
-    eps: float = 0.0,
-    bias: Tensor | None = None,
-    gated: bool = False,
-    add_to: Tensor | None = None,
-) -> Tensor:
-    """Return ``x @ weight.t() + bias`` for a few rows, with what comes before and behind it in the same launch.
-
-    Args:
-        x: ``(rows, k)``, rows a power of two.
-        weight: ``(n, k)``; if ``gated``, ``(2 n, k)``: the product is ``silu(first half) * second half``.
-        norm: weight ``(k,)`` of an RMS norm of ``x`` in front of the product, with ``eps``.
-        add_to: ``(rows, n)``; the product is added to it in place.
-
-    Returns:
-        ``(rows, n)``; ``add_to`` if there is one.
-    """
-    rows, k = x.shape
-    n = len(weight) // 2 if gated else len(weight)
-    out = torch.empty(rows, n, device=x.device, dtype=x.dtype) if add_to is None else add_to
-    columns = 2 if k > 1024 else 4  # so that there are enough programs for all multiprocessors
-    assert n % columns == 0, f"{n} outputs, expected a multiple of {columns}"
-    _few_rows_product[(n // columns,)](
-        x, norm, weight, bias, add_to, out, eps,
-        N=n, K=k, ROWS=rows, GATED=gated, COLUMNS=columns, BLOCK=min(1024, triton.next_power_of_2(k)),
-        **_early(x, True), num_warps=4,
-    )  # fmt: skip
-    return out
-
-
-def _early(x: Tensor, wanted: bool) -> dict[str, Any]:
-    """Options of a kernel that may begin before the one in front of it has ended (programmatic dependent launch)."""
-    early = wanted and x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
-    return {"EARLY": early, "launch_pdl": early} if early else {"EARLY": False}
 
 
 @triton.jit

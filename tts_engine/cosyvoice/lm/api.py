@@ -40,7 +40,7 @@ EAGER = Eager()
 
 
 def never() -> bool:
-    """Return False, as a value for ``LmBackend.busy`` and ``alone``."""
+    """Return False, as a value for ``LmBackend.busy``."""
     return False
 
 
@@ -66,8 +66,6 @@ class LmBackend(Protocol):
     busy: Callable[[], bool]
     """Do those who take the ids have enough to do without more? A backend may then let clauses with slack wait. It is
     set before the start and may be called in any thread."""
-    alone: Callable[[], bool]
-    """Do those who take the ids have nothing to do? Then a step may fill the device. As ``busy``."""
 
     @property
     def alive(self) -> bool:

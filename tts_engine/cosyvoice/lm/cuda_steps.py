@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tts_engine.cosyvoice.kernels import decode_step
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.lm.api import DRAW, Admission, Input
 from tts_engine.cosyvoice.lm.quantised import Quantised, WeightKind, quantise
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 """Batch sizes of the decode graphs. A batch in between takes the next larger graph, padded with the scratch slot."""
-_ROWS_ALONE = 2
-"""Up to so many rows ``few_rows_product`` is faster than cuBLAS and the launches around it."""
 PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in (1, 2, 4, 8, 16) if rows * n <= 4096)
 """Rows and positions of the prefill graphs. A longer prompt runs without a graph."""
 
@@ -110,7 +108,6 @@ class CudaLm:
         config = self.config = model.config
         network: Any = model  # submodules are Tensor | Module to a type checker
         self.device, self.dtype, self.slots, self.max_length = device, dtype, slots, max_length
-        self._full = weights == "full"
 
         def take(*parts: Tensor) -> Tensor:
             return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()
@@ -151,27 +148,24 @@ class CudaLm:
         rate = config.rope_theta ** (-torch.arange(half, device=device).double() / half)
         phase = torch.arange(max_length, device=device)[:, None] * rate
         self.cos, self.sin = phase.cos().float(), phase.sin().float()
+        self._one_launch = decode_step.load(model, device=device, dtype=dtype) if weights == "full" else None
+        """The steps of up to ``decode_step.MOST_ROWS`` sequences, where the GPU can run them."""
         self.stream: Any = None
         if device.type == "cuda":
             self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         self._decode: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
-        self._decode_alone: dict[int, torch.cuda.CUDAGraph] = {}
-        """Faster graphs for few rows. Beside token-to-wave they are not used: they would take the multiprocessors from
-        it, and its chunk is heard sooner than what they draw."""
         self._prefill: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self._pool: Any = None
 
     # -- the network -----------------------------------------------------------------------------------------------
 
-    def decode_logits(self, slots: Tensor, *, alone: bool = False) -> Tensor:
-        """Feed the last id of each slot. Return logits ``(rows, ids)``, padded on the right. The cache gets its keys.
-
-        ``alone``: a power of two of rows, with full weights, by kernels that fill the device.
-        """
-        config = self.config
-        h = self.table.index_select(0, self.state.last.index_select(0, slots))
-        if alone:
-            return self._logits_alone(h, slots)
+    def decode_logits(self, slots: Tensor) -> Tensor:
+        """Feed the last id of each slot, whose keys the cache gets. Return logits ``(rows, ids)``, padded on the
+        right."""
+        config, state = self.config, self.state
+        if self._one_launch is not None and len(slots) <= decode_step.MOST_ROWS:
+            return self._one_launch(self.table, self.cache, slots, state.last, state.positions, self.cos, self.sin)
+        h = self.table.index_select(0, state.last.index_select(0, slots))
         y: Tensor | None = None
         for number, layer in enumerate(self.layers):
             x = kernels.add_rms_norm(y, h, layer.norm1, config.rms_norm_eps)
@@ -183,19 +177,6 @@ class CudaLm:
             x = kernels.add_rms_norm(y, h, layer.norm2, config.rms_norm_eps)
             y = _product(kernels.silu_mul(_product(x, layer.gate_up)), layer.down)
         return self._logits(kernels.add_rms_norm(y, h, self.norm, config.rms_norm_eps))
-
-    def _logits_alone(self, h: Tensor, slots: Tensor) -> Tensor:
-        """Return the same in five launches a layer, each of which begins before the one in front has ended."""
-        config, eps, product = self.config, self.config.rms_norm_eps, kernels.few_rows_product
-        for number, layer in enumerate(self.layers):
-            qkv = product(h, layer.qkv, norm=layer.norm1, eps=eps, bias=layer.qkv_bias)
-            x = kernels.decode_attention(
-                qkv, self.cache[number], slots, self.state.positions, self.cos, self.sin, config.heads, early=True
-            )
-            product(x, layer.o, add_to=h)
-            x = product(h, layer.gate_up, norm=layer.norm2, eps=eps, gated=True)
-            product(x, layer.down, add_to=h)
-        return product(h, self.head, norm=self.norm, eps=eps, bias=self.head_bias)
 
     def prefill_logits(self, ids: Tensor, slots: Tensor, lengths: Tensor) -> Tensor:
         """Feed whole prompts ``(rows, n)`` from position 0. Return logits ``(rows, ids)`` at each row's last
@@ -224,9 +205,8 @@ class CudaLm:
     def _logits(self, x: Tensor) -> Tensor:
         return _product(x, self.head, self.head_bias)
 
-    def _decode_step(self, slots: Tensor, tokens: Tensor, *, alone: bool = False) -> None:
-        logits = self.decode_logits(slots, alone=alone)
-        self._sample(logits, slots, tokens, advance=True)
+    def _decode_step(self, slots: Tensor, tokens: Tensor) -> None:
+        self._sample(self.decode_logits(slots), slots, tokens, advance=True)
 
     def _prefill_step(self, packed: Tensor, tokens: Tensor) -> None:
         """Run a prefill step. ``packed``: ``(rows, 4 + n)``, int64: slot, length, seed, least, ids."""
@@ -259,8 +239,6 @@ class CudaLm:
                 slots = torch.full((count,), self.scratch, dtype=torch.long, device=self.device)
                 tokens = torch.zeros(count, dtype=torch.long, device=self.device)
                 self._decode[count] = (self._capture(self._decode_step, slots, tokens), slots, tokens)
-                if self._full and count <= _ROWS_ALONE:
-                    self._decode_alone[count] = self._capture(partial(self._decode_step, alone=True), slots, tokens)
             for count, n in shapes:
                 if n > self.max_length or (count > 1 and count > self.slots):
                     continue
@@ -310,13 +288,11 @@ class CudaLm:
             return self._send(tokens, rows)
 
     @torch.inference_mode()
-    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = (), *, alone: bool = False) -> Pending:
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Pending:
         """Draw the next id of each slot, after its last id or after the given input."""
         rows = len(slots)
         count = min(r for r in self._decode if r >= rows)
         graph, buffer, tokens = self._decode[count]
-        if alone:
-            graph = self._decode_alone.get(count, graph)
         host = torch.full((count,), self.scratch, dtype=torch.long, pin_memory=True)
         host.numpy()[:rows] = slots
         with torch.cuda.stream(self.stream):

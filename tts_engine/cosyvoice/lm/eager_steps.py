@@ -62,7 +62,7 @@ class EagerLm:
         return Drawn(ids)
 
     @torch.inference_mode()
-    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = (), *, alone: bool = False) -> Drawn:
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
         rows = torch.tensor(slots)
         fed = self._history[rows, -1]
         draws = torch.full_like(rows, DRAW)

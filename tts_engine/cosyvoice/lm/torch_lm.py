@@ -55,9 +55,7 @@ class LmSteps(Protocol):
 
     def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
 
-    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = (), *, alone: bool = False) -> Drawing:
-        """``alone``: nothing else runs on the device."""
-        ...
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawing: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,7 @@ class TorchLm(DeviceThread):
         """Clauses that have got their slots in this round."""
         self._live: list[LmSequence] = []
         self._free = list(range(steps.slots))[::-1]
-        self.busy = self.alone = never
+        self.busy = never
         self.rounds = 0
         """Number of decode steps so far."""
 
@@ -246,7 +244,7 @@ class TorchLm(DeviceThread):
                 s.launched = 1
             if due:
                 inputs = [given for s in due if (given := s.launch()) is not None]
-                flying.append((self._steps.decode([s.slot for s in due], inputs, alone=self.alone()), due))
+                flying.append((self._steps.decode([s.slot for s in due], inputs), due))
                 self.rounds += 1
             self._live, self._beginning = self._live + started, []
             for _ in range(before if started or due else len(flying)):

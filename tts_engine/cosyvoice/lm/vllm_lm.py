@@ -88,7 +88,7 @@ class VllmBackend:
         self._folder, self._config, self._network = folder, config or VllmConfig(), network
         self._engine: Any = None
         self.table = JoinedTable.load(folder)
-        self.busy = self.alone = never
+        self.busy = never
         """Unused, because vLLM draws for all clauses at once."""
 
     async def start(self) -> None:

@@ -180,7 +180,7 @@ class Batch:
 class Scheduler:
     """The clauses of one device, and the chunks that they ask for. Not thread-safe.
 
-    ``hop``, ``missing``, ``is_last``, ``busy``, ``has_nothing`` and the counts only read, and may be called from any
+    ``hop``, ``missing``, ``is_last``, ``busy`` and the counts only read, and may be called from any
     thread.
     """
 
@@ -287,10 +287,6 @@ class Scheduler:
         jobs = list(self.jobs)
         whole = sum(job.shape == "whole" for job in jobs)
         return (len(jobs) - whole) / self.config.chunk_rows + whole / self.config.whole_rows >= 2
-
-    def has_nothing(self) -> bool:
-        """Is no chunk asked for or being made?"""
-        return not self.jobs
 
     def sweep(self) -> Sequence[Rendering]:
         """Free the places of closed clauses and drop their jobs. Return these clauses."""

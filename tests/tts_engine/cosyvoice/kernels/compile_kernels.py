@@ -61,12 +61,8 @@ def main() -> None:
     print(compiled(k._keep_tail, "*bf16 *bf16 *i64 *i64 i32 i32 i32", num_warps=2, ROWS=32, BLOCK=64))
     types = "*bf16 *bf16 *i64 *i64 *fp32 *fp32 *bf16 i32 i32"
     sizes = {"HEADS": 14, "KV_HEADS": 2, "HALF": 32}
-    print(compiled(k._decode_attention, types, num_stages=2, GROUP=16, BLOCK=256, EARLY=True, **sizes))
+    print(compiled(k._decode_attention, types, num_stages=2, GROUP=16, BLOCK=256, **sizes))
     print(compiled(k._rotate_store, "*bf16 *bf16 *i64 *fp32 *fp32 i32 i32 i32", num_warps=2, GROUP=32, **sizes))
-    for rows, around, n, columns in ((1, "*bf16 *bf16 *bf16 -", 1152, 4), (2, "- *bf16 - *bf16", 896, 2)):
-        tile = {"N": n, "K": 896, "ROWS": rows, "COLUMNS": columns, "BLOCK": 1024, "EARLY": True}
-        types = f"*bf16 {around} *bf16 fp32"
-        print(compiled(k._few_rows_product, types, GATED=rows == 1, **tile))
     for kind, bias, rows in (("*i8", "*bf16", 16), ("*fp8e4nv", "-", 16), ("*i8", "-", 64), ("*fp8e4nv", "*bf16", 64)):
         types = f"*bf16 {kind} *fp32 {bias} *bf16 i32 i32 i32"
         tile = {"ROWS": rows, "COLUMNS": rows, "BLOCK": 128}

@@ -217,28 +217,8 @@ async def test_a_clause_without_numbers_fails_alone() -> None:
         await until(lambda: lm.free_slots == 3)
 
 
-class Noting(EagerLm):
-    """Notes whether each step was told that it has the device alone."""
-
-    def __init__(self, model: SpeechLanguageModel) -> None:
-        super().__init__(model, slots=3, max_length=96)
-        self.told: list[bool] = []
-
-    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = (), *, alone: bool = False) -> Drawn:
-        self.told.append(alone)
-        return super().decode(slots, inputs)
-
-
-async def test_steps_hear_whether_they_have_the_device_alone() -> None:
-    steps = Noting(network())
-    async with running(steps) as lm:
-        lm.alone = lambda: len(steps.told) >= 2
-        await ids(lm, 0)
-    assert steps.told[:4] == [False, False, True, True]
-
-
 class DeadDevice(EagerLm):
-    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = (), *, alone: bool = False) -> Drawn:
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
 

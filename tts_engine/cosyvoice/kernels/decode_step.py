@@ -1,0 +1,160 @@
+"""One step of the language model as one launch (``decode_step.cu``): packed weights, buffers and the compiled kernel.
+
+A step of many small launches waits for a place on the multiprocessors at each of them. So it takes twice as long
+beside token-to-wave as alone. This kernel waits once. It is made for the released sizes, bf16, and GPUs of compute
+capability 9 or more. Its blocks wait for each other, so all of them need a place at the same time, and only one
+such kernel may run on a device at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tts_engine.cosyvoice.models.config import LanguageModelConfig
+
+log = logging.getLogger(__name__)
+
+ROWS = (8, 16, 32)
+"""Sizes for which the kernel is compiled. Fewer sequences take the next larger one."""
+MOST_ROWS = ROWS[-1]
+_TILE = 16
+"""Outputs that a block of the kernel makes together."""
+_BLOCKS = 76
+"""Blocks of the kernel, each of which has a multiprocessor to itself. The released models' widest product has four
+tiles for each. On an H200 56 blocks take 0.54 ms for 8 rows, 76 take 0.50, 102 and more take no less; beside
+token-to-wave each multiprocessor counts, since it is taken from that."""
+_THREADS = 256
+_SOURCE = Path(__file__).with_name("decode_step.cu")
+
+
+def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DecodeStep | None:
+    """Return the kernel with the weights of ``network``, a ``SpeechLanguageModel``, which may be dropped afterwards.
+    None: it cannot run these sizes there, or could not be compiled."""
+    if not _supported(network.config, device, dtype):
+        return None
+    try:
+        return DecodeStep(network, device=device)
+    except (AttributeError, ImportError, OSError, RuntimeError):  # an API of torch that is not public
+        log.warning("the language model's steps will take many launches each", exc_info=True)
+        return None
+
+
+def _supported(config: LanguageModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    sizes = config.head_dim == 64 and config.heads // config.kv_heads <= 8
+    sizes = sizes and config.hidden_size % 128 == 0 and config.intermediate_size % 128 == 0
+    if not (sizes and dtype == torch.bfloat16 and device.type == "cuda"):
+        return False
+    # Under MPS kernels of two processes could each have a part of the multiprocessors, and wait for the rest forever.
+    if (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")) / "control").exists():
+        return False
+    properties: Any = torch.cuda.get_device_properties(device)
+    blocks: int = min(properties.multi_processor_count, _BLOCKS)
+    return bool(properties.major >= 9) and blocks >= config.hidden_size // _TILE
+
+
+def pack(weight: Tensor) -> Tensor:
+    """Order a weight ``(n, k)`` as the registers of ``mma.m16n8k16`` want it (PTX ISA, "Matrix Fragments for
+    mma.m16n8k16"): ``(n / 16, k / 16, 32 threads, 8)``, where a thread has four neighbouring inputs of two outputs."""
+    n, k = weight.shape
+    tile, half, line, part, thread, pair, one = range(7)
+    parts = weight.view(n // _TILE, 2, 8, k // 16, 4, 2, 2)
+    return parts.permute(tile, part, line, thread, pair, half, one).reshape(n // _TILE, k // 16, 32, 8)
+
+
+def rotated_pairs(heads: int) -> Tensor:
+    """Return an order of the outputs of ``heads`` heads of 64 in which 16 outputs hold both halves of 8 rotated
+    pairs."""
+    return torch.arange(heads * 64).view(heads, 2, 4, 8).transpose(1, 2).reshape(-1)
+
+
+class DecodeStep:
+    """The packed weights of a model, and its kernels."""
+
+    def __init__(self, network: Any, *, device: torch.device) -> None:
+        """See ``load``."""
+        config = self.config = network.config
+        processors: int = torch.cuda.get_device_properties(device).multi_processor_count
+        self._blocks = min(_BLOCKS, processors)
+
+        def folded(norm: Tensor, *weights: Tensor) -> Tensor:
+            """The weight of the norm in front of a product becomes part of the product."""
+            joined = torch.cat([w.detach().to(device).float() for w in weights])
+            return (joined * norm.detach().to(device).float()).to(torch.bfloat16)
+
+        order = rotated_pairs(config.heads + 2 * config.kv_heads).to(device)
+        layers, biases = [], []
+        for layer in network.backbone.layers:
+            a, m = layer.self_attn, layer.mlp
+            qkv = folded(layer.input_layernorm.weight, a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)
+            norm = layer.post_attention_layernorm.weight
+            up = [pack(folded(norm, w)) for w in (m.gate_proj.weight, m.up_proj.weight)]
+            plain = [pack(w.detach().to(device, torch.bfloat16)) for w in (a.o_proj.weight, m.down_proj.weight)]
+            parts = [pack(qkv[order]), plain[0], torch.stack(up, dim=1), plain[1]]
+            layers.append(torch.cat([part.flatten() for part in parts]))
+            bias = torch.cat([p.bias.detach().to(device).float() for p in (a.q_proj, a.k_proj, a.v_proj)])
+            biases.append(bias[order])
+        self._weights, self._biases = torch.cat(layers), torch.cat(biases)
+        head, bias = network.llm_decoder.weight, network.llm_decoder.bias
+        self.ids = len(head) + -len(head) % _TILE
+        """Columns of the logits: those of the head, padded."""
+        padded = torch.zeros(self.ids, config.hidden_size, dtype=torch.bfloat16, device=device)
+        padded[: len(head)] = folded(network.backbone.norm.weight, head)
+        self._head = pack(padded)
+        self._head_bias = torch.zeros(self.ids, device=device)
+        if bias is not None:
+            self._head_bias[: len(head)] = bias.detach().to(device).float()
+
+        hidden = config.hidden_size
+        self._buffers = [
+            torch.zeros(MOST_ROWS, width, dtype=torch.bfloat16, device=device)
+            for width in (hidden, hidden, hidden, config.intermediate_size)
+        ]
+        self._arrived = torch.zeros(1, dtype=torch.int32, device=device)
+        self._kernels = {rows: self._compile(rows) for rows in ROWS}
+
+    def _compile(self, rows: int) -> Any:
+        config = self.config
+        sizes = {
+            "ROWS": rows,
+            "HIDDEN": config.hidden_size,
+            "INTER": config.intermediate_size,
+            "HEADS": config.heads,
+            "KV_HEADS": config.kv_heads,
+            "LAYERS": config.layers,
+            "VOCAB": self.ids,
+            "EPS": f"{config.rms_norm_eps!r}f",
+        }
+        defined = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
+        return torch.cuda._compile_kernel(defined + _SOURCE.read_text(), "decode_step")
+
+    def __call__(
+        self, table: Tensor, cache: Tensor, slots: Tensor, last: Tensor, positions: Tensor, cos: Tensor, sin: Tensor
+    ) -> Tensor:
+        """Feed the last id of each slot, and write its keys and values.
+
+        Args:
+            table: embedding, ``(ids, hidden)``. cache: ``(layers, 2, slots, kv_heads, max_length, 64)``.
+            slots: ``(rows,)``, up to 32; last, positions: ``(slots,)``; int64.
+            cos, sin: ``(max_length, 32)``, fp32.
+
+        Returns:
+            logits, ``(rows, ids)``, fp32, padded on the right.
+        """
+        count, total, max_length = len(slots), cache.shape[2], cache.shape[4]
+        logits = torch.empty(count, self.ids, device=table.device)
+        self._arrived.zero_()
+        self._kernels[min(rows for rows in ROWS if rows >= count)](
+            grid=(self._blocks, 1, 1),
+            block=(_THREADS, 1, 1),
+            args=[
+                table, last, slots, positions, cache, cos, sin, self._weights, self._biases, self._head,
+                self._head_bias, *self._buffers, logits, self._arrived, count, total, max_length,
+            ],
+        )  # fmt: skip
+        return logits
