@@ -36,9 +36,9 @@ constexpr int AHEAD_X = ROWS == 8 ? 8 : ROWS == 16 ? 6 : 4;
 static_assert(HIDDEN == HEADS * HEAD && HIDDEN % 128 == 0 && INTER % 128 == 0 && VOCAB % 16 == 0, "sizes");
 static_assert(PER <= 8 && (ROWS == 8 || ROWS == 16 || ROWS == 32), "sizes");
 
+// g and t: a thread's place in the instruction's registers, as the PTX ISA names them groupID and threadID_in_group.
 struct Place { int warp, g, t, lane; };
 
-__device__ __forceinline__ float wide(u32 x) { return __uint_as_float(x << 16); }
 __device__ __forceinline__ float low(u32 x) { return __uint_as_float(x << 16); }
 __device__ __forceinline__ float high(u32 x) { return __uint_as_float(x & 0xffff0000u); }
 
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
         if (block >= HIDDEN / 16) own_row[i] = ROWS;
         if (own_row[i] < count) {
             const bf16 value = table[last[slots[own_row[i]]] * HIDDEN + own_column];
-            own[i] = wide(value);
+            own[i] = low(value);
             rows[own_row[i] * HIDDEN + own_column] = value;
         }
     }
