@@ -131,6 +131,11 @@ class DecodeStep:
             "EPS": f"{config.rms_norm_eps!r}f",
         }
         defined = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
+        from torch.utils import cpp_extension  # takes setuptools, which ``load`` may do without
+
+        # torch adds the folder of the toolkit's headers, and fails where there is no toolkit, as beside a torch from
+        # pip. This source includes none of them.
+        cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or "/usr/local/cuda"
         return torch.cuda._compile_kernel(defined + _SOURCE.read_text(), "decode_step")
 
     def __call__(

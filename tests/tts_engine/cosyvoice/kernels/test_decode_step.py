@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+from importlib.metadata import files
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -107,6 +110,30 @@ def test_an_engine_starts_without_it_if_it_cannot_be_compiled(
     network = SimpleNamespace(config=LanguageModelConfig(version=3))
     assert decode_step.load(network, device=CUDA, dtype=torch.bfloat16) is None
     assert "many launches" in caplog.text and "NVRTC" in caplog.text
+
+
+@pytest.mark.parametrize("architecture", ["90", "100", "120"])
+@pytest.mark.parametrize("rows", decode_step.ROWS)
+def test_the_kernel_compiles_without_a_toolkit(monkeypatch: pytest.MonkeyPatch, rows: int, architecture: str) -> None:
+    """By the function of torch that compiles it on a GPU's machine, for an H200, a B200 and an RTX PRO 6000."""
+    from torch.cuda import _utils
+    from torch.utils import cpp_extension
+
+    libraries = {file.name: file.locate() for file in files("nvidia-cuda-nvrtc") or ()}
+    for name in sorted(name for name in libraries if name.startswith("libnvrtc") and ".alt." not in name):
+        ctypes.CDLL(str(libraries[name]), mode=ctypes.RTLD_GLOBAL)  # as torch for CUDA does when it is imported
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    made: list[tuple[bytes, str]] = []
+
+    def compile_only(source: str, name: str) -> None:
+        made.append(_utils._nvrtc_compile(source, name, architecture))
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", compile_only)
+    model: Any = SimpleNamespace(config=LanguageModelConfig(version=3), ids=6784)
+    decode_step.DecodeStep._compile(model, rows)
+    [(code, name)] = made
+    assert code.startswith(b"\x7fELF") and name == "decode_step"
 
 
 @torch.inference_mode()
