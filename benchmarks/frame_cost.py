@@ -180,8 +180,9 @@ class Gateway:
 
     def connection(self) -> MediaConnection:
         connection = MediaConnection(
-            Twilio(), "", self._begin, setup_timeout_s=1e6, max_message_bytes=1 << 20, max_errors=10, turns=Turns()
-        )
+            Twilio(), "", self._begin, setup_timeout_s=1e6, max_message_bytes=1 << 20, max_errors=10, turns=Turns(),
+            floods=Turns(),
+        )  # fmt: skip
         self.connections.append(connection)
         return connection
 
