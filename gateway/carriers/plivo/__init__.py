@@ -12,7 +12,7 @@ CARRIER = Carrier(
     name=Plivo.name,
     about="Plivo Audio Streaming.",
     settings=PlivoConfig,
-    dialect=lambda settings, query: Plivo(),
+    dialect=lambda settings, query: Plivo(settings.message_ms),
     proof=PROOF,
     call_control=CALL_CONTROL,
 )

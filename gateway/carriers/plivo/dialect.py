@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
@@ -41,7 +42,11 @@ _CONTENT_TYPES = {"PCMU": "audio/x-mulaw", "L16": "audio/x-l16"}
 
 
 class Plivo(JsonEvents):
-    """The serializer of one stream."""
+    """The serializer of one stream.
+
+    Args:
+        message_ms: audio per outgoing message, milliseconds.
+    """
 
     name: ClassVar[str] = "plivo"
     max_lead_ms: ClassVar[int] = 2000
@@ -51,7 +56,8 @@ class Plivo(JsonEvents):
     media_is_text: ClassVar[bool] = True
     subprotocols: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, message_ms: int = 20) -> None:
+        self._message_ms = message_ms
         self._stream_id = ""
         self._media_head = b""
 
@@ -98,7 +104,7 @@ class Plivo(JsonEvents):
             call_sid=text(start.get("callId", "")),
             account_sid=str(start.get("accountId", "")),
             inbound=fmt,
-            outbound=fmt,
+            outbound=replace(fmt, ptime_ms=self._message_ms),
             custom_parameters=_extra_headers(body.get("extra_headers")),
         )
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from gateway.carriers.settings import CarrierSection
+from gateway.carriers.settings import BufferingCarrierSection
 
 
-class PlivoConfig(CarrierSection):
+class PlivoConfig(BufferingCarrierSection):
     """Plivo's secrets and options."""
 
     auth_token: SecretStr | None = Field(None, min_length=1)

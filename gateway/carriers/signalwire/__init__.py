@@ -12,7 +12,7 @@ CARRIER = Carrier(
     name=SignalWire.name,
     about="SignalWire cXML streams.",
     settings=SignalWireConfig,
-    dialect=lambda settings, query: SignalWire(settings.l16_byte_order),
+    dialect=lambda settings, query: SignalWire(settings.l16_byte_order, settings.message_ms),
     proof=PROOF,
     call_control=CALL_CONTROL,
 )

@@ -18,12 +18,12 @@ from voicecodecs.registry import AudioFormat
 
 
 class SignalWire(Twilio):
-    """The serializer of one stream."""
+    """The serializer of one stream. ``message_ms``: see ``Twilio``."""
 
     name: ClassVar[str] = "signalwire"
 
-    def __init__(self, l16_byte_order: Literal["little", "big"] = "little") -> None:
-        super().__init__()
+    def __init__(self, l16_byte_order: Literal["little", "big"] = "little", message_ms: int = 20) -> None:
+        super().__init__(message_ms)
         self._big_endian = l16_byte_order == "big"
         self._swap = False
 

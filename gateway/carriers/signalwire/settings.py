@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from gateway.carriers.settings import CarrierSection
+from gateway.carriers.settings import BufferingCarrierSection
 
 
-class SignalWireConfig(CarrierSection):
+class SignalWireConfig(BufferingCarrierSection):
     """SignalWire's secrets and options."""
 
     signing_key: SecretStr | None = Field(None, min_length=1)

@@ -13,7 +13,9 @@ CARRIER = Carrier(
     name=Telnyx.name,
     about="Telnyx media streaming.",
     settings=TelnyxConfig,
-    dialect=lambda settings, query: Telnyx(AudioFormat(settings.codec, settings.rate), settings.l16_byte_order),
+    dialect=lambda settings, query: Telnyx(
+        AudioFormat(settings.codec, settings.rate, settings.message_ms), settings.l16_byte_order
+    ),
     proof=PROOF,
     call_control=CALL_CONTROL,
     switch=switch,

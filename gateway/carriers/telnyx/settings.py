@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from gateway.carriers.settings import CarrierSection
+from gateway.carriers.settings import BufferingCarrierSection
 from gateway.config import NUMBER
 
 
@@ -21,7 +21,7 @@ def _ed25519(value: str) -> str:
     return value
 
 
-class TelnyxConfig(CarrierSection):
+class TelnyxConfig(BufferingCarrierSection):
     """Telnyx's secrets and options."""
 
     public_key: Annotated[str, AfterValidator(_ed25519)] = ""

@@ -12,7 +12,7 @@ CARRIER = Carrier(
     name=Twilio.name,
     about="Twilio Media Streams.",
     settings=TwilioConfig,
-    dialect=lambda settings, query: Twilio(),
+    dialect=lambda settings, query: Twilio(settings.message_ms),
     proof=PROOF,
     call_control=CALL_CONTROL,
 )

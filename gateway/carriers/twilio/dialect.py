@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
@@ -21,7 +22,11 @@ from voicecodecs.registry import AudioFormat
 
 
 class Twilio(JsonEvents):
-    """The serializer of one stream."""
+    """The serializer of one stream.
+
+    Args:
+        message_ms: audio per outgoing message, milliseconds.
+    """
 
     name: ClassVar[str] = "twilio"
     max_lead_ms: ClassVar[int] = 2000
@@ -31,7 +36,8 @@ class Twilio(JsonEvents):
     media_is_text: ClassVar[bool] = True
     subprotocols: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, message_ms: int = 20) -> None:
+        self._message_ms = message_ms
         self._stream_id = ""
         self._media_head = b""
 
@@ -79,7 +85,7 @@ class Twilio(JsonEvents):
             call_sid=text(start.get("callSid", "")),
             account_sid=text(start.get("accountSid", "")),
             inbound=fmt,
-            outbound=fmt,
+            outbound=replace(fmt, ptime_ms=self._message_ms),
             custom_parameters=parameters(start.get("customParameters")),
         )
 

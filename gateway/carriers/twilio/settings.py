@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
-from gateway.carriers.settings import CarrierSection
+from gateway.carriers.settings import BufferingCarrierSection
 
 
-class TwilioConfig(CarrierSection):
+class TwilioConfig(BufferingCarrierSection):
     """Twilio's secrets and options."""
 
     auth_token: SecretStr | None = Field(None, min_length=1)

@@ -6,7 +6,7 @@ Per dialect only the peer's words are given; they follow the vendors' documents,
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -326,6 +326,14 @@ def test_the_opening_starts_one_stream_with_both_formats(name: str) -> None:
     assert started.call_sid == peer.call_sid
     assert {name: value for name, value in started.custom_parameters.items() if name != "clientState"} == peer.custom
     assert all(isinstance(message, StreamStarted | Ignored | Reply) for message in messages)
+
+
+@pytest.mark.parametrize("name", ["twilio", "telnyx", "plivo", "signalwire"])
+def test_the_length_of_our_messages_is_a_setting(name: str) -> None:
+    dialect, peer = serializer(name, message_ms=40), PEERS[name]
+    messages = [message for data in peer.opening for message in dialect.decode(data)]
+    (started,) = [message for message in messages if isinstance(message, StreamStarted)]
+    assert (started.inbound.ptime_ms, started.outbound) == (20, replace(peer.outbound, ptime_ms=40))
 
 
 @every
