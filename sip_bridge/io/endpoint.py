@@ -8,15 +8,16 @@ to a CANCEL itself, floods, and refusing new calls when we are full or draining.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
+from gateway.listener.no_room import NO_ROOM, rest
 from gateway.listener.source_limit import SourceLimit
 from gateway.listener.turns import InTurns, Turns
 from sip_bridge.dialog.transaction import (
@@ -111,10 +112,6 @@ _PUT_OFF = 256
 """So many datagrams wait at most."""
 
 _BACKLOG = 100
-NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Errors of ``accept`` when there is no room for one more connection. It would be announced again at once."""
-REST_S = 1.0
-"""How long no connection is accepted then, as in asyncio's own servers."""
 
 _FREE_PORTS = 8
 """So many ports that are free for TCP are tried when any will do."""
@@ -351,16 +348,14 @@ class Endpoint:
         self._listen(listener, context)
 
     def _listen(self, listener: socket.socket, context: ssl.SSLContext) -> None:
-        if listener.fileno() >= 0:  # else it has been closed meanwhile
-            self._loop.add_reader(listener.fileno(), self._accept, listener, context)
+        self._loop.add_reader(listener.fileno(), self._accept, listener, context)
 
     def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> None:
         try:
             connection, _ = listener.accept()
         except OSError as error:
             if error.errno in NO_ROOM:
-                self._loop.remove_reader(listener.fileno())
-                self._loop.call_later(REST_S, self._listen, listener, context)
+                rest(listener, partial(self._listen, listener, context))
             return  # else whoever it was is gone
         connection.setblocking(False)
         adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")

@@ -24,6 +24,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ from pydantic import SecretStr
 from gateway.cluster import metrics_sum, socket_state
 from gateway.cluster.memory_state import MemoryState
 from gateway.cluster.siblings import own_socket_of
+from gateway.listener.no_room import NO_ROOM, rest
 from gateway.listener.server import raise_open_files
-from sip_bridge.io.endpoint import NO_ROOM, REST_S
 from sip_bridge.io.ports import share
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
@@ -255,17 +256,14 @@ class Supervisor:
     # --- the workers' side -----------------------------------------------------------------------------------------
 
     def _invite(self, control: socket.socket) -> None:
-        if control.fileno() >= 0:  # else it has been closed meanwhile
-            asyncio.get_running_loop().add_reader(control.fileno(), self._welcome, control)
+        asyncio.get_running_loop().add_reader(control.fileno(), self._welcome, control)
 
     def _welcome(self, control: socket.socket) -> None:
         try:
             connection, _ = control.accept()
         except OSError as error:
             if error.errno in NO_ROOM:
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(control.fileno())
-                loop.call_later(REST_S, self._invite, control)
+                rest(control, partial(self._invite, control))
             return
         channel = Channel(connection)
         self._channels.add(channel)

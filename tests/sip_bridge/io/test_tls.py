@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-import os
-import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -19,6 +17,7 @@ from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.tls import client_context, names_of, server_context
 from sip_bridge.local import Peer
 from sip_bridge.message.sip import Headers, Request, Response
+from tests.no_room import without_files
 from tests.sip_bridge.io.test_endpoint import RFC_TIMES, Answerer
 from tests.waiting import PATIENCE_S, until
 
@@ -201,15 +200,7 @@ async def test_connections_wait_without_work_while_no_file_is_free(
     ours = client_context(authorities=authority.authorities)
     async with tls_server(server_context(*authority.issue("pbx.example"))) as theirs:
         with socket.create_connection(("127.0.0.1", theirs.endpoint.tls_port)) as connection:
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            free = os.dup(0)
-            os.close(free)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-            try:
-                for _ in range(1000):
-                    await asyncio.sleep(0)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await without_files()
             assert tries == 1
 
             def shake_hands() -> None:

@@ -1,6 +1,5 @@
 import asyncio
 import os
-import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from talkspurt.config.settings import Config
 from talkspurt.workers.control import Channel, read_config, write_config
 from talkspurt.workers.supervisor import Standing, Supervisor, for_workers, order, sums
+from tests.no_room import without_files
 from tests.waiting import until
 
 
@@ -80,19 +80,6 @@ class Counted:
     def _count(self, *given: Any) -> None:
         self.calls += 1
         self._method(*given)
-
-
-async def without_files() -> None:
-    """Let the loop turn a thousand times while no file is free."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-    try:
-        for _ in range(1000):
-            await asyncio.sleep(0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_connections_wait_for_a_report_without_work_while_no_file_is_free(
