@@ -27,8 +27,9 @@ class EngineTimeouts(EngineModel):
     mid-sentence needs a long time, but a client that forgot to end its text holds a place for as long."""
 
     audio_s: Seconds = Field(default=20.0, gt=0)
-    """Seconds in which a speaking engine may make no audio although the text has ended (default 20). Shorter frees a
-    stuck engine's callers sooner; it must exceed the longest wait in the engine's own queue."""
+    """Seconds in which a speaking engine may make no audio although the text has ended and all sound so far has been
+    heard (default 20). Shorter frees a stuck engine's callers sooner; it must exceed the longest wait in the engine's
+    own queue."""
 
     consumption_s: Seconds = Field(default=120.0, gt=0)
     """Seconds in which a client may take no audio although there is some (default 120). A held turn is not taken while

@@ -56,11 +56,20 @@ class Progress:
         self.text_at = now
         self.text_ended = False
         self.audio_at = now
-        """When the engine last gave audio or was last given text, whichever is later. Since then it owes audio."""
+        """When text came last, or when all audio so far has been heard if it is heard as it comes, whichever is later.
+        Since then the engine owes audio: while a caller hears a long clause, it makes nothing, on purpose."""
         self.writing_at: float | None = None
         """Since when a chunk waits for the client to take it. None: no chunk waits."""
         self.ahead = False
         """True: nobody waits for the sound, so the engine may take its time."""
+
+    def given(self, *, now: float) -> None:
+        """Note that text came."""
+        self.text_at, self.audio_at = now, max(self.audio_at, now)
+
+    def gave(self, seconds: float, *, now: float) -> None:
+        """Note that a chunk of so many seconds waits for the client to take it."""
+        self.writing_at, self.audio_at = now, max(self.audio_at, now) + seconds
 
     def expired(self, now: float, timeouts: EngineTimeouts) -> DeadlineExceeded | None:
         """Return the deadline that has passed, if there is one."""
@@ -278,7 +287,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                         waited = True
                         wait_ms = chunk.stages_ms.get("admission", 0.0) + chunk.stages_ms.get("queue", 0.0)
                         self._wait.note(wait_ms / 1000, now=time.monotonic())
-                    progress.audio_at = progress.writing_at = time.monotonic()
+                    progress.gave(chunk.samples / request.format.sample_rate, now=time.monotonic())
                     await context.write(wire.encode_chunk(chunk))
                     progress.writing_at = None
             except EngineError as exc:
@@ -312,7 +321,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         if message.text or message.end_of_text:
             if progress.text_ended:
                 raise InvalidRequest("text after the end of text", field="text")
-            progress.text_at = progress.audio_at = now
+            progress.given(now=now)
             if message.text:
                 utterance.feed(message.text)
             if message.end_of_text:

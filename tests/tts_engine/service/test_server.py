@@ -28,11 +28,13 @@ from tts_engine.errors import (
     SynthesisFailed,
     Unavailable,
 )
+from tts_engine.pipeline.engine import Engine
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import speak_call, wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import Progress, SpeechServer
+from tts_engine.tone import ToneSynthesizer
 from voicecodecs.registry import AudioFormat
 
 
@@ -370,8 +372,38 @@ def test_each_deadline_counts_from_what_it_waits_for() -> None:
     progress.writing_at, progress.text_ended, progress.audio_at = None, True, 110.0
     assert progress.expired(112.9, timeouts) is None
     assert "made no audio" in str(progress.expired(113.1, timeouts))
+    progress.gave(25.0, now=113.0)  # and no more until this has been heard
+    progress.writing_at = None
+    assert progress.expired(140.9, timeouts) is None
+    progress.given(now=114.0)
+    assert progress.expired(140.9, timeouts) is None
+    assert "made no audio" in str(progress.expired(141.1, timeouts))
     progress.ahead = True  # nobody waits for it
     assert progress.expired(500.0, timeouts) is None
+
+
+async def test_an_engine_that_is_ahead_of_the_phone_owes_no_audio(tmp_path: Path) -> None:
+    config = EngineConfig.model_validate(
+        {"listen": f"unix:{tmp_path}/engine.sock", "speech": {"ahead_s": 0.2}, "timeouts": {"audio_s": 0.4}}
+    )
+    server, engine = SpeechServer(config), Engine(ToneSynthesizer(), config.speech)
+    await server.start()
+    await server.serve(engine)
+    client = GrpcEngine([server.address], config)
+    try:
+        async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
+            utterance.feed("This sentence sounds for much longer than the engine may make none. Really.")
+            utterance.end_text()
+            chunk, begun, samples = await anext(utterance), time.monotonic(), 0
+            utterance.played(0, at=begun)
+            async for chunk in utterance:
+                samples = chunk.first_sample
+            assert samples > 0.8 * 8000
+            assert chunk.clause_end_char > 70
+    finally:
+        await client.aclose()
+        await server.aclose()
+        await engine.aclose()
 
 
 @pytest.mark.parametrize(
