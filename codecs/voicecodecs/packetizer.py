@@ -30,9 +30,8 @@ class Packetizer:
         self.samples_out = 0
         """Samples in all frames returned so far, at the format's ``sample_rate``; padding counts."""
         self.quick = fmt.encoding in ("PCMU", "PCMA", "L16")
-        """Does a second of sound take at most 0.1 ms, with its resampling? With G722 it is 1 ms, with OPUS 7."""
-        self.light = source_rate == fmt.sample_rate and self.quick
-        """Is the work so small (about 50 us for a second of sound) that handing it to a thread would cost more?"""
+        """Does a second of sound take at most 0.1 ms, with its resampling? Handing a chunk to a thread costs as much.
+        With G722 a second takes 1 ms, with OPUS 6."""
         self._resampler = Resampler(source_rate, fmt.sample_rate)
         self._encoder = encoder(fmt)
         self._pending = np.zeros(0, np.int16)

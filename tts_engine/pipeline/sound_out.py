@@ -192,7 +192,7 @@ class SoundOut:
         packetizer = self._packetizer
         first_sample = packetizer.samples_out
         begun = self._clock()
-        if packetizer.light:
+        if packetizer.quick:
             frames = encode()
         else:
             frames = await asyncio.get_running_loop().run_in_executor(self._codec_pool, encode)
