@@ -14,7 +14,7 @@ low priority are slowed down by others and do not starve. A clause that is being
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -25,6 +25,10 @@ from tts_engine.synthesizer import Playhead
 
 _ASK_S = 0.01
 """Time between two questions to a model that has refused, seconds. Places are freed in other threads, unnoticed."""
+
+_ANSWER_S = 0.005
+"""Time from a question to the next one if the model does not refuse, seconds. A model in a process of its own refuses
+within a millisecond; without this, everybody would have asked it by then."""
 
 Outcome = Literal["admitted", "refused", "cancelled"]
 Reason = Literal["waited", "queue_full", "at_once"]
@@ -74,10 +78,12 @@ class Ticket:
     """Names the clause, see ``AdmissionQueue.begun``. None: nobody else may have the same one."""
     goes_on: bool
     """Is the turn heard already?"""
+    came: float
+    """Second of the event loop at which it came. A model in another process refuses later."""
     at_once: bool = False
     """Is it refused at once instead of waiting?"""
     since: float | None = None
-    """Second of the event loop at which somebody began to wait for a place. None: the turn has not queued."""
+    """Second of the event loop since which somebody waits for a place. None: the turn has not queued."""
     number: int = 0
     """Tickets are numbered as they queue first."""
     asked_at: float = 0.0
@@ -117,11 +123,10 @@ class AdmissionQueue:
             Exhausted: the turn has waited too long, or there is no room to wait.
         """
         loop = asyncio.get_running_loop()
-        begun = loop.time()
         if ticket.since is None:
             self._numbered += 1
-            ticket.since, ticket.number = begun, self._numbered
-        self._make_room(ticket, begun)
+            ticket.since, ticket.number = ticket.came, self._numbered
+        self._make_room(ticket)
         ticket.go = loop.create_future()
         self._waiting.append(ticket)
         self._count()
@@ -167,7 +172,9 @@ class AdmissionQueue:
     def freed(self) -> None:
         """Note that a place may have become free."""
         if self._waiting:
-            self._ask_soon(asyncio.get_running_loop().call_soon)
+            if self._next is not None:
+                self._next.cancel()
+            self._next = asyncio.get_running_loop().call_soon(self._ask)
 
     def begun(self, key: Hashable) -> None:
         """Note that a clause is being made. Those who wait with the same one can follow it now. None: nobody can."""
@@ -187,17 +194,15 @@ class AdmissionQueue:
             first = min(self._waiting, key=lambda ticket: ticket.rank)
             if (self._granted + 1) % self._config.fair_every == 0 and first.rank[0] == 1:
                 awaited = (ticket for ticket in self._waiting if ticket.rank[0] == 1)
-                first = min(awaited, key=lambda ticket: ticket.number)
-            self._granted += 1
-            self._let_go(first)
-            self._asking.add(first)
-            # The turn's task runs before this: it asks, and ``refused`` puts the question to the next one off.
-            self._ask_soon(loop.call_soon)
-
-    def _ask_soon(self, call_soon: Callable[[Callable[[], None]], asyncio.Handle]) -> None:
-        if self._next is not None:
-            self._next.cancel()
-        self._next = call_soon(self._ask)
+                first = min(awaited, key=lambda ticket: (ticket.since, ticket.number))
+            # Those with the same clause find it in the making, and ask nobody.
+            alike = [other for other in self._waiting if other.key == first.key is not None and other is not first]
+            for ticket in (first, *alike):
+                self._granted += 1
+                self._let_go(ticket)
+                self._asking.add(ticket)
+            # The turn's task asks meanwhile, and ``refused`` puts the question to the next one off.
+            self._next = loop.call_later(_ANSWER_S, self._ask)
 
     def _let_go(self, ticket: Ticket) -> None:
         self._waiting.remove(ticket)
@@ -216,7 +221,7 @@ class AdmissionQueue:
                 why = f"waited {self._config.wait_ms:g} ms for a place (engine.speech.admission.wait_ms)"
                 self._refuse(ticket, self._told("waited", f"{why}: {self._refusal}"))
 
-    def _make_room(self, ticket: Ticket, now: float) -> None:
+    def _make_room(self, ticket: Ticket) -> None:
         """Find room for one more who waits."""
         if ticket.at_once:
             raise self._told("at_once", f"{len(self)} turns wait for a place: {self._refusal}")

@@ -27,13 +27,15 @@ RETRY_S = 3.0
 class Places(ToneSynthesizer):
     """Takes 0.2 s for a clause, whatever its length, and refuses one too many."""
 
-    def __init__(self, places: int = 1, *, refuses_later_clauses: bool = False) -> None:
+    def __init__(self, places: int = 1, *, refuses_later_clauses: bool = False, answers_s: float = 0.0) -> None:
         super().__init__(chunk_ms=60_000, delay_s=lambda chunk: CLAUSE_S if chunk == 0 else 0.0)
-        self.places = places
+        self.places, self._answers_s = places, answers_s
         self._refuses_later = refuses_later_clauses
         self.refused: list[ClauseRequest] = []
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
+        if self._answers_s:
+            await asyncio.sleep(self._answers_s)
         if self.active >= self.places and (clause.first or self._refuses_later):
             self.refused.append(clause)
             raise Exhausted(f"{self.places} places are taken", retry_after_s=RETRY_S)
@@ -115,7 +117,8 @@ async def test_calls_go_before_http_and_equals_by_arrival() -> None:
 async def test_nobody_takes_the_place_of_a_turn_that_has_just_been_called() -> None:
     """Between the call and the moment at which its task runs, the queue looked empty."""
     queue, lengths = AdmissionQueue(AdmissionConfig()), []
-    waiting = asyncio.create_task(queue.wait(Ticket(Playhead(), None, goes_on=False)))
+    ticket = Ticket(Playhead(), None, goes_on=False, came=asyncio.get_running_loop().time())
+    waiting = asyncio.create_task(queue.wait(ticket))
     await asyncio.sleep(0)
     queue.freed()
     asyncio.get_running_loop().call_soon(lambda: lengths.append(len(queue)))  # after the call, before the task
@@ -242,6 +245,18 @@ async def test_a_burst_of_one_greeting_needs_one_place() -> None:
     assert await turns.ended() == {}
     assert len(turns.model.asked) == 2
     assert {round(admission_ms(turns.tasks[f"caller {number}"].result())) for number in range(1, 50)} <= {200, 400}
+
+
+async def test_of_those_who_wait_one_at_a_time_asks_a_model_in_another_process() -> None:
+    turns = Turns(Places(answers_s=0.001), wait_ms=60_000)
+    for number in range(20):
+        await turns.ask(f"turn {number}")
+        await asyncio.sleep(0.0001)
+    await asyncio.sleep(CLAUSE_S / 2)
+    # Each as it came, and then one at a time, ten milliseconds apart.
+    assert len(turns.model.refused) <= 19 + CLAUSE_S / 2 / 0.01
+    assert await turns.ended() == {}
+    assert turns.begun == [f"turn {number}" for number in range(20)]
 
 
 async def test_a_refused_draft_costs_no_more_than_its_wait() -> None:
