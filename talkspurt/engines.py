@@ -15,24 +15,34 @@ from pathlib import Path
 
 import aiohttp
 
+from talkspurt import voice_model
 from talkspurt.log import configure_as_parent
 from tts_engine.api import SpeechEngine
 from tts_engine.config import EngineConfig, ModelConfig
+from tts_engine.cosyvoice.frontend.tokenizer import Version
 from tts_engine.cosyvoice.kernels import compile_cache
+from tts_engine.cosyvoice.models.config import SAMPLE_RATE
 from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
 from tts_engine.pipeline.engine import Engine
 from tts_engine.service import runner
+from tts_engine.service.child import ChildTimes
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.models import EngineWithModels
 from tts_engine.service.process import EngineProcess
 from tts_engine.service.targets import Targets
 from tts_engine.synthesizer import Synthesizer
+from tts_engine.voice_model.parent import RemoteSynthesizer
 
 log = logging.getLogger(__name__)
 
 _DIRECTORY_S = 2.0
 """Seconds that a directory of engines may take to answer."""
+_MODEL_END_S = 5.0
+"""Seconds that a model's process may take to end."""
+_MODEL_RESTART_S = 60.0
+"""Seconds from a model's end to its next start. By then its engine's process has ended, and whoever watches that has
+started both."""
 _ADDRESS = re.compile(r"[\w.:\[\]-]{1,255}:\d{1,5}")
 
 
@@ -48,26 +58,34 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
         return EmbeddedSynthesizer(whole.embedded, cache_folder=compile_cache.folder(whole.cache_folder))
     if not config.model_folder:
         raise Unavailable(f"engine {config.kind} needs {name}.model_folder, a model directory")
-    try:
-        from tts_engine.cosyvoice.loading import load_synthesizer
-    except ModuleNotFoundError as exc:
-        raise Unavailable(f"engine {config.kind} needs the extra [cosyvoice]: no module {exc.name!r}") from exc
+    own_process = config.cosyvoice.own_process
+    if config.device != "cpu" if own_process is None else own_process:
+        return _in_own_process(config, whole, name)
+    return voice_model.load(config, whole, name, PrometheusObserver())
 
-    synthesizer = load_synthesizer(
-        Path(config.model_folder),
-        config.cosyvoice,
-        device=config.device,
-        voices_folder=Path(whole.voices_folder) if whole.voices_folder else _user_data() / "voices",
-        export_folder=compile_cache.folder(whole.cache_folder) / "vllm-models",
+
+def _in_own_process(config: ModelConfig, whole: EngineConfig, name: str) -> Synthesizer:
+    """Return a CosyVoice model that will be loaded into a process of its own (``talkspurt.voice_model``)."""
+    from tts_engine.cosyvoice.voice_list import VoiceList
+
+    times = ChildTimes(
+        start_s=whole.timeouts.start_s,
+        hang_s=whole.timeouts.hang_s,
+        end_s=_MODEL_END_S,
+        restart_backoff_s=_MODEL_RESTART_S,
+    )
+    folder, registered = Path(config.model_folder), voice_model.voices_folder(whole)
+    version: Version = 2 if config.kind == "cosyvoice2" else 3
+    return RemoteSynthesizer(
+        config.kind,
+        voice_model.__name__,
+        voice_model.settings(config, whole, name),
+        times=times,
+        sample_rate=SAMPLE_RATE,
+        streams_text=config.cosyvoice.text_streaming,
+        voices=lambda own: VoiceList(folder, version, [voice.voice_id for voice in own], registered),
         observer=PrometheusObserver(),
     )
-    if synthesizer.name != config.kind:
-        raise Unavailable(f"{name}.model_folder {config.model_folder} is {synthesizer.name}, expected {config.kind}")
-    return synthesizer
-
-
-def _user_data() -> Path:
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "talkspurt"
 
 
 def see_one_gpu(config: EngineConfig) -> EngineConfig:

@@ -64,6 +64,8 @@ PURE = [
     "tts_engine/cosyvoice/token2wav/scheduler.py",
     "tts_engine/api.py",
     "tts_engine/correlation.py",
+    "tts_engine/voice_model/hearing.py",
+    "tts_engine/voice_model/messages.py",
     "tts_engine/text",
     "tts_engine/pipeline/silence.py",
     "tts_engine/pipeline/clause_cache.py",

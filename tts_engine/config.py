@@ -110,7 +110,7 @@ class CosyVoiceConfig(EngineModel):
     """Settings of a CosyVoice engine: how it computes, what memory it may take, and which turns it admits."""
 
     language_model: Literal["torch", "vllm"] = "torch"
-    """What draws the speech tokens. ``torch`` (default) runs in the engine's process with one CUDA graph a step, and a
+    """What draws the speech tokens. ``torch`` (default) runs in the model's process with one CUDA graph a step, and a
     clause pauses while its chunk is made. ``vllm`` needs the extra of that name and runs concurrently; it is for
     weights that torch does not take here."""
 
@@ -153,9 +153,14 @@ class CosyVoiceConfig(EngineModel):
     sound and refused nobody at 20 turns a second; first sounds came 2 to 11 ms later at half of that, and where clients
     asked for all that the device makes, up to a sixth of their answers had a gap."""
 
+    own_process: bool | None = None
+    """Whether the model has a process of its own, beside that of the engine, which then has the text's clauses, the
+    codecs and the connections (default: on a GPU; on a CPU one process has it all). The threads that feed the device
+    then wait for nothing else that Python does."""
+
     text_processes: int | None = Field(default=None, ge=0, le=64)
     """Processes that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for every two
-    processor cores, at most eight). 0 does it on the engine's event loop, one clause after the other."""
+    processor cores, at most eight). 0 does it on the model's event loop, one clause after the other."""
 
     euler_steps: int = Field(default=10, ge=2, le=32)
     """Steps of the flow's solver (default 10, the published number). Fewer are proportionally faster, but the mel

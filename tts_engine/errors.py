@@ -12,11 +12,16 @@ EngineError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class EngineError(Exception):
-    """The base of all faults that the engine reports for one request."""
+    """The base of all faults that the engine reports for one request. It can be pickled."""
 
     code = "INTERNAL"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.args, vars(self))
 
 
 class InvalidRequest(EngineError):
@@ -67,3 +72,10 @@ class SynthesisFailed(EngineError):
     """The engine failed in the middle of this utterance."""
 
     code = "INTERNAL"
+
+
+def _remade(kind: type[EngineError], args: tuple[object, ...], fields: dict[str, object]) -> EngineError:
+    """Return an error as it was, without calling its ``__init__``, whose keywords are not in ``args``."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error

@@ -44,7 +44,7 @@ PARSERS = (
 
 READS = re.compile(
     r"orjson\.loads|json\.loads|unpack_from|\.unpack\(|iter_unpack|int\.from_bytes|model_validate_json|av\.open"
-    r"|\.multipart\(\)|request\.post\(\)|yaml\.compose"
+    r"|pickle\.loads|\.multipart\(\)|request\.post\(\)|yaml\.compose"
 )
 """What a parser of bytes calls."""
 
@@ -66,6 +66,7 @@ TRUSTED = {
     "tts_engine/cosyvoice/vllm_plugin/joined_table.py": "tensors of this process",
     "tts_engine/cosyvoice/voices.py": "voices that this process wrote",
     "tts_engine/cosyvoice/weights.py": "files of a model that the operator installed",
+    "tts_engine/voice_model/connection.py": "what an engine and its model say on a socket that only they reach",
     "tts_engine/service/models.py": "settings of a model, from who may load models",
 }
 """Files that decode, but nothing that came over the network, with the reason."""

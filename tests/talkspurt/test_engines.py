@@ -1,15 +1,19 @@
-"""Which GPU an engine's process sees."""
+"""Which GPU an engine's process sees, and which process has its model."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from talkspurt.engines import in_directory, see_one_gpu
+from talkspurt import voice_model
+from talkspurt.engines import in_directory, make_synthesizer, see_one_gpu
 from tts_engine.config import EngineConfig, ModelConfig
+from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.errors import Unavailable
+from tts_engine.voice_model.parent import RemoteSynthesizer
 
 
 @pytest.mark.parametrize(
@@ -90,3 +94,41 @@ def test_a_hidden_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VISIBLE, "0")
     with pytest.raises(Unavailable, match="device cuda:1: CUDA_VISIBLE_DEVICES is '0'"):
         see_one_gpu(EngineConfig(kind="cosyvoice3", device="cuda:1"))
+
+
+@pytest.mark.parametrize(
+    ("device", "own_process", "apart"),
+    [("cuda", None, True), ("cpu", None, False), ("cpu", True, True)],
+)
+def test_a_model_on_a_gpu_gets_a_process_of_its_own(
+    device: str, own_process: bool | None, apart: bool, tmp_path: Path
+) -> None:
+    make(tmp_path / "tiny", 3)
+    config = EngineConfig.model_validate(
+        {
+            "model_folder": str(tmp_path / "tiny"),
+            "device": device,
+            "voices_folder": str(tmp_path / "voices"),
+            "cosyvoice": {"own_process": own_process, "max_clauses": 2},
+        }
+    )
+    assert isinstance(make_synthesizer(config, config), RemoteSynthesizer) == apart
+
+
+def test_an_engine_that_listens_to_others_tells_its_model_no_secret() -> None:
+    config = EngineConfig.model_validate(
+        {
+            "kind": "cosyvoice3",
+            "model_folder": "/models/three",
+            "listen": "0.0.0.0:50051",
+            "token": "secret-of-the-engine",
+            "tls": {"certificate": "c.pem", "key": "k.pem"},
+            "voices_folder": "/voices",
+            "cosyvoice": {"max_clauses": 7},
+        }
+    )
+    told = voice_model.settings(config, config, "engine")
+    assert "secret" not in told
+    model, whole, section = voice_model.told(told)
+    assert (model.model_folder, model.cosyvoice.max_clauses, section) == ("/models/three", 7, "engine")
+    assert voice_model.voices_folder(whole) == Path("/voices")

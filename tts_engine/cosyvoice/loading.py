@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from tts_engine.api import VoiceInfo
 from tts_engine.config import CosyVoiceConfig
-from tts_engine.cosyvoice.frontend.features import FeatureExtractor, VoiceFeatures
+from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import Frontend
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser, NormaliserObserver
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
@@ -34,82 +32,41 @@ from tts_engine.cosyvoice.token2wav.admission import Admission
 from tts_engine.cosyvoice.token2wav.runner import RunnerConfig
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.cosyvoice.vllm_plugin.joined_table import TABLE_FILE
-from tts_engine.cosyvoice.voices import VoiceRegistry
+from tts_engine.cosyvoice.voice_list import VoiceList
 from tts_engine.cosyvoice.weights import CheckpointError, load
-from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.errors import NotFound, Unavailable
 
 log = logging.getLogger(__name__)
 
 
-class DirectoryVoices:
-    """The voices of ``spk2info.pt`` beside the weights, then those of the registry."""
+class DirectoryVoices(VoiceList):
+    """The voices of a model directory, with what the networks need of each."""
 
     def __init__(self, folder: Path, frontend: Frontend, registered: Path | None) -> None:
         """
         Args:
-            registered: folder of the voices that users add. None: users cannot add voices.
+            registered: see ``VoiceList``.
         """
         path = folder / "spk2info.pt"
-        self._engine = f"cosyvoice{frontend.version}"
         self._builtin = read_spk2info(path, frontend.tokenizer) if path.exists() else {}
-        self._infos = [
-            VoiceInfo(voice_id=voice_id, name=voice_id, languages=(), engine=self._engine) for voice_id in self._builtin
-        ]
+        super().__init__(folder, frontend.version, list(self._builtin), registered)
         self._cached: dict[object, VoiceFeatures] = {}
-        self._registry: VoiceRegistry | None = None
-        if registered is not None:
-            extractor = FeatureExtractor(folder, version=frontend.version)
-            self._registry = VoiceRegistry(registered, engine=self._engine, builtin=self._infos, extractor=extractor)
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
         """See ``VoiceSource``; an empty id is the first voice. Raises NotFound."""
-        voice_id = voice_id or self._first()
+        voice_id = voice_id or self.first()
         if voice_id in self._builtin:
             return ("builtin", voice_id), self._builtin[voice_id]
-        if self._registry is None:
+        if self.registry is None:
             raise NotFound(f"no voice {voice_id!r}")
-        record = self._registry.get(voice_id)
+        record = self.registry.get(voice_id)
         key = (voice_id, record.revision)
         if key not in self._cached:
-            features = VoiceFeatures.from_arrays(self._registry.features(voice_id, self._engine), record.transcript)
+            features = VoiceFeatures.from_arrays(self.registry.features(voice_id, self.engine), record.transcript)
             # An older revision of the same voice is of no use any more.
             self._cached = {k: v for k, v in self._cached.items() if k[0] != voice_id}  # type: ignore[index]
             self._cached[key] = features
         return key, self._cached[key]
-
-    def infos(self) -> Sequence[VoiceInfo]:
-        """Those of the weights first, then those that were registered for this version."""
-        if self._registry is None:
-            return self._infos
-        return [voice for voice in self._registry.voices() if voice.engine == self._engine]
-
-    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        """See ``VoiceRegistry.add``."""
-        if self._registry is None:
-            raise InvalidRequest("this engine has no folder for voices", field="audio")
-        return self._registry.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
-
-    def remove(self, voice_id: str) -> None:
-        """See ``VoiceRegistry.remove``."""
-        if self._registry is None:
-            raise NotFound(f"no registered voice {voice_id!r}")
-        self._registry.remove(voice_id)
-
-    def revision(self, voice_id: str) -> str:
-        """See ``VoiceEditor``."""
-        voice_id = voice_id or self._first()
-        if self._registry is None or voice_id in self._builtin:
-            return ""
-        return self._registry.get(voice_id).revision
-
-    def _first(self) -> str:
-        """Return the id of the voice that speaks if none is named. Raises NotFound."""
-        if not self._builtin and not (voices := self.infos()):
-            raise NotFound(
-                "there is no voice yet: the model directory has no spk2info.pt, and none is registered; "
-                "`talkspurt voices add` makes one of a recording"
-            )
-        return next(iter(self._builtin)) if self._builtin else voices[0].voice_id
 
 
 class Observer(StepObserver, NormaliserObserver, GpuObserver, Protocol):

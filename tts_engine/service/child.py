@@ -219,13 +219,13 @@ def die_with(parent_pid: int) -> None:
 
 
 def yield_cpu(nice: int) -> None:
-    """Take less of a busy CPU than the gateway does.
+    """Take less of a busy CPU than our parent does, by ``nice``; 0: as little as our parent.
 
     A process with its own session has its own autogroup (sched(7)). ``nice`` counts only inside an autogroup; between
     autogroups the value of the group counts. So we set both.
     """
-    os.nice(nice)
+    total = os.nice(nice)
     try:
-        Path("/proc/self/autogroup").write_text(str(nice))
+        Path("/proc/self/autogroup").write_text(str(total))
     except OSError:
         pass  # a kernel without autogroups has only the process's own value

@@ -1,0 +1,80 @@
+"""Loads CosyVoice as the configuration says, and is the main program of the process that a model has of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from talkspurt.log import configure_as_parent
+from tts_engine.config import EngineConfig, ModelConfig
+from tts_engine.cosyvoice.kernels import compile_cache
+from tts_engine.errors import Unavailable
+from tts_engine.synthesizer import Synthesizer
+from tts_engine.voice_model import child
+
+
+def load(config: ModelConfig, whole: EngineConfig, section: str, observer: Any) -> Synthesizer:
+    """Load a CosyVoice model into this process.
+
+    Args:
+        section: name of ``config`` within the configuration, for messages.
+        observer: a ``tts_engine.cosyvoice.loading.Observer``.
+
+    Raises:
+        Unavailable: the folder cannot be used, or holds another model.
+    """
+    try:
+        from tts_engine.cosyvoice.loading import load_synthesizer
+    except ModuleNotFoundError as exc:
+        raise Unavailable(f"engine {config.kind} needs the extra [cosyvoice]: no module {exc.name!r}") from exc
+
+    synthesizer = load_synthesizer(
+        Path(config.model_folder),
+        config.cosyvoice,
+        device=config.device,
+        voices_folder=voices_folder(whole),
+        export_folder=compile_cache.folder(whole.cache_folder) / "vllm-models",
+        observer=observer,
+    )
+    if synthesizer.name != config.kind:
+        raise Unavailable(f"{section}.model_folder {config.model_folder} is {synthesizer.name}, expected {config.kind}")
+    return synthesizer
+
+
+def voices_folder(whole: EngineConfig) -> Path:
+    """Return the folder of the voices that users register."""
+    if whole.voices_folder:
+        return Path(whole.voices_folder)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "talkspurt" / "voices"
+
+
+def settings(config: ModelConfig, whole: EngineConfig, section: str) -> str:
+    """Return what the child process is told, as JSON. It needs no secret of the engine's."""
+    return json.dumps(
+        {
+            "model": config.model_dump(mode="json", include=set(ModelConfig.model_fields)),
+            "engine": whole.model_dump(mode="json", include={"voices_folder", "cache_folder"}),
+            "section": section,
+        }
+    )
+
+
+def told(text: str) -> tuple[ModelConfig, EngineConfig, str]:
+    """Return the arguments of ``settings``, of the engine's configuration no more than a model needs."""
+    given = json.loads(text)
+    return ModelConfig.model_validate(given["model"]), EngineConfig.model_validate(given["engine"]), given["section"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the child process. Arguments: the file with its settings, and its parent's process id."""
+    configure_as_parent()
+    file, parent_pid = Path(arguments[0]), int(arguments[1])
+    return child.run(file, partial(load, *told(file.read_text())), parent_pid=parent_pid)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

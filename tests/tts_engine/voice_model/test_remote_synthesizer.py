@@ -1,0 +1,219 @@
+"""A voice model in a process of its own: a real child process, and the synthesizer that asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tts_engine.voice_model.scripted_model import FAILURES, RATE, sound
+from tests.waiting import PATIENCE_S, until
+from tts_engine.api import VoiceInfo
+from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
+from tts_engine.service.child import ChildTimes
+from tts_engine.synthesizer import ClauseRequest, Playhead
+from tts_engine.voice_model.parent import RemoteSynthesizer
+
+TIMES = ChildTimes(start_s=PATIENCE_S, hang_s=PATIENCE_S, end_s=PATIENCE_S, restart_backoff_s=60.0)
+
+
+class Files:
+    """Voices that the engine's process reads for itself."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def infos(self) -> list[VoiceInfo]:
+        return [*self._own, VoiceInfo(voice_id="registered", name="", languages=(), engine="scripted")]
+
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        raise NotImplementedError
+
+    def remove(self, voice_id: str) -> None:
+        raise NotImplementedError
+
+    def revision(self, voice_id: str) -> str:
+        return f"{voice_id} 1"
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, str, int]] = []
+
+    def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
+        self.batches.append((rows, cache, cache_bytes))
+
+
+def remote(settings: str = "{}", observer: Observer | None = None) -> RemoteSynthesizer:
+    return RemoteSynthesizer(
+        "scripted",
+        "tests.tts_engine.voice_model.scripted_model",
+        settings,
+        times=TIMES,
+        sample_rate=RATE,
+        streams_text=True,
+        voices=Files,
+        observer=observer or Observer(),
+    )
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[RemoteSynthesizer]:
+    made = remote()
+    await made.start()
+    yield made
+    await made.aclose()
+
+
+def clause(text: str, *, more: AsyncIterator[str] | None = None) -> ClauseRequest:
+    return ClauseRequest(text=text, voice="", language="en", speed=1.0, instruct="", first=True, more=more)
+
+
+async def nothing_is_open(model: RemoteSynthesizer) -> None:
+    """The child has reported that it works on no clause, and none is kept here."""
+    await until(lambda: model.status().active == 0 and not model._clauses)
+
+
+async def test_clauses_are_spoken_as_the_model_makes_them(model: RemoteSynthesizer) -> None:
+    async def speak() -> None:
+        chunks = [chunk async for chunk in model.synthesize(clause("three seconds"), Playhead())]
+        assert [chunk.engine_ms for chunk in chunks] == [0, 1, 2]
+        assert [chunk.words[0].start_char for chunk in chunks] == [0, 1, 2]
+        for number, chunk in enumerate(chunks):
+            assert np.array_equal(chunk.pcm, sound(number))
+
+    await asyncio.gather(*(speak() for _ in range(8)))
+    await nothing_is_open(model)
+
+
+async def test_what_is_known_of_the_model(model: RemoteSynthesizer) -> None:
+    assert [voice.voice_id for voice in model.voices()] == ["own", "registered"]
+    assert model.voice_revision("own") == "own 1"
+    assert (model.status().ready, model.status().gpu) == (True, "a GPU")
+
+
+@pytest.mark.parametrize("text", FAILURES)
+async def test_a_failure_is_told_as_it_is_and_harms_no_other(model: RemoteSynthesizer, text: str) -> None:
+    async with aclosing(model.synthesize(clause("three seconds"), Playhead())) as other:
+        await anext(other)
+        with pytest.raises(EngineError) as caught:
+            await anext(model.synthesize(clause(text), Playhead()))
+        expected = FAILURES[text]
+        if isinstance(expected, EngineError):
+            assert type(caught.value) is type(expected)
+            assert (str(caught.value), vars(caught.value)) == (str(expected), vars(expected))
+        else:  # its words may quote a caller's
+            assert isinstance(caught.value, SynthesisFailed)
+            assert str(caught.value) == "the voice model failed: RuntimeError"
+        await anext(other)
+    await nothing_is_open(model)
+
+
+async def test_closing_a_clause_returns_when_the_model_has_left_it(model: RemoteSynthesizer) -> None:
+    chunks = model.synthesize(clause("hearing"), Playhead())
+    await anext(chunks)
+    await until(lambda: model.status().active == 1)
+    await chunks.aclose()
+    assert not model._clauses
+    await nothing_is_open(model)
+
+
+async def test_a_clause_cancelled_before_anything_came_leaves_nothing(model: RemoteSynthesizer) -> None:
+    for turns in range(6):  # at each place that the wait can be broken off
+        async with aclosing(model.synthesize(clause("hearing"), Playhead())) as chunks:
+            asking = asyncio.create_task(anext(chunks))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([asking])
+    await nothing_is_open(model)
+
+
+async def test_the_model_goes_on_only_when_it_is_asked(model: RemoteSynthesizer) -> None:
+    playhead = Playhead(priority=4)
+    async with aclosing(model.synthesize(clause("hearing"), playhead)) as chunks:
+        assert (await anext(chunks)).pcm.tolist() == pytest.approx([0, 0, 0, playhead.head_start_s, 0])
+        playhead.delivered_s, playhead.played_at = 1e6, time.monotonic()
+        # The next chunk is made of what is heard now, not of what was heard when the last one was ready.
+        assert (await anext(chunks)).pcm.tolist() == pytest.approx([0, 0, 1, playhead.head_start_s, 1e6], rel=1e-3)
+
+
+async def test_a_change_of_hearing_is_told_without_being_asked(model: RemoteSynthesizer) -> None:
+    playhead = Playhead(ahead=True)
+    async with aclosing(model.synthesize(clause("until it is awaited"), playhead)) as chunks:
+        sound = asyncio.ensure_future(anext(chunks))
+        await until(lambda: model.status().active == 1)
+        assert not sound.done()
+        playhead.ahead = False
+        assert (await sound).pcm.tolist() == [1.0]
+
+
+async def test_text_arrives_while_the_clause_is_spoken(model: RemoteSynthesizer) -> None:
+    asked: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def more() -> AsyncIterator[str]:
+        while (piece := await asked.get()) is not None:
+            yield piece
+
+    async with aclosing(model.synthesize(clause("", more=more()), Playhead())) as chunks:
+        for piece in ("one", "three"):
+            asked.put_nowait(piece)
+            assert (await anext(chunks)).pcm.tolist() == [len(piece)]
+        asked.put_nowait(None)
+        assert [chunk async for chunk in chunks] == []
+    await nothing_is_open(model)
+
+
+async def test_what_the_model_counts_is_counted_here() -> None:
+    observer = Observer()
+    model = remote(observer=observer)
+    await model.start()
+    try:
+        assert len([chunk async for chunk in model.synthesize(clause("x"), Playhead())]) == 3
+        await until(lambda: observer.batches == [(1, "flow", 7)])
+    finally:
+        await model.aclose()
+
+
+async def test_a_model_that_cannot_be_loaded_says_why() -> None:
+    model = remote("unloadable")
+    with pytest.raises(Unavailable, match=r"^the folder lacks llm\.pt$"):
+        await model.start()
+    assert not model.status().ready
+    with pytest.raises(Unavailable, match="is not running"):
+        await anext(model.synthesize(clause("x"), Playhead()))
+
+
+async def test_with_its_process_all_clauses_end_and_the_model_is_not_ready(model: RemoteSynthesizer) -> None:
+    chunks = model.synthesize(clause("hearing"), Playhead())
+    await anext(chunks)
+    assert model._process.pid is not None
+    os.kill(model._process.pid, signal.SIGKILL)
+    with pytest.raises(Unavailable, match="has ended"):
+        while True:
+            await anext(chunks)
+    assert not model.status().ready
+    with pytest.raises(Unavailable):
+        await anext(model.synthesize(clause("x"), Playhead()))
+
+
+async def test_closing_ends_the_process_and_what_it_speaks() -> None:
+    model = remote()
+    await model.start()
+    chunks = model.synthesize(clause("hearing"), Playhead())
+    await anext(chunks)
+    pid, begun = model._process.pid, time.monotonic()
+    assert pid is not None
+    await model.aclose()
+    with pytest.raises(Unavailable, match="shut down"):
+        await anext(chunks)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert time.monotonic() - begun < PATIENCE_S

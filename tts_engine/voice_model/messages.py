@@ -1,0 +1,88 @@
+"""What the engine's process and a voice model's process say to each other.
+
+A clause goes ``Speak``, ``Chunk``, ``Next``, ``Chunk``, ``Next``, ..., ``Done``. Clauses are numbered by the engine's
+process. There is one ``Done`` for each ``Speak``, and it is the last that is said of the clause: its model holds
+nothing of it any more. So at most one chunk of each clause is on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.errors import EngineError
+from tts_engine.synthesizer import ClauseRequest, PcmChunk
+from tts_engine.voice_model.hearing import Heard
+
+
+class Speak(NamedTuple):
+    """To the model: begin a clause. If ``grows``, ``Text`` follows."""
+
+    number: int
+    clause: ClauseRequest
+    """Without ``more``."""
+    grows: bool
+    heard: Heard
+
+
+class Text(NamedTuple):
+    """To the model: more text of a clause that grows. None: that was all."""
+
+    number: int
+    text: str | None
+
+
+class Next(NamedTuple):
+    """To the model: go on with the clause."""
+
+    number: int
+    heard: Heard
+
+
+class Hear(NamedTuple):
+    """To the model: how the clause is heard has changed."""
+
+    number: int
+    heard: Heard
+
+
+class Close(NamedTuple):
+    """To the model: nobody wants the clause any more."""
+
+    number: int
+
+
+class Chunk(NamedTuple):
+    """From the model: the next sound of a clause."""
+
+    number: int
+    chunk: PcmChunk
+
+
+class Done(NamedTuple):
+    """From the model: nothing more comes of a clause. None: no fault."""
+
+    number: int
+    error: EngineError | None
+
+
+class Ready(NamedTuple):
+    """From the model: it is loaded and warm."""
+
+    voices: Sequence[VoiceInfo]
+    """Those that the model has of itself."""
+
+
+class Failed(NamedTuple):
+    """From the model: it could not be loaded."""
+
+    error: EngineError
+
+
+class Report(NamedTuple):
+    """From the model, ten times a second."""
+
+    status: EngineStatus
+    counted: Sequence[tuple[str, tuple[Any, ...], Mapping[str, Any]]]
+    """Calls of the observer's methods since the last report: name and arguments."""

@@ -1,0 +1,256 @@
+"""A voice model in a process of its own, as the engine's process sees it: a ``Synthesizer``, and the child process.
+
+If the process ends, its clauses fail and the synthesizer is not ready any more, so whoever watches the engine starts
+all of it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.errors import EngineError, Unavailable
+from tts_engine.service.child import ChildProcess, ChildTimes
+from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
+from tts_engine.voice_model.connection import Connection
+from tts_engine.voice_model.hearing import Heard
+from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Ready, Report, Speak, Text
+
+log = logging.getLogger(__name__)
+
+SOCKET = "voice-model.sock"
+"""Name of the socket, beside the file with the child's settings."""
+
+_LOOK_S = 0.05
+"""Time between two checks whether the child listens."""
+_HEAR_S = 0.02
+"""Time between two looks at who hears what: a packet, and little beside the seconds of sound that are compared."""
+
+
+class VoiceFiles(Protocol):
+    """The voices of a model, see ``VoiceEditor``."""
+
+    def infos(self) -> Sequence[VoiceInfo]: ...
+
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo: ...
+
+    def remove(self, voice_id: str) -> None: ...
+
+    def revision(self, voice_id: str) -> str: ...
+
+
+class VoiceModelProcess(ChildProcess):
+    """The child. It is loaded and warm when it serves."""
+
+    def __init__(
+        self, name: str, module: str, settings: str, *, times: ChildTimes, take: Callable[[Any], None]
+    ) -> None:
+        """
+        Args:
+            name: the model's, for log and errors.
+            module: see ``ChildProcess``. It calls ``tts_engine.voice_model.child.run``.
+            settings: what the child is told, as JSON.
+            take: gets every message of the child's, and None when its connection has ended.
+        """
+        super().__init__(f"voice model {name}", module, times=times)
+        self.connection: Connection | None = None
+        self.failure: EngineError | None = None
+        """Why the child could not load its model, if it said so."""
+        self._settings, self._hang_s, self._take = settings, times.hang_s, take
+        self._ready = asyncio.Event()
+        self._heard_of = 0.0
+        """When the child's latest message came."""
+        self._listening: asyncio.Task[None] | None = None
+
+    def settings(self) -> str:
+        return self._settings
+
+    async def warm(self) -> None:
+        self._ready.clear()
+        loop, path = asyncio.get_running_loop(), str(self.folder / SOCKET)
+        while True:
+            try:
+                _, connection = await loop.create_unix_connection(lambda: Connection(self._took), path)
+                break
+            except OSError:
+                await asyncio.sleep(_LOOK_S)
+        self.connection = connection
+        self._listening = asyncio.create_task(self._until_lost(connection), name=self.name)
+        await self._ready.wait()
+
+    async def answers(self) -> bool:
+        return time.monotonic() - self._heard_of < self._hang_s
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        if self._listening is not None:
+            await asyncio.wait([self._listening])
+
+    def _took(self, message: object) -> None:
+        self._heard_of = time.monotonic()
+        if isinstance(message, Failed):
+            self.failure = message.error
+            return
+        self._take(message)
+        if isinstance(message, Ready):
+            self._ready.set()
+
+    async def _until_lost(self, connection: Connection) -> None:
+        await connection.closed.wait()
+        if self.connection is connection:
+            self.connection = None
+        self._take(None)
+
+
+@dataclass(slots=True)
+class _Clause:
+    """A clause that is being spoken."""
+
+    playhead: Hearing
+    told: Heard
+    """What the child knows of the playhead."""
+    got: asyncio.Queue[PcmChunk | Done]
+    """Holds a chunk and a ``Done`` at most."""
+
+
+class RemoteSynthesizer:
+    """See ``Synthesizer`` and ``VoiceEditor``. The voices are files, which both processes read."""
+
+    line_rates: Collection[int] = ()
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        settings: str,
+        *,
+        times: ChildTimes,
+        sample_rate: int,
+        streams_text: bool,
+        voices: Callable[[Sequence[VoiceInfo]], VoiceFiles],
+        observer: object,
+    ) -> None:
+        """
+        Args:
+            name: the model's; module, settings: see ``VoiceModelProcess``.
+            sample_rate: of the model's sound, Hz.
+            streams_text: does the model begin a clause whose text is still arriving?
+            voices: makes the list of voices when it is known which ones the model has of itself.
+            observer: its methods are called as the child calls those of its own.
+        """
+        self.name, self.sample_rate, self.streams_text = name, sample_rate, streams_text
+        self._process = VoiceModelProcess(name, module, settings, times=times, take=self._take)
+        self._make_voices, self._voices = voices, voices(())
+        self._observer = observer
+        self._status = EngineStatus(ready=False, engine=name, model=name, models=(name,))
+        self._numbers = itertools.count()
+        self._clauses: dict[int, _Clause] = {}
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Start the process. Raises Unavailable."""
+        # The codecs' threads share the interpreter with the loop. With the default of 5 ms it would wait that long.
+        sys.setswitchinterval(0.0005)
+        try:
+            await self._process.start()
+        except Unavailable as exc:
+            raise self._process.failure or exc from None
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return self._voices.infos()
+
+    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """See ``VoiceEditor``."""
+        return self._voices.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+
+    def remove_voice(self, voice_id: str) -> None:
+        """See ``VoiceEditor``."""
+        self._voices.remove(voice_id)
+
+    def voice_revision(self, voice_id: str) -> str:
+        """See ``VoiceEditor``."""
+        return self._voices.revision(voice_id)
+
+    def status(self) -> EngineStatus:
+        return replace(self._status, ready=self._status.ready and self._process.ready)
+
+    async def aclose(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        await self._process.aclose()
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
+        """See ``Synthesizer``. Closing the generator returns when the model holds nothing of the clause any more."""
+        connection = self._process.connection
+        if connection is None or not self._process.ready:
+            raise Unavailable(f"{self._process.name} is not running")
+        number, heard = next(self._numbers), Heard.of(playhead, time.monotonic())
+        own = self._clauses[number] = _Clause(playhead, heard, asyncio.Queue())
+        more = clause.more
+        connection.send(Speak(number, clause if more is None else replace(clause, more=None), more is not None, heard))
+        feeding = None if more is None else asyncio.create_task(_feed(connection, number, more), name="clause's text")
+        if self._looking is None:
+            self._look()
+        ended = False
+        try:
+            while not isinstance(got := await own.got.get(), Done):
+                yield got
+                own.told = Heard.of(playhead, time.monotonic())
+                connection.send(Next(number, own.told))
+            ended = True
+            if got.error is not None:
+                raise got.error
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+            if not ended:
+                connection.send(Close(number))
+                while not isinstance(await own.got.get(), Done):
+                    pass
+
+    def _look(self) -> None:
+        """Tell the child how clauses are heard, where that has changed. Look again as long as there are clauses."""
+        self._looking = None
+        connection = self._process.connection
+        if not self._clauses or connection is None:
+            return
+        now = time.monotonic()
+        for number, clause in self._clauses.items():
+            heard = Heard.of(clause.playhead, now)
+            if heard.differs(clause.told):
+                clause.told = heard
+                connection.send(Hear(number, heard))
+        self._looking = asyncio.get_running_loop().call_later(_HEAR_S, self._look)
+
+    def _take(self, message: Chunk | Done | Report | Ready | None) -> None:
+        if isinstance(message, Chunk):
+            self._clauses[message.number].got.put_nowait(message.chunk)
+        elif isinstance(message, Done):
+            self._clauses.pop(message.number).got.put_nowait(message)
+        elif isinstance(message, Report):
+            self._status = message.status
+            for method, arguments, named in message.counted:
+                getattr(self._observer, method)(*arguments, **named)
+        elif isinstance(message, Ready):
+            self._voices = self._make_voices(message.voices)
+        elif message is None:
+            lost, self._clauses = self._clauses, {}
+            self._status = replace(self._status, ready=False, active=0, queued=0)
+            for number, clause in lost.items():
+                clause.got.put_nowait(Done(number, Unavailable(f"{self._process.name} has ended")))
+
+
+async def _feed(connection: Connection, number: int, more: AsyncIterator[str]) -> None:
+    """Pass on the text of a clause that grows."""
+    try:
+        async for text in more:
+            connection.send(Text(number, text))
+    finally:
+        connection.send(Text(number, None))
