@@ -3,7 +3,7 @@ cache, silence trimming, pauses, resampling, encoding, spans, cancel."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -44,6 +44,8 @@ class ClauseRequest:
     """Text that arrives behind ``text`` while the clause is already being spoken; for models with ``streams_text``."""
     line_rate: int | None = None
     """Sample rate that the sound is wanted at, Hz: one of the synthesizer's ``line_rates``. None: ``sample_rate``."""
+    placed: Callable[[], None] | None = None
+    """Called when the model has a place for the clause, if it may be without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

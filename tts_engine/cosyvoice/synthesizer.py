@@ -194,6 +194,8 @@ class CosyVoiceSynthesizer:
         features, voice = await self._voice(clause.voice)
         words = _Words([])
         rendering = await self._open(voice, playhead, goes_on=not clause.first)
+        if clause.placed is not None:
+            clause.placed()
         try:
             opened = time.monotonic()
             drawing = await self._draw(clause, features, words, _Reader(self._scheduler, rendering))

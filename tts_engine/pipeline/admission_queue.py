@@ -27,8 +27,8 @@ _ASK_S = 0.01
 """Time between two questions to a model that has refused, seconds. Places are freed in other threads, unnoticed."""
 
 _ANSWER_S = 0.005
-"""Time from a question to the next one if the model does not refuse, seconds. A model in a process of its own refuses
-within a millisecond; without this, everybody would have asked it by then."""
+"""Time from a question to the next one if there is no answer, seconds. A model in a process of its own answers within a
+millisecond; without this, everybody would have asked it by then."""
 
 Outcome = Literal["admitted", "refused", "cancelled"]
 Reason = Literal["waited", "queue_full", "at_once"]
@@ -169,8 +169,8 @@ class AdmissionQueue:
         if ticket.at_once or not may_wait:
             raise self._told("at_once" if ticket.at_once else "waited", str(refusal))
 
-    def freed(self) -> None:
-        """Note that a place may have become free."""
+    def ask_soon(self) -> None:
+        """Note that there may be a place: a clause has ended, or whoever asked has got one, so there may be more."""
         if self._waiting:
             if self._next is not None:
                 self._next.cancel()
@@ -201,7 +201,7 @@ class AdmissionQueue:
                 self._granted += 1
                 self._let_go(ticket)
                 self._asking.add(ticket)
-            # The turn's task asks meanwhile, and ``refused`` puts the question to the next one off.
+            # The turn's task asks meanwhile. ``refused`` puts the next question off, ``ask_soon`` has it asked at once.
             self._next = loop.call_later(_ANSWER_S, self._ask)
 
     def _let_go(self, ticket: Ticket) -> None:

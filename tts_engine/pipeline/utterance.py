@@ -508,6 +508,7 @@ class EngineUtterance:
             instruct=request.instruct,
             first=clause.first,
             line_rate=self._line_rate,
+            placed=self._engine.admission.ask_soon,
         )
 
     async def _lead(
@@ -566,7 +567,7 @@ class EngineUtterance:
             if in_making.get(key) is making:
                 del in_making[key]
             self._making = None
-            self._engine.admission.freed()
+            self._engine.admission.ask_soon()
         return pieces
 
     def _remember(self, key: Hashable, pieces: Sequence[Piece]) -> None:

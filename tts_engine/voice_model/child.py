@@ -21,7 +21,7 @@ from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
 from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import RemoteHearing
-from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Ready, Report, Speak, Text
+from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Placed, Ready, Report, Speak, Text
 from tts_engine.voice_model.parent import SOCKET
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class _Clause:
         self._text: asyncio.Queue[str | None] = asyncio.Queue()
         """Bounded by ``speech.max_chars`` in the engine's process."""
         self._wanted = asyncio.Event()
-        clause = replace(speak.clause, more=self._more()) if speak.grows else speak.clause
+        clause = replace(speak.clause, more=self._more() if speak.grows else None, placed=self._placed)
         self._error: EngineError | None = Unavailable("the voice model is shut down")
         """Stays if the task is cancelled. Nobody reads it if the parent has asked for that."""
         self.task = asyncio.create_task(self._run(clause, synthesizer), name="clause")
@@ -151,6 +151,9 @@ class _Clause:
             self._hearing.heard = message.heard
             if isinstance(message, Next):
                 self._wanted.set()
+
+    def _placed(self) -> None:
+        self._connection.send(Placed(self._number))
 
     async def _run(self, clause: ClauseRequest, synthesizer: Synthesizer) -> None:
         try:

@@ -1,8 +1,8 @@
 """What the engine's process and a voice model's process say to each other.
 
-A clause goes ``Speak``, ``Chunk``, ``Next``, ``Chunk``, ``Next``, ..., ``Done``. Clauses are numbered by the engine's
-process. There is one ``Done`` for each ``Speak``, and it is the last that is said of the clause: its model holds
-nothing of it any more. So at most one chunk of each clause is on its way.
+A clause goes ``Speak``, ``Placed``, ``Chunk``, ``Next``, ``Chunk``, ``Next``, ..., ``Done``. Clauses are numbered by
+the engine's process. There is one ``Done`` for each ``Speak``, and it is the last that is said of the clause: its
+model holds nothing of it any more. So at most one chunk of each clause is on its way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Speak(NamedTuple):
 
     number: int
     clause: ClauseRequest
-    """Without ``more``."""
+    """Without ``more`` and ``placed``."""
     grows: bool
     heard: Heard
 
@@ -49,6 +49,12 @@ class Hear(NamedTuple):
 
 class Close(NamedTuple):
     """To the model: nobody wants the clause any more."""
+
+    number: int
+
+
+class Placed(NamedTuple):
+    """From the model: it has a place for the clause."""
 
     number: int
 

@@ -21,7 +21,7 @@ from tts_engine.service.child import ChildProcess, ChildTimes
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import Heard
-from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Ready, Report, Speak, Text
+from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Placed, Ready, Report, Speak, Text
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ class _Clause:
     playhead: Hearing
     told: Heard
     """What the child knows of the playhead."""
+    placed: Callable[[], None] | None
     got: asyncio.Queue[PcmChunk | Done]
     """Holds a chunk and a ``Done`` at most."""
 
@@ -192,9 +193,9 @@ class RemoteSynthesizer:
         if connection is None or not self._process.ready:
             raise Unavailable(f"{self._process.name} is not running")
         number, heard = next(self._numbers), Heard.of(playhead, time.monotonic())
-        own = self._clauses[number] = _Clause(playhead, heard, asyncio.Queue())
+        own = self._clauses[number] = _Clause(playhead, heard, clause.placed, asyncio.Queue())
         more = clause.more
-        connection.send(Speak(number, clause if more is None else replace(clause, more=None), more is not None, heard))
+        connection.send(Speak(number, replace(clause, more=None, placed=None), more is not None, heard))
         feeding = None if more is None else asyncio.create_task(_feed(connection, number, more), name="clause's text")
         if self._looking is None:
             self._look()
@@ -229,9 +230,12 @@ class RemoteSynthesizer:
                 connection.send(Hear(number, heard))
         self._looking = asyncio.get_running_loop().call_later(_HEAR_S, self._look)
 
-    def _take(self, message: Chunk | Done | Report | Ready | None) -> None:
+    def _take(self, message: Placed | Chunk | Done | Report | Ready | None) -> None:
         if isinstance(message, Chunk):
             self._clauses[message.number].got.put_nowait(message.chunk)
+        elif isinstance(message, Placed):
+            if (placed := self._clauses[message.number].placed) is not None:
+                placed()
         elif isinstance(message, Done):
             self._clauses.pop(message.number).got.put_nowait(message)
         elif isinstance(message, Report):

@@ -39,6 +39,8 @@ class Places(ToneSynthesizer):
         if self.active >= self.places and (clause.first or self._refuses_later):
             self.refused.append(clause)
             raise Exhausted(f"{self.places} places are taken", retry_after_s=RETRY_S)
+        if clause.placed is not None:
+            clause.placed()
         async with aclosing(super().synthesize(clause, playhead)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -120,7 +122,7 @@ async def test_nobody_takes_the_place_of_a_turn_that_has_just_been_called() -> N
     ticket = Ticket(Playhead(), None, goes_on=False, came=asyncio.get_running_loop().time())
     waiting = asyncio.create_task(queue.wait(ticket))
     await asyncio.sleep(0)
-    queue.freed()
+    queue.ask_soon()
     asyncio.get_running_loop().call_soon(lambda: lengths.append(len(queue)))  # after the call, before the task
     await waiting
     assert lengths == [1] and len(queue) == 0
@@ -257,6 +259,15 @@ async def test_of_those_who_wait_one_at_a_time_asks_a_model_in_another_process()
     assert len(turns.model.refused) <= 19 + CLAUSE_S / 2 / 0.01
     assert await turns.ended() == {}
     assert turns.begun == [f"turn {number}" for number in range(20)]
+
+
+async def test_places_that_are_freed_together_are_taken_one_answer_after_the_other() -> None:
+    turns = Turns(Places(20, answers_s=0.001), wait_ms=60_000)
+    for number in range(40):
+        await turns.ask(f"turn {number}")
+    assert await turns.ended() == {}
+    last = max(admission_ms(task.result()) for task in turns.tasks.values())
+    assert last < 1e3 * (CLAUSE_S + 21 * 0.001 + 0.01)
 
 
 async def test_a_refused_draft_costs_no_more_than_its_wait() -> None:

@@ -52,6 +52,8 @@ class ScriptedModel:
         try:
             if clause.text in FAILURES:
                 raise FAILURES[clause.text]
+            if clause.placed is not None:
+                clause.placed()
             if clause.more is not None:
                 async for piece in clause.more:
                     yield chunk(float(len(piece)))

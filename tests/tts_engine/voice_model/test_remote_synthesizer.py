@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from tests.tts_engine.voice_model.scripted_model import FAILURES, RATE, sound
 from tests.waiting import PATIENCE_S, until
 from tts_engine.api import VoiceInfo
-from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
+from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.service.child import ChildTimes
 from tts_engine.synthesizer import ClauseRequest, Playhead
 from tts_engine.voice_model.parent import RemoteSynthesizer
@@ -134,6 +135,21 @@ async def test_a_clause_cancelled_before_anything_came_leaves_nothing(model: Rem
             asking.cancel()
             await asyncio.wait([asking])
     await nothing_is_open(model)
+
+
+async def test_a_place_is_told_before_any_sound(model: RemoteSynthesizer) -> None:
+    placed = asyncio.Event()
+    asked = replace(clause("until it is awaited"), placed=placed.set)
+    async with aclosing(model.synthesize(asked, Playhead(ahead=True))) as chunks:
+        sound = asyncio.ensure_future(anext(chunks))
+        await placed.wait()
+        assert not sound.done()
+        sound.cancel()
+        await asyncio.wait([sound])
+    placed.clear()
+    with pytest.raises(Exhausted):
+        await anext(model.synthesize(replace(clause("full"), placed=placed.set), Playhead()))
+    assert not placed.is_set()
 
 
 async def test_the_model_goes_on_only_when_it_is_asked(model: RemoteSynthesizer) -> None:
