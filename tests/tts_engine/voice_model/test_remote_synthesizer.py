@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE_S, until
 from tts_engine.api import VoiceInfo
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.service.child import ChildTimes
-from tts_engine.synthesizer import ClauseRequest, Playhead
+from tts_engine.synthesizer import ClauseRequest, Playhead, VoiceEditor
 from tts_engine.voice_model.parent import RemoteSynthesizer
 
 TIMES = ChildTimes(start_s=PATIENCE_S, hang_s=PATIENCE_S, end_s=PATIENCE_S, restart_backoff_s=60.0)
@@ -29,16 +29,17 @@ class Files:
     """Voices that the engine's process reads for itself."""
 
     def __init__(self, own: Any) -> None:
-        self._own = own
+        self._own, self._added = own, dict[str, VoiceInfo]()
 
     def infos(self) -> list[VoiceInfo]:
-        return [*self._own, VoiceInfo(voice_id="registered", name="", languages=(), engine="scripted")]
+        return [*self._own, *self._added.values()]
 
     def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        raise NotImplementedError
+        self._added[voice_id] = VoiceInfo(voice_id=voice_id, name=name, languages=(language,), engine="scripted")
+        return self._added[voice_id]
 
     def remove(self, voice_id: str) -> None:
-        raise NotImplementedError
+        del self._added[voice_id]
 
     def revision(self, voice_id: str) -> str:
         return f"{voice_id} 1"
@@ -95,8 +96,11 @@ async def test_clauses_are_spoken_as_the_model_makes_them(model: RemoteSynthesiz
 
 
 async def test_what_is_known_of_the_model(model: RemoteSynthesizer) -> None:
-    assert [voice.voice_id for voice in model.voices()] == ["own", "registered"]
-    assert model.voice_revision("own") == "own 1"
+    assert isinstance(model, VoiceEditor)
+    made = model.add_voice(voice_id="new", name="New", wav=b"", transcript="", language="en")
+    assert (list(model.voices())[1:], model.voice_revision("new")) == ([made], "new 1")
+    model.remove_voice("new")
+    assert [voice.voice_id for voice in model.voices()] == ["own"]
     assert (model.status().ready, model.status().gpu) == (True, "a GPU")
 
 
