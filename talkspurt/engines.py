@@ -58,8 +58,10 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
         return EmbeddedSynthesizer(whole.embedded, cache_folder=compile_cache.folder(whole.cache_folder))
     if not config.model_folder:
         raise Unavailable(f"engine {config.kind} needs {name}.model_folder, a model directory")
-    own_process = config.cosyvoice.own_process
-    if config.device != "cpu" if own_process is None else own_process:
+    apart = config.cosyvoice.own_process
+    if apart is None:
+        apart = config.device != "cpu"
+    if apart:
         return _in_own_process(config, whole, name)
     return voice_model.load(config, whole, name, PrometheusObserver())
 

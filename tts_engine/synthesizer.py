@@ -196,3 +196,36 @@ class VoiceEditor(Protocol):
             NotFound: there is no such voice.
         """
         ...
+
+
+class VoiceFiles(Protocol):
+    """The voices of a model on a disk. Errors are those of ``VoiceEditor``."""
+
+    def infos(self) -> Sequence[VoiceInfo]: ...
+
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo: ...
+
+    def remove(self, voice_id: str) -> None: ...
+
+    def revision(self, voice_id: str) -> str: ...
+
+
+class EditsVoiceFiles:
+    """The part of a ``Synthesizer`` that is a ``VoiceEditor``, for a model whose voices are files."""
+
+    _voices: VoiceFiles
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return self._voices.infos()
+
+    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """See ``VoiceEditor``."""
+        return self._voices.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+
+    def remove_voice(self, voice_id: str) -> None:
+        """See ``VoiceEditor``."""
+        self._voices.remove(voice_id)
+
+    def voice_revision(self, voice_id: str) -> str:
+        """See ``VoiceEditor``."""
+        return self._voices.revision(voice_id)

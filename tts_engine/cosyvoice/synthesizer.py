@@ -16,7 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.api import EngineStatus
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import LmPrompt
 from tts_engine.cosyvoice.frontend.normalise import Normalised
@@ -34,7 +34,7 @@ from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, SynthesisFailed
 from tts_engine.stretch import ClauseStretch
-from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, WordSpan
+from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles, WordSpan
 
 ENOUGH_S = 0.5
 """So many seconds of sound in hand last several times as long as making the next chunk takes under full load. A clause
@@ -54,20 +54,12 @@ class ClauseFrontend(Protocol):
     def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]: ...
 
 
-class VoiceSource(Protocol):
+class VoiceSource(VoiceFiles, Protocol):
     """The source of voices. Its methods raise NotFound for an unknown voice."""
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
         """Return a key that names voice and revision, and the voice."""
         ...
-
-    def infos(self) -> Sequence[VoiceInfo]: ...
-
-    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo: ...
-
-    def remove(self, voice_id: str) -> None: ...
-
-    def revision(self, voice_id: str) -> str: ...
 
 
 class StepObserver(Protocol):
@@ -78,11 +70,12 @@ class StepObserver(Protocol):
         ...
 
 
-class CosyVoiceSynthesizer:
+class CosyVoiceSynthesizer(EditsVoiceFiles):
     """One checkpoint on one device. Call ``start`` before use and ``aclose`` at the end."""
 
     sample_rate = SAMPLE_RATE
     line_rates: Collection[int] = ()
+    _voices: VoiceSource
 
     def __init__(
         self,
@@ -143,21 +136,6 @@ class CosyVoiceSynthesizer:
                 break
             await self._voice(info.voice_id)
         self._ready = True
-
-    def voices(self) -> Sequence[VoiceInfo]:
-        return self._voices.infos()
-
-    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        """See ``VoiceEditor``."""
-        return self._voices.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
-
-    def remove_voice(self, voice_id: str) -> None:
-        """See ``VoiceEditor``."""
-        self._voices.remove(voice_id)
-
-    def voice_revision(self, voice_id: str) -> str:
-        """See ``VoiceEditor``."""
-        return self._voices.revision(voice_id)
 
     def status(self) -> EngineStatus:
         return EngineStatus(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -18,7 +17,7 @@ from tts_engine import metrics
 from tts_engine.api import SpeechEngine
 from tts_engine.config import EngineConfig, is_local
 from tts_engine.errors import EngineError
-from tts_engine.service.child import die_with, yield_cpu
+from tts_engine.service.child import die_with, freeze_garbage, yield_cpu
 from tts_engine.service.server import SpeechServer
 
 log = logging.getLogger(__name__)
@@ -131,7 +130,5 @@ async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> 
 
 async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:
     engine = await factory(config)
-    # Models and modules live as long as the process. A full collection that walks them would only make a chunk late.
-    gc.collect()
-    gc.freeze()
+    freeze_garbage()
     return engine

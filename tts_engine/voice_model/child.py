@@ -4,7 +4,6 @@ or with its parent."""
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 from collections import deque
@@ -17,7 +16,7 @@ from typing import Any
 import uvloop
 
 from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
-from tts_engine.service.child import die_with, yield_cpu
+from tts_engine.service.child import die_with, freeze_garbage, yield_cpu
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
 from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import RemoteHearing
@@ -119,9 +118,7 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
 async def _load(make: Callable[[Any], Synthesizer], observer: _Observer) -> Synthesizer:
     synthesizer = await asyncio.to_thread(make, observer)
     await synthesizer.start()
-    # Models and modules live as long as the process. A full collection that walks them would only make a chunk late.
-    gc.collect()
-    gc.freeze()
+    freeze_garbage()
     return synthesizer
 
 

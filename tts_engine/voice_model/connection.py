@@ -7,13 +7,10 @@ loop had to say, in one write.
 from __future__ import annotations
 
 import asyncio
-import logging
 import pickle
 import struct
 from collections.abc import Callable
 from typing import Any, cast
-
-log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct("<I")
 

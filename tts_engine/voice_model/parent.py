@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.errors import EngineError, Unavailable
 from tts_engine.service.child import ChildProcess, ChildTimes
-from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
+from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles
 from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import Heard
 from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Placed, Ready, Report, Speak, Text
-
-log = logging.getLogger(__name__)
 
 SOCKET = "voice-model.sock"
 """Name of the socket, beside the file with the child's settings."""
@@ -32,18 +29,6 @@ _LOOK_S = 0.05
 """Time between two checks whether the child listens."""
 _HEAR_S = 0.02
 """Time between two looks at who hears what: a packet, and little beside the seconds of sound that are compared."""
-
-
-class VoiceFiles(Protocol):
-    """The voices of a model, see ``VoiceEditor``."""
-
-    def infos(self) -> Sequence[VoiceInfo]: ...
-
-    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo: ...
-
-    def remove(self, voice_id: str) -> None: ...
-
-    def revision(self, voice_id: str) -> str: ...
 
 
 class VoiceModelProcess(ChildProcess):
@@ -121,7 +106,7 @@ class _Clause:
     """Holds a chunk and a ``Done`` at most."""
 
 
-class RemoteSynthesizer:
+class RemoteSynthesizer(EditsVoiceFiles):
     """See ``Synthesizer`` and ``VoiceEditor``. The voices are files, which both processes read."""
 
     line_rates: Collection[int] = ()
@@ -163,21 +148,6 @@ class RemoteSynthesizer:
             await self._process.start()
         except Unavailable as exc:
             raise self._process.failure or exc from None
-
-    def voices(self) -> Sequence[VoiceInfo]:
-        return self._voices.infos()
-
-    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        """See ``VoiceEditor``."""
-        return self._voices.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
-
-    def remove_voice(self, voice_id: str) -> None:
-        """See ``VoiceEditor``."""
-        self._voices.remove(voice_id)
-
-    def voice_revision(self, voice_id: str) -> str:
-        """See ``VoiceEditor``."""
-        return self._voices.revision(voice_id)
 
     def status(self) -> EngineStatus:
         return replace(self._status, ready=self._status.ready and self._process.ready)
