@@ -40,7 +40,7 @@ audiosocket: {{port: {TCP}, route: default}}
 carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
 auth: {{api_keys: [{{key: a key of ours}}]}}
 calling: {{allowed_targets: [agent-7]}}
-routes: {{default: {{}}}}
+routes: {{default: {{events: [tokens-played]}}}}
 clips: {{folder: FOLDER}}
 """
 
@@ -246,7 +246,7 @@ async def test_a_key_interrupts_and_the_call_is_transferred(live: Live, switch: 
         await switch.originate("keys@ear", f"{way}@bot")
         call = await bot.answer()
         turn = call.speak(" ".join([SPOKEN] * 3))
-        await until(lambda: turn.reported, "our voice")
+        await until(lambda: any(m.get("name") == "tokensPlayed" for m in bot.messages), "words that were heard")
         await switch.press()
         await until(lambda: turn.outcome, "the key")
         assert turn.outcome == "interrupted"
