@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
@@ -22,6 +23,8 @@ from tts_engine.synthesizer import Hearing
 
 Shape = Literal["chunk", "whole"]
 """``chunk``: one chunk on top of the caches. ``whole``: a last chunk, computed with everything before it."""
+
+_BURST_SHARE = 0.75
 
 WHOLE_CHUNKS = 32
 """See ``SchedulerConfig.whole_chunks``; the runner prepares batches up to that."""
@@ -53,6 +56,9 @@ class SchedulerConfig:
     """Most chunks in such a batch of more than two clauses, with prompts and padding. As many take 39 ms on an H200."""
     tight_s: float = 0.1
     """A clause with fewer seconds of sound in hand is as urgent as a first chunk."""
+    burst_tight_s: float = 0.16
+    """The same for second chunks while first and second ones fill a batch of ``burst_rows``: such a batch takes up to
+    75 ms beside the language model, and one may have just begun."""
     patient_s: float = 0.3
     """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
     ms. Other chunks, which take less time, do so down to ``tight_s``."""
@@ -74,9 +80,23 @@ class Candidate(Generic[Owner]):
     """Monotonic second at which the job was submitted, earlier by ``Hearing.head_start_s``."""
     chunks: int = 1
     """Size: number of chunks that are computed, with the prompt's for ``whole``."""
+    begins: bool = False
+    """Is it the clause's first or second chunk?"""
 
 
-def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> Sequence[Candidate[Owner]]:
+def in_burst(candidates: Iterable[Candidate[Any]], config: SchedulerConfig) -> bool:
+    """Do first and second chunks, with what is awaited of them soon, fill a batch of ``burst_rows``?"""
+    due = sum(c.begins and c.shape == "chunk" and c.slack_s <= config.burst_tight_s for c in candidates)
+    return due >= _BURST_SHARE * config.burst_rows
+
+
+def urgency(c: Candidate[Any], config: SchedulerConfig, *, burst: bool) -> float:
+    """Return the seconds that the job can wait. 0: it is awaited now."""
+    tight_s = config.burst_tight_s if burst and c.begins else config.tight_s
+    return c.slack_s if c.slack_s > tight_s else 0.0
+
+
+def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> Sequence[Candidate[Owner]]:
     """Return the next batch: jobs of one shape, most urgent first. Empty: there is nothing to do.
 
     First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
@@ -85,11 +105,8 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
     that it runs with. A batch of last chunks computes all rows at the length of the longest, so those whose length is
     nearest come along.
     """
-
-    def urgency(c: Candidate[Owner]) -> float:
-        return c.slack_s if c.slack_s > config.tight_s else 0.0
-
-    ranked = sorted(candidates, key=lambda c: (urgency(c), c.since))
+    wait_s = partial(urgency, config=config, burst=in_burst(candidates, config))
+    ranked = sorted(candidates, key=lambda c: (wait_s(c), c.since))
     if not ranked:
         return []
     leader = ranked[0]
@@ -97,13 +114,13 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
     if leader.shape == "chunk":
         rows = config.calm_rows if leader.slack_s > config.calm_s else config.chunk_rows
     alike = [c for c in ranked if c.shape == leader.shape]
-    if awaited := sum(urgency(c) == 0 for c in alike):
-        if leader.shape == "chunk" and awaited >= 0.75 * config.burst_rows:
+    if awaited := sum(wait_s(c) == 0 for c in alike):
+        if leader.shape == "chunk" and awaited >= _BURST_SHARE * config.burst_rows:
             rows = config.burst_rows
         riding = config.riding_rows if len(alike) - awaited >= config.riding_rows else 0
         rows = min(rows, max(1 << (awaited - 1).bit_length(), riding))
     if leader.shape == "whole":
-        alike.sort(key=lambda c: (urgency(c) > 0, abs(c.chunks - leader.chunks)))
+        alike.sort(key=lambda c: (wait_s(c) > 0, abs(c.chunks - leader.chunks)))
         while rows > 2 and rows * max(c.chunks for c in alike[:rows]) > config.whole_chunks:
             rows -= 1
     return alike[:rows]
@@ -314,6 +331,7 @@ class Scheduler:
         candidates = [self._candidate(job, now) for job in jobs if job.rendering in self.renderings]
         ready: list[Job] = []
         while not ready:
+            burst = in_burst(candidates, self.config)
             chosen = choose(candidates, self.config)
             if not chosen:
                 return None
@@ -324,7 +342,7 @@ class Scheduler:
             candidates = [c for c in candidates if c not in chosen]
         for job in ready:
             job.begun = True
-        staged = chosen[0].shape == "whole" or chosen[0].slack_s > self.config.tight_s
+        staged = chosen[0].shape == "whole" or urgency(chosen[0], self.config, burst=burst) > 0
         return Batch(chosen[0].shape, ready, [self._row(job) for job in ready], staged)
 
     def urgent(self, running: Sequence[Job], *, now: float) -> Sequence[Job]:
@@ -366,10 +384,15 @@ class Scheduler:
             self.jobs.remove(job)
 
     def _candidate(self, job: Job, now: float) -> Candidate[Job]:
-        hearing = job.rendering.playhead
-        since = job.since - hearing.head_start_s
-        chunks = 1 if job.shape == "chunk" else -(-self._whole_tokens(job) // self._chunk)
-        return Candidate(owner=job, shape=job.shape, slack_s=hearing.slack_s(now), since=since, chunks=chunks)
+        rendering, hearing = job.rendering, job.rendering.playhead
+        return Candidate(
+            owner=job,
+            shape=job.shape,
+            slack_s=hearing.slack_s(now),
+            since=job.since - hearing.head_start_s,
+            chunks=1 if job.shape == "chunk" else -(-self._whole_tokens(job) // self._chunk),
+            begins=rendering.sounded <= self.first_hop(rendering.voice),
+        )
 
     def _whole_tokens(self, job: Job) -> int:
         """Return the number of tokens of prompt and clause up to the end of the job's chunk."""

@@ -62,6 +62,25 @@ def test_first_chunks_are_served_in_the_order_they_came_and_by_the_batch() -> No
     assert owners(*more, *waiting) == [str(n) for n in range(1, 9)], "many make a larger batch"
 
 
+def test_second_chunks_of_a_burst_go_together_before_they_are_short_of_sound() -> None:
+    second = [replace(candidate(str(n), "chunk", 0.15 - n / 100), begins=True) for n in range(8)]
+    assert len(owners(*second)) == CONFIG.burst_rows, "two batches would be one too late"
+    assert len(owners(*second[:5])) == CONFIG.chunk_rows
+    assert len(owners(*(replace(c, begins=False) for c in second))) == CONFIG.chunk_rows, "a full device is no burst"
+    first = [replace(candidate(f"first {n}", "chunk", 0.0, 1.0), begins=True) for n in range(7)]
+    assert owners(*first, second[0])[0] == "0", "behind a batch of a burst it would have nothing in hand"
+    assert owners(*first[:4], second[0])[0] == "first 0"
+
+
+@pytest.mark.parametrize("slack_s", [0.0, 0.15])
+def test_a_burst_is_of_clauses_that_begin(slack_s: float) -> None:
+    queue = Queue(blocks=200, clauses=32, config=CONFIG)
+    for _ in range(8):
+        queue.submit(queue.open(60, slack_s=slack_s))
+    batch = queue.next_batch()
+    assert batch is not None and len(batch.rows) == 8 and not batch.staged
+
+
 def test_who_is_not_awaited_takes_only_what_is_left_of_a_power_of_two() -> None:
     awaited = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(3)]
     others = [candidate("late", "chunk", 0.9), candidate("early", "chunk", 0.5)]
