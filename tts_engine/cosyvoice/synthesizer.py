@@ -311,14 +311,15 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
     async def _chunk(
         self, rendering: Rendering, words: _Words, playhead: Hearing, begun: float, text_s: float, *, final: bool
     ) -> PcmChunk:
-        asked = time.monotonic()
+        asked, clauses = time.monotonic(), self._scheduler.open_clauses
         begins = not rendering.sounded
         second = 0 < rendering.sounded == self._scheduler.first_hop(rendering.voice)
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
         # A clause may have waited for its text before its first chunk.
         if not begins and playhead.speaks and playhead.slack_s(done) < LATE_S:
-            self._admission.late(self._scheduler.open_clauses, done)
+            # A chunk of a burst's end may come when most have left. What made it late are those it waited with.
+            self._admission.late(max(clauses, self._scheduler.open_clauses), done)
         if second and rendering.voice.longer is not None:
             self._first_chunk.followed(done - begun, now=done)
         return PcmChunk(

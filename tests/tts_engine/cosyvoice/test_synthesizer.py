@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
+from tts_engine.cosyvoice.token2wav.rendering import Rendering
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
 
@@ -82,6 +84,33 @@ async def test_closing_a_clause_frees_everything_of_it(synthesizer: CosyVoiceSyn
         await anext(chunks)
         assert synthesizer.status().active == 1
     await nobody_speaks(synthesizer)
+
+
+async def test_a_late_chunk_is_laid_to_those_it_waited_with_not_to_who_is_left(
+    synthesizer: CosyVoiceSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, blamed = synthesizer._worker, list[int]()
+    monkeypatch.setattr(synthesizer._admission, "late", lambda clauses, now: blamed.append(clauses))
+    ask = worker.submit
+
+    def submit_and_others_leave(rendering: Rendering, *, final: bool) -> Any:
+        future = ask(rendering, final=final)
+        for other in worker.scheduler.renderings - {rendering} if rendering.sounded else ():
+            worker.close(other)
+        return future
+
+    playhead = Playhead()
+    async with (
+        aclosing(synthesizer.synthesize(request(), Playhead())) as others,
+        aclosing(synthesizer.synthesize(request(), playhead)) as chunks,
+    ):
+        await anext(others)
+        await anext(chunks)
+        playhead.delivered_s, playhead.played_at = 0.02, time.monotonic()
+        monkeypatch.setattr(worker, "submit", submit_and_others_leave)
+        await anext(chunks)
+        assert synthesizer.status().active == 1
+        assert blamed == [2]
 
 
 async def test_bad_requests_are_named(synthesizer: CosyVoiceSynthesizer) -> None:

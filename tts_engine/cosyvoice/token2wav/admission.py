@@ -7,8 +7,8 @@ at the measured cost of a clause in a full batch, and in its lifetime one first 
 of recent clauses. The second is the wait behind the first chunks that are due already.
 
 If something else is short (the language model, the host), the measured steps do not show it, but late chunks do. If one
-clause of fifty had a late chunk within a second, the limit becomes six sevenths of the number of clauses at that time.
-It then grows again.
+clause of fifty, and three at least, had a late chunk within a second, the limit becomes six sevenths of the number of
+clauses that were open while the chunk was waited for. It then grows again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _LENGTH_S = 5.0
 """Assumed length of a clause in seconds, until one has ended."""
 _LENGTH_SMOOTHING = 0.02
 _LATE_SHARE = 0.02
+_LATE_LEAST = 3
 _DEPARTURES = 4096
 _AHEAD = 0.75
 _SLOWDOWN_SMOOTHING = 0.05
@@ -99,13 +100,13 @@ class Admission:
         self._costs[key] = before + _SMOOTHING * (cost - before)
 
     def late(self, clauses: int, now: float) -> None:
-        """Note that a chunk of a speaking clause came with less than ``LATE_S`` in hand, while ``clauses`` were
-        open."""
+        """Note that a chunk of a speaking clause came with less than ``LATE_S`` in hand, while up to ``clauses`` were
+        open since it was asked for."""
         self._late.append(now)
         while self._late[0] <= now - _CUT_PERIOD_S:
             self._late.popleft()
         if (
-            len(self._late) < _LATE_SHARE * clauses
+            len(self._late) < max(_LATE_SHARE * clauses, min(_LATE_LEAST, clauses))
             or now - self._cut_at < _CUT_PERIOD_S
             or self._settings.busy_share > 1
         ):
