@@ -30,6 +30,7 @@ _LENGTH_S = 5.0
 _LENGTH_SMOOTHING = 0.02
 _LATE_SHARE = 0.02
 _LATE_LEAST = 3
+"""Late chunks that a cut needs, however few clauses there are: of four, one is a quarter, and may be bad luck."""
 _DEPARTURES = 4096
 _AHEAD = 0.75
 _SLOWDOWN_SMOOTHING = 0.05

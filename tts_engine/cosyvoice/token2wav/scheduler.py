@@ -25,6 +25,7 @@ Shape = Literal["chunk", "whole"]
 """``chunk``: one chunk on top of the caches. ``whole``: a last chunk, computed with everything before it."""
 
 _BURST_SHARE = 0.75
+"""Share of ``burst_rows`` that makes a burst: a batch that is emptier takes as long as a full one."""
 
 WHOLE_CHUNKS = 32
 """See ``SchedulerConfig.whole_chunks``; the runner prepares batches up to that."""
@@ -100,10 +101,9 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
     """Return the next batch: jobs of one shape, most urgent first. Empty: there is nothing to do.
 
     First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
-    priority a little earlier. Then comes the least
-    slack. Jobs that nobody awaits must not make an awaited batch slower, so they only fill it up to the power of two
-    that it runs with. A batch of last chunks computes all rows at the length of the longest, so those whose length is
-    nearest come along.
+    priority a little earlier. Then comes the least slack. Jobs that nobody awaits must not make an awaited batch
+    slower, so they only fill it up to the power of two that it runs with. A batch of last chunks computes all rows at
+    the length of the longest, so those whose length is nearest come along.
     """
     wait_s = partial(urgency, config=config, burst=in_burst(candidates, config))
     ranked = sorted(candidates, key=lambda c: (wait_s(c), c.since))

@@ -131,12 +131,18 @@ def test_under_twice_the_capacity_who_is_let_in_hears_no_gap() -> None:
     assert all(0.1 <= delay <= 10 for delay in guarded.refused)
 
 
-def test_fuller_batches_let_more_in_without_a_gap_and_first_sounds_wait_for_them() -> None:
+@pytest.mark.parametrize("turns_per_s", [150, 200])
+def test_fuller_batches_let_more_in_without_a_gap_and_first_sounds_wait_for_them(turns_per_s: float) -> None:
     crowd = settings(max_clauses=10**6)
-    plain, full = (simulate(Admission(crowd), turns_per_s=200, config=c) for c in (SchedulerConfig(), THROUGHPUT))
+    plain, full = (
+        simulate(Admission(crowd), turns_per_s=turns_per_s, config=c) for c in (SchedulerConfig(), THROUGHPUT)
+    )
     assert full.gaps == 0
     assert len(full.turns) > 1.03 * len(plain.turns)
-    assert fmean(plain.firsts_s) < fmean(full.firsts_s) and full.worst_first_s < 0.2
+    assert fmean(plain.firsts_s) < fmean(full.firsts_s)
+    assert full.worst_first_s < 0.2
+    if turns_per_s == 150:  # with 200 the worst of some 1,900 is a single turn's luck
+        assert plain.worst_first_s < full.worst_first_s
 
 
 def test_late_chunks_close_the_door_where_the_steps_do_not_show_what_is_short() -> None:
