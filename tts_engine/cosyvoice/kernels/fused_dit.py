@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tts_engine.cosyvoice.kernels import transformer as kernels
+from tts_engine.cosyvoice.kernels.product import product
 from tts_engine.cosyvoice.models.cfm import NOISE_FRAMES, Estimator, StepTables
 from tts_engine.cosyvoice.models.dit import DiT
 from tts_engine.cosyvoice.models.streaming import Span
@@ -129,9 +129,9 @@ class FusedDiT(Estimator):
             a = kernels.gate_add_modulate(
                 h, part, modulations, gate=gate, shift=table, scale=table + dim, eps=_NORM_EPS, dtype=dtype, entry=step
             )
-            qkv = torch.addmm(block.qkv_bias, a.view(rows * n, dim), block.qkv.t()).view(rows, n, -1)
+            qkv = product(a, block.qkv, block.qkv_bias).view(rows, n, -1)
             a = kernels.span_attention(qkv, span, layer, self.turn, self.config.heads)
-            part = torch.addmm(block.out_bias, a.view(rows * n, -1), block.out.t())
+            part = product(a, block.out, block.out_bias)
             a = kernels.gate_add_modulate(
                 h,
                 part,
@@ -143,17 +143,11 @@ class FusedDiT(Estimator):
                 dtype=dtype,
                 entry=step,
             )
-            a = _linear_gelu(a.view(rows * n, dim), block.up, block.up_bias)
-            part = torch.addmm(block.down_bias, a, block.down.t())
+            a = product(a, block.up, block.up_bias, gelu="tanh")
+            part = product(a, block.down, block.down_bias)
             gate = table + 5 * dim
         table = len(self.blocks) * 6 * dim
         a = kernels.gate_add_modulate(
             h, part, modulations, gate=gate, shift=table + dim, scale=table, eps=_NORM_EPS, dtype=dtype, entry=step
         )
-        return torch.addmm(self.proj_out_bias, a.view(rows * n, dim), self.proj_out.t()).view(rows, n, -1)
-
-
-def _linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if x.is_cuda:  # one launch: tanh-GELU in cuBLASLt's epilogue
-        return torch._addmm_activation(bias, x, weight.t(), use_gelu=True)
-    return F.gelu(torch.addmm(bias, x, weight.t()), approximate="tanh")
+        return product(a, self.proj_out, self.proj_out_bias).view(rows, n, -1)

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tts_engine.cosyvoice.kernels.product import empty_lines
 from tts_engine.cosyvoice.models.config import SamplingConfig
 
 # -- language model ------------------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ def gate_add_modulate(
     dtype: torch.dtype,
     entry: Tensor | None = None,
 ) -> Tensor:
-    """Add ``gate * y`` to ``h`` in place (fp32); return LayerNorm, scale and shift of the sum.
+    """Add ``gate * y`` to ``h`` in place (fp32); return LayerNorm, scale and shift of the sum, ``(rows * n, width)``.
 
     Args:
         h: fp32, y: any; ``(rows, n, width)``.
@@ -383,7 +384,7 @@ def gate_add_modulate(
             ``i``.
     """
     rows, n, width = h.shape
-    out = torch.empty(rows, n, width, device=h.device, dtype=dtype)
+    out = empty_lines(rows * n, width, device=h.device, dtype=dtype)
     # A program for several lines of a row would read the table once, and takes longer.
     _gate_add_modulate[(rows * n,)](
         h, y, modulation, entry, out, n, modulation.stride(0), 1 if entry is None else len(entry), gate, shift, scale,
@@ -514,12 +515,12 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, T
         turn: cosine and sine by position, ``(positions, head_dim / 2)``, fp32. None: no head is rotated.
 
     Returns:
-        ``(rows, n, width)``; finite beyond each row's length.
+        ``(rows * n, width)``; finite beyond each row's length.
     """
     rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
     page_frames = store.shape[2]
     assert n <= page_frames <= _TILE, f"{n} frames for pages of {page_frames} and tiles of {_TILE}"
-    out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
+    out = empty_lines(rows * n, width, device=qkv.device, dtype=qkv.dtype)
     cos, sin = turn or (None, None)
     # Few rows wait for each page, so that many pages are asked for ahead. Of many rows, with 128 registers and two
     # stages, four programs share a multiprocessor of an H200, so 32 rows of 16 heads run at once.
@@ -585,10 +586,10 @@ def whole_attention(qkv: Tensor, length: Tensor, turn: tuple[Tensor, Tensor] | N
         turn: as in ``chunk_attention``.
 
     Returns:
-        ``(rows, n, width)``; finite beyond ``length``.
+        ``(rows * n, width)``; finite beyond ``length``.
     """
     rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
-    out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
+    out = empty_lines(rows * n, width, device=qkv.device, dtype=qkv.dtype)
     if turn is not None:
         grid = (triton.cdiv(n, 16), rows, 2)
         _turn_first_head[grid](qkv, *turn, n, WIDTH=width, HEAD=width // heads, ROWS=16, num_warps=1)
@@ -742,7 +743,7 @@ def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor | None, span: Any, dt
     """
     x = x.contiguous()
     rows, n, width = x.shape
-    out = torch.empty(rows * n, 3 * width, device=x.device, dtype=dtype)
+    out = empty_lines(rows * n, 3 * width, device=x.device, dtype=dtype)
     _unfold_three[(rows, triton.cdiv(width, 64), triton.cdiv(n, 16))](
         x, y, tail, span.slots, span.length, out, n, width, HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4
     )

@@ -173,7 +173,7 @@ def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves() -> None:
     qkv = torch.randn(4, 50, 3 * width, device=DEVICE)
     span = Span(start=start, length=length, chunk=50, keys=pages, pages=table)
     fed = _turned(qkv, start, turn, size)
-    got = kernels.span_attention(qkv.clone(), span, 0, turn, heads)
+    got = kernels.span_attention(qkv.clone(), span, 0, turn, heads).view(4, 50, width)
     after = pages.data[0]
     for row in range(3):
         n, older = int(length[row]), table[row, : start[row] // page_frames]
@@ -189,7 +189,7 @@ def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves() -> None:
     qkv = torch.randn(3, 150, 3 * width, device=DEVICE)
     for turned in (turn, None):
         fed = _turned(qkv, 0 * length, turned, size)
-        got = kernels.span_attention(qkv.clone(), Span.whole(length, chunk=None), 0, turned, heads)
+        got = kernels.span_attention(qkv.clone(), Span.whole(length, chunk=None), 0, turned, heads).view(3, 150, width)
         for row, n in enumerate((150, 64)):
             torch.testing.assert_close(got[row, :n], _attended(heads, *fed[row, :n].unbind(1)), atol=1e-5, rtol=1e-5)
         assert got.isfinite().all()
