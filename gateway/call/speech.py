@@ -357,20 +357,20 @@ class Speech:
 
     def _send_frame(self, frame: bytes, now: float) -> bool:
         playout = self.playout
-        at = min(now, playout.pacer.sounds_s)  # a late frame is heard at its place, if it is heard in time
+        sounds_s = playout.pacer.sounds_s
+        at = now if now < sounds_s else sounds_s  # a late frame is heard at its place, if it is heard in time
         sent = self._leg.send_frame(frame, at)
         if playout.marks_due:
             playout.frame_sent()
         if sent:
-            self.ear.spoke(frame, at, playout.pacer.sounds_s)
+            self.ear.spoke(frame, at, sounds_s)
         else:
             self._stats.stalled()
         return sent
 
     def settle(self, now: float) -> None:
         """Act on the position that the caller has reached; called at the end of each visit of the ticker."""
-        settled = bool(self.playout.events)
-        if settled:
+        if self.playout.events:
             self.turns.settle(now)
             self._next_words = now
         if now >= self._next_words:
@@ -378,10 +378,9 @@ class Speech:
             self._next_words = now if speaking is None else self.turns.heard.follow(speaking, now)
         if now >= self._next_position:
             self._next_position = now + _POSITION_EVERY_S
-            if not settled:
-                self.turns.settle(now)
             speaking = self.turns.queue.speaking()
             if speaking is not None:
+                self.turns.heard.pass_marks(speaking, now)
                 self._report_position(speaking, now)
             if not self._room.is_set() and self.playout.buffered_s() < self._means.playout.buffer_s:
                 self._room.set()

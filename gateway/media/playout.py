@@ -113,6 +113,13 @@ class FirstFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """The first frame of a track was sent again. The peer had dropped all of it."""
+
+    track: Track
+
+
+@dataclass(frozen=True, slots=True)
 class PlayedOut:
     """The caller has heard a done track to its end."""
 
@@ -128,7 +135,7 @@ class Gap:
     length_s: float
 
 
-PlayoutEvent = FirstFrame | PlayedOut | Gap
+PlayoutEvent = FirstFrame | Resumed | PlayedOut | Gap
 
 
 class Playout:
@@ -158,6 +165,7 @@ class Playout:
     ) -> None:
         self.pacer = Pacer(ptime_s=ptime_s, lead_s=lead_s)
         self._late_s = max(0.0, LATE_S - lead_s)
+        self._dry_s = max(self._late_s, ptime_s)
         self.events: deque[PlayoutEvent] = deque()
         """What happened since the events were read last. The call's open tracks and gaps bound their number."""
         self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
@@ -166,11 +174,14 @@ class Playout:
         self._mark_timeout_s = mark_timeout_s
         self._tracks: deque[Track] = deque()
         self._sent_out: deque[tuple[int, Track, str]] = deque()  # (end frame, track, mark) sent, not yet played out
-        # The last frames sent, in two rows. A tuple per frame would be 30,000 young objects at 300 calls, and 2 to 4 ms
-        # in every collection of the youngest generation.
+        # The last frames sent. A tuple of frame and track would be 30,000 young objects at 300 calls, and 2 to 4 ms in
+        # every collection of the youngest generation.
         recent = int(lead_s / ptime_s) + 2
         self._history: deque[bytes] = deque(maxlen=recent)
-        self._history_tracks: deque[Track] = deque(maxlen=recent)
+        self._history_tracks: deque[tuple[int, Track]] = deque()
+        """Whose these frames are: call-wide number of a frame, and the track that all from there on belong to."""
+        self.late_s = 0.0
+        """How much later than due the last frame of ``pop_due`` was."""
         self._dry_since: float | None = None
         self._ended_s = 0.0
         self.suspended = False
@@ -200,7 +211,7 @@ class Playout:
         if self.pacer.running:
             return self.pacer.dry_s if now < self.pacer.dry_s else self._ends_s()
         if self._sent_out:
-            return self._ended_s + self._mark_timeout_s
+            return self._ended_s + (self._mark_timeout_s if self._sent_out[0][2] else 0.0)
         return None
 
     def _start_at(self, track: Track, now: float) -> float:
@@ -225,14 +236,21 @@ class Playout:
         if track is None:
             self._settle(now)
             return None
-        # Frames that are late because their tick or the engine was late keep the timetable, and all that are due go out
-        # at once. Only when the listener must have heard the lateness does a new talkspurt begin. By less than a frame
-        # a tick may be late behind any lead.
-        if pacer.running and now - pacer.dry_s > max(self._late_s, pacer.ptime_s):
-            self._run_dry(track)
-        if now < (pacer.due_s if pacer.running else self._start_at(track, now)):
+        if not pacer.running:
+            due = begins = self._start_at(track, now)
+        else:
+            begins = pacer.due_s
+            due = begins if begins > track.waits_since_s else track.waits_since_s
+            # Frames that are late because their tick or the engine was late keep the timetable, and all that are due go
+            # out at once. Only when the listener must have heard the lateness does a new talkspurt begin. By less than
+            # a frame a tick may be late behind any lead.
+            if now - pacer.dry_s > self._dry_s:
+                self._run_dry(track)
+                begins = self._start_at(track, now)
+        if now < begins:
             self._settle(now)
             return None
+        self.late_s = now - due
         free_at = min(now, pacer.dry_s)
         if not pacer.running:
             if self._dry_since is not None and track.sent:
@@ -245,18 +263,28 @@ class Playout:
         frame = track.frames.popleft()
         if not track.sent:
             track.first_frame = pacer.sent_frames
+            if track.announced:
+                self.events.append(Resumed(track))
         if not track.announced:
             track.announced = True
             self.events.append(FirstFrame(track, now, free_at))
+        if not self._history_tracks or self._history_tracks[-1][1] is not track:
+            self._note_owner(track)
         track.sent += 1
         pacer.sent()
         self._history.append(frame)
-        self._history_tracks.append(track)
         if track.done and not track.frames:
             self._track_sent(tracks.popleft())
         if self._sent_out or not track.frames:
             self._settle(now)
         return frame
+
+    def _note_owner(self, track: Track) -> None:
+        """Note that the next frame sent is a track's first since those of another."""
+        owners, oldest = self._history_tracks, self.pacer.sent_frames - len(self._history)
+        while len(owners) > 1 and owners[1][0] <= oldest:
+            owners.popleft()
+        owners.append((self.pacer.sent_frames, track))
 
     def frame_sent(self) -> None:
         """Send what has to follow the frame that ``pop_due`` returned. The frame is on the wire now."""
@@ -385,9 +413,11 @@ class Playout:
         elif self.pacer.running:
             heard = self.pacer.played_frames(now)
             lost = self.pacer.sent_frames - int(heard)  # the frame under way included
-            recent = zip(reversed(self._history_tracks), reversed(self._history), strict=True)
-            for track, frame in islice(recent, lost):
+            owners, first = reversed(self._history_tracks), self.pacer.sent_frames
+            for back, frame in enumerate(islice(reversed(self._history), lost), 1):
                 sounding = frame
+                if self.pacer.sent_frames - back < first:
+                    first, track = next(owners)
                 if track in self._tracks or any(entry[1] is track for entry in self._sent_out):
                     self._requeue(track, frame)
             self.pacer.end()

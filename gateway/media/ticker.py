@@ -30,6 +30,9 @@ _TFD_TIMER_ABSTIME = 1
 class Paced(Protocol):
     """The part of a call that the ticker asks for frames."""
 
+    late_s: float
+    """How much later than due the last frame of ``pop_due`` was, seconds."""
+
     def pop_due(self, now: float) -> bytes | None: ...
 
     def deadline(self, now: float) -> float | None: ...
@@ -114,7 +117,10 @@ class Ticker:
         if handle.slot is not None and handle.slot <= slot:
             return  # the visit comes early enough and reads the deadline again
         handle.slot = slot
-        self._wheel.setdefault(slot, []).append(handle)
+        if (visits := self._wheel.get(slot)) is None:
+            self._wheel[slot] = [handle]
+        else:
+            visits.append(handle)
         if not self._in_tick and (self._armed_slot is None or slot < self._armed_slot):
             self._arm(slot)
 
@@ -154,16 +160,14 @@ class Ticker:
 
     def _visit(self, handle: Handle, now: float) -> None:
         paced = handle.paced
-        due = paced.deadline(now)
+        due = None
         for _ in range(self._max_sends):
-            if due is None or due > now:
-                break
             frame = paced.pop_due(now)
             if frame is not None:
-                handle.pacing_error.observe(now - due)
+                handle.pacing_error.observe(paced.late_s)
                 handle.send(frame, now)
             due = paced.deadline(now)
-            if frame is None:
+            if frame is None or due is None or due > now:
                 break
         if due is not None:
             # A deadline that has passed without a frame is handled by the next slot, not in a loop here.
@@ -190,6 +194,8 @@ def _drop(_frame: bytes, _now: float) -> bool:
 
 
 class _Silent:
+    late_s = 0.0
+
     def pop_due(self, now: float) -> bytes | None:
         return None
 

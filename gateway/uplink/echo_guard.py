@@ -35,18 +35,21 @@ class EchoGuard:
         self._outbound = outbound
         self._ptime_s = outbound.ptime_ms / 1000
         self._threshold = threshold
-        self._frames: deque[tuple[float, bytes]] = deque(maxlen=_FRAMES)
-        """The frames that we sent last, encoded, and when the caller's end plays them. They are decoded if an onset may
-        be their echo. The loop appends to it, and sets the next; the thread takes a copy."""
+        self._sent: deque[bytes | float] = deque(maxlen=_FRAMES)
+        """The frames that we sent last, encoded, and the seconds of the pauses between them at the caller's end. They
+        are decoded if an onset may be their echo. The loop appends to it, and sets the next; the thread takes a copy.
+        No pair of frame and time: it would be one more object for each frame of each call."""
         self._sent_until = -1e9
         self._heard = np.zeros(_HEARD_SAMPLES, np.float32)
 
     def sent(self, frame: bytes, now: float) -> None:
         """Keep a frame that we sent at monotonic second ``now``."""
         until = self._sent_until
-        begins = now if now > until else until  # behind those before it, even if it was sent ahead
-        self._frames.append((begins, frame))
-        self._sent_until = begins + self._ptime_s
+        if now > until:  # else it is heard behind those before it, as it was sent ahead
+            self._sent.append(now - until)
+            until = now
+        self._sent.append(frame)
+        self._sent_until = until + self._ptime_s
 
     def heard(self, window: NDArray[np.float32]) -> None:
         """Keep the caller's next audio, ``(samples,)`` at 8 kHz."""
@@ -58,18 +61,18 @@ class EchoGuard:
 
     def is_echo(self) -> bool:
         """Is what was heard last an echo of what we sent? This takes a millisecond or so."""
-        last = list(self._frames)  # in one step, since the loop goes on appending
-        if not last:
-            return False
+        last = list(self._sent)  # in one step, since the loop goes on appending
         # This needs its own decoder, because the recording's decoder has seen other pieces. Pauses between talkspurts
         # are inserted again, because an echo has them too.
         hear, rate = decoder(self._outbound), self._outbound.sample_rate
         pieces: list[NDArray[np.float32]] = []
-        ends = last[0][0]
-        for begins, frame in last:
-            pieces.append(np.zeros(round(min(begins - ends, _TAIL_S) * rate), np.float32))
-            pieces.append(to_float32(hear.decode(frame)))
-            ends = begins + self._ptime_s
+        for each in last:
+            if not isinstance(each, float):
+                pieces.append(to_float32(hear.decode(each)))
+            elif pieces:
+                pieces.append(np.zeros(round(min(each, _TAIL_S) * rate), np.float32))
+        if not pieces:
+            return False
         sent = np.concatenate(pieces)
         if rate != SAMPLE_RATE:
             sent = Resampler(rate, SAMPLE_RATE).process(sent)

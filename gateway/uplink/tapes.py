@@ -107,7 +107,7 @@ class Tapes:
     @property
     def wanted(self) -> bool:
         """Whether both sides are recorded or listened to."""
-        return self.listened or (self.recorded and not self._ended)
+        return self.listened or not self._ended
 
     @property
     def recorded(self) -> bool:
@@ -237,4 +237,5 @@ class Tapes:
             self._queue.give_up(self._recorder)
             post(lambda: self._on_lost(reason))
         self._recorder = self._queue = self._recording = None
+        self._ended = True
         self._written.clear()

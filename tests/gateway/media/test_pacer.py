@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.media.pacer import Pacer
-from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout, StartPolicy, Track
+from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout, Resumed, StartPolicy, Track
 
 P = 0.02
 
@@ -164,6 +164,48 @@ def test_marks_of_a_cleared_generation_are_not_progress() -> None:
     made.events.clear()
     made.mark_reached(marks[0], 10.006)
     assert not made.events
+
+
+def test_a_track_that_was_heard_before_a_clear_has_ended_and_waits_for_no_mark() -> None:
+    made, track = playout(b"a", lead_s=0.1, has_marks=True, mark_timeout_s=5.0)
+    following = Track()
+    following.push([b"b"], now=10.0, ptime_s=P)
+    made.add(following)
+    all_due(made, 10.0)
+    made.suspended = True
+    made.flushed(10.03)  # the first is heard, and its mark will not be believed
+    made.events.clear()
+    assert made.deadline(10.03) == pytest.approx(10.03)
+    assert made.pop_due(10.032) is None
+    assert [type(event) for event in made.events] == [PlayedOut] and made.events[0].track is track
+
+
+def test_a_track_that_was_dropped_from_its_first_frame_on_tells_that_it_begins_again() -> None:
+    made, track = playout(b"a", b"b", lead_s=0.1)
+    all_due(made, 10.0)
+    made.flushed(10.0)
+    made.events.clear()
+    assert all_due(made, 10.01) == [b"a", b"b"]
+    assert list(made.events) == [Resumed(track)]
+
+
+def test_the_owners_of_the_last_frames_are_no_more_than_these_frames_need() -> None:
+    made, _ = playout(lead_s=0.02)
+    for number in range(20):
+        track = Track()
+        track.push([b"x"], now=10.0, ptime_s=P)
+        track.done = True
+        made.add(track)
+        assert all_due(made, 10.0 + P * number)
+    assert len(made._history_tracks) <= len(made._history) + 1
+
+
+def test_how_late_a_frame_was_counts_from_when_it_came_or_was_due() -> None:
+    made, track = playout(b"a", b"b", done=False)
+    for now, late_s in ((10.003, 0.0), (10.028, 0.005)):
+        assert made.pop_due(now) and made.late_s == pytest.approx(late_s)
+    track.push([b"c"], now=10.05, ptime_s=P)
+    assert made.pop_due(10.052) == b"c" and made.late_s == pytest.approx(0.002), "nobody had it before 10.05"
 
 
 def test_a_mark_follows_the_frame_that_it_is_about() -> None:

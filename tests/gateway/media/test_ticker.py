@@ -21,11 +21,12 @@ class Timetable:
 
     def __init__(self, *due: float) -> None:
         self._due = list(due)
+        self.late_s = 0.0
 
     def pop_due(self, now: float) -> bytes | None:
         if not self._due or self._due[0] > now:
             return None
-        self._due.pop(0)
+        self.late_s = now - self._due.pop(0)
         return b"x"
 
     def deadline(self, now: float) -> float | None:

@@ -747,6 +747,23 @@ def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() ->
     assert call.events("t2")[-1] == "finished", "the pause is over"
 
 
+def test_who_interrupts_the_second_turn_has_not_interrupted_the_first_whose_mark_was_late() -> None:
+    call = VirtualCall(lead_s=0.1, has_marks=True)
+    call.say(Text(token="one", last=True), Text(token="two three", last=True))
+    call.work_all()
+    call.run(0.19)
+    assert call.peer_marks, "the first has been sent, and is nearly heard"
+    call.peer_marks.clear()  # its mark is late, and void when it comes
+    call.run(0.06)
+    onset = call.now
+    call.turns.on_caller(Caller.SUSPECTED, call.now, onset=onset)
+    call.run(0.3)
+    call.turns.on_caller(Caller.SPEECH, call.now, onset=onset)
+    assert call.events("t1")[-1] == "finished"
+    (interrupt,) = told(call, Interrupt)
+    assert (interrupt.turn, interrupt.utterance_until_interrupt) == ("t2", "two")
+
+
 SSML = 'Hello <break time="1s"/><prosody rate="slow">slow <sub alias="World">W</sub> end</prosody> now'
 
 
