@@ -18,6 +18,7 @@ from voicecodecs.resample import Resampler
 
 _HEARD_SAMPLES = 1024  # of the caller, that are compared: 128 ms
 _TAIL_S = 0.6  # an echo comes at most so much later than its original, our lead at the carrier included
+_PAUSE_S = 0.001  # shorter ones are none: times of a talkspurt's frames differ by rounding
 _FRAMES = 45  # in which an echo's original is sought: the tail, the 128 ms themselves, and some more
 
 
@@ -45,7 +46,7 @@ class EchoGuard:
     def sent(self, frame: bytes, now: float) -> None:
         """Keep a frame that we sent at monotonic second ``now``."""
         until = self._sent_until
-        if now > until:  # else it is heard behind those before it, as it was sent ahead
+        if now > until + _PAUSE_S:  # else it is heard behind those before it, as it was sent ahead
             self._sent.append(now - until)
             until = now
         self._sent.append(frame)

@@ -43,6 +43,15 @@ def test_a_faint_late_copy_of_what_we_sent_is_an_echo_and_another_sound_is_not(
     assert not guard.is_echo()
 
 
+def test_the_latest_echo_is_found_in_a_long_talkspurt_whose_times_are_rounded() -> None:
+    ours = noise(1, 200)
+    guard = EchoGuard(LINE, 0.85)
+    send(guard, ours, at=50000.5)
+    end = len(ours) - round(0.6 * SAMPLE_RATE)
+    guard.heard(ours[end - 1024 : end] * np.float32(0.03))
+    assert guard.is_echo(), "rounding is no pause, which would take a frame's place"
+
+
 def test_an_echo_has_the_pause_in_which_we_sent_nothing() -> None:
     before, after = noise(1, 20), noise(2, 2)
     guard = EchoGuard(LINE, 0.85)
