@@ -435,5 +435,5 @@ class Playout:
             self._sent_out = deque(entry for entry in self._sent_out if entry[1] is not track)
         track.frames.appendleft(frame)
         track.sent -= 1
-        if track.first_frame is not None:
-            track.first_frame += 1  # the dropped frames were counted, but not heard
+        # The dropped frames were counted, but not heard, and those of the track that are left end where it goes on.
+        track.first_frame = self.pacer.sent_frames - track.sent

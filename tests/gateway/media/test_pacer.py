@@ -166,6 +166,19 @@ def test_marks_of_a_cleared_generation_are_not_progress() -> None:
     assert not made.events
 
 
+def test_of_two_tracks_that_are_sent_again_neither_counts_as_heard_before_it_is() -> None:
+    made, first = playout(*[b"a"] * 4, lead_s=0.2)
+    second = Track()
+    second.push([b"b"] * 4, now=10.0, ptime_s=P)
+    second.done = True
+    made.add(second)
+    assert len(all_due(made, 10.0)) == 8
+    made.flushed(10.025)  # one frame has been heard, and a part of the next
+    assert all_due(made, 10.5) == [b"a"] * 3 + [b"b"] * 4
+    assert made.heard_frames(first, 10.51) == pytest.approx(1.5)
+    assert made.heard_frames(second, 10.57) == pytest.approx(0.5)
+
+
 def test_a_track_that_was_heard_before_a_clear_has_ended_and_waits_for_no_mark() -> None:
     made, track = playout(b"a", lead_s=0.1, has_marks=True, mark_timeout_s=5.0)
     following = Track()
