@@ -165,7 +165,8 @@ class Playout:
     ) -> None:
         self.pacer = Pacer(ptime_s=ptime_s, lead_s=lead_s)
         self._late_s = max(0.0, LATE_S - lead_s)
-        self._dry_s = max(self._late_s, ptime_s)
+        self._hidden_s = max(self._late_s, ptime_s)
+        """By more than this behind its place a frame begins a new talkspurt."""
         self.events: deque[PlayoutEvent] = deque()
         """What happened since the events were read last. The call's open tracks and gaps bound their number."""
         self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
@@ -244,7 +245,7 @@ class Playout:
             # Frames that are late because their tick or the engine was late keep the timetable, and all that are due go
             # out at once. Only when the listener must have heard the lateness does a new talkspurt begin. By less than
             # a frame a tick may be late behind any lead.
-            if now - pacer.dry_s > self._dry_s:
+            if now - pacer.dry_s > self._hidden_s:
                 self._run_dry(track)
                 begins = self._start_at(track, now)
         if now < begins:
@@ -263,11 +264,8 @@ class Playout:
         frame = track.frames.popleft()
         if not track.sent:
             track.first_frame = pacer.sent_frames
-            if track.announced:
-                self.events.append(Resumed(track))
-        if not track.announced:
+            self.events.append(Resumed(track) if track.announced else FirstFrame(track, now, free_at))
             track.announced = True
-            self.events.append(FirstFrame(track, now, free_at))
         if not self._history_tracks or self._history_tracks[-1][1] is not track:
             self._note_owner(track)
         track.sent += 1
