@@ -74,7 +74,8 @@ class WaveBatch:
         if staged or shape == "whole":
             starts = range(0, state.flow.solver.steps, _STEPS_PER_STAGE[shape])
             self.stages = [partial(self._advance_from, start) for start in starts]
-        # Recorded in the graph of each stage, so that the host knows it before the stage has ended.
+        # Recorded in the graph of each stage, so that the host knows it before the stage has ended. In the last one the
+        # vocoder is left then, a twelfth of the batch.
         self._nearly_done: Any = None
         if state.device.type == "cuda":
             self._nearly_done = torch.cuda.Event(external=True)  # type: ignore[no-untyped-call]
@@ -158,15 +159,17 @@ class WaveBatch:
         assert self._pass is not None
         end = min(first_step + _STEPS_PER_STAGE[self.shape], flow.solver.steps)
         steps = range(first_step, end)
+        told = self._say_nearly_done if end < flow.solver.steps else lambda: None
         if isinstance(self._pass, WholePass):
             for k in steps:
-                flow.step_whole(self._pass, k, self._say_nearly_done)
+                flow.step_whole(self._pass, k, told)
         else:
-            flow.steps_of_chunk(self._pass, steps, rows, cache, self._say_nearly_done)
+            flow.steps_of_chunk(self._pass, steps, rows, cache, told)
         if end == flow.solver.steps:
             self._sound(self._pass.x)
 
     def _sound(self, mel: Tensor) -> None:
+        self._say_nearly_done()
         state = self._state
         slots, _, _, _, _, frames, final, skip, begins = self._header()
         # For rows of padding and clauses that are computed again, the vocoder gets slot 0.

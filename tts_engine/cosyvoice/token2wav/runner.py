@@ -8,13 +8,15 @@ may run between them. On a CPU the same code runs without graphs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, MEL_CHANNELS
@@ -45,6 +47,79 @@ class RunnerConfig:
     whole_chunks: Sequence[int] = (6, 7, 8, 9, 10, 12, 16, 24)
     """Sizes of the graphs for last chunks by full attention, in chunks of prompt and clause. A longer clause runs
     without a graph. Of more than two rows there are those that the scheduler makes (``WHOLE_CHUNKS``)."""
+
+
+class Run:
+    """One batch on its way: ``go_on`` with each further stage, then ``read`` it, then take its ``result``."""
+
+    def __init__(self, runner: ModelRunner, batch: WaveBatch, rows: int) -> None:
+        self.batch, self._runner, self._rows = batch, runner, rows
+        self._out: Tensor | None = None
+        self._done: Any = torch.cuda.Event() if runner.works_ahead else None  # type: ignore[no-untyped-call]
+        self._times: list[tuple[Any, Any]] = []
+        """When the device began with each stage and when it had ended: two events, on a CPU two monotonic seconds."""
+
+    @property
+    def stages(self) -> int:
+        return len(self.batch.stages)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """What is given to the device meanwhile goes to the batch's account."""
+        with self._runner.on_stream():
+            begun = self._now()
+            yield
+            self._times.append((begun, self._now()))
+
+    def _now(self) -> Any:
+        if not self._runner.works_ahead:
+            return time.monotonic()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def await_nearly_done(self) -> None:
+        """Wait until the stage that was given last has nearly ended, so that what follows can be given to the device
+        while it works."""
+        self.batch.await_nearly_done()
+
+    @torch.inference_mode()
+    def go_on(self, stage: int) -> None:
+        """Give the device the next stage."""
+        with self.timed():
+            self.batch.run(stage)
+
+    @torch.inference_mode()
+    def drop(self, row: int) -> None:
+        """Turn a row whose clause is gone into padding, between two stages."""
+        with self._runner.on_stream():
+            self.batch.drop(row)
+
+    @torch.inference_mode()
+    def read(self) -> None:
+        """Have the samples copied to the host behind the last stage."""
+        samples = self.batch.samples[: self._rows]
+        with self._runner.on_stream():
+            if self._done is None:
+                self._out = samples.clone()
+                return
+            self._out = torch.empty(samples.shape, pin_memory=True)
+            self._out.copy_(samples, non_blocking=True)
+            self._done.record()
+
+    def result(self) -> tuple[NDArray[np.float32], float]:
+        """Wait for the end.
+
+        Returns:
+            Samples at 24 kHz, a line for each row (``vocoder.valid`` says which are heard), and the seconds that the
+            device took, without what it did between the stages.
+        """
+        assert self._out is not None, "read it first"
+        if self._done is not None:
+            self._done.synchronize()
+        seconds = sum(a.elapsed_time(b) / 1000 if self._done is not None else b - a for a, b in self._times)
+        self._runner.count(self.batch)
+        return self._out.numpy(), seconds
 
 
 class ModelRunner:
@@ -84,6 +159,11 @@ class ModelRunner:
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
+    @property
+    def works_ahead(self) -> bool:
+        """Does the device work by itself? A CPU has done what it was given when it has been given it."""
+        return self._stream is not None
+
     # -- prompts
 
     @torch.inference_mode()
@@ -93,7 +173,7 @@ class ModelRunner:
         Args:
             mel: mel of the voice's ``prompt_tokens``, shape ``(2 n, 80)``; speaker: ``(192,)``.
         """
-        with self._on_stream():
+        with self.on_stream():
             state, chunk, device, slot = self.state, self.chunk, self.device, voice.slot
             vector = state.flow.speaker(torch.from_numpy(np.array(speaker, np.float32)).to(device)[None])
             state.speakers[voice.index] = vector[0]
@@ -114,76 +194,55 @@ class ModelRunner:
                 part = ids[:, start : start + chunk + LOOK_AHEAD_TOKENS]
                 valid = torch.tensor([part.shape[1]], device=device)
                 state.flow.advance(part, valid, cond, vector, rows, state.flow_cache)
-            self._synchronize()
+            self.synchronize()
 
     # -- batches
 
     @torch.inference_mode()
-    def run(
-        self,
-        shape: Shape,
-        rows: Sequence[Row],
-        between: Callable[[Callable[[int], None]], bool],
-        *,
-        staged: bool,
-    ) -> tuple[NDArray[np.float32], float] | None:
-        """Run one batch and read its result.
+    def begin(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> Run:
+        """Give the device a batch: all of it, or its first stage. It follows what the device was given before.
 
         Args:
-            between: called between two stages of a long batch; it may run other batches. It takes a function that turns
-                a row whose clause is gone into padding, and returns False if nobody waits for the batch any more.
             staged: does the batch run in stages? Batches of shape ``whole`` always do.
-
-        Returns:
-            Samples at 24 kHz, a line for each row (``vocoder.valid`` says which are heard), and the seconds that the
-            batch took without ``between``. None: nobody waits for the batch any more.
         """
         batch = self._batch_for(shape, rows, staged=staged)
-        host = torch.zeros(batch.packed.shape, dtype=torch.long, pin_memory=self._stream is not None)
+        host = self._host(batch.packed.shape, torch.long)
         batch.fill(host.numpy(), rows)
         fresh = [row.slot for row in rows if shape == "chunk" and row.start == 0]
         copies = [(row.source, row.slot) for row in rows if row.source]
-        begun = time.monotonic()
-        lent_s = 0.0
-        with self._on_stream():
+        run = Run(self, batch, len(rows))
+        with run.timed():
             cache = self.state.flow_cache
             if copies:
-                sources, targets = (torch.tensor(part, device=self.device) for part in zip(*copies, strict=True))
+                sources, targets = (self._there(part) for part in zip(*copies, strict=True))
                 cache.copy(sources, targets)
             if fresh:
-                cache.reset(torch.tensor(fresh, device=self.device))
+                cache.reset(self._there(fresh))
             batch.packed.copy_(host, non_blocking=True)
             batch.run(0)
-        for stage in range(1, len(batch.stages)):
-            if self._settings.performance_mode == "throughput":
-                batch.await_nearly_done()  # the device has no pause, which the language model would have used
-            else:
-                self._synchronize()
-            before = time.monotonic()
-            if not between(lambda row: self._drop(batch, row)):
-                return None
-            lent_s += time.monotonic() - before
-            with self._on_stream():
-                batch.run(stage)
-        with self._on_stream():
-            out = batch.samples[: len(rows)].to("cpu", non_blocking=True) if self._stream is None else None
-            if out is None:
-                out = torch.empty(len(rows), batch.samples.shape[1], pin_memory=True)
-                out.copy_(batch.samples[: len(rows)], non_blocking=True)
-        self._synchronize()
-        self.batches_run[shape, batch.rows] = self.batches_run.get((shape, batch.rows), 0) + 1
-        return out.numpy(), time.monotonic() - begun - lent_s
+        return run
 
-    def _drop(self, batch: WaveBatch, row: int) -> None:
-        with self._on_stream():
-            batch.drop(row)
+    def _host(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return zeros in the host's memory, from and to which the device copies by itself."""
+        return torch.zeros(shape, dtype=dtype, pin_memory=self.works_ahead)
 
-    def _on_stream(self) -> Any:
+    def _there(self, numbers: Sequence[int]) -> Tensor:
+        host = self._host((len(numbers),), torch.long)
+        host.numpy()[:] = numbers
+        return host.to(self.device, non_blocking=True)
+
+    def on_stream(self) -> Any:
         return torch.cuda.stream(self._stream)
 
-    def _synchronize(self) -> None:
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was given here."""
         if self._stream is not None:
             self._stream.synchronize()
+
+    def count(self, batch: WaveBatch) -> None:
+        """Note that a batch has ended."""
+        key = batch.shape, batch.rows
+        self.batches_run[key] = self.batches_run.get(key, 0) + 1
 
     def _batch_for(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> WaveBatch:
         """Return the smallest prepared batch that holds these rows, or a new one."""
@@ -238,7 +297,7 @@ class ModelRunner:
         batches = [self._batch(*key) for key in self._graphs()]
         batches += [self._staged(rows) for rows in sorted(self.config.staged_rows, reverse=True)]
         for batch in batches:
-            with self._on_stream():
+            with self.on_stream():
                 for _ in range(2):
                     batch.compute()
             torch.cuda.synchronize()

@@ -27,6 +27,9 @@ Shape = Literal["chunk", "whole"]
 _BURST_SHARE = 0.75
 """Share of ``burst_rows`` that makes a burst: a batch that is emptier takes as long as a full one."""
 
+_MANY = 4
+"""So many times as many clauses make it worth while to wait for them."""
+
 WHOLE_CHUNKS = 32
 """See ``SchedulerConfig.whole_chunks``; the runner prepares batches up to that."""
 
@@ -60,6 +63,8 @@ class SchedulerConfig:
     burst_tight_s: float = 0.16
     """The same for second chunks while first and second ones fill a batch of ``burst_rows``: such a batch takes up to
     75 ms beside the language model, and one may have just begun."""
+    gather_s: float = 0.015
+    """A first chunk waits no longer than this for those of others (``gathering``)."""
     patient_s: float = 0.3
     """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
     ms. Other chunks, which take less time, do so down to ``tight_s``."""
@@ -344,6 +349,23 @@ class Scheduler:
             job.begun = True
         staged = chosen[0].shape == "whole" or urgency(chosen[0], self.config, burst=burst) > 0
         return Batch(chosen[0].shape, ready, [self._row(job) for job in ready], staged)
+
+    def gathering(self, jobs: Sequence[Job], *, now: float) -> tuple[float, Sequence[Job]]:
+        """Return for how many seconds awaited ones of these jobs had better wait for others, and the jobs that do not
+        wait.
+
+        In a burst the first clauses have their tokens a few steps of the language model before the others. A batch of
+        one takes a quarter of the time of a full one, and all others would wait behind it. So while only first chunks
+        are awaited, and four times as many clauses are still drawn for, they wait for ``gather_s`` at most.
+        """
+        awaited = [job for job in jobs if job.rendering.playhead.slack_s(now) <= self.config.tight_s]
+        coming = self.silent - sum(not job.rendering.sounded for job in self.jobs)
+        if not awaited or coming < _MANY * len(awaited):
+            return 0.0, jobs
+        if any(job.rendering.sounded or job.shape != "chunk" for job in awaited):
+            return 0.0, jobs
+        wait_s = min(job.since for job in awaited) + self.config.gather_s - now
+        return (wait_s, [job for job in jobs if job not in awaited]) if wait_s > 0 else (0.0, jobs)
 
     def urgent(self, running: Sequence[Job], *, now: float) -> Sequence[Job]:
         """Return the jobs that run between two stages of a long batch, in which the jobs ``running`` are left.

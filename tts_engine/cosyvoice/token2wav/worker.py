@@ -25,7 +25,7 @@ from tts_engine.cosyvoice.models.flow import Flow
 from tts_engine.cosyvoice.token2wav.batch import Vocoder
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
-from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
+from tts_engine.cosyvoice.token2wav.runner import ModelRunner, Run, RunnerConfig
 from tts_engine.cosyvoice.token2wav.scheduler import THROUGHPUT, Batch, Job, Scheduler, SchedulerConfig, Shape
 from tts_engine.errors import EngineError, SynthesisFailed
 from tts_engine.synthesizer import Hearing
@@ -84,6 +84,10 @@ class WaveWorker(DeviceThread):
         scheduler = scheduler or (THROUGHPUT if settings.performance_mode == "throughput" else SchedulerConfig())
         self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize)
         self._tasks: list[_Task] = []
+        self._given: tuple[Batch, Run] | None = None
+        """The batch that the device has nearly ended. Its sound is not handed out yet."""
+        self._ahead = self.runner.works_ahead
+        """Is a batch given to the device before the one in front has ended?"""
         self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
         """Is told of every batch, in the worker's thread: shape, number of clauses, seconds."""
         self.on_calibrated: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
@@ -167,41 +171,70 @@ class WaveWorker(DeviceThread):
     def _loop(self) -> None:
         while True:
             with self._changed:
-                while not (self._closing or self._tasks) and self.scheduler.idle:
+                while not (self._closing or self._tasks or self._given) and self.scheduler.idle:
                     self._changed.wait()
                 if self._closing:
                     return
                 self.scheduler.sweep()
                 task = self._tasks.pop(0) if self._tasks else None
-                jobs = list(self.scheduler.jobs)
+                free = [job for job in self.scheduler.jobs if job not in self._running]
+                wait_s, jobs = self.scheduler.gathering(free, now=time.monotonic())
+                if wait_s and not (task or jobs or self._given):
+                    self._changed.wait(wait_s)
+                    continue
             if task is not None:
+                self._hand_out()
                 task.run()
             if jobs:
                 self._round(jobs)
+            else:
+                self._hand_out()
+
+    @property
+    def _running(self) -> Sequence[Job]:
+        """The jobs of the batch that the device ends with."""
+        return self._given[0].jobs if self._given else ()
 
     def _round(self, jobs: Sequence[Job], running: Sequence[Job] = ()) -> None:
-        """Run one batch of these jobs. ``running``: see ``Scheduler.next_batch``."""
+        """Give the device a batch of these jobs, and wait until it has nearly ended. ``running``: see
+        ``Scheduler.next_batch``."""
         with self._changed:
-            batch = self.scheduler.next_batch(jobs, now=time.monotonic(), running=running)
+            batch = self.scheduler.next_batch(jobs, now=time.monotonic(), running=[*running, *self._running])
         if batch is None:
-            time.sleep(0.001)
+            if not self._given:
+                time.sleep(0.001)
+            self._hand_out()
             return
-        results: Sequence[tuple[Job, Result]]
         try:
-            results = self._execute(batch)
+            self._execute(batch)
         except torch.OutOfMemoryError:
             error = _out_of_memory()
-            results = [(job, error) for job in batch.jobs]
-        for job, result in results:  # all results go out together, so that those who are woken make one batch
-            self._settle(job, result)
+            for job in batch.jobs:
+                self._settle(job, error)
 
-    def _execute(self, batch: Batch) -> Sequence[tuple[Job, Result]]:
-        """Run a batch. Return its sound, without the clauses that have left meanwhile or only filled their caches
-        again."""
-        ran = self.runner.run(batch.shape, batch.rows, lambda drop: self._interlude(batch, drop), staged=batch.staged)
-        if ran is None:
-            return []
-        samples, seconds = ran
+    def _execute(self, batch: Batch) -> None:
+        """Run a batch up to where it has nearly ended, so that the device goes on with the next one without a pause
+        while this one's sound is handed out."""
+        run = self.runner.begin(batch.shape, batch.rows, staged=batch.staged)
+        self._hand_out()
+        for stage in range(1, run.stages):
+            run.await_nearly_done()
+            if not self._interlude(batch, run.drop):
+                return
+            run.go_on(stage)
+            self._hand_out()
+        run.read()
+        self._given = batch, run
+        run.await_nearly_done()
+        if not self._ahead:
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Wait for the end of the batch that has nearly ended, if there is one, and hand out its sound."""
+        if self._given is None:
+            return
+        (batch, run), self._given = self._given, None
+        samples, seconds = run.result()
         self.on_batch(batch.shape, len(batch.jobs), seconds)
         results: list[tuple[Job, Result]] = []
         for line, job, row in zip(samples, batch.jobs, batch.rows, strict=True):
@@ -213,7 +246,8 @@ class WaveWorker(DeviceThread):
                 pcm = line[begin:end].copy()
                 no_number = SynthesisFailed("the flow or the vocoder gave no number for this clause")
                 results.append((job, pcm if np.isfinite(pcm).all() else no_number))
-        return results
+        for job, result in results:  # all go out together, so that those who are woken make one batch
+            self._settle(job, result)
 
     def _interlude(self, batch: Batch, drop: Callable[[int], None]) -> bool:
         """Free what was closed, and run the clauses whose sound is urgent, between two stages of a long batch.
@@ -232,7 +266,8 @@ class WaveWorker(DeviceThread):
         if not left:
             return False
         with self._changed:
-            urgent = self.scheduler.urgent(left, now=time.monotonic())
+            now = time.monotonic()
+            _, urgent = self.scheduler.gathering(self.scheduler.urgent(left, now=now), now=now)
         if urgent:
             self._round(urgent, left)
         return True

@@ -296,6 +296,42 @@ def test_between_the_stages_of_a_long_batch_only_awaited_chunks_go_and_only_whil
     assert queue.scheduler.urgent([running], now=0.8) == [], "its own caller has 0.2 s left"
 
 
+def test_the_first_of_a_burst_wait_a_little_for_the_others() -> None:
+    queue = Queue(clauses=12, blocks=20)
+    speaks = queue.open(60, slack_s=2.0)
+    queue.submit(speaks)
+    for _ in range(5):
+        queue.open(60)
+    first = queue.open(60)
+    queue.submit(first)
+    of_speaker, of_first = queue.scheduler.jobs
+    wait_s = queue.scheduler.config.gather_s
+    # Of seven silent clauses one is ready, and five are still drawn for; who speaks waits for nobody.
+    assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (wait_s, [of_speaker])
+    assert queue.scheduler.gathering(queue.scheduler.jobs, now=wait_s) == (0.0, [of_speaker, of_first])
+
+
+def test_nobody_waits_for_few_others() -> None:
+    queue = Queue(clauses=12, blocks=20)
+    for _ in range(4):
+        queue.submit(queue.open(60))
+    for _ in range(5):
+        queue.open(60)
+    assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (0.0, queue.scheduler.jobs)
+
+
+def test_a_speaker_who_runs_dry_waits_for_no_burst() -> None:
+    queue = Queue(clauses=12, blocks=20)
+    dry = queue.open(60)
+    queue.submit(dry)
+    queue.run()
+    queue.submit(dry)
+    for _ in range(9):
+        queue.open(60)
+    queue.submit(queue.open(60))
+    assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (0.0, queue.scheduler.jobs)
+
+
 def test_chunks_that_nobody_awaits_run_in_stages_and_awaited_ones_go_between_them() -> None:
     queue = Queue()
     calm = queue.open(60, slack_s=0.5)

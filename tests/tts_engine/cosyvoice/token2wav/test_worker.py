@@ -100,8 +100,9 @@ class Prompt:
 
 @asynccontextmanager
 async def running(
-    version: int = 3, scheduler: SchedulerConfig | None = None, **sizes: Any
+    version: int = 3, scheduler: SchedulerConfig | None = None, *, ahead: bool = False, **sizes: Any
 ) -> AsyncIterator[WaveWorker]:
+    """``ahead``: the sound of a batch is handed out behind the begin of the next one, as with a GPU."""
     sizes = {**SIZES, **sizes}
     settings = CosyVoiceConfig(**{name: sizes.pop(name) for name in sizes.keys() & CosyVoiceConfig.model_fields.keys()})
     worker = WaveWorker(
@@ -111,6 +112,7 @@ async def running(
         config=RunnerConfig(**sizes),
         scheduler=scheduler,
     )
+    worker._ahead = ahead
     await worker.start()
     try:
         yield worker
@@ -209,19 +211,48 @@ async def test_a_clause_in_a_batch_sounds_as_alone(version: int) -> None:
         assert_same(samples, one_pass(prompt, tokens, version), version)
 
 
+@pytest.mark.parametrize("ahead", [False, True], ids=["as it ends", "behind the next"])
 @pytest.mark.parametrize("mode", ["interactivity", "throughput"])
-async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(version: int, mode: str) -> None:
+async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(
+    version: int, mode: str, *, ahead: bool
+) -> None:
     prompt = Prompt(25)
     rng = np.random.default_rng(1)
     others = [(n, rng.integers(0, CODES, length).tolist()) for n, length in enumerate(rng.integers(5, 80, 16))]
     wide = SchedulerConfig(chunk_rows=17, calm_rows=17) if mode == "interactivity" else None
-    async with running(version, wide, max_clauses=40, blocks=120, performance_mode=mode) as worker:
+    async with running(version, wide, ahead=ahead, max_clauses=40, blocks=120, performance_mode=mode) as worker:
         voice = await voice_of(worker, prompt)
         mine = asyncio.ensure_future(say(worker, voice, CLAUSES[4]))
         for wave in range(2):  # they leave after one to three chunks, most of them before their end
             await asyncio.gather(*(say(worker, voice, other, chunks=1 + (n + wave) % 3) for n, other in others))
         assert max(rows for _, rows in worker.runner.batches_run) >= 12
         assert_same(await mine, one_pass(prompt, CLAUSES[4], version), version)
+
+
+async def test_last_chunks_handed_out_behind_the_next_batch_sound_as_alone(version: int) -> None:
+    prompt = Prompt(50)
+    async with running(version, ahead=True, finalize="upstream") as worker:
+        voice = await voice_of(worker, prompt)
+        together = await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
+        assert worker.scheduler.silent == 0
+    for tokens, samples in zip(CLAUSES, together, strict=True):
+        assert_same(samples, as_upstream(prompt, tokens, version), version)
+
+
+async def test_a_batch_that_is_not_handed_out_yet_keeps_its_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(ahead=True) as worker:
+        kept: list[bool] = []
+        next_batch = worker.scheduler.next_batch
+
+        def spy(jobs: Any, *, now: float, running: Any) -> Any:
+            if worker._running:
+                kept.append(set(worker._running) <= set(running) and not set(worker._running) & set(jobs))
+            return next_batch(jobs, now=now, running=running)
+
+        monkeypatch.setattr(worker.scheduler, "next_batch", spy)
+        voice = await voice_of(worker, Prompt(50))
+        await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
+        assert kept and all(kept)
 
 
 @pytest.mark.parametrize("prompt_tokens", [0, 50])
@@ -265,9 +296,11 @@ async def test_all_of_a_prompt_that_ends_three_tokens_into_a_chunk_is_computed_o
         assert worker.runner.batches_run == {("chunk", 1): 1}
 
 
-async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int) -> None:
+@pytest.mark.parametrize("ahead", [False, True], ids=["as it ends", "behind the next"])
+async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int, *, ahead: bool) -> None:
+    """A clause in a batch that is not handed out yet does not lose its own."""
     prompt = Prompt(50)
-    async with running(version, blocks=7, max_chunks=7) as worker:
+    async with running(version, ahead=ahead, blocks=7, max_chunks=7) as worker:
         voice = await voice_of(worker, prompt)
         together = await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
         assert worker.scheduler.recomputed_chunks > 0
