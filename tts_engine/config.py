@@ -353,7 +353,8 @@ class EngineConfig(ModelConfig):
 
     listen: str = "127.0.0.1:50051"
     """Where an engine that runs alone listens: ``host:port`` or ``unix:/path`` (default ``127.0.0.1:50051``). Beyond
-    loopback it needs ``tls`` with a certificate, and ``tls.client_ca`` or ``token``."""
+    loopback it needs ``tls`` with a certificate, and ``tls.client_ca`` or ``token``. Beside a unix socket there is
+    another one, ``/path.speak``, over which gateways on this machine speak faster."""
 
     tls: EngineTls | None = None
     """Encrypt every TCP connection between gateway and engine (default none). Unix sockets stay plain. Beyond loopback
@@ -391,7 +392,7 @@ class EngineConfig(ModelConfig):
     32 times this. Shorter is back sooner; longer spares the machine while a model cannot start."""
 
     keepalive_s: Seconds = Field(default=10.0, ge=1)
-    """Seconds between HTTP/2 pings on a connection in use (default 10). Shorter finds a lost peer sooner."""
+    """Seconds between pings on a connection in use (default 10). Shorter finds a lost peer sooner."""
 
     message_bytes: int = Field(default=16 * 2**20, ge=2**16)
     """Largest gRPC message in bytes (default 16 MiB). Reference audio of a voice has to fit: 16 MiB is three minutes of

@@ -37,6 +37,7 @@ PARSERS = (
     "talkspurt/config/yaml_file.py",
     "tts_engine/cosyvoice/frontend/features.py",
     "tts_engine/cosyvoice/frontend/normalise.py",
+    "tts_engine/service/link_*.py",
     "tts_engine/service/wire.py",
     "tts_engine/text/*.py",
 )

@@ -27,6 +27,7 @@ from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, 
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
+from tts_engine.service.link_client import LinkCall, SpeakLink
 from tts_engine.service.moving import MovingUtterance
 from tts_engine.service.position import PositionReporter
 from tts_engine.service.security import Connecting, proof
@@ -89,10 +90,8 @@ class GrpcUtterance:
         self._positions = PositionReporter(request.format.sample_rate)
         self._position_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        metadata = (*backend.proof, *CORRELATION.get().metadata())
-        self._call = SpeakCall(backend.stub.Speak, metadata, wire.encode_start(request))
-        self._reading: asyncio.Task[Any] | None = None
-        """Ends with the call."""
+        metadata = CORRELATION.get().metadata()
+        self._call = backend.call(metadata, wire.encode_start(request))
         backend.active += 1
 
     def feed(self, text: str) -> None:
@@ -130,13 +129,10 @@ class GrpcUtterance:
         return self
 
     async def __anext__(self) -> AudioChunk:
-        if self._reading is None:
-            self._reading = self._loop.create_task(self._call.receive())
-        message = await asyncio.shield(self._reading)
-        self._reading = None
-        if isinstance(message, grpc.aio.AioRpcError):
+        message = await self._call.receive()
+        if isinstance(message, grpc.aio.AioRpcError | EngineError):
             self._release()
-            raise self._refused(_engine_error(message))
+            raise self._refused(message if isinstance(message, EngineError) else _engine_error(message))
         if isinstance(message, asyncio.CancelledError):
             if not self._closed and self._error is None:
                 self._error = Unavailable("the client of the engine is closed")
@@ -224,12 +220,23 @@ class _Backend:
         """Connections that have been replaced, on which utterances go on, and what closes them behind the last one."""
         self.proof = proof(target, config)
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
+        self.link: SpeakLink | None = None
+        if target.startswith("unix:"):
+            self.link = SpeakLink(target, most_bytes=config.message_bytes, keepalive_s=config.keepalive_s)
+        """The shorter way of calls to an engine on this machine, beside gRPC. Only an engine that wants no token offers
+        it."""
         self.active = 0
         self._full_until = self._gone_until = 0.0
         """Monotonic seconds until which we leave this engine alone while there are others."""
         self._others = 0
         """Utterances of other clients that it had when it was asked last."""
         self._queue_s = 0.0
+
+    def call(self, metadata: tuple[tuple[str, str], ...], start: pb.SpeakStart) -> LinkCall | SpeakCall:
+        """Begin a Speak call."""
+        if self.link is not None and self.link.stands:
+            return self.link.call(metadata, start)
+        return SpeakCall(self.stub.Speak, (*self.proof, *metadata), start)
 
     async def look(self, *, timeout_s: float) -> None:
         """Ask how busy the engine is. One that does not answer is known by its connection."""
@@ -274,6 +281,8 @@ class _Backend:
         for closing in old.values():
             closing.cancel()
         await asyncio.gather(*(channel.close() for channel in (self.channel, *old)))
+        if self.link is not None:
+            await self.link.aclose()
 
     @property
     def lost(self) -> bool:

@@ -30,6 +30,7 @@ from tts_engine.errors import DeadlineExceeded, EngineError, Exhausted, InvalidR
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
+from tts_engine.service.link_server import LinkServer
 from tts_engine.service.load import RecentWait
 from tts_engine.service.models import EngineWithModels
 from tts_engine.service.security import TokenCheck, server_credentials
@@ -37,6 +38,7 @@ from tts_engine.service.security import TokenCheck, server_credentials
 log = logging.getLogger(__name__)
 
 _HALF_CLOSE_S = 1.0  # seconds that we wait for a client which never half-closes
+_GRACE_S = 0.5  # seconds that calls have for their end
 _CLIENT_GONE_S = 1.0  # seconds in which gRPC notices that a client is gone, after a write to it has failed
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -158,6 +160,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
             ],
         )
+        self._link = LinkServer(
+            self.Speak, most_calls=streams, most_bytes=config.message_bytes, retry_after_s=config.retry_after_s
+        )
         by_name = _ByName(self._server)
         pb_grpc.add_SpeechEngineServicer_to_server(self, by_name)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, by_name)
@@ -185,6 +190,11 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             raise OSError(f"cannot listen on {listen}: {exc}") from exc
         self.address = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
         await self._server.start()
+        if listen.startswith("unix:") and self.config.token is None:
+            try:
+                await self._link.start(listen)
+            except OSError as exc:  # such as a path that is too long; calls then come over gRPC
+                log.warning("the engine offers no link", extra={"error": str(exc)})
         self._sweeper = asyncio.create_task(self._sweep())
 
     @property
@@ -218,7 +228,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         if self._sweeper is not None:
             self._sweeper.cancel()
         # A short grace lets refusals that drain() has just caused reach their clients.
-        await self._server.stop(0.5)
+        await asyncio.gather(self._server.stop(_GRACE_S), self._link.aclose(_GRACE_S))
 
     # The service.
 

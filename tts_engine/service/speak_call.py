@@ -29,6 +29,7 @@ class SpeakCall(StreamStreamCall):  # type: ignore[misc]  # untyped
         self._sends = True
         """False: what is gathered from now on is not sent."""
         self._answered = False
+        self._reading: asyncio.Task[Any] | None = None
         super().__init__(
             None, None, metadata, None, None, speak._channel, speak._method, None, None, speak._loop,
             speak._registered_call_handle,
@@ -67,9 +68,16 @@ class SpeakCall(StreamStreamCall):  # type: ignore[misc]  # untyped
     async def receive(self) -> Any:
         """Receive a message. What ends the call is returned, not raised: ``grpc.aio.EOF`` or an exception.
 
-        Nobody may cancel who waits here: gRPC (1.85) never frees a message that arrives for somebody who has been
-        cancelled (https://github.com/grpc/grpc/issues/43360). Whoever wants it no more cancels the call.
+        A task does it, and stays if the caller is cancelled: gRPC (1.85) never frees a message that arrives for
+        somebody who has been cancelled (https://github.com/grpc/grpc/issues/43360). It ends with the call.
         """
+        if self._reading is None:
+            self._reading = self._loop.create_task(self._receive())
+        message = await asyncio.shield(self._reading)
+        self._reading = None
+        return message
+
+    async def _receive(self) -> Any:
         before = () if self._answered else (cygrpc.ReceiveInitialMetadataOperation(0),)
         self._answered = True
         try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pkgutil
+import struct
 from importlib import import_module
 from typing import Any
 
+import grpc
 import orjson
 from aiohttp import web
 from aiohttp.streams import StreamReader
@@ -34,11 +36,14 @@ from gateway.principal import ANYONE
 from gateway.recognition import listen
 from gateway.tokens import Tokens
 from gateway.webrtc.sdp import read_fragment, read_offer, write_answer
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, pieces
 from tts_engine.api import VoiceInfo
-from tts_engine.errors import EngineError
+from tts_engine.errors import EngineError, Exhausted
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
+from tts_engine.service.link_client import LinkCall, _ClientEnd
+from tts_engine.service.link_frames import Kind
+from tts_engine.service.link_server import _ServerEnd
 
 LIMITS = LimitsConfig(voice_bytes=64 * 1024)
 SESSION = "VX" + "0" * 32
@@ -302,6 +307,58 @@ def run_engine(data: bytes) -> None:
             assert wire.decode_chunk(wire.encode_chunk(chunk)).frames == chunk.frames
 
 
+class _Wire(asyncio.Transport):
+    """What a link asks of its socket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = False
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.ended
+
+    def close(self) -> None:
+        self.ended = True
+
+    abort = close
+
+
+async def _speak(_requests: object, context: Any) -> None:
+    """Answers each message with one of 30 kB, so that a client who takes nothing is waited for."""
+    while await context.read() is not grpc.aio.EOF:
+        await context.write(pb.SpeakResponse(payload=bytes(30_000)))
+
+
+async def _link(data: bytes) -> None:
+    server = _ServerEnd(set(), _speak, Exhausted("full", retry_after_s=1.0), most_calls=3, most_bytes=4096)
+    client = _ClientEnd(4096)
+    for end in (server, client):
+        end.connection_made(_Wire())
+    call = LinkCall(client, (("call", "VX"),), pb.SpeakStart(utterance_id="u"))
+    for end in (server, client):
+        for piece in pieces(data, 1000):
+            if end._transport is not None and not end._transport.is_closing():
+                end.data_received(piece)
+                await asyncio.sleep(0)
+        end.connection_lost(None)
+    while call._ended is not grpc.aio.EOF or call._got:  # it hears of its end once, whatever came
+        await call.receive()
+    await asyncio.gather(*server.tasks, return_exceptions=True)
+    assert not server._calls and not client.calls
+
+
+def run_link(data: bytes) -> None:
+    """Frames of the link between gateway and engine, at both ends."""
+    _LOOP.run_until_complete(_link(data))
+
+
+def _frame(call: int, kind: Kind, payload: bytes = b"") -> bytes:
+    return struct.pack("<IIB", len(payload), call, kind) + payload
+
+
 START = pb.SpeakRequest(
     start=pb.SpeakStart(utterance_id="u", encoding="OPUS", sample_rate=48000, ptime_ms=20, speed=1.5)
 )
@@ -340,5 +397,16 @@ TARGETS = [
     Target(
         name="engine-seam", run=run_engine, covers=("tts_engine/service/wire.py",),
         seeds=(START.SerializeToString(), CHUNK.SerializeToString()),
+    ),
+    Target(
+        name="engine-link", run=run_link, covers=("tts_engine/service/link_*.py",),
+        seeds=(
+            _frame(1, Kind.BEGIN, b'{"call": "VX"}') + _frame(1, Kind.MESSAGE, START.SerializeToString())
+            + _frame(1, Kind.TAKEN, bytes(4)) + _frame(1, Kind.HALF_CLOSE) + _frame(2, Kind.BEGIN, b"{}")
+            + _frame(2, Kind.CANCEL),
+            _frame(1, Kind.MESSAGE, CHUNK.SerializeToString())
+            + _frame(1, Kind.END, pb.Failure(code="NOT_FOUND", details="d").SerializeToString()),
+        ),
+        words=[_frame(1, kind) for kind in Kind],
     ),
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Server and client over a real unix socket: one utterance, its end in every way, and what is refused."""
+"""Server and client over real sockets: one utterance, its end in every way, and what is refused;
+by gRPC and by link."""
 
 import asyncio
 import ctypes
@@ -56,16 +57,26 @@ class Pair:
             return (await stub.Check(health_pb2.HealthCheckRequest(service="talkspurt.v1.SpeechEngine"))).status
 
 
+@pytest.fixture(params=["grpc", "link"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How utterances reach the engine: over TCP, and on one machine over a link, too."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def connect(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Pair]]]:
+async def connect(tmp_path: Path, way: str) -> AsyncIterator[Callable[..., Awaitable[Pair]]]:
     pairs = []
 
     async def make(*, warm: bool = True, **settings: Any) -> Pair:
-        config = EngineConfig.model_validate({"listen": f"unix:{tmp_path}/{len(pairs)}.sock"} | settings)
+        listen = f"unix:{tmp_path}/{len(pairs)}.sock" if way == "link" else "127.0.0.1:0"
+        config = EngineConfig.model_validate({"listen": listen} | settings)
         pair = Pair(SpeechServer(config), ScriptedEngine(), None)  # type: ignore[arg-type]
         pairs.append(pair)
         await pair.server.start()
         pair.client = GrpcEngine(pair.server.address, config)
+        (backend,) = pair.client._backends
+        if way == "link":
+            await until(lambda: backend.link is not None and backend.link.stands, "the link")
         if warm:
             await pair.server.serve(pair.scripted)
         return pair
@@ -152,6 +163,7 @@ async def test_request_text_and_end_of_one_turn_of_the_loop_are_one_message(
     assert len(messages) == 1
 
 
+@pytest.mark.parametrize("way", ["grpc"])
 async def test_that_message_leaves_in_one_piece_with_the_request(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
     execute = speak_call.cygrpc.execute_batch
@@ -502,6 +514,7 @@ async def test_reflection_names_the_services(pair: Pair) -> None:
     assert names >= {"talkspurt.v1.SpeechEngine", "grpc.health.v1.Health"}
 
 
+@pytest.mark.parametrize("way", ["grpc"])
 async def test_listens_on_tcp_and_says_where(connect: Callable) -> None:
     pair = await connect(listen="127.0.0.1:0")
     assert not pair.server.address.endswith(":0")
@@ -624,6 +637,7 @@ async def test_a_turn_that_all_refuse_waits_at_a_full_engine_and_not_at_one_that
     await client.aclose()
 
 
+@pytest.mark.parametrize("way", ["link"])
 async def test_an_engine_that_is_slow_to_take_a_connection_is_waited_for(pair: Pair, tmp_path: Path) -> None:
     """The attempt was given up after 100 ms, and with it the call."""
     taken: list[asyncio.Task[None] | None] = []
@@ -653,6 +667,7 @@ async def test_an_engine_that_is_slow_to_take_a_connection_is_waited_for(pair: P
 async def test_a_lost_connection_is_unavailable(pair: Pair) -> None:
     utterance, _ = await held(pair)
     await pair.server._server.stop(None)
+    await pair.server._link.aclose(0.0)
     with pytest.raises(Unavailable):
         async for _ in utterance:
             pass
