@@ -240,7 +240,8 @@ async def test_last_chunks_handed_out_behind_the_next_batch_sound_as_alone(versi
 
 
 async def test_a_batch_that_is_not_handed_out_yet_keeps_its_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(ahead=True) as worker:
+    pairs = SchedulerConfig(chunk_rows=2)  # so a batch always follows one with others
+    async with running(3, pairs, ahead=True) as worker:
         kept: list[bool] = []
         next_batch = worker.scheduler.next_batch
 
