@@ -24,7 +24,6 @@ holds."""
 _MESSAGES = 256
 """Most messages of a call that nobody has read yet."""
 
-
 Speaker = Callable[[Any, Any], Awaitable[None]]
 
 
@@ -122,7 +121,7 @@ class _ServerEnd(LinkEnd):
         except grpc.aio.AbortError:
             pass  # the end has been sent
         except Exception as exc:
-            log.exception("a call on a link failed")
+            log.error("a call on a link failed", extra={"error": type(exc).__name__})  # its text may be the caller's
             context.end(pb.Failure(code="INTERNAL", details=f"engine raised {type(exc).__name__}"))
         else:
             context.end(None)
