@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -110,16 +111,24 @@ async def test_the_link_comes_back_with_the_engine(engine: Engine, client: GrpcE
     assert (await speak(client, "back again"))[1] is LinkCall
 
 
-async def test_a_killed_engine_ends_its_calls_and_the_next_one_is_linked_again() -> None:
-    config = EngineConfig()
+@asynccontextmanager
+async def in_a_process(config: EngineConfig) -> AsyncIterator[tuple[EngineProcess, GrpcEngine]]:
+    """A scripted engine as a child, and a client that is linked to it."""
     process = EngineProcess("tests.tts_engine.service.scripted", config)
     await process.start()
     client = GrpcEngine(process.target, config)
     try:
         await linked(client)
+        yield process, client
+    finally:
+        await client.aclose()
+        await process.aclose()
+
+
+async def test_a_killed_engine_ends_its_calls_and_the_next_one_is_linked_again() -> None:
+    async with in_a_process(EngineConfig()) as (process, client):
         async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
             utterance.feed("one hold two")
-            utterance.end_text()
             await anext(utterance)
             assert process._process is not None
             process._process.kill()
@@ -128,18 +137,10 @@ async def test_a_killed_engine_ends_its_calls_and_the_next_one_is_linked_again()
         await until(lambda: process.restarts == 1 and process.ready, "the next process")
         await linked(client)
         assert (await speak(client, "here again"))[1] is LinkCall
-    finally:
-        await client.aclose()
-        await process.aclose()
 
 
 async def test_an_engine_that_stands_still_is_given_up() -> None:
-    config = EngineConfig(keepalive_s=1.0)
-    process = EngineProcess("tests.tts_engine.service.scripted", config)
-    await process.start()
-    client = GrpcEngine(process.target, config)
-    try:
-        await linked(client)
+    async with in_a_process(EngineConfig(keepalive_s=1.0)) as (process, client):
         async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
             utterance.feed("one hold two")
             await anext(utterance)
@@ -150,9 +151,6 @@ async def test_an_engine_that_stands_still_is_given_up() -> None:
             os.kill(process.pid, signal.SIGCONT)
         await linked(client)
         assert (await speak(client, "here again"))[1] is LinkCall
-    finally:
-        await client.aclose()
-        await process.aclose()
 
 
 async def test_what_nobody_takes_is_bounded(engine: Engine, client: GrpcEngine) -> None:
