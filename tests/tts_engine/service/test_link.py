@@ -156,14 +156,13 @@ async def test_an_engine_that_stands_still_is_given_up() -> None:
 async def test_what_nobody_takes_is_bounded(engine: Engine, client: GrpcEngine) -> None:
     async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed("flood ")
-        await anext(utterance)
+        await until(lambda: engine.scripted.utterances, "the utterance")
         made = engine.scripted.utterances[0]
-        steps = -1
-        while steps < made.steps:  # until the engine is asked for no more
-            steps = made.steps
-            await asyncio.sleep(0.05)
-        made_and_not_taken = steps - 2  # the word is a step, too
-        assert made_and_not_taken * 64_000 <= link_server._AHEAD_BYTES + 2 * 64_000
+        (context,) = next(iter(engine.server._link._ends))._calls.values()
+        await until(lambda: context._writing is not None, "the engine's wait for its client")
+        steps = made.steps
+        chunks = steps - 1  # the word is a step, too
+        assert chunks * 64_000 <= link_server._AHEAD_BYTES + 2 * 64_000
         for _ in range(20):  # and it goes on as it is taken
             await anext(utterance)
         assert made.steps > steps + 10
@@ -268,7 +267,7 @@ async def test_frames_are_the_same_however_the_socket_cuts_them(cut: int) -> Non
     ]
     for each in said:
         sender.send(*each)
-    await asyncio.sleep(0.01)
+    sender.flush()
     data = there.recv(1000)
     for at in range(0, len(data), cut):
         receiver.data_received(data[at : at + cut])

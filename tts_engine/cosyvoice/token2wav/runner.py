@@ -206,7 +206,7 @@ class ModelRunner:
             staged: does the batch run in stages? Batches of shape ``whole`` always do.
         """
         batch = self._batch_for(shape, rows, staged=staged)
-        host = self._host(batch.packed.shape, torch.long)
+        host = self._host(batch.packed.shape)
         batch.fill(host.numpy(), rows)
         fresh = [row.slot for row in rows if shape == "chunk" and row.start == 0]
         copies = [(row.source, row.slot) for row in rows if row.source]
@@ -222,12 +222,13 @@ class ModelRunner:
             batch.run(0)
         return run
 
-    def _host(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return zeros in the host's memory, from and to which the device copies by itself."""
-        return torch.zeros(shape, dtype=dtype, pin_memory=self.works_ahead)
+    def _host(self, shape: Sequence[int]) -> Tensor:
+        """Return zeros, int64, in the host's memory, from which the device copies by itself."""
+        return torch.zeros(shape, dtype=torch.long, pin_memory=self.works_ahead)
 
     def _there(self, numbers: Sequence[int]) -> Tensor:
-        host = self._host((len(numbers),), torch.long)
+        """Return numbers on the device. ``torch.tensor`` would wait for all that the device was given before."""
+        host = self._host((len(numbers),))
         host.numpy()[:] = numbers
         return host.to(self.device, non_blocking=True)
 
