@@ -151,10 +151,10 @@ def flow_row(engine: Engine) -> dict[str, Any]:
     out: dict[str, Any] = {}
     linear, attention, encoder, vocoder, weights = WORK[engine.version]
     runner = engine.worker.runner
-    batches = [(shape, rows, chunks, batch) for (shape, rows, chunks), batch in sorted(runner.batches.items())]
-    batches += [("staged chunk", rows, 0, batch) for rows, batch in sorted(runner.staged_batches.items())]
-    for shape, rows, chunks, batch in batches:
-        fed = batch.width - 3
+    batches = [(shape, rows, batch) for (shape, rows, _), batch in sorted(runner.batches.items())]
+    batches += [("staged chunk", rows, batch) for rows, batch in sorted(runner.staged_batches.items())]
+    for shape, rows, batch in batches:
+        fed, sounding = batch.length, min(batch.sounding_frames, 50)
         for history in (0,) if shape == "whole" else (125, 350):
             blocks = history // 25 + 2
             plan = [
@@ -163,7 +163,7 @@ def flow_row(engine: Engine) -> dict[str, Any]:
                     start=history,
                     length=fed,
                     valid=fed + 3,
-                    frames=50,
+                    frames=sounding,
                     blocks=[] if shape == "whole" else list(range(10 + row * blocks, 10 + (row + 1) * blocks)),
                     tokens=np.random.default_rng(row).integers(0, 6561, fed + 3).tolist(),
                 )
@@ -173,9 +173,10 @@ def flow_row(engine: Engine) -> dict[str, Any]:
             batch.fill(host.numpy(), plan)
             batch.packed.copy_(host)
             frames = 2 * fed * rows
-            flop = frames * (linear + attention * (history * 2 + fed) + encoder) + rows * 50 * vocoder
+            flop = frames * (linear + attention * (history * 2 + fed) + encoder) + rows * sounding * vocoder
             ms = batch_ms(batch)
-            name = f"{shape} {rows} rows, " + (f"{chunks} chunks" if chunks else f"{history} tokens before")
+            name = f"{shape} {rows} rows, "
+            name += f"{fed // 25} chunks" if shape == "whole" else f"{fed} tokens behind {history}"
             out[name] = {
                 "ms": round(ms, 2),
                 "floor_ms": round(max(flop / FLOPS, 20 * weights / BANDWIDTH) * 1000, 2),

@@ -1,4 +1,4 @@
-"""How much the last chunk of a clause breaks with those before it, by two ways of making it. CPU, a minute.
+"""How much a clause breaks behind a short first chunk, and before its last one. CPU, a minute.
 
     python benchmarks/seam.py MODEL_FOLDER... [--clauses 40]     # any model directory, tiny ones too
 
@@ -6,6 +6,9 @@
 chunk mask; ``causal`` goes on as they did. Measured on the mel: the mean step (absolute difference, natural log) from
 the last frame before the seam to the first after it, over the mean step between all other neighbours; 1 is no seam.
 ``difference``: between the two last chunks, over the standard deviation of the mel.
+
+``first 8`` and ``first 15``: the clause begins with so many tokens that are made without those behind them
+(``CosyVoiceConfig.first_hop``), and goes on as one pass would. ``difference``: to what one pass makes of these tokens.
 
 On random weights this says how much the numbers jump, not whether one hears it or which of the two sounds better: for
 that, run it on published weights and listen.
@@ -32,6 +35,7 @@ from tts_engine.cosyvoice.weights import load
 
 CHUNK = 25
 LOOK_AHEAD = 3
+SHORT_HOPS = (8, 15)
 
 
 def seams(flow: Flow, tokens: Tensor, prompt_mel: Tensor, embedding: Tensor, clause: int) -> dict[str, float]:
@@ -53,13 +57,24 @@ def seams(flow: Flow, tokens: Tensor, prompt_mel: Tensor, embedding: Tensor, cla
     def difference(got: Tensor, want: Tensor) -> float:
         return float((got - want).abs().mean() / want.std())
 
+    def beginning(hop: int) -> Tensor:
+        length = torch.tensor([begin + hop + LOOK_AHEAD])
+        out = flow.render(tokens[None, :length], length, prompt_mel, frames, embedding, streaming=True, final=False)
+        return out[0, 2 * begin :]
+
     chunked, whole = mel(streaming=True), mel(streaming=False)
     cut = 2 * ((len(tokens) - LOOK_AHEAD) // CHUNK * CHUNK - begin)  # what has been made before the last chunk
-    return {
+    result = {
         "causal": step(chunked[:cut], chunked[cut:]),
         "upstream": step(chunked[:cut], whole[cut:]),
         "difference": difference(whole[cut:], chunked[cut:]),
     }
+    for hop in SHORT_HOPS:
+        first = beginning(hop)
+        result[f"first {hop}"] = step(first, chunked[len(first) :])
+        result[f"first {hop} of one pass"] = step(chunked[: len(first)], chunked[len(first) :])
+        result[f"first {hop} difference"] = difference(first, chunked[: len(first)])
+    return result
 
 
 def main() -> None:
@@ -78,8 +93,9 @@ def main() -> None:
         for _ in range(arguments.clauses):
             clause = int(rng.integers(CHUNK + LOOK_AHEAD + 1, 120))
             speech = rng.integers(0, model.config.flow.vocab_size, clause)
-            tokens = torch.from_numpy(np.concatenate([voice.flow_tokens, speech]).astype(np.int64))
-            mel = torch.from_numpy(np.array(voice.flow_mel))[None]
+            cut = (len(voice.flow_tokens) - LOOK_AHEAD) % CHUNK  # as the engine cuts it
+            tokens = torch.from_numpy(np.concatenate([voice.flow_tokens[cut:], speech]).astype(np.int64))
+            mel = torch.from_numpy(np.array(voice.flow_mel[2 * cut :]))[None]
             speaker = torch.from_numpy(np.array(voice.speaker))[None]
             results.append(seams(flow, tokens, mel, speaker, clause))
         quantiles = {

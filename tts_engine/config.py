@@ -134,17 +134,17 @@ class CosyVoiceConfig(EngineModel):
     one chunk. On random weights neither has a seam (``benchmarks/seam.py``); with published weights, listen to both."""
 
     first_hop: Annotated[int, Field(ge=8, le=25)] | Literal["auto"] = "auto"
-    """Speech tokens of a clause's first chunk, 8 to 25: 22 are 0.9 s. The sound is exact for every value, because the
-    beginning of the voice prompt is cut so that prompt and first chunk together fill whole chunks. With fewer the first
-    sound comes sooner, by a step of the language model each, and the second chunk is due sooner too. 23 to 25 cost one
-    chunk more: the prompt's last chunk, which then looks ahead into the clause. ``auto`` (default) takes 8, 15 or 22
-    for each clause: the shortest of which the sound lasts until the next chunk, by the clauses that wait now and by how
-    long such chunks took lately. Each voice prompt is then kept three times (0.5 GB each for one of 5 s, of
-    ``cache_gb``), and the first use of a new voice takes three times as long."""
+    """Speech tokens of a clause's first chunk, 8 to 25: 22 are 0.9 s. With fewer the first sound comes sooner, by a
+    step of the language model each and by less work of the flow, and the second chunk is due sooner too. A first chunk
+    of fewer than 22 is a part of the chunk that 22 fill: it is made without what follows in that chunk, as upstream
+    makes one of its own shorter first hop, and everything behind it sounds as behind one of 22. 22 and more sound as
+    one pass over everything. 23 to 25 cost one chunk more: the prompt's last chunk, which then looks ahead into the
+    clause. ``auto`` (default) takes 8, 15 or 22 for each clause: the shortest of which the sound lasts until the next
+    chunk, by the clauses that wait now and by how long such chunks took lately."""
 
     @property
     def first_hops(self) -> tuple[int, ...]:
-        """The prepared lengths of a first chunk in speech tokens, shortest first."""
+        """The lengths of a first chunk that are prepared, in speech tokens, shortest first."""
         return (8, 15, 22) if self.first_hop == "auto" else (self.first_hop,)
 
     performance_mode: Literal["interactivity", "throughput"] = "interactivity"

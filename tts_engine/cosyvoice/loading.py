@@ -176,8 +176,8 @@ def _cache_blocks(settings: CosyVoiceConfig, *, block_bytes: int, max_chunks: in
     Raises:
         Unavailable: the longest clause would not fit.
     """
-    if not gpu:  # one clause beside one voice prompt in any case, which is kept for each length of a first chunk
-        return max(8 * settings.max_clauses, max_chunks + _PROMPT_CHUNKS * len(settings.first_hops))
+    if not gpu:  # one clause beside one voice prompt in any case
+        return max(8 * settings.max_clauses, max_chunks + _PROMPT_CHUNKS)
     blocks = round(settings.cache_gb * 1e9) // block_bytes
     if blocks < max_chunks:
         raise Unavailable(

@@ -26,11 +26,11 @@ from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
-from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load
+from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load, Work
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
 from tts_engine.cosyvoice.token2wav.giving_way import GivingWay
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
-from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.scheduler import Batch, Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, SynthesisFailed
 from tts_engine.stretch import ClauseStretch
@@ -118,7 +118,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         lm.busy = self._scheduler.busy
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
-        worker.on_calibrated = self._admission.calibrate
+        worker.on_calibrated = self._on_calibrated
         self._ready = False
 
     async def start(self) -> None:
@@ -205,21 +205,20 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
     def _lengthened(self, rendering: Rendering, playhead: Hearing, speed: float) -> bool:
         """Let a clause whose shortest first chunk is ready begin with a longer one, if it needs that. Return whether it
         does."""
-        if rendering.sounded or rendering.voice.longer is None:
+        hops = self._scheduler.first_hops(rendering.voice)
+        if rendering.sounded or rendering.first_hop == hops[-1]:
             return False
         now = time.monotonic()
-        voices = list(lengths(rendering.voice))
-        wait_s = self._admission.wait_s(self._load())
+        sounds_s = [self._sound_s(hop) / speed for hop in hops]
         place = self._first_chunk.choose(
-            [self._sound_s(voice) / speed for voice in voices], slack_s=playhead.slack_s(now), wait_s=wait_s, now=now
+            sounds_s, slack_s=playhead.slack_s(now), wait_s=self._admission.wait_s(self._load()), now=now
         )
-        for _ in range(place):
-            self._worker.lengthen(rendering)
+        rendering.first_hop = max(rendering.first_hop, hops[place])
         return self._scheduler.missing(rendering) > 0
 
-    def _sound_s(self, voice: Voice) -> float:
+    def _sound_s(self, first_hop: int) -> float:
         """Return the seconds of sound of a clause's first chunk. The vocoder keeps a part back."""
-        frames = self._scheduler.first_hop(voice) * FRAMES_PER_TOKEN
+        frames = first_hop * FRAMES_PER_TOKEN
         begin, end = self._worker.runner.state.vocoder.valid(before=0, frames=frames, final=False)
         return (end - begin) / SAMPLE_RATE
 
@@ -302,8 +301,15 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         finally:
             self._waiting -= waits
 
-    def _on_batch(self, shape: Shape, rows: int, seconds: float) -> None:
-        self._admission.observe(shape, rows, seconds)
+    def _on_calibrated(self, length: int, rows: int, seconds: float) -> None:
+        self._admission.calibrate(self._work("chunk", length), rows, seconds)
+
+    def _work(self, shape: Shape, length: int) -> Work:
+        return "first" if shape == "chunk" and length < self._worker.runner.chunk else shape
+
+    def _on_batch(self, batch: Batch, seconds: float) -> None:
+        rows = len(batch.jobs)
+        self._admission.observe(self._work(batch.shape, batch.length), rows, seconds)
         if self._observer is not None:
             used = self._worker.config.blocks - self._worker.blocks.free_blocks
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
@@ -313,14 +319,14 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
     ) -> PcmChunk:
         asked, clauses = time.monotonic(), self._scheduler.open_clauses
         begins = not rendering.sounded
-        second = 0 < rendering.sounded == self._scheduler.first_hop(rendering.voice)
+        second = 0 < rendering.sounded == rendering.first_hop
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
         # A clause may have waited for its text before its first chunk.
         if not begins and playhead.speaks and playhead.slack_s(done) < LATE_S:
             # A chunk of a burst's end may come when most have left. What made it late are those it waited with.
             self._admission.late(max(clauses, self._scheduler.open_clauses), done)
-        if second and rendering.voice.longer is not None:
+        if second and rendering.first_hop < self._scheduler.first_hops(rendering.voice)[-1]:
             self._first_chunk.followed(done - begun, now=done)
         return PcmChunk(
             pcm=pcm,

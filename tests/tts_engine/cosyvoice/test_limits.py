@@ -52,7 +52,7 @@ async def whole(engine: CosyVoiceSynthesizer, playhead: Playhead, *, first: bool
 
 
 async def test_an_engine_of_one_clause_with_first_chunks_of_any_length_speaks(folder: Path) -> None:
-    """Its few cache blocks went to the voice prompt, kept three times, and the clause waited for more for ever."""
+    """Its few cache blocks once went to three copies of the voice prompt, and the clause waited for more for ever."""
     engine = await started(folder, max_clauses=1)
     try:
         chunks = await asyncio.wait_for(whole(engine, Playhead()), PATIENCE_S)
@@ -67,7 +67,7 @@ def test_a_cache_too_small_for_the_longest_clause_is_refused_at_start() -> None:
     ):
         _cache_blocks(CosyVoiceConfig(cache_gb=1), block_bytes=90_000_000, max_chunks=64, gpu=True)
     assert _cache_blocks(CosyVoiceConfig(cache_gb=5.8), block_bytes=90_000_000, max_chunks=64, gpu=True) == 64
-    assert _cache_blocks(CosyVoiceConfig(max_clauses=1), block_bytes=1, max_chunks=48, gpu=False) == 48 + 3 * 10
+    assert _cache_blocks(CosyVoiceConfig(max_clauses=1), block_bytes=1, max_chunks=48, gpu=False) == 48 + 10
 
 
 async def test_a_full_engine_refuses_a_new_turn_and_lets_one_that_speaks_go_on(engine: CosyVoiceSynthesizer) -> None:

@@ -456,7 +456,8 @@ def _attend(q, k, v, seen, acc, total, top):
 @triton.jit
 def _chunk_attention(
     qkv, keys, values, pages, start, length, cos, sin, out, n, pages_per_row,
-    HEADS: tl.constexpr, HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0)
     row = tl.program_id(1)
@@ -486,11 +487,13 @@ def _chunk_attention(
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
     acc, total, top = _attend(q, k, v, real, acc, total, top)
-    inside = frame < PAGE
+    key = tl.arange(0, KEYS)
+    inside = key < PAGE
+    older_within = key[:, None] * WIDTH + head * HEAD + channel[None]
     for number in tl.range(0, older, num_stages=STAGES):
-        place = tl.load(pages + number) * PAGE * WIDTH + within
-        older_k = tl.load(keys + place, mask=inside[:, None], other=0.0)
-        older_v = tl.load(values + place, mask=inside[:, None], other=0.0)
+        older_place = tl.load(pages + number) * PAGE * WIDTH + older_within
+        older_k = tl.load(keys + older_place, mask=inside[:, None], other=0.0)
+        older_v = tl.load(values + older_place, mask=inside[:, None], other=0.0)
         acc, total, top = _attend(q, older_k, older_v, inside, acc, total, top)
     acc = acc / tl.maximum(total, 1e-30)[:, None]
     target = out + line[:, None] * WIDTH + head * HEAD + channel[None]
@@ -527,7 +530,8 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, T
     stages, registers = (5, None) if rows <= _FEW_ROWS else (2, 128)
     _chunk_attention[(heads, rows)](
         qkv, store[0], store[1], span.pages, span.start, span.length, cos, sin, out, n, span.pages.shape[1],
-        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, STAGES=stages, num_warps=4, maxnreg=registers,
+        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=32 if n <= 32 else _TILE, KEYS=_TILE, STAGES=stages,
+        num_warps=4, maxnreg=registers,
     )  # fmt: skip
     return out
 

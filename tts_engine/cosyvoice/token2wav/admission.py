@@ -4,7 +4,8 @@ a verdict.
 Two things can go wrong when one more turn begins: clauses that speak run out of sound, or the new turn's first sound
 comes late. The first is watched as a share of the device. A speaking clause needs one chunk for every second of sound,
 at the measured cost of a clause in a full batch, and in its lifetime one first and one last chunk; lifetimes are those
-of recent clauses. The second is the wait behind the first chunks that are due already.
+of recent clauses. A short first chunk costs less than others. The second is the wait behind the first chunks that are
+due already.
 
 If something else is short (the language model, the host), the measured steps do not show it, but late chunks do. If one
 clause of fifty, and three at least, had a late chunk within a second, the limit becomes six sevenths of the number of
@@ -16,9 +17,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import Literal
 
 from tts_engine.config import CosyVoiceConfig
-from tts_engine.cosyvoice.token2wav.scheduler import Shape
+
+Work = Literal["first", "chunk", "whole"]
+"""What a batch makes: first chunks that are shorter than others, or what its ``scheduler.Shape`` says."""
 
 _SMOOTHING = 0.2
 _LONGEST_RETRY_S = 10.0
@@ -73,9 +77,9 @@ class Admission:
 
     def __init__(self, settings: CosyVoiceConfig) -> None:
         self._settings = settings
-        self._warm: dict[Shape, dict[int, float]] = {}
+        self._warm: dict[Work, dict[int, float]] = {}
         self._slowdown = 1.0
-        self._costs: dict[tuple[Shape, int], float] = {}
+        self._costs: dict[tuple[Work, int], float] = {}
         self._ceiling, self._cut_at = math.inf, -math.inf
         self._late: deque[float] = deque(maxlen=_DEPARTURES)
         self._length_s = _LENGTH_S
@@ -83,19 +87,22 @@ class Admission:
 
     # -- measured
 
-    def calibrate(self, shape: Shape, rows: int, seconds: float) -> None:
-        """Note that a batch of ``rows`` clauses takes ``seconds`` on the idle device. Called before the first call."""
-        self._warm.setdefault(shape, {})[rows] = seconds
+    def calibrate(self, work: Work, rows: int, seconds: float) -> None:
+        """Note that a batch of ``rows`` clauses takes ``seconds`` on the idle device; the last word counts. Called
+        before the first call."""
+        self._warm.setdefault(work, {})[rows] = seconds
 
-    def observe(self, shape: Shape, rows: int, seconds: float) -> None:
+    def observe(self, work: Work, rows: int, seconds: float) -> None:
         """Note that a batch of ``rows`` clauses took ``seconds``."""
-        if warm := self._warm.get(shape):
+        if warm := self._warm.get(work):
+            if work == "first":  # of several lengths, of which one was calibrated
+                return
             size = min((size for size in warm if size >= rows), default=max(warm))
             self._slowdown += _SLOWDOWN_SMOOTHING * (seconds / warm[size] - self._slowdown)
             return
         size = 1 << (rows - 1).bit_length()
         # Last chunks make the larger batches the shorter the clauses are, so a size would stand for some clauses only.
-        key = (shape, min(size, 2) if shape == "whole" else size)
+        key = (work, min(size, 2) if work == "whole" else size)
         cost = seconds / rows
         before = self._costs.get(key, cost)
         self._costs[key] = before + _SMOOTHING * (cost - before)
@@ -122,15 +129,15 @@ class Admission:
         self._departures.append(now)
         self._length_s += _LENGTH_SMOOTHING * (max(sound_s, 1.0) - self._length_s)
 
-    def cost_s(self, shape: Shape) -> float:
+    def cost_s(self, work: Work) -> float:
         """Return the device time in seconds of one clause's chunk, in the batch size where it is lowest.
 
-        0: no batch has been measured. A calibrated shape costs its time on the idle device, times the factor by which
+        0: no batch has been measured. Calibrated work costs its time on the idle device, times the factor by which
         recent batches were slower, because of long histories and other work on the device.
         """
-        if warm := self._warm.get(shape):
+        if warm := self._warm.get(work):
             return min(seconds / rows for rows, seconds in warm.items()) * self._slowdown
-        return min((cost for (seen, _), cost in list(self._costs.items()) if seen == shape), default=0.0)
+        return min((cost for (seen, _), cost in list(self._costs.items()) if seen == work), default=0.0)
 
     def pace(self, now: float) -> float:
         """Return how many clauses have recently ended per second. While the engine is full, as many begin."""
@@ -142,16 +149,17 @@ class Admission:
         The work is one chunk per clause for each second of sound, and one first and one last chunk per clause for each
         mean length of recent clauses. With ``finalize: upstream`` the last chunk costs a whole pass.
         """
-        chunk_s = self.cost_s("chunk")
-        return clauses * (chunk_s + (chunk_s + self.cost_s("whole")) / self._length_s)
+        return clauses * (self.cost_s("chunk") + (self._first_s() + self.cost_s("whole")) / self._length_s)
 
     def wait_s(self, load: Load) -> float:
         """Return the expected wait in seconds for the first chunk of a clause that begins now.
 
         It waits behind first chunks that are due, while speaking clauses take their share of the device.
         """
-        chunk_s = self.cost_s("chunk")
-        return (load.silent + 1) * chunk_s / max(1.0 - load.speaking * chunk_s, 0.05)
+        return (load.silent + 1) * self._first_s() / max(1.0 - load.speaking * self.cost_s("chunk"), 0.05)
+
+    def _first_s(self) -> float:
+        return self.cost_s("first") or self.cost_s("chunk")
 
     # -- verdicts
 

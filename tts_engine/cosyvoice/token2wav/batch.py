@@ -53,18 +53,17 @@ class WaveBatch:
     ``samples``.
     """
 
-    def __init__(self, state: WaveState, shape: Shape, rows: int, *, chunks: int = 0, staged: bool = False) -> None:
+    def __init__(self, state: WaveState, shape: Shape, rows: int, *, length: int, staged: bool = False) -> None:
         """
         Args:
-            chunks: the number of chunks of prompt and clause together, for ``whole``.
+            length: the number of tokens that a row can be fed, without look-ahead; with the prompt's for ``whole``.
             staged: does a batch of chunks run in stages? ``whole`` always does.
         """
-        chunk = state.flow.solver.chunk_tokens
-        self.shape, self.rows = shape, rows
-        self.width = chunk * (chunks if shape == "whole" else 1) + LOOK_AHEAD_TOKENS
+        self.shape, self.rows, self.length = shape, rows, length
+        self.width = length + LOOK_AHEAD_TOKENS
         # Upstream's last chunk has up to two tokens more: those left when the look-ahead of a chunk does not come.
-        tokens = chunk + LOOK_AHEAD_TOKENS - 1 if shape == "whole" else chunk
-        self.sounding_frames = tokens * FRAMES_PER_TOKEN
+        sounding = state.flow.solver.chunk_tokens + LOOK_AHEAD_TOKENS - 1 if shape == "whole" else length
+        self.sounding_frames = sounding * FRAMES_PER_TOKEN
         self._blocks = 0 if shape == "whole" else state.max_chunks
         self.packed = torch.zeros(rows, _HEADER + self._blocks + self.width, dtype=torch.long, device=state.device)
         self.samples = torch.empty(rows, 0, device=state.device)

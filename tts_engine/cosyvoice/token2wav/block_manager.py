@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tts_engine.cosyvoice.models.config import LOOK_AHEAD_TOKENS
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.errors import Exhausted, InvalidRequest
 
 
@@ -19,15 +19,15 @@ class BlockManager:
     """Hands out slots and blocks of one device's caches. Not thread-safe."""
 
     def __init__(
-        self, *, clauses: int, voices: int, blocks: int, chunk_tokens: int, max_chunks: int, first_hops: Sequence[int]
+        self, *, clauses: int, voices: int, blocks: int, chunk_tokens: int, max_chunks: int, room: int
     ) -> None:
         """
         Args:
-            clauses: number of slots for clauses. The slots of voices come after them, one for each first chunk.
+            clauses: number of slots for clauses. The slots of voices come after them.
             chunk_tokens: speech tokens in one block.
             max_chunks: most chunks of prompt and clause together.
-            first_hops: lengths of a first chunk, shortest first, 1 to ``chunk_tokens`` tokens. A prompt is prepared for
-                each of them: cut at its head to fit.
+            room: tokens that a prompt leaves a clause of the chunk in which the prompt ends, 1 to ``chunk_tokens``. The
+                prompt is cut at its head to fit.
 
         Raises:
             ValueError: the longest clause would not fit, and so would wait for ever.
@@ -36,12 +36,12 @@ class BlockManager:
             raise ValueError(f"{blocks} cache blocks, expected at least {max_chunks}, those of the longest clause")
         self._total = blocks
         self.clauses, self.max_tokens = clauses, max_chunks * chunk_tokens
-        self.chunk_tokens, self._first_hops = chunk_tokens, first_hops
+        self.chunk_tokens, self._room = chunk_tokens, room
         self._clause_slots = list(range(1, 1 + clauses))[::-1]
-        self._voice_slots = list(range(1 + clauses, 1 + clauses + voices * len(first_hops)))
+        self._voice_slots = list(range(1 + clauses, 1 + clauses + voices))
         self._blocks = list(range(1, 1 + blocks))[::-1]
         self.voices: dict[object, Voice] = {}
-        """The prompts that have been computed, by their key: each as prepared for the shortest first chunk."""
+        """The prompts that have been computed, by their key."""
 
     @property
     def free_blocks(self) -> int:
@@ -67,46 +67,28 @@ class BlockManager:
             InvalidRequest: the prompt leaves no room for a clause.
             Exhausted: clauses use every other prompt.
         """
-        parts = [self._cut(tokens, hop) for hop in self._first_hops]
-        sizes = [shared // self.chunk_tokens for _, shared in parts]
-        needed = sum(sizes)
-        if self._left([sizes]) < 0:
-            raise InvalidRequest(
-                f"the voice prompt has {len(tokens)} tokens, which take {needed} of {self._total} cache blocks; too "
-                "few are left for a clause"
-            )
+        part, shared = self._cut(tokens)
+        needed = shared // self.chunk_tokens
         while (
-            len(self._voice_slots) < len(parts)
+            not self._voice_slots
             or len(self._blocks) < needed
-            or self._left([*([len(v.blocks) for v in lengths(voice)] for voice in self.voices.values()), sizes]) < 0
+            or self._left([*(len(voice.blocks) for voice in self.voices.values()), needed]) < 0
         ):
-            idle = [
-                (voice.used, key) for key, voice in self.voices.items() if not any(v.clauses for v in lengths(voice))
-            ]
+            idle = [(voice.used, key) for key, voice in self.voices.items() if not voice.clauses]
             if not idle:
                 raise Exhausted("every place for a voice prompt is in use", retry_after_s=1.0)
             self.release(self.voices.pop(min(idle, key=lambda pair: pair[0])[1]))
-        voice: Voice | None = None
-        for part, shared in reversed(parts):
-            slot = self._voice_slots.pop()
-            blocks = self._take(shared // self.chunk_tokens)
-            voice = Voice(slot - 1 - self.clauses, part, slot, blocks, shared, used=now, longer=voice)
-        assert voice is not None
-        return voice
+        slot = self._voice_slots.pop()
+        return Voice(slot - 1 - self.clauses, part, slot, self._take(needed), shared, used=now)
 
-    def _left(self, prompts: Sequence[Sequence[int]]) -> int:
-        """Return how many blocks are left beside these prompts and the longest clause of any of them.
+    def _left(self, prompts: Sequence[int]) -> int:
+        """Return how many blocks are left beside prompts of so many blocks and the longest clause of any of them."""
+        return self._total - sum(prompts) - (self.max_tokens // self.chunk_tokens - min(prompts))
 
-        Args:
-            prompts: of each prompt, how many blocks it takes for each length of a first chunk.
-        """
-        longest = self.max_tokens // self.chunk_tokens - min(map(min, prompts))
-        return self._total - sum(map(sum, prompts)) - longest
-
-    def _cut(self, tokens: Sequence[int], first_hop: int) -> tuple[Sequence[int], int]:
-        """Return the part at a prompt's end that fits a first chunk, and how many tokens of it are computed once."""
-        left = self.chunk_tokens - first_hop
-        # If the prompt is too short for that, the first chunk is a whole one.
+    def _cut(self, tokens: Sequence[int]) -> tuple[Sequence[int], int]:
+        """Return the part at a prompt's end that is used, and how many tokens of it are computed once."""
+        left = self.chunk_tokens - self._room
+        # A prompt that is too short for that leaves the clause a whole chunk.
         cut = (len(tokens) - left) % self.chunk_tokens if len(tokens) >= left else len(tokens)
         tokens = tokens[cut:]
         shared = max(len(tokens) - LOOK_AHEAD_TOKENS, 0) // self.chunk_tokens * self.chunk_tokens
@@ -121,11 +103,10 @@ class BlockManager:
         self.voices[key] = voice
 
     def release(self, voice: Voice) -> None:
-        """Free the places of a prompt, for first chunks of all lengths."""
-        for each in lengths(voice):
-            each.gone = True
-            self._blocks += each.blocks
-            self._voice_slots.append(each.slot)
+        """Free the places of a prompt."""
+        voice.gone = True
+        self._blocks += voice.blocks
+        self._voice_slots.append(voice.slot)
 
     # -- clauses
 
@@ -141,14 +122,6 @@ class BlockManager:
         voice.clauses += 1
         voice.used = now
         rendering.fed = voice.shared
-
-    def lengthen(self, rendering: Rendering) -> None:
-        """Let a clause that holds nothing yet begin with the next longer first chunk. There must be one."""
-        longer = rendering.voice.longer
-        assert longer is not None
-        rendering.voice.clauses -= 1
-        longer.clauses += 1
-        rendering.voice, rendering.fed = longer, longer.shared
 
     def missing(self, rendering: Rendering) -> int:
         """Return how many blocks the clause lacks for the chunk that it is fed next."""

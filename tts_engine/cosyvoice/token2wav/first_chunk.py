@@ -1,8 +1,9 @@
 """Decides how long a clause's first chunk is (``first_hop: auto``). Pure: it takes loads and times.
 
-A short first chunk is heard soon, but the chunk behind it is due soon too: it needs 25 ids of the language model, and a
-place in a batch behind the first chunks of others. So the shortest one is taken of which the sound lasts until then.
-The choice is made when the ids of the shortest one are there. In a burst all who wait are known by that time.
+A short first chunk is heard soon, but the chunk behind it is due soon too: it needs 7 to 14 more ids of the language
+model, and a place in a batch behind the first chunks of others. So the shortest one is taken of which the sound lasts
+until then. The choice is made when the ids of the shortest one are there. In a burst all who wait are known by that
+time.
 
 How long the chunk behind takes is what such chunks took lately, as far as they were awaited: behind a long first chunk
 one is not, and waits for others. What is remembered fades, so that a short one is tried again after a burst.

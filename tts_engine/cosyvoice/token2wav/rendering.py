@@ -3,7 +3,7 @@ manager."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tts_engine.errors import EngineError
@@ -27,23 +27,17 @@ class Voice:
     """Monotonic second at which the last of these clauses began."""
     gone: bool = False
     """Has the prompt made room for another one?"""
-    longer: Voice | None = None
-    """The same prompt, prepared for the next longer first chunk. None: this is the longest."""
-
-
-def lengths(voice: Voice | None) -> Iterator[Voice]:
-    """Yield a prompt as it is prepared for each first chunk from this one on, the next longer one next."""
-    while voice is not None:
-        yield voice
-        voice = voice.longer
 
 
 @dataclass(slots=True, eq=False)
 class Rendering:
-    """A clause on its way from tokens to sound. ``tokens`` is appended to by the clause's own task."""
+    """A clause on its way from tokens to sound. The clause's own task appends to ``tokens``, and sets ``first_hop``
+    before its first chunk."""
 
     voice: Voice
     playhead: Hearing
+    first_hop: int
+    """Number of tokens of its first chunk, one of ``Scheduler.first_hops``."""
     tokens: list[int] = field(default_factory=list)
     sounded: int = 0
     """Number of tokens of the clause that the vocoder has been fed."""

@@ -137,8 +137,10 @@ class ModelRunner:
         """``flow`` and ``vocoder`` are prepared and on the device."""
         self.device, self.config, self._settings = device, config, settings
         self.chunk = flow.solver.chunk_tokens
-        prompts = config.max_voices * len(settings.first_hops)
-        slots = 1 + settings.max_clauses + prompts
+        slots = 1 + settings.max_clauses + config.max_voices
+        # A prompt leaves ``LOOK_AHEAD_TOKENS`` of its own to the first chunk. The longest first chunk fills its chunk.
+        short = [hop + LOOK_AHEAD_TOKENS for hop in settings.first_hops]
+        self._lengths = [*(length for length in short if length < self.chunk), self.chunk]
         frames = config.max_chunks * self.chunk * FRAMES_PER_TOKEN
         self.state = WaveState(
             flow=flow,
@@ -147,12 +149,12 @@ class ModelRunner:
             max_chunks=config.max_chunks,
             flow_cache=FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype),
             vocoder_cache=vocoder.new_cache(slots=1 + settings.max_clauses, device=device),
-            prompt_mels=torch.zeros(prompts, frames, MEL_CHANNELS, device=device),
-            prompt_frames=torch.zeros(prompts, dtype=torch.long, device=device),
-            speakers=torch.zeros(prompts, MEL_CHANNELS, device=device),
+            prompt_mels=torch.zeros(config.max_voices, frames, MEL_CHANNELS, device=device),
+            prompt_frames=torch.zeros(config.max_voices, dtype=torch.long, device=device),
+            speakers=torch.zeros(config.max_voices, MEL_CHANNELS, device=device),
         )
         self.batches: dict[tuple[Shape, int, int], WaveBatch] = {}
-        """Batches by shape, rows, and (for ``whole``) chunks."""
+        """Batches by shape, rows, and tokens of a row."""
         self.staged_batches: dict[int, WaveBatch] = {}
         """Batches of chunks that run in stages, by rows. Others may run between their stages, so these have buffers of
         their own."""
@@ -247,37 +249,41 @@ class ModelRunner:
 
     def _batch_for(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> WaveBatch:
         """Return the smallest prepared batch that holds these rows, or a new one."""
-        config = self.config
+        config, longest = self.config, max(row.length for row in rows)
         if shape == "chunk" and staged:
             return self._staged(min((s for s in config.staged_rows if s >= len(rows)), default=len(rows)))
-        sizes = config.whole_rows if shape == "whole" else config.chunk_rows
-        chunks = 0
-        if shape == "whole":
-            chunks = -(-max(row.length for row in rows) // self.chunk)
+        if shape == "chunk":
+            sizes, length = config.chunk_rows, min(n for n in self._lengths if n >= longest)
+        else:
+            sizes, length = config.whole_rows, -(-longest // self.chunk) * self.chunk
             if self._stream is not None:
-                chunks = min((c for c in config.whole_chunks if c >= chunks), default=chunks)
-        return self._batch(shape, min((s for s in sizes if s >= len(rows)), default=len(rows)), chunks)
+                length = min((c * self.chunk for c in config.whole_chunks if c * self.chunk >= length), default=length)
+        return self._batch(shape, min((s for s in sizes if s >= len(rows)), default=len(rows)), length)
 
-    def _batch(self, shape: Shape, rows: int, chunks: int = 0) -> WaveBatch:
-        key = (shape, rows, chunks)
+    def _batch(self, shape: Shape, rows: int, length: int) -> WaveBatch:
+        key = (shape, rows, length)
         if key not in self.batches:
-            self.batches[key] = WaveBatch(self.state, shape, rows, chunks=chunks)
+            self.batches[key] = WaveBatch(self.state, shape, rows, length=length)
         return self.batches[key]
 
     def _staged(self, rows: int) -> WaveBatch:
         if rows not in self.staged_batches:
-            self.staged_batches[rows] = WaveBatch(self.state, "chunk", rows, staged=True)
+            self.staged_batches[rows] = WaveBatch(self.state, "chunk", rows, length=self.chunk, staged=True)
         return self.staged_batches[rows]
 
     # -- graphs
 
     def _graphs(self) -> list[tuple[Shape, int, int]]:
-        """Return shape, rows and chunks of every graph, the largest of a shape first."""
+        """Return shape, rows and tokens of a row of every graph, the largest of a shape first."""
         config = self.config
-        graphs: list[tuple[Shape, int, int]] = [("chunk", rows, 0) for rows in sorted(config.chunk_rows, reverse=True)]
+        graphs: list[tuple[Shape, int, int]] = [
+            ("chunk", rows, length)
+            for length in reversed(self._lengths)
+            for rows in sorted(config.chunk_rows, reverse=True)
+        ]
         if self._settings.finalize == "upstream":
             graphs += [
-                ("whole", rows, chunks)
+                ("whole", rows, chunks * self.chunk)
                 for chunks in sorted(config.whole_chunks, reverse=True)
                 for rows in sorted(config.whole_rows, reverse=True)
                 if rows <= 2 or rows * chunks <= WHOLE_CHUNKS
@@ -285,11 +291,12 @@ class ModelRunner:
         return graphs
 
     @torch.inference_mode()
-    def warm_up(self, calibrated: Callable[[Shape, int, float], None]) -> None:
+    def warm_up(self, calibrated: Callable[[int, int, float], None]) -> None:
         """Capture the graphs. On a CPU, do nothing.
 
         Args:
-            calibrated: called with shape, number of clauses, and seconds that such a batch takes on the idle device.
+            calibrated: called with tokens of a chunk, number of clauses, and seconds that such a batch takes on the
+                idle device, the longest chunks first.
         """
         if self._stream is None:
             return
@@ -311,7 +318,7 @@ class ModelRunner:
                 pools.setdefault(staged, graph.pool())
             batch.graphs = graphs
             if not staged:
-                calibrated(batch.shape, batch.rows, self._replay_s(batch))
+                calibrated(batch.length, batch.rows, self._replay_s(batch))
         self._stream.synchronize()
 
     def _replay_s(self, batch: WaveBatch) -> float:

@@ -6,6 +6,10 @@ caches a chunk costs the same at every place in the clause. So chunks do not gro
 the sound come later. A clause starts where its voice's prompt ends: the part of the prompt behind its last shared chunk
 begins the clause's first chunk. This part has three tokens or more. That makes sharing exact, because each chunk looks
 three tokens ahead, and a shared chunk must not look into the clause.
+
+A first chunk may be shorter than what is left of the prompt's last chunk. Then it is fed as far as it goes, and the
+next chunk is fed anew from the end of the shared part, since under the chunk mask its beginning sees its end. So a
+short first chunk takes less work and comes sooner, for a second chunk that gives less sound.
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ _BURST_SHARE = 0.75
 
 _MANY = 4
 """So many times as many clauses make it worth while to wait for them."""
+
+_BATCH_TOKENS = 180
+"""Padding of so many tokens takes as long as a batch by itself does: on an H100 one of a whole chunk takes 10 ms, one
+of 16 25 and one of 32 44."""
 
 WHOLE_CHUNKS = 32
 """See ``SchedulerConfig.whole_chunks``; the runner prepares batches up to that."""
@@ -84,8 +92,8 @@ class Candidate(Generic[Owner]):
     """Seconds until the caller hears silence. 0: somebody waits for a first chunk."""
     since: float
     """Monotonic second at which the job was submitted, earlier by ``Hearing.head_start_s``."""
-    chunks: int = 1
-    """Size: number of chunks that are computed, with the prompt's for ``whole``."""
+    size: int = 1
+    """Number of tokens that are fed for ``chunk``; of chunks that are computed, with the prompt's, for ``whole``."""
     begins: bool = False
     """Is it the clause's first or second chunk?"""
 
@@ -107,28 +115,47 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
 
     First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
     priority a little earlier. Then comes the least slack. Jobs that nobody awaits must not make an awaited batch
-    slower, so they only fill it up to the power of two that it runs with. A batch of last chunks computes all rows at
-    the length of the longest, so those whose length is nearest come along.
+    slower, so they only fill it up to the power of two that it runs with, and are no longer. All rows are computed at
+    the length of the longest. So awaited chunks go together unless the padding would take as long as a batch of its
+    own, and of last chunks those whose length is nearest come along.
     """
     wait_s = partial(urgency, config=config, burst=in_burst(candidates, config))
     ranked = sorted(candidates, key=lambda c: (wait_s(c), c.since))
     if not ranked:
         return []
     leader = ranked[0]
+    alike = [c for c in ranked if c.shape == leader.shape]
     rows = config.whole_rows
     if leader.shape == "chunk":
         rows = config.calm_rows if leader.slack_s > config.calm_s else config.chunk_rows
-    alike = [c for c in ranked if c.shape == leader.shape]
     if awaited := sum(wait_s(c) == 0 for c in alike):
-        if leader.shape == "chunk" and awaited >= _BURST_SHARE * config.burst_rows:
-            rows = config.burst_rows
+        if leader.shape == "chunk":
+            alike = _padded_little(alike, awaited)
+            awaited = sum(wait_s(c) == 0 for c in alike)
+            if awaited >= _BURST_SHARE * config.burst_rows:
+                rows = config.burst_rows
         riding = config.riding_rows if len(alike) - awaited >= config.riding_rows else 0
         rows = min(rows, max(1 << (awaited - 1).bit_length(), riding))
     if leader.shape == "whole":
-        alike.sort(key=lambda c: (wait_s(c) > 0, abs(c.chunks - leader.chunks)))
-        while rows > 2 and rows * max(c.chunks for c in alike[:rows]) > config.whole_chunks:
+        alike.sort(key=lambda c: (wait_s(c) > 0, abs(c.size - leader.size)))
+        while rows > 2 and rows * max(c.size for c in alike[:rows]) > config.whole_chunks:
             rows -= 1
     return alike[:rows]
+
+
+def _padded_little(ranked: Sequence[Candidate[Owner]], awaited: int) -> list[Candidate[Owner]]:
+    """Return those of these chunks that go together. The first ``awaited`` of them are awaited now."""
+    sizes = [c.size for c in ranked[:awaited]]
+    longest = max(sizes)
+    if longest * len(sizes) - sum(sizes) > _BATCH_TOKENS:
+        longest = ranked[0].size
+    together: list[Candidate[Owner]] = []
+    padding = 0
+    for c in ranked:
+        if c.size <= longest and padding + longest - c.size <= _BATCH_TOKENS:
+            together.append(c)
+            padding += longest - c.size
+    return together
 
 
 Urgency = tuple[float, int]
@@ -198,18 +225,28 @@ class Batch:
     staged: bool
     """Does it run in stages, so that awaited chunks can go between them? Nobody awaits a chunk of it."""
 
+    @property
+    def length(self) -> int:
+        """Number of tokens of its longest row."""
+        return max(row.length for row in self.rows)
+
 
 class Scheduler:
     """The clauses of one device, and the chunks that they ask for. Not thread-safe.
 
-    ``hop``, ``missing``, ``is_last``, ``busy`` and the counts only read, and may be called from any
+    ``first_hops``, ``hop``, ``missing``, ``is_last``, ``busy`` and the counts only read, and may be called from any
     thread.
     """
 
     def __init__(
-        self, config: SchedulerConfig, blocks: BlockManager, *, finalize: Literal["upstream", "causal"]
+        self,
+        config: SchedulerConfig,
+        blocks: BlockManager,
+        *,
+        finalize: Literal["upstream", "causal"],
+        first_hops: Sequence[int],
     ) -> None:
-        """``finalize`` says how a clause's last chunk is made; see ``CosyVoiceConfig``."""
+        """``finalize`` and ``first_hops``: see ``CosyVoiceConfig``."""
         self.jobs: list[Job] = []
         """Jobs in the order in which they came."""
         self.renderings: set[Rendering] = set()
@@ -217,7 +254,7 @@ class Scheduler:
         self.silent = 0
         """Number of these clauses that have made no sound yet."""
         self.recomputed_chunks = 0
-        self.config, self._blocks = config, blocks
+        self.config, self._blocks, self._first_hops = config, blocks, first_hops
         self._chunk = blocks.chunk_tokens
         self._last_is_whole = finalize == "upstream"
         self._closed: list[Rendering] = []
@@ -233,7 +270,8 @@ class Scheduler:
         """
         if len(self.renderings) >= (limit := self._blocks.clauses):
             raise Exhausted(f"{limit} clauses are being spoken", retry_after_s=0.5)
-        rendering = Rendering(voice=voice, playhead=playhead, order=self._opened)
+        first_hop = self.first_hops(voice)[0]
+        rendering = Rendering(voice=voice, playhead=playhead, first_hop=first_hop, order=self._opened)
         self._blocks.open(rendering, now=now)
         self._opened += 1
         self.renderings.add(rendering)
@@ -248,16 +286,14 @@ class Scheduler:
     def hop(self, rendering: Rendering) -> int:
         """Return the number of tokens of the clause's next chunk, unless it is the last. It needs three more tokens."""
         if not rendering.sounded:
-            return self.first_hop(rendering.voice)
+            return rendering.first_hop
         return self._chunk - (len(rendering.voice.prompt_tokens) + rendering.sounded) % self._chunk
 
-    def first_hop(self, voice: Voice) -> int:
-        """Return the number of tokens of the first chunk of a clause that begins behind this prompt."""
-        return self._chunk - len(voice.prompt_tokens) % self._chunk
-
-    def lengthen(self, rendering: Rendering) -> None:
-        """Let the clause begin with the next longer first chunk. No chunk of it may have been submitted."""
-        self._blocks.lengthen(rendering)
+    def first_hops(self, voice: Voice) -> Sequence[int]:
+        """Return the lengths that a first chunk behind this prompt may have, shortest first. None goes beyond the chunk
+        in which the prompt ends."""
+        room = self._chunk - len(voice.prompt_tokens) % self._chunk
+        return [room if hop >= self._chunk - LOOK_AHEAD_TOKENS else hop for hop in self._first_hops]
 
     def missing(self, rendering: Rendering) -> int:
         """Return how many tokens the clause's next chunk lacks, unless it is the last. 0 or less: it can be
@@ -412,9 +448,14 @@ class Scheduler:
             shape=job.shape,
             slack_s=hearing.slack_s(now),
             since=job.since - hearing.head_start_s,
-            chunks=1 if job.shape == "chunk" else -(-self._whole_tokens(job) // self._chunk),
-            begins=rendering.sounded <= self.first_hop(rendering.voice),
+            size=self._length(job) if job.shape == "chunk" else -(-self._whole_tokens(job) // self._chunk),
+            begins=rendering.sounded <= rendering.first_hop,
         )
+
+    def _length(self, job: Job) -> int:
+        """Return how many tokens the clause's next chunk is fed: a whole chunk, if the caches lack more than that."""
+        r = job.rendering
+        return min(len(r.voice.prompt_tokens) + r.sounded + job.count - r.fed, self._chunk)
 
     def _whole_tokens(self, job: Job) -> int:
         """Return the number of tokens of prompt and clause up to the end of the job's chunk."""
@@ -455,9 +496,9 @@ class Scheduler:
                 skip=sounded * FRAMES_PER_TOKEN,
                 tokens=tokens,
             )
-        catching_up = r.fed + self._chunk <= sounded
-        skip = 0 if catching_up else sounded - r.fed
-        begin, width = r.fed - len(prompt), self._chunk + LOOK_AHEAD_TOKENS
+        skip, length = sounded - r.fed, self._length(job)
+        catching_up = skip >= self._chunk
+        begin, width = r.fed - len(prompt), length + LOOK_AHEAD_TOKENS
         tokens = [*prompt[r.fed : r.fed + width], *r.tokens[max(begin, 0) : max(begin + width, 0)]]
         return Row(
             slot=r.slot,
@@ -465,11 +506,11 @@ class Scheduler:
             voice=voice.index,
             begins=not r.sounded,
             start=r.fed,
-            length=self._chunk if catching_up else skip + job.count,
+            length=length,
             valid=len(tokens),
             frames=0 if catching_up else job.count * FRAMES_PER_TOKEN,
             final=job.final and not catching_up,
-            skip=skip * FRAMES_PER_TOKEN,
+            skip=0 if catching_up else skip * FRAMES_PER_TOKEN,
             blocks=[*voice.blocks, *r.blocks],
             tokens=tokens,
         )

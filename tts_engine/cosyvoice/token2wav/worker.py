@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.device_thread import DeviceThread
-from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN
+from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
 from tts_engine.cosyvoice.models.flow import Flow
 from tts_engine.cosyvoice.token2wav.batch import Vocoder
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, Run, RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import THROUGHPUT, Batch, Job, Scheduler, SchedulerConfig, Shape
+from tts_engine.cosyvoice.token2wav.scheduler import THROUGHPUT, Batch, Job, Scheduler, SchedulerConfig
 from tts_engine.errors import EngineError, SynthesisFailed
 from tts_engine.synthesizer import Hearing
 
@@ -79,20 +79,20 @@ class WaveWorker(DeviceThread):
             blocks=self.config.blocks,
             chunk_tokens=self.runner.chunk,
             max_chunks=self.config.max_chunks,
-            first_hops=settings.first_hops,
+            room=max(self.runner.chunk - LOOK_AHEAD_TOKENS, *settings.first_hops),
         )
         scheduler = scheduler or (THROUGHPUT if settings.performance_mode == "throughput" else SchedulerConfig())
-        self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize)
+        self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize, first_hops=settings.first_hops)
         self._tasks: list[_Task] = []
         self._given: tuple[Batch, Run] | None = None
         """The batch that the device has nearly ended. Its sound is not handed out yet."""
         self._ahead = self.runner.works_ahead
         """Is a batch given to the device before the one in front has ended?"""
-        self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
-        """Is told of every batch, in the worker's thread: shape, number of clauses, seconds."""
-        self.on_calibrated: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
-        """Is told in the warm-up how long a batch of a shape and number of clauses takes on the idle device. Not called
-        on a CPU."""
+        self.on_batch: Callable[[Batch, float], None] = lambda batch, seconds: None
+        """Is told of every batch and its seconds, in the worker's thread."""
+        self.on_calibrated: Callable[[int, int, float], None] = lambda length, rows, seconds: None
+        """Is told in the warm-up how long a batch of chunks of so many tokens and clauses takes on the idle device, the
+        longest first. Not called on a CPU."""
 
     # -- from the event loop
 
@@ -104,7 +104,7 @@ class WaveWorker(DeviceThread):
         Args:
             key: the voice and its revision.
             tokens: shape ``(n,)``; mel: ``(2 n, 80)``; speaker: ``(192,)``. The prompt is cut at its beginning, see
-                ``first_hop``. Returned is what the shortest first chunk needs.
+                ``BlockManager``.
 
         Raises:
             Exhausted: every place for a voice is in use.
@@ -128,11 +128,6 @@ class WaveWorker(DeviceThread):
         """
         with self._changed:
             return self.scheduler.open(voice, playhead, now=time.monotonic())
-
-    def lengthen(self, rendering: Rendering) -> None:
-        """See ``Scheduler.lengthen``."""
-        with self._changed:
-            self.scheduler.lengthen(rendering)
 
     def submit(self, rendering: Rendering, *, final: bool) -> asyncio.Future[NDArray[np.float32]]:
         """Ask for the clause's next chunk, see ``Scheduler.submit``.
@@ -235,7 +230,7 @@ class WaveWorker(DeviceThread):
             return
         (batch, run), self._given = self._given, None
         samples, seconds = run.result()
-        self.on_batch(batch.shape, len(batch.jobs), seconds)
+        self.on_batch(batch, seconds)
         results: list[tuple[Job, Result]] = []
         for line, job, row in zip(samples, batch.jobs, batch.rows, strict=True):
             before = job.rendering.sounded * FRAMES_PER_TOKEN
@@ -295,9 +290,8 @@ class WaveWorker(DeviceThread):
         with self._changed:
             voice = self.blocks.place([int(t) for t in tokens], now=time.monotonic())
         try:
-            for each in lengths(voice):
-                cut = len(tokens) - len(each.prompt_tokens)
-                self.runner.compute_prompt(each, mel[cut * FRAMES_PER_TOKEN :], speaker)
+            cut = len(tokens) - len(voice.prompt_tokens)
+            self.runner.compute_prompt(voice, mel[cut * FRAMES_PER_TOKEN :], speaker)
         except BaseException:
             with self._changed:
                 self.blocks.release(voice)

@@ -274,6 +274,12 @@ def _batches() -> list[tuple[Shape, list[Row]]]:
             ],
         ),
         (
+            "chunk",  # short first chunks: the same clauses from their beginning
+            [
+                Row(slot=3, length=11, valid=14, frames=22, begins=True, blocks=[6], tokens=first[:14]),
+            ],
+        ),
+        (
             "chunk",
             [
                 Row(slot=1, start=25, length=25, valid=28, frames=50, blocks=[1, 3], tokens=first[25:53]),
@@ -308,9 +314,9 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
     )  # fmt: skip
     settings = CosyVoiceConfig(max_clauses=3)
     graphs, eager = (ModelRunner(flow, vocoder, device=DEVICE, settings=settings, config=config) for _ in range(2))
-    calibrated: list[Shape] = []
-    graphs.warm_up(lambda shape, rows, seconds: calibrated.append(shape))
-    assert calibrated == ["chunk"]
+    calibrated: list[int] = []
+    graphs.warm_up(lambda length, rows, seconds: calibrated.append(length))
+    assert calibrated == [25, 18, 11]
     other = Row(slot=3, length=25, valid=28, frames=50, begins=True, blocks=[5], tokens=list(range(28)))
 
     def sound(runner: ModelRunner, shape: Shape, rows: Sequence[Row], between: Callable[[], object]) -> Tensor:

@@ -48,11 +48,12 @@ def main() -> None:
     sizes: dict[str, Any] = {"CHANNELS": 80, "JOINED": 320, "LINES": 8, "BLOCK": 128}
     print(compiled(k._guided_step, "*bf16 *fp32 *bf16 *fp32 *i64 i32 i32 fp32", **sizes))
     for heads, turn in ((16, "*fp32 *fp32"), (8, "- -")):
-        tile = {"HEADS": heads, "HEAD": 64, "ROWS": 64}
+        tile = {"HEADS": heads, "HEAD": 64, "KEYS": 64}
         types = f"*bf16 *bf16 *bf16 {pages} {turn} *bf16 i32 i32"
-        print(compiled(k._chunk_attention, types, PAGE=50, STAGES=2, maxnreg=128, **tile))
-        print(compiled(k._chunk_attention, types, PAGE=50, STAGES=5, **tile))
-        print(compiled(k._whole_attention, "*bf16 *i64 *bf16 i32", KEYS=64, STAGES=3, **tile))
+        for rows in (32, 64):
+            print(compiled(k._chunk_attention, types, PAGE=50, ROWS=rows, STAGES=2, maxnreg=128, **tile))
+            print(compiled(k._chunk_attention, types, PAGE=50, ROWS=rows, STAGES=5, **tile))
+        print(compiled(k._whole_attention, "*bf16 *i64 *bf16 i32", ROWS=64, STAGES=3, **tile))
     print(compiled(k._turn_first_head, "*bf16 *fp32 *fp32 i32", num_warps=1, WIDTH=1024, HEAD=64, ROWS=16))
     for past in ("*bf16 *i64", "- -"):
         types = f"*bf16 {past} *bf16 *bf16 *fp32 *fp32 i32 i32 i32"

@@ -161,19 +161,20 @@ def _state(slots: int) -> object:
     return SlotState(slots, 32, DEVICE, window=10)
 
 
+@pytest.mark.parametrize("frames", [50, 22])
 @torch.inference_mode()
-def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves() -> None:
+def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves(frames: int) -> None:
     """Rows: a first chunk, an end inside a chunk behind a shared prompt, another behind it, and padding."""
     heads, size, page_frames, width = 2, 16, 50, 32
     turn = _angles(300, size)
-    start, length = torch.tensor([[0, 100, 250, 0], [50, 31, 50, 0]], device=DEVICE)
+    start, length = torch.tensor([[0, 100, 250, 0], [frames, frames - 19, frames, 0]], device=DEVICE)
     table = torch.tensor([[1, 0, 0, 0, 0, 0], [3, 7, 2, 0, 0, 0], [3, 7, 5, 9, 4, 6], [0] * 6], device=DEVICE)
     pages = PagedKeys(layers=1, pages=10, page_frames=page_frames, channels=width, device=DEVICE)
     before = pages.data.normal_()[0].clone()
-    qkv = torch.randn(4, 50, 3 * width, device=DEVICE)
+    qkv = torch.randn(4, frames, 3 * width, device=DEVICE)
     span = Span(start=start, length=length, chunk=50, keys=pages, pages=table)
     fed = _turned(qkv, start, turn, size)
-    got = kernels.span_attention(qkv.clone(), span, 0, turn, heads).view(4, 50, width)
+    got = kernels.span_attention(qkv.clone(), span, 0, turn, heads).view(4, frames, width)
     after = pages.data[0]
     for row in range(3):
         n, older = int(length[row]), table[row, : start[row] // page_frames]

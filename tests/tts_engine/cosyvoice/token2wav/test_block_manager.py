@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.errors import Exhausted, InvalidRequest
 from tts_engine.synthesizer import Playhead
 
 CHUNK = 25
 
 
-def manager(*, clauses: int = 4, voices: int = 2, blocks: int = 12, first_hops: Sequence[int] = (22,)) -> BlockManager:
-    return BlockManager(
-        clauses=clauses, voices=voices, blocks=blocks, chunk_tokens=CHUNK, max_chunks=8, first_hops=first_hops
-    )
+def manager(*, clauses: int = 4, voices: int = 2, blocks: int = 12, room: int = 22) -> BlockManager:
+    return BlockManager(clauses=clauses, voices=voices, blocks=blocks, chunk_tokens=CHUNK, max_chunks=8, room=room)
 
 
 def kept(blocks: BlockManager, key: str, tokens: int, *, now: float = 0.0) -> Voice:
@@ -29,7 +26,7 @@ def kept(blocks: BlockManager, key: str, tokens: int, *, now: float = 0.0) -> Vo
 
 
 def opened(blocks: BlockManager, voice: Voice, *, now: float = 0.0) -> Rendering:
-    rendering = Rendering(voice=voice, playhead=Playhead())
+    rendering = Rendering(voice=voice, playhead=Playhead(), first_hop=22)
     blocks.open(rendering, now=now)
     return rendering
 
@@ -46,30 +43,8 @@ def test_a_prompt_is_cut_at_its_head_to_what_the_first_chunk_leaves_of_it() -> N
     assert kept(manager(), "a", 2).prompt_tokens == []
 
 
-def test_a_prompt_is_prepared_for_first_chunks_of_each_length_and_goes_as_one() -> None:
-    blocks = manager(voices=1, first_hops=(8, 15, 22))
-    short = kept(blocks, "a", 60)
-    chain = list(lengths(short))
-    assert [len(voice.prompt_tokens) for voice in chain] == [42, 60, 53]
-    assert [CHUNK - len(voice.prompt_tokens) % CHUNK for voice in chain] == [8, 15, 22]
-    assert len({voice.slot for voice in chain} | {voice.index for voice in chain}) == 6
-    held = Counter(block for voice in chain for block in voice.blocks)
-    assert set(held.values()) == {1} and blocks.free_blocks == 12 - len(held)
-
-    rendering = opened(blocks, short)
-    blocks.lengthen(rendering)
-    assert rendering.voice is chain[1] and rendering.fed == chain[1].shared
-    with pytest.raises(Exhausted, match="voice prompt"):  # a clause uses one of the three
-        blocks.place(list(range(60)), now=1.0)
-    closed(blocks, rendering)
-    kept(blocks, "b", 60, now=1.0)
-    assert all(voice.gone for voice in chain) and list(blocks.voices) == ["b"]
-    blocks.release(blocks.voices.pop("b"))
-    assert blocks.free_blocks == 12
-
-
 def test_of_a_prompt_that_ends_in_whole_chunks_the_last_is_not_shared() -> None:
-    voice = kept(manager(first_hops=[25]), "a", 50)
+    voice = kept(manager(room=25), "a", 50)
     assert (voice.shared, len(voice.blocks)) == (25, 1), "it looks three tokens into the clause"
 
 
@@ -120,8 +95,6 @@ def test_a_prompt_that_leaves_no_room_for_a_clause_is_refused() -> None:
 def test_few_blocks_are_refused_before_anybody_waits_for_them() -> None:
     with pytest.raises(ValueError, match="7 cache blocks, expected at least 8"):
         manager(blocks=7)
-    with pytest.raises(InvalidRequest, match="60 tokens, which take 5 of 11 cache blocks"):
-        manager(blocks=11, first_hops=(8, 15, 22)).place(list(range(60)), now=0.0)
 
 
 @pytest.mark.parametrize("seed", range(50))

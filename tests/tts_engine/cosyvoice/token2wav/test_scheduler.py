@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -111,17 +112,68 @@ def test_where_it_may_the_most_urgent_ride_with_an_awaited_one_while_many_wait()
 
 @pytest.mark.parametrize(("lengths", "together"), [((8, 8, 8, 8, 8), 4), ((10, 10, 10, 10), 3), ((12, 12, 12), 2)])
 def test_short_last_chunks_make_larger_batches(lengths: tuple[int, ...], together: int) -> None:
-    last = [Candidate(owner=n, shape="whole", slack_s=1.0 + n, since=0.0, chunks=c) for n, c in enumerate(lengths)]
+    last = [Candidate(owner=n, shape="whole", slack_s=1.0 + n, since=0.0, size=c) for n, c in enumerate(lengths)]
     assert [c.owner for c in choose(last, CONFIG)] == list(range(together))
 
 
 def test_last_chunks_of_like_length_go_together_but_never_before_an_awaited_one() -> None:
     def last(owner: str, slack_s: float, chunks: int) -> Candidate[str]:
-        return Candidate(owner=owner, shape="whole", slack_s=slack_s, since=0.0, chunks=chunks)
+        return Candidate(owner=owner, shape="whole", slack_s=slack_s, since=0.0, size=chunks)
 
     leader, long, near = last("leader", 0.5, 6), last("long", 0.6, 16), last("near", 3.0, 7)
     assert owners(long, near, leader, last("as long", 2.0, 6)) == ["leader", "as long", "near"]
     assert owners(long, near, last("awaited", 0.0, 6), last("too", 0.05, 24)) == ["awaited", "too"]
+
+
+def first(owner: str, tokens: int, slack_s: float = 0.0, since: float = 0.0) -> Candidate[str]:
+    return Candidate(owner=owner, shape="chunk", slack_s=slack_s, since=since, size=tokens)
+
+
+def test_nobody_makes_an_awaited_short_chunk_as_long_as_his_own() -> None:
+    short = [first(str(n), 11, since=float(n)) for n in range(3)]
+    assert owners(*short, first("calm", 25, slack_s=0.9)) == ["0", "1", "2"]
+    assert owners(*short, first("calm", 11, slack_s=0.9)) == ["0", "1", "2", "calm"]
+    assert owners(first("short", 11, slack_s=0.8), first("long", 25, slack_s=0.9)) == ["short", "long"]
+
+
+def test_awaited_chunks_of_unlike_lengths_go_together_unless_padding_costs_a_batch() -> None:
+    config = replace(CONFIG, chunk_rows=16, burst_rows=32)
+    few = [first(str(n), 11, since=float(n)) for n in range(5)]
+    long = [first(f"long {n}", 25, since=float(n) + 0.5) for n in range(2)]
+    assert len(choose([*few, *long], config)) == 7, "a second batch takes 8 ms more"
+    many = [first(str(n), 11, since=float(n)) for n in range(15)]
+    assert [c.owner for c in choose([*many, *long], config)] == [str(n) for n in range(15)]
+    late = [replace(c, since=20.0) for c in many]
+    assert [c.size for c in choose([*late, *long], config)] == [25] * 2 + [11] * 12, "the others make the next batch"
+
+
+def test_a_short_first_chunk_is_fed_again_with_the_rest_of_its_chunk() -> None:
+    queue = Queue(first_hops=(8, 15, 22))
+    clause = queue.open(60)
+    assert queue.scheduler.first_hops(clause.voice) == [8, 15, 22]
+    queue.submit(clause)
+    (row,) = queue.run()
+    assert row.tokens == [1050, 1051, 1052, *range(11)], "three of the prompt, the hop, three of look-ahead"
+    assert (row.source, row.start, row.length, row.valid, row.skip, row.frames) == (queue.voice.slot, 50, 11, 14, 6, 16)
+    assert (queue.scheduler.hop(clause), queue.scheduler.missing(clause)) == (14, 17 - 52)
+    queue.submit(clause)
+    (row,) = queue.run()
+    assert (row.source, row.start, row.length, row.valid) == (queue.voice.slot, 50, 25, 28)
+    assert (row.begins, row.skip, row.frames) == (False, 22, 28)
+    queue.submit(clause)
+    (row,) = queue.run()
+    assert (row.source, row.start, row.length, row.frames) == (0, 75, 25, 50)
+
+
+@pytest.mark.parametrize(("prompt_tokens", "longest"), [(0, 25), (2, 25), (3, 22), (20, 22), (60, 22)])
+def test_the_longest_first_chunk_fills_the_chunk_in_which_the_prompt_ends(prompt_tokens: int, longest: int) -> None:
+    queue = Queue(first_hops=(8, 22), prompt_tokens=prompt_tokens)
+    clause = queue.open(60)
+    assert queue.scheduler.first_hops(clause.voice) == [8, longest]
+    clause.first_hop = longest
+    queue.submit(clause)
+    (row,) = queue.run()
+    assert (row.length, row.frames) == (25, 2 * longest)
 
 
 def test_what_nobody_waits_for_comes_last() -> None:
@@ -147,7 +199,7 @@ def test_of_equally_urgent_clauses_the_older_keeps_its_cache() -> None:
 
 
 class Queue:
-    """A scheduler over few blocks, one voice of 53 tokens, and clauses of which it is told the sound in hand."""
+    """A scheduler over few blocks, one voice, and clauses of which it is told the sound in hand."""
 
     def __init__(
         self,
@@ -157,13 +209,13 @@ class Queue:
         clauses: int = 4,
         finalize: Literal["upstream", "causal"] = "causal",
         config: SchedulerConfig = CONFIG,
+        first_hops: Sequence[int] = (22,),
+        prompt_tokens: int = 53,
     ) -> None:
-        self.blocks = BlockManager(
-            clauses=clauses, voices=1, blocks=blocks, chunk_tokens=25, max_chunks=8, first_hops=[22]
-        )
+        self.blocks = BlockManager(clauses=clauses, voices=1, blocks=blocks, chunk_tokens=25, max_chunks=8, room=22)
         self.blocks._take(taken)  # other clauses have them
-        self.scheduler = Scheduler(config, self.blocks, finalize=finalize)
-        self.voice: Voice = self.blocks.place(list(range(1000, 1053)), now=0.0)
+        self.scheduler = Scheduler(config, self.blocks, finalize=finalize, first_hops=first_hops)
+        self.voice: Voice = self.blocks.place(list(range(1000, 1000 + prompt_tokens)), now=0.0)
         self.blocks.keep("voice", self.voice)
 
     def open(self, tokens: int, *, slack_s: float = 0.0, priority: int = 5) -> Rendering:

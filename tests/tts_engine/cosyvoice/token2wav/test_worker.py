@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import until
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.cosyvoice.models.flow import Flow
@@ -180,11 +180,17 @@ def as_upstream(prompt: Prompt, tokens: list[int], version: int) -> NDArray[np.f
 
 
 def one_pass(prompt: Prompt, tokens: list[int], version: int = 3, *, first_hop: int = 22) -> NDArray[np.float32]:
-    """The whole clause's mel at once; CosyVoice2's vocoder makes different sound of other pieces, so it gets these."""
-    prompt = prompt.cut(first_hop)
+    """The whole clause's mel at once; CosyVoice2's vocoder makes different sound of other pieces, so it gets these. A
+    first chunk of fewer than 22 tokens is of a pass over what it has been given."""
+    prompt = prompt.cut(max(first_hop, 22))
     mel = mel_of(prompt, tokens, version, streaming=True)
     frames = mel.shape[1]
-    return vocode(mel, [*range(prompt.first_hop * 2, frames, 50), frames], version)
+    cuts = [*range(prompt.first_hop * 2, frames, 50), frames]
+    if first_hop < 22:
+        cuts = [first_hop * 2, *cuts]
+        short = mel_of(prompt, tokens[: first_hop + 3], version, streaming=True, final=False)
+        mel = torch.cat([short[:, : first_hop * 2], mel[:, first_hop * 2 :]], dim=1)
+    return vocode(mel, cuts, version)
 
 
 def assert_same(got: NDArray[np.float32], want: NDArray[np.float32], version: int = 3) -> None:
@@ -272,11 +278,11 @@ async def test_a_last_chunk_as_upstream_makes_it(prompt_tokens: int, version: in
 
 
 @pytest.mark.parametrize("first_hop", [8, 15, 25])
-async def test_a_first_chunk_of_any_length_is_exact(version: int, first_hop: int) -> None:
+async def test_a_first_chunk_of_any_length_sounds_as_one_pass_over_its_tokens(version: int, first_hop: int) -> None:
     prompt, tokens = Prompt(60), CLAUSES[4]
     async with running(version, first_hop=first_hop) as worker:
         voice = await voice_of(worker, prompt)
-        assert (len(voice.prompt_tokens) + first_hop) % 25 == 0
+        assert (len(voice.prompt_tokens) + max(first_hop, 22)) % 25 == 0
         first = await say(worker, voice, tokens[: first_hop + 3], chunks=1)
         whole = await say(worker, voice, tokens)
         assert worker.scheduler.recomputed_chunks == 2 * (first_hop > 22), (
@@ -307,16 +313,6 @@ async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_soun
         assert worker.scheduler.recomputed_chunks > 0
     for tokens, samples in zip(CLAUSES, together, strict=True):
         assert_same(samples, one_pass(prompt, tokens, version), version)
-
-
-async def test_a_prompt_that_leaves_a_clause_too_few_blocks_is_refused_and_no_clause_waits_for_ever() -> None:
-    """Prompts for three first chunks took so many that the only clause waited for blocks which nobody could free."""
-    async with running(max_clauses=1, first_hop="auto", blocks=12, max_chunks=12) as worker:
-        with pytest.raises(InvalidRequest, match="60 tokens, which take 5 of 12 cache blocks"):
-            await voice_of(worker, Prompt(60))
-        assert worker.blocks.free_blocks == 12
-        voice = await voice_of(worker, Prompt(8))
-        await asyncio.wait_for(say(worker, voice, CLAUSES[4]), PATIENCE_S)
 
 
 async def test_everything_is_free_after_clauses_that_were_left_early(version: int) -> None:
@@ -362,7 +358,7 @@ def speaking() -> Playhead:
 def shapes_run(worker: WaveWorker) -> list[str]:
     """Of the batches from now on, in the order in which they ended."""
     order: list[str] = []
-    worker.on_batch = lambda shape, rows, seconds: order.append(shape)
+    worker.on_batch = lambda batch, seconds: order.append(batch.shape)
     return order
 
 
@@ -425,14 +421,14 @@ async def test_a_first_chunk_goes_between_the_stages_of_chunks_that_nobody_await
 
 
 @pytest.mark.parametrize("longer", [0, 1, 2])
-async def test_a_first_chunk_is_exact_whichever_of_the_prepared_ones_it_is(version: int, longer: int) -> None:
-    prompt, tokens, hop = Prompt(60), CLAUSES[4], (8, 15, 22)[longer]
+async def test_a_first_chunk_sounds_as_its_length_says_whichever_of_the_prepared_ones_it_is(
+    version: int, longer: int
+) -> None:
+    prompt, tokens = Prompt(60), CLAUSES[4]
     async with running(version, first_hop="auto") as worker:
         rendering = worker.open(await voice_of(worker, prompt), Playhead())
         rendering.tokens += tokens
-        for _ in range(longer):
-            worker.lengthen(rendering)
-        assert worker.scheduler.hop(rendering) == hop
+        hop = rendering.first_hop = worker.scheduler.first_hops(rendering.voice)[longer]
         out = []
         while rendering.sounded < len(tokens):
             out.append(await worker.submit(rendering, final=worker.scheduler.is_last(rendering)))
