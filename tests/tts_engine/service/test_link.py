@@ -98,6 +98,23 @@ async def test_without_a_place_for_the_link_calls_come_over_grpc(tmp_path: Path)
     await engine.server.aclose()
 
 
+async def test_a_server_that_shuts_down_leaves_no_file(engine: Engine, tmp_path: Path) -> None:
+    assert (tmp_path / "engine.sock.speak").is_socket()
+    await engine.server.aclose()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_server_that_shuts_down_leaves_the_file_of_one_that_has_replaced_it(
+    engine: Engine, tmp_path: Path
+) -> None:
+    newer = Engine(engine.config)
+    await newer.start()
+    await engine.server.aclose()
+    assert (tmp_path / "engine.sock.speak").is_socket()
+    await newer.server.aclose()
+    assert not (tmp_path / "engine.sock.speak").exists()
+
+
 async def test_the_link_comes_back_with_the_engine(engine: Engine, client: GrpcEngine) -> None:
     async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed("one hold two")
