@@ -197,7 +197,8 @@ class SipLimits(Section):
     idle_s: float = Field(600.0, gt=0)
     """A connection that is silent for this many seconds is closed."""
     transactions: int = Field(20_000, gt=0)
-    """Most transactions kept; a request beyond them is answered with 503."""
+    """Most transactions kept; a request beyond them is answered with 503. Requests in dialogs find a tenth more room,
+    and the CANCEL of an INVITE that is kept finds room always."""
 
     def share(self, workers: int) -> SipLimits:
         """Return the part of each of several workers, so that a source gets no more from all of them than from one."""

@@ -492,10 +492,10 @@ class Endpoint:
         repeated."""
         tag = "stateless" if not request.to.tag else ""
         begins_call = request.method == "INVITE" and not request.to.tag
-        if self._transactions.full or (self.draining and begins_call):
-            return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
         if request.method == "CANCEL" and not self._transactions.cancelled(request):
             return response_to(request, 481, to_tag=tag)
+        if not self._transactions.has_room(request) or (self.draining and begins_call):
+            return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
         if request.method not in self._methods:
             return response_to(request, 501, to_tag=tag, headers=[self._allow])
         if not request.to.tag and request.uri.partition(":")[0].lower() not in _SCHEMES:

@@ -298,11 +298,21 @@ def test_equal_branches_of_two_senders_are_two() -> None:
     assert len(transactions.received(two, "b", reliable=False, now=0.0)) == 1
 
 
-def test_full() -> None:
-    transactions = Transactions(limit=1)
-    assert not transactions.full
-    transactions.received(request(), "peer", reliable=False, now=0.0)
-    assert transactions.full
+def test_room() -> None:
+    """At the limit a tenth is left for dialogs, and beyond that a place for each CANCEL."""
+    transactions = Transactions(limit=10)
+
+    def take(method: str, to_tag: str = "") -> int:
+        """How many requests there is room for, up to 30."""
+        for number in range(30):
+            message = request(method, branch=f"z9hG4bK-{number}{to_tag}", to_tag=to_tag)
+            if not transactions.has_room(message):
+                return number
+            transactions.received(message, "peer", reliable=False, now=0.0)
+        return 30
+
+    assert [take("INVITE"), take("BYE", "ours"), take("INVITE", "ours"), len(transactions)] == [10, 1, 0, 11]
+    assert transactions.has_room(request("CANCEL", branch="z9hG4bK-0"))
 
 
 def test_our_own_misuse() -> None:

@@ -189,6 +189,32 @@ async def test_full_and_draining_refuse_new_calls() -> None:
         assert user.endpoint.transactions == 0
 
 
+async def test_a_full_table_takes_what_ends_a_call() -> None:
+    async with calling(transactions=10) as (user, caller):
+        await caller.ask(request(body=SDP))
+        user.ring_only = True
+        ringing = [request(branch=f"z9hG4bK-n{number}", call_id=f"{number}", body=SDP) for number in range(10)]
+        assert [(await caller.ask(invite)).status for invite in ringing] == [180] * 9 + [503]
+        cancel, stray = (request("CANCEL", branch=f"z9hG4bK-n{number}", call_id=f"{number}") for number in (0, 9))
+        answers = [await caller.ask(cancel), await caller.receive()]
+        assert [(r.status, r.cseq.method) for r in answers] == [(200, "CANCEL"), (487, "INVITE")]
+        caller.send(request("ACK", branch="z9hG4bK-n0", call_id="0", to_tag="ours2"))
+        assert (await caller.ask(stray)).status == 481
+
+
+async def test_a_full_table_has_a_reserve_for_dialogs() -> None:
+    async with calling(transactions=10) as (user, caller):
+        tag = (await caller.ask(request(body=SDP))).to.tag
+        user.ring_only = True
+        for number in range(9):
+            await caller.ask(request(branch=f"z9hG4bK-n{number}", call_id=f"{number}", body=SDP))
+        bye = request("BYE", cseq=2, branch="z9hG4bK-bye", to_tag=tag)
+        assert (await caller.ask(bye)).status == 200
+        assert not user.dialogs
+        more = request("INFO", cseq=3, branch="z9hG4bK-more", to_tag=tag)
+        assert (await caller.ask(more)).status == 503  # the reserve is a bound, too
+
+
 async def test_a_call_and_its_repetitions() -> None:
     async with calling() as (user, caller):
         invite = request(body=SDP)
