@@ -242,11 +242,13 @@ class Session:
         return self._over.is_set()
 
     def leave(self, reason: str, handoff_data: str | None, *, target: str = "") -> None:
-        """End the call for whoever goes on with it; ``target`` is where it went, if it was transferred."""
-        self.handoff = Handoff(
-            self.call_id, "ended" if reason == "end" else reason, handoff_data, target, self.call.route
-        )
-        self.end(reason, hang_up=True, handoff_data=handoff_data)
+        """End the call for whoever goes on with it; ``target`` is where it went, if it was transferred. Of a call that
+        was told to end this changes nothing: whoever goes on learns the reason for which it ended, or nothing."""
+        if not self.over:
+            self.handoff = Handoff(
+                self.call_id, "ended" if reason == "end" else reason, handoff_data, target, self.call.route
+            )
+            self.end(reason, hang_up=True, handoff_data=handoff_data)
 
     def _all_said(self, handoff_data: str | None) -> None:
         if not self._transfers.pending:  # else what becomes of the call is known when that is over

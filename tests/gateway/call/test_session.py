@@ -198,6 +198,29 @@ def test_a_call_without_a_manager_leaves_the_reason_to_whoever_goes_on_with_it()
     assert "hang_up dialogue_failed None" in lines_of(scene)
 
 
+@pytest.mark.parametrize("first", ["hangup_by_api", "end"])
+def test_what_a_call_leaves_is_decided_with_its_end(first: str) -> None:
+    """The manager's line breaks for good, and a transfer succeeds, before the rest of an ended call is gone."""
+
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.UNDER_WAY
+        if first == "end":
+            call.say(End(handoff_data="{}"))
+        else:
+            call.say(Transfer(target="+4930123"))
+            call.session.end(first, hang_up=True)
+        left = call.session.handoff
+        assert (left is not None) == (first == "end")
+        call.session.on_dialogue_failed("nobody answers")
+        call.session.on_transferred("")
+        assert call.session.handoff is left
+        await call.run(0.1)
+
+    assert [
+        line for line in lines_of(scene, calling={"allowed_targets": ["+4930*"]}) if line.startswith("hang_up")
+    ] == ["hang_up end {}" if first == "end" else "hang_up hangup_by_api None"]
+
+
 def test_a_stepped_clock_changes_no_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the machine goes back to 1970 in mid-call; before, it was today."""
 
