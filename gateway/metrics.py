@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -97,6 +97,11 @@ class Metrics(Collector):
             "talkspurt_moved_turns", "Turns that went on at another engine after their first sound.", registry=registry
         )
         self._moves = 0
+        self._engine_linked = Gauge(
+            "talkspurt_engine_linked",
+            "1: turns reach the engine over the link on its machine; 0: over gRPC.",
+            ["worker"], registry=registry,
+        )  # fmt: skip
         self._models: set[str] = set()
         self._model_turns = _by_label(Counter(
             "talkspurt_model_turns", "Turns that were given to a model on trial, or to the active one.", ["model"],
@@ -298,6 +303,13 @@ class Metrics(Collector):
         """Take how many turns have gone on at another engine since the start."""
         self._moved_turns.inc(total - self._moves)
         self._moves = total
+
+    def engines_linked(self, linked: Sequence[bool]) -> None:
+        """Take whether the link to each engine stands. Engines have the numbers that ``worker`` has in their own
+        series."""
+        self._engine_linked.clear()  # an engine may have gone
+        for worker, stands in enumerate(linked):
+            self._engine_linked.labels(str(worker)).set(stands)
 
     def model_turn(self, model: str) -> None:
         """See ``gateway.model_trial.TrialMeter``."""

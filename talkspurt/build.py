@@ -288,6 +288,7 @@ class Gateway:
             self._sip_state,
             engine.metrics,
             lambda: engine.moves,
+            lambda: engine.linked,
             place.metrics if place is not None else None,
         )
         self.switches = Switches(

@@ -290,6 +290,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Engines that answer", "short", "By gateway: those whose figures it has.", "TalkspurtTurnsFail",
             (("count by (instance) (talkspurt_engine_admission_waiting)", "{{instance}}"),),
         ),
+        Panel(
+            "Engines on the gateway's machine that are linked", "bool", "Where not, turns take the slower way of gRPC.",
+            "latency.md", (("talkspurt_engine_linked", "{{instance}} {{worker}}"),),
+        ),
         Panel("Records that the webhook lacks", "short", "They are on the gateways' disks.", "TalkspurtWebhookBehind"),
         Panel(
             "Attempts to deliver records", "ops", "`given_up`: too old, or too many.", "TalkspurtWebhookBehind",

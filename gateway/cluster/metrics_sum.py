@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _ALIKE = ("talkspurt_build_info", "talkspurt_database_answers", "talkspurt_database_waiting",
-          "talkspurt_dialogue_connected", "talkspurt_sip_registered", "talkspurt_sip_trunk_answers")  # fmt: skip
+          "talkspurt_dialogue_connected", "talkspurt_engine_linked", "talkspurt_sip_registered",
+          "talkspurt_sip_trunk_answers")  # fmt: skip
 _COUNTED = ("_total", "_count", "_sum", "_bucket")
 
 

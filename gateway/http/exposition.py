@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gateway.dialogue.line import DialogueStats
 from gateway.metrics import Metrics
@@ -19,6 +19,7 @@ class Exposition:
         sip_state: where the SIP side is registered, and which trunks answer.
         engine: asks the engine for its own text; raises ``EngineError``.
         moves: how many turns have gone on at another engine.
+        linked: whether the link to each engine stands.
         of_all: asks for the series of all workers of a server. None: this process is the only one.
     """
 
@@ -30,6 +31,7 @@ class Exposition:
         sip_state: Callable[[], SipState],
         engine: Callable[[], Awaitable[bytes]],
         moves: Callable[[], int],
+        linked: Callable[[], Sequence[bool]],
         of_all: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         self._of_all = of_all
@@ -39,6 +41,7 @@ class Exposition:
         self._sip_state = sip_state
         self._engine = engine
         self._moves = moves
+        self._linked = linked
 
     async def __call__(self) -> bytes:
         """Return all series in Prometheus' text format, without those of an engine that cannot be asked."""
@@ -57,4 +60,5 @@ class Exposition:
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
         self._metrics.sip_state(self._sip_state())
         self._metrics.moved_turns(total=self._moves())
+        self._metrics.engines_linked(self._linked())
         return self._metrics.exposition()

@@ -37,6 +37,7 @@ NAMES = {
     "talkspurt_dialogue_failed_total": {"route"},
     "talkspurt_dialogue_missed_total": {"outcome"},
     "talkspurt_moved_turns_total": set(),
+    "talkspurt_engine_linked": {"worker"},
     "talkspurt_model_turns_total": {"model"},
     "talkspurt_model_failures_total": {"model", "kind"},
     "talkspurt_model_trial_returns_total": {"reason"},
@@ -80,6 +81,8 @@ def used() -> Metrics:
     metrics.dialogue_missed(replayed=3, dropped=0)
     metrics.dialogue_missed(replayed=5, dropped=2)
     metrics.moved_turns(total=1)
+    metrics.engines_linked([False, True, True])
+    metrics.engines_linked([True, False])
     metrics.model_turn("next")
     metrics.model_failure("next", "error")
     metrics.trial_returned("errors")
@@ -130,6 +133,8 @@ def test_what_happened_is_counted() -> None:
     assert values["talkspurt_rtp_lost_total",] == 2
     assert (values["talkspurt_sip_registered", "sip:a"], values["talkspurt_sip_registered", "sip:b"]) == (0, 1)
     assert values["talkspurt_sip_trunk_answers", "pbx"] == 1
+    linked = {key[1]: value for key, value in values.items() if key[0] == "talkspurt_engine_linked"}
+    assert linked == {"0": 1, "1": 0}
     assert values["talkspurt_dialogue_connected", "default"] == 3
     assert values["talkspurt_pacing_error_seconds_bucket", "0.001", "twilio"] == 0
     assert values["talkspurt_pacing_error_seconds_bucket", "0.002", "twilio"] == 1

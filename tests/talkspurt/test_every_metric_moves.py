@@ -60,6 +60,7 @@ OTHERWISE = {
     "talkspurt_listeners_total": "nobody listens in",
     "talkspurt_listener_drops_total": "nobody listens in",
     "talkspurt_model_trial_returns_total": "no model is on trial",
+    "talkspurt_engine_linked": "an engine over TCP has no link",
     "talkspurt_moved_turns_total": "one engine has no other at which a turn could go on",
 }
 

@@ -343,6 +343,11 @@ class GrpcEngine:
             raise Unavailable("no engine is known: no name of engine.targets has an address, or the directory has none")
         return list(self._by_address.values())
 
+    @property
+    def linked(self) -> list[bool]:
+        """Whether calls to each engine take the link, not gRPC. The order is that of ``metrics``."""
+        return [one.link is not None and one.link.stands for one in self._by_address.values()]
+
     def _follow(self) -> None:
         """Connect to engines that are new, and leave those that are gone."""
         known = self.targets.known()

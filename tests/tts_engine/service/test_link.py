@@ -75,8 +75,10 @@ async def speak(client: GrpcEngine, text: str) -> tuple[list[object], type]:
 
 async def test_calls_take_the_link_as_soon_as_it_stands_and_grpc_until_then(engine: Engine) -> None:
     client = GrpcEngine(engine.config.listen, engine.config)
+    assert client.linked == [False]
     assert await speak(client, "hello world") == ([chunk_of("hello", 0), chunk_of("world", 1)], SpeakCall)
     await linked(client)
+    assert client.linked == [True]
     assert await speak(client, "hello again") == ([chunk_of("hello", 0), chunk_of("again", 1)], LinkCall)
     await client.aclose()
 
