@@ -265,18 +265,14 @@ def _batches() -> list[tuple[Shape, list[Row]]]:
     rng = np.random.default_rng(3)
     first, second = (rng.integers(0, 6561, n).tolist() for n in (60, 36))
     begins: Any = {"length": 25, "valid": 28, "frames": 50, "begins": True}
+    short = Row(slot=1, length=11, valid=14, frames=22, begins=True, blocks=[1], tokens=first[:14])
     return [
+        ("chunk", [short]),  # a short first chunk of the first clause, which begins anew behind it
         (
             "chunk",
             [
                 Row(slot=1, blocks=[1], tokens=first[:28], **begins),
                 Row(slot=2, blocks=[2], tokens=second[:28], **begins),
-            ],
-        ),
-        (
-            "chunk",  # short first chunks: the same clauses from their beginning
-            [
-                Row(slot=3, length=11, valid=14, frames=22, begins=True, blocks=[6], tokens=first[:14]),
             ],
         ),
         (
