@@ -143,7 +143,9 @@ def read_user_to_user(value: str) -> str:
     """Return the data of a User-to-User header. A value that is no text stays as it came."""
     content, _, params = value.partition(";")
     content = content.strip()
-    if re.fullmatch("([0-9A-Fa-f]{2})+", content) and ("encoding" not in params or "encoding=hex" in params.lower()):
+    # Not pairs of digits: for each repetition of a group the engine of ``re`` keeps a place to come back to.
+    is_hex = len(content) % 2 == 0 and re.fullmatch("[0-9A-Fa-f]+", content) is not None
+    if is_hex and ("encoding" not in params or "encoding=hex" in params.lower()):
         try:
             return bytes.fromhex(content).decode()
         except UnicodeDecodeError:
