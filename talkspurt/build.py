@@ -260,8 +260,8 @@ class Gateway:
             Webhook(config.records, self.records, self.metrics) if config.records.webhook_url else None
         )
         self.usage = Usage(self.records)
-        self.speech = Speech(engine, config.limits, self.usage)
-        self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
+        self.speech = Speech(engine, self.known_voices, config.limits, self.usage)
+        self.speech_socket = SpeechSocket(engine, self.known_voices, config.limits, self.usage)
         self.calls = LiveCalls(
             config.routes,
             config.barge_in,
@@ -364,7 +364,7 @@ class Gateway:
                 *self.speech.routes(),
                 *self.speech_socket.routes(),
                 *self.usage.routes(),
-                *Voices(self.engine, config.limits).routes(),
+                *Voices(self.engine, self.known_voices, config.limits).routes(),
                 *Models(self.engine, self.trials).routes(),
                 *Trials(self.engine, self.trials).routes(),
             ],

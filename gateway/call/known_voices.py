@@ -1,17 +1,19 @@
-"""Which voices and languages can a route speak with? Asked before a turn is, so that a manager learns of it at once."""
+"""Which voices are there, and which languages can a route speak with? Known before a turn asks, so a manager learns of
+it at once, and a request for speech waits for no question to the engine."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from gateway.principal import sees_voice
 from tts_engine.api import VoiceInfo
 from tts_engine.errors import EngineError
 
 _LOOK_S = 2.0
-"""How old the list may be, seconds. It is not asked for when a message comes, since messages keep their order."""
+"""How old the list may be, seconds. The engine is not asked when a message or a request comes: messages keep their
+order, and an answer takes a millisecond or two of the first sound."""
 
 
 class KnownVoices:
@@ -27,11 +29,25 @@ class KnownVoices:
         self._own = own
         self._voices: Sequence[VoiceInfo] = ()
 
+    async def look(self) -> None:
+        """Ask for the voices. Raises ``EngineError``."""
+        self._voices = await self._list_voices()
+
+    async def ids(self) -> Collection[str]:
+        """Return the ids of all voices. Before the first answer this waits for it.
+
+        Raises:
+            EngineError: there was no answer yet, and there is none now.
+        """
+        if not self._voices:
+            await self.look()
+        return {voice.voice_id for voice in self._voices}
+
     async def watch(self) -> None:
         """Ask for the voices again and again, until cancelled. The last ones count while the engine does not answer."""
         while True:
             with contextlib.suppress(EngineError):  # readiness tells
-                self._voices = await self._list_voices()
+                await self.look()
             await asyncio.sleep(_LOOK_S)
 
     def problem(self, route: str, language: str, voice: str) -> str:

@@ -1,5 +1,5 @@
-"""Writes speech as a file, at once or as a stream: raw samples, WAV, or what FFmpeg encodes. It blocks: use a
-thread."""
+"""Writes speech as a file, at once or as a stream: raw samples, WAV, or what FFmpeg encodes. What FFmpeg
+encodes, and a whole file, block: use a thread."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from gateway.call.known_voices import KnownVoices
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.request import request_id
@@ -123,8 +124,9 @@ def audio_types(body: type[BaseModel], field: str) -> tuple[str, ...]:
 class Speech:
     """Handlers of the speech API. ``aclose`` ends its threads."""
 
-    def __init__(self, engine: SpeechEngine, limits: LimitsConfig, usage: Usage) -> None:
+    def __init__(self, engine: SpeechEngine, voices: KnownVoices, limits: LimitsConfig, usage: Usage) -> None:
         self._engine = engine
+        self._voices = voices
         self._limits = limits
         self._usage = usage
         self._threads = ThreadPoolExecutor(ENCODERS, thread_name_prefix="speech-file")
@@ -180,15 +182,12 @@ class Speech:
     async def openai(self, request: web.Request) -> web.StreamResponse:
         """Handle OpenAI's ``audio/speech``."""
         body = OpenAiBody.model_validate_json(await request.read())
-        status = await self._engine.status()
-        if body.model not in (*OPENAI_MODELS, status.model, *status.models):
-            raise Rejected(f"no model {body.model[:40]!r}", status=404, code="model_not_found", param="model")
         voice = body.voice if isinstance(body.voice, str) else body.voice.id
         name = body.response_format
         order = Order(
             text=body.input, format=name, rate=FORMATS[name].default_hz,
-            voice=await voice_id(self._engine, voice, request[WHO]), speed=body.speed, instruct=body.instructions,
-            model="" if body.model in (*OPENAI_MODELS, status.model) else body.model,
+            voice=await voice_id(self._voices, voice, request[WHO]), speed=body.speed, instruct=body.instructions,
+            model=await self._model(body.model),
         )  # fmt: skip
         try:
             return await self._openai(request, order, body)
@@ -213,6 +212,15 @@ class Speech:
 
     # --- what they share -------------------------------------------------------------------------------------------
 
+    async def _model(self, name: str) -> str:
+        """Return the loaded model that OpenAI's client means. Empty: the active one."""
+        if name in OPENAI_MODELS:
+            return ""
+        status = await self._engine.status()
+        if name not in (status.model, *status.models):
+            raise Rejected(f"no model {name[:40]!r}", status=404, code="model_not_found", param="model")
+        return "" if name == status.model else name
+
     async def _order(self, body: SpeechBody, who: Principal) -> Order:
         fmt = FORMATS[body.format]
         rate = fmt.default_hz if body.sample_rate is None else body.sample_rate
@@ -229,7 +237,7 @@ class Speech:
             )  # fmt: skip
         return Order(
             text=body.text, format=body.format, rate=rate,
-            voice=await voice_id(self._engine, body.speaker, who), language=body.language,
+            voice=await voice_id(self._voices, body.speaker, who), language=body.language,
             speed=body.speed, instruct=body.instruct,
         )  # fmt: skip
 
@@ -250,13 +258,16 @@ class Speech:
             utterance_id=f"api.{uuid.uuid4().hex}", format=fmt, voice=order.voice, language=order.language,
             speed=order.speed, instruct=order.instruct, priority=tenant.key.priority, model=order.model,
         )  # fmt: skip
+        # Samples that go on as they are take less time than their way to a thread.
+        do = self._in_thread if FORMATS[order.format].codec or whole else _at_once
         samples = 0
         with self._usage.request(tenant.name, asked.utterance_id) as tally:
             tally.characters = len(order.text)
-            file = await self._in_thread(lambda: writer(order.format, order.rate, whole=whole))
             async with self._engine.open(asked) as utterance:
                 utterance.feed(order.text)
                 utterance.end_text()
+                # Meanwhile the engine works.
+                file = await do(lambda: writer(order.format, order.rate, whole=whole))
                 await tally.metered
                 async for chunk in utterance:
                     if not chunk.frames:
@@ -264,11 +275,11 @@ class Speech:
                     samples += chunk.samples
                     tally.heard(samples / order.rate)
                     on_audio(samples / order.rate)
-                    if piece := await self._in_thread(file.write, chunk.frames):
+                    if piece := await do(file.write, chunk.frames):
                         yield piece
-            if not samples and (piece := await self._in_thread(file.write, [fmt.silence_frame()] * SILENT_FRAMES)):
+            if not samples and (piece := await do(file.write, [fmt.silence_frame()] * SILENT_FRAMES)):
                 yield piece
-            if piece := await self._in_thread(file.close):
+            if piece := await do(file.close):
                 yield piece
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
@@ -314,7 +325,11 @@ class Speech:
         return response
 
 
-async def voice_id(engine: SpeechEngine, name: str, who: Principal) -> str:
+async def _at_once(work: Callable[..., Any], *args: Any) -> Any:
+    return work(*args)
+
+
+async def voice_id(voices: KnownVoices, name: str, who: Principal) -> str:
     """Return the id of the voice that a client means. Empty: the engine's default.
 
     Raises:
@@ -322,7 +337,7 @@ async def voice_id(engine: SpeechEngine, name: str, who: Principal) -> str:
     """
     if not sees_voice(who.voices, name):
         raise NotFound(f"no voice {name[:40]!r}")
-    if name in GENERIC_VOICES and name not in {voice.voice_id for voice in await engine.list_voices()}:
+    if name in GENERIC_VOICES and name not in await voices.ids():
         return ""
     return name
 

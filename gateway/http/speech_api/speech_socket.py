@@ -17,6 +17,7 @@ import orjson
 from aiohttp import WSCloseCode, WSMsgType, web
 from pydantic import ConfigDict, ValidationError
 
+from gateway.call.known_voices import KnownVoices
 from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.request import errors as http_errors
@@ -55,8 +56,9 @@ class SpeechMessage(ApiModel):
 class SpeechSocket:
     """Handler of ``/ws/tts``. ``aclose`` ends all connections."""
 
-    def __init__(self, engine: SpeechEngine, limits: LimitsConfig, usage: Usage) -> None:
+    def __init__(self, engine: SpeechEngine, voices: KnownVoices, limits: LimitsConfig, usage: Usage) -> None:
         self._engine = engine
+        self._voices = voices
         self._limits = limits
         self._usage = usage
         self._sockets: set[web.WebSocketResponse] = set()
@@ -81,7 +83,7 @@ class SpeechSocket:
         """One connection."""
         socket = web.WebSocketResponse(max_msg_size=self._limits.message_bytes, heartbeat=PING_S)
         await socket.prepare(request)
-        client = _Client(socket, self._engine, self._limits, self._usage, request[TENANT])
+        client = _Client(socket, self._engine, self._voices, self._limits, self._usage, request[TENANT])
         self._sockets.add(socket)
         errors = 0
         try:
@@ -111,10 +113,17 @@ class _Client:
     """One connection and its utterance under way."""
 
     def __init__(
-        self, socket: web.WebSocketResponse, engine: SpeechEngine, limits: LimitsConfig, usage: Usage, tenant: Tenant
+        self,
+        socket: web.WebSocketResponse,
+        engine: SpeechEngine,
+        voices: KnownVoices,
+        limits: LimitsConfig,
+        usage: Usage,
+        tenant: Tenant,
     ) -> None:
         self._socket = socket
         self._engine = engine
+        self._voices = voices
         self._limits = limits
         self._usage = usage
         self._tenant = tenant
@@ -166,7 +175,7 @@ class _Client:
             raise ProtocolError(f"sample_rate is {message.sample_rate} Hz, expected {expected}", field="sample_rate")
         asked = UtteranceRequest(
             utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=engine_format("pcm", message.sample_rate),
-            voice=await voice_id(self._engine, message.speaker, self._tenant.who), language=message.language,
+            voice=await voice_id(self._voices, message.speaker, self._tenant.who), language=message.language,
             speed=message.speed, instruct=message.instruct, priority=self._tenant.key.priority,
         )  # fmt: skip
         self._characters = 0

@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp import web
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from gateway.call.known_voices import KnownVoices
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
@@ -71,8 +72,9 @@ class VoiceBody(ApiModel):
 class Voices:
     """Handlers of ``/v1/voices``."""
 
-    def __init__(self, engine: SpeechEngine, limits: LimitsConfig) -> None:
+    def __init__(self, engine: SpeechEngine, known: KnownVoices, limits: LimitsConfig) -> None:
         self._engine = engine
+        self._known = known
         self._limits = limits
 
     def routes(self) -> list[Route]:
@@ -127,6 +129,7 @@ class Voices:
             transcript=body.transcript,
             language=body.language,
         )
+        await self._known.look()
         headers = {"Location": f"/v1/voices/{voice.voice_id}"}
         return web.json_response(_view(voice).model_dump(), status=201, headers=headers)
 
@@ -136,6 +139,7 @@ class Voices:
         if not voice_id.startswith(request[WHO].voices):
             raise NotFound(f"no voice {voice_id[:40]!r} of yours")
         await self._engine.remove_voice(voice_id)
+        await self._known.look()
         return web.Response(status=204)
 
     async def _seen(self, request: web.Request) -> Sequence[VoiceInfo]:

@@ -21,6 +21,7 @@ import gateway.http
 import gateway.webrtc
 from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
+from gateway.call.known_voices import KnownVoices
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import LimitsConfig, RouteConfig, ServerConfig
 from gateway.dialogue.wire import BadMessage, decode, encode, refusal
@@ -148,7 +149,8 @@ _WEBHOOKS = Webhooks(
     Handoffs(),
     StreamClaims(LocalDirectory(limit=1), None, keep_s=60).is_spent,
 )
-_VOICES = Voices(_Engine(), LIMITS)  # type: ignore[arg-type]
+_ENGINE = _Engine()
+_VOICES = Voices(_ENGINE, KnownVoices(_ENGINE.list_voices, {}), LIMITS)  # type: ignore[arg-type]
 _ATTACH = AttachRoutes({"asterisk": _attach}, {"default": RouteConfig()}, [])  # type: ignore[arg-type]
 _HANDLERS = (_VOICES.add, _ATTACH.attach, _WEBHOOKS.start, _WEBHOOKS.after, _WEBHOOKS.status)
 _DIALECTS = [name for name, carrier in CARRIERS.items() if carrier.call_control is not None]

@@ -23,6 +23,7 @@ from tests.waiting import until
 from tts_engine.errors import Exhausted
 from tts_engine.metrics import REFUSED
 from tts_engine.pipeline.admission_queue import AdmissionConfig, AdmissionQueue
+from tts_engine.service.client import GrpcEngine
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs import g711
@@ -305,6 +306,34 @@ async def test_a_name_that_means_any_voice_is_the_engines_default(api: Api, spea
     await api.speak(text=TEXT, speaker=speaker)
     (asked,) = api.engine.asked
     assert asked.voice == ""
+
+
+async def test_such_a_name_means_the_voice_that_has_it_from_its_registration_to_its_removal(api: Api) -> None:
+    await api.speak(text=TEXT, speaker="nova")
+    recording = base64.b64encode(reference_wav()).decode()
+    added = await api.ask("POST", "/v1/voices", json={"audio": recording, "transcript": "Hi.", "voice_id": "nova"})
+    assert added[0] == 201
+    await api.speak(text=TEXT, speaker="nova")
+    assert (await api.ask("DELETE", "/v1/voices/nova"))[0] == 204
+    await api.speak(text=TEXT, speaker="nova")
+    assert [asked.voice for asked in api.engine.asked] == ["", "nova", ""]
+
+
+async def test_a_first_sound_waits_for_no_question_to_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request asked for the engine's status, then for its voices, and only then began."""
+
+    async def never(engine: GrpcEngine) -> Any:
+        await asyncio.Event().wait()
+
+    async with api_gateway(tmp_path) as (made, engine, url), aiohttp.ClientSession(url) as http:
+        await until(lambda: bool(made.known_voices._voices))
+        monkeypatch.setattr(GrpcEngine, "status", never)
+        monkeypatch.setattr(GrpcEngine, "list_voices", never)
+        api = Api(http, engine)  # type: ignore[arg-type]
+        await api.speak("/v1/audio/speech", model="tts-1", input=TEXT, voice="alloy", response_format="pcm")
+        await api.speak("/v1/tts/stream", text=TEXT, speaker="female")
 
 
 # --- as OpenAI has it ------------------------------------------------------------------------------------------------
