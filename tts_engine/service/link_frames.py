@@ -52,7 +52,7 @@ class LinkEnd(asyncio.Protocol, ABC):
 
     def __init__(self, most_bytes: int) -> None:
         """``most_bytes``: of a payload. A longer one, or an unknown kind, ends the link."""
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._transport: asyncio.Transport | None = None
         self._got = bytearray()
         self._frames: list[bytes] = []
@@ -110,8 +110,8 @@ class LinkEnd(asyncio.Protocol, ABC):
         try:
             while len(got) - begin >= _HEADER.size:
                 length, call, kind = _HEADER.unpack_from(got, begin)
-                if length > self._most_bytes:
-                    raise ValueError(f"a frame of {length} bytes, expected {self._most_bytes} at most")
+                if length > self.most_bytes:
+                    raise ValueError(f"a frame of {length} bytes, expected {self.most_bytes} at most")
                 end = begin + _HEADER.size + length
                 if len(got) < end:
                     break

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 _AHEAD_BYTES = 64 * 1024
 """When so many bytes of a call were sent and not taken, the next message waits: 8 s of PCMU, as much as HTTP/2's window
 holds."""
-_MESSAGES = 256
-"""Most messages of a call that nobody has read yet."""
+_MESSAGE_BYTES = 64
+"""What an unread message counts beside its bytes."""
 
 Speaker = Callable[[Any, Any], Awaitable[None]]
 
@@ -147,7 +147,9 @@ class LinkContext:
     def __init__(self, end: _ServerEnd, number: int, metadata: Mapping[str, str]) -> None:
         self.task: asyncio.Task[None] | None = None
         self._end, self._number, self._metadata = end, number, metadata
-        self._messages: deque[pb.SpeakRequest] = deque()
+        self._messages: deque[tuple[pb.SpeakRequest, int]] = deque()
+        """What nobody has read yet, and what each of them counts."""
+        self._unread_bytes = 0
         self._half_closed = self._over = False
         self._untaken_bytes = 0
         self._reading: asyncio.Future[None] | None = None
@@ -163,7 +165,9 @@ class LinkContext:
                 return grpc.aio.EOF
             self._reading = asyncio.get_running_loop().create_future()
             await self._reading
-        return self._messages.popleft()
+        message, count = self._messages.popleft()
+        self._unread_bytes -= count
+        return message
 
     async def write(self, message: pb.SpeakResponse) -> None:
         """Send a message, when the client has taken enough of those before."""
@@ -189,9 +193,12 @@ class LinkContext:
     def took(self, kind: Kind, payload: bytes) -> None:
         """Take a frame of the client's. Raises ValueError or DecodeError."""
         if kind is Kind.MESSAGE:
-            if self._half_closed or len(self._messages) >= _MESSAGES:
+            # A bound of bytes: an engine that has stood still for a moment finds hundreds of tokens in one read.
+            count = len(payload) + _MESSAGE_BYTES
+            if self._half_closed or (self._messages and self._unread_bytes + count > self._end.most_bytes):
                 raise ValueError("a message behind the half-close, or too many that are not read")
-            self._messages.append(pb.SpeakRequest.FromString(payload))
+            self._messages.append((pb.SpeakRequest.FromString(payload), count))
+            self._unread_bytes += count
             _wake(self._reading)
         elif kind is Kind.HALF_CLOSE:
             self._half_closed = True

@@ -45,7 +45,7 @@ class Engine:
 
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    made = Engine(EngineConfig(listen=f"unix:{tmp_path}/engine.sock"))
+    made = Engine(EngineConfig(listen=f"unix:{tmp_path}/engine.sock", message_bytes=2**17))
     await made.start()
     yield made
     await made.server.aclose()
@@ -196,6 +196,23 @@ async def test_messages_longer_than_the_window_pass(engine: Engine, client: Grpc
         assert len([chunk async for chunk in utterance]) == 2000
 
 
+async def test_tokens_that_come_while_the_engine_stands_still_cost_no_call() -> None:
+    words = [f"w{n}" for n in range(2000)]
+    async with in_a_process(EngineConfig()) as (process, client):
+        async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
+            utterance.feed("one ")
+            await anext(utterance)
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGSTOP)
+            for word in words:
+                utterance.feed(f"{word} ")
+                await asyncio.sleep(0)  # each in a message of its own
+            os.kill(process.pid, signal.SIGCONT)
+            utterance.feed("end")
+            utterance.end_text()
+            assert len([chunk async for chunk in utterance]) == len(words) + 1
+
+
 async def test_a_client_that_goes_ends_its_utterances(engine: Engine, client: GrpcEngine) -> None:
     utterance = client.open(UtteranceRequest(utterance_id="u"))
     utterance.feed("one hold two")
@@ -229,6 +246,7 @@ def frame(call: int, kind: int, payload: bytes = b"") -> bytes:
 
 
 START = pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="one hold").SerializeToString()
+TOKEN = frame(1, Kind.MESSAGE, pb.SpeakRequest(text="x").SerializeToString())
 WRONG = {
     "unknown kind": frame(1, 9),
     "too long": link_frames._HEADER.pack(2**31, 1, Kind.MESSAGE),
@@ -239,7 +257,7 @@ WRONG = {
     "begins twice": frame(1, Kind.BEGIN, b"{}") * 2,
     "no SpeakRequest": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.MESSAGE, b"\xff\xff"),
     "behind the half-close": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.HALF_CLOSE) + frame(1, Kind.MESSAGE, START),
-    "too many messages": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.MESSAGE, START) * 300,
+    "too many messages": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.MESSAGE, START) + TOKEN * 4000,
     "a count that is none": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.TAKEN, b"1"),
     "an end from the client": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.END),
 }
