@@ -32,6 +32,7 @@ from tts_engine.embedded.onnx.attention import join_attention
 from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.depthwise import depthwise_as_images
 from tts_engine.embedded.onnx.narrow import narrow
+from tts_engine.embedded.onnx.unsigned import exact
 from tts_engine.synthesizer import LINE_RATES, WordSpan
 
 SAMPLE_RATE: int = dsp.SR
@@ -104,7 +105,7 @@ class HibariVoice:
             decoders[rate] = narrow(decoder, tensors=_LAST_LAYER, parts=_SPECTRUM, width=band(rate).bins)
 
         def session(part: bytes) -> ort.InferenceSession:
-            return ort.InferenceSession(part, options, providers=["CPUExecutionProvider"])
+            return ort.InferenceSession(exact(part), options, providers=["CPUExecutionProvider"])
 
         self._prosody = session(prosody)
         self._decoders = {rate: session(decoder) for rate, decoder in decoders.items()}

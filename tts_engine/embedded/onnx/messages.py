@@ -14,7 +14,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 _FIELDS: dict[str, list[tuple[str, int, str]]] = {
     "Attribute": [("name", 1, "string"), ("i", 3, "int64"), ("ints", 8, "int64*"), ("type", 20, "int64")],
     "Value": [("name", 1, "string"), ("type", 2, "bytes")],
-    "Tensor": [("dims", 1, "int64*"), ("data_type", 2, "int64"), ("name", 8, "string"), ("raw_data", 9, "bytes")],
+    "Tensor": [
+        ("dims", 1, "int64*"),
+        ("data_type", 2, "int64"),
+        ("int32_data", 5, "int64*"),
+        ("name", 8, "string"),
+        ("raw_data", 9, "bytes"),
+    ],
     "Node": [
         ("input", 1, "string*"),
         ("output", 2, "string*"),
@@ -25,13 +31,14 @@ _FIELDS: dict[str, list[tuple[str, int, str]]] = {
     ],
     "Graph": [
         ("node", 1, "Node*"),
+        ("name", 2, "string"),
         ("initializer", 5, "Tensor*"),
         ("input", 11, "Value*"),
         ("output", 12, "Value*"),
         ("value_info", 13, "Value*"),
     ],
     "OperatorSet": [("domain", 1, "string"), ("version", 2, "int64")],
-    "Model": [("graph", 7, "Graph"), ("opset_import", 8, "OperatorSet*")],
+    "Model": [("ir_version", 1, "int64"), ("graph", 7, "Graph"), ("opset_import", 8, "OperatorSet*")],
 }
 
 
