@@ -83,9 +83,9 @@ class Line:
         return cast(Any, self.calls[-1])
 
     async def call(self, dialect: str) -> tuple[CarrierLeg, Listener]:
-        leg = CarrierLeg(CARRIERS[dialect](7, {}))
+        leg, before = CarrierLeg(CARRIERS[dialect](7, {})), len(self.calls)
         await leg.connect(f"ws://127.0.0.1:{self.server.port}/media/{dialect}/default")
-        await until(lambda: bool(self.calls))
+        await until(lambda: len(self.calls) > before)
         return leg, self.calls[-1]
 
 
