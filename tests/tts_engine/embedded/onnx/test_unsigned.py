@@ -41,11 +41,20 @@ def test_the_voice_sounds_the_same_on_every_processor(monkeypatch: pytest.Monkey
     np.testing.assert_allclose(here, sound(), atol=1e-5)
 
 
-def test_a_zero_point_that_is_not_zero_is_named() -> None:
+@pytest.mark.parametrize("constant", [True, False], ids=["another number", "computed"])
+def test_a_zero_point_that_is_not_zero_is_named(constant: bool) -> None:
     model = messages()["Model"].FromString(a_product(np.ones((4, 4), np.int8)))
-    model.graph.initializer.add(name="zero", data_type=3, raw_data=bytes([1]))
+    if constant:
+        model.graph.initializer.add(name="zero", data_type=3, raw_data=bytes([1]))
     model.graph.node[0].input.extend(["", "zero"])
     with pytest.raises(ValueError, match="'w' have a zero point"):
+        unsigned(model.SerializeToString())
+
+
+def test_weights_that_are_not_only_multiplied_are_named() -> None:
+    model = messages()["Model"].FromString(a_product(np.ones((4, 4), np.int8)))
+    model.graph.node.add(op_type="Cast", input=["w"], output=["z"])
+    with pytest.raises(ValueError, match="no product's alone"):
         unsigned(model.SerializeToString())
 
 
