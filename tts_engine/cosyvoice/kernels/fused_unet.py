@@ -1,12 +1,14 @@
 """The estimator of CosyVoice2 on a GPU: ``models.unet.CausalUNet`` with fused weights and kernels, for chunks with
 caches.
 
-It replaces that network in ``FlowV2.advance`` and ``whole``, and takes six launches a residual block and eight a
-transformer block. The residual stream is fp32, products are in the dtype of the weights, sums are fp32.
+It replaces that network in ``FlowV2.advance`` and ``whole``. In a chunk with caches, where ``unet_blocks`` can run, the
+twelve middle stages are one launch. Elsewhere a residual block takes six launches and a transformer block seven. The
+residual stream is fp32, products are in the dtype of the weights, sums are fp32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine.cosyvoice.kernels import transformer as kernels
+from tts_engine.cosyvoice.kernels import unet_blocks
 from tts_engine.cosyvoice.kernels.product import product
-from tts_engine.cosyvoice.models.cfm import Estimator
+from tts_engine.cosyvoice.models.cfm import Estimator, StepTables
 from tts_engine.cosyvoice.models.streaming import Span
 from tts_engine.cosyvoice.models.unet import CausalUNet
 
@@ -75,6 +78,7 @@ class FusedUNet(Estimator):
         network: Any = unet  # submodules are Tensor | Module to a type checker
         self.attention_layers, self.key_channels = unet.attention_layers, unet.key_channels
         self.tail_shapes = unet.tail_shapes
+        self.blocks = unet_blocks.load(unet, device=device, dtype=dtype)
 
         def take(*parts: Tensor) -> Tensor:
             return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()
@@ -130,37 +134,88 @@ class FusedUNet(Estimator):
     def drop_time_weights(self) -> None:
         pass
 
-    def forward(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor, modulation: Tensor, span: Span) -> Tensor:
-        rows, n, _ = x.shape
-        dim = self.config.channels
-        h = torch.cat([x, mu, speaker[:, None].expand(-1, n, -1), cond], dim=-1).float()
+    def begin(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor) -> Tensor:
+        """Return the input of the first convolution, ``(2 * rows, n, 320)``. Each step puts its state into it."""
+        rows, n, channels = x.shape
+        parts = [x, mu, speaker[:, None].expand(-1, n, -1), cond]
+        joined = torch.zeros(2 * rows, n, len(parts) * channels, device=x.device, dtype=self.dtype)
+        torch.cat([part.to(self.dtype) for part in parts], -1, out=joined[:rows])
+        joined[rows:, :, :channels] = x
+        return joined
+
+    def euler_step(
+        self,
+        x: Tensor,
+        inputs: Tensor,
+        step: Tensor,
+        tables: StepTables,
+        span: Span,
+        *,
+        nearly_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        shifts = tables.modulations.index_select(0, step).repeat(2, 1)
+        v = self._velocity(inputs, shifts, span, nearly_done)
+        kernels.guided_step(v, x, inputs, tables.widths, step, tables.cfg_rate)
+
+    def _velocity(self, joined: Tensor, shifts: Tensor, span: Span, nearly_done: Callable[[], None]) -> Tensor:
+        """Return the velocity ``(2 * rows, n, 80)`` of both branches."""
+        rows, n, _ = joined.shape
+        one_launch = self.blocks is not None and self.blocks.fits(span, rows, n)
+        tails: Sequence[Tensor] = () if span.tails is None else span.tails.data
+        first, *middle, last = range(len(self.stages))
+        h = self._residual(first, joined, None, shifts, span)
+        h, skip = self._finish(first, h, self._transform(first, h, span, one_launch), span)
         part: Tensor | None = None
-        skip = h
-        layer = 0
-        for number, stage in enumerate(self.stages):
-            if number == len(self.stages) - 1:
-                h, part = torch.cat([h if part is None else h + part.view_as(h), skip], dim=-1), None
-            # The first product also has the 1x1 convolution of the residual path.
-            both = self._convolve(stage.conv1, h, part, span)
-            y = kernels.norm_mish(
-                both[:, :dim], stage.norm1.weight, stage.norm1.bias, _NORM_EPS, self.dtype,
-                shift=modulation[:, number * dim : (number + 1) * dim], n=n,
-            )  # fmt: skip
-            y = self._convolve(stage.conv2, y.view(rows, n, dim), None, span)
-            h = kernels.norm_mish(
-                y, stage.norm2.weight, stage.norm2.bias, _NORM_EPS, torch.float32, residual=both[:, dim:]
-            ).view(rows, n, dim)
-            part = None
-            for block in stage.transformers:
-                part = self._transform(block, h, part, span, layer)
-                layer += 1
-            if number == 0:
-                skip = h if part is None else h + part.view_as(h)
-            if stage.last is not None:
-                h, part = self._convolve(stage.last, h, part, span).view(rows, n, dim).float(), None
-        y = self._convolve(self.final_conv, h, part, span)
+        if one_launch:
+            assert self.blocks is not None
+            inner = [conv.tail for number in middle for conv in (self.stages[number].conv1, self.stages[number].conv2)]
+            self.blocks(h, span, stage=middle[0], shifts=shifts, tails=[tails[tail] for tail in inner])
+        else:
+            for number in middle:
+                h = self._residual(number, h, part, shifts, span)
+                part = self._transform(number, h, span, one_launch)
+        nearly_done()
+        h = torch.cat([h if part is None else h + part.view_as(h), skip], dim=-1)
+        h = self._residual(last, h, None, shifts, span)
+        h, _ = self._finish(last, h, self._transform(last, h, span, one_launch), span)
+        y = self._convolve(self.final_conv, h, None, span)
         y = kernels.norm_mish(y, self.final_norm.weight, self.final_norm.bias, _NORM_EPS, self.dtype)
         return torch.addmm(self.proj_bias, y, self.proj.t()).view(rows, n, -1)
+
+    def _residual(self, number: int, x: Tensor, y: Tensor | None, shifts: Tensor, span: Span) -> Tensor:
+        """Put ``x + y`` through the residual block of a stage. Return ``(rows, n, channels)``, fp32."""
+        stage, dim = self.stages[number], self.config.channels
+        rows, n, _ = x.shape
+        # The first product also has the 1x1 convolution of the residual path.
+        both = self._convolve(stage.conv1, x, y, span)
+        h = kernels.norm_mish(
+            both[:, :dim], stage.norm1.weight, stage.norm1.bias, _NORM_EPS, self.dtype,
+            shift=shifts[:, number * dim : (number + 1) * dim], n=n,
+        )  # fmt: skip
+        h = self._convolve(stage.conv2, h.view(rows, n, dim), None, span)
+        return kernels.norm_mish(
+            h, stage.norm2.weight, stage.norm2.bias, _NORM_EPS, torch.float32, residual=both[:, dim:]
+        ).view(rows, n, dim)
+
+    def _transform(self, number: int, h: Tensor, span: Span, one_launch: bool) -> Tensor | None:
+        """Put ``h`` through the transformer blocks of a stage, in place. Return what the last part of them adds, if it
+        is not in ``h`` yet."""
+        if one_launch:
+            assert self.blocks is not None
+            self.blocks(h, span, stage=number)
+            return None
+        part: Tensor | None = None
+        blocks = self.stages[number].transformers
+        for layer, block in enumerate(blocks, number * len(blocks)):
+            part = self._transform_one(block, h, part, span, layer)
+        return part
+
+    def _finish(self, number: int, h: Tensor, part: Tensor | None, span: Span) -> tuple[Tensor, Tensor]:
+        """Put ``h + part`` through the last convolution of a stage. Return what comes out, fp32, and what went in."""
+        conv = self.stages[number].last
+        assert conv is not None
+        h = h if part is None else h + part.view_as(h)
+        return self._convolve(conv, h, None, span).view(h.shape).float(), h
 
     def _convolve(self, conv: _Conv, x: Tensor, y: Tensor | None, span: Span) -> Tensor:
         """Convolve ``x + y`` ``(rows, n, inputs)``; return ``(rows * n, outputs)``."""
@@ -168,7 +223,7 @@ class FusedUNet(Estimator):
         three = kernels.unfold_three(x, y, tail, span, self.dtype)
         return product(three, conv.weight, conv.bias)
 
-    def _transform(self, block: _Transformer, h: Tensor, part: Tensor | None, span: Span, layer: int) -> Tensor:
+    def _transform_one(self, block: _Transformer, h: Tensor, part: Tensor | None, span: Span, layer: int) -> Tensor:
         """Add ``part`` and then the attention to ``h``, in place. Return what the feed-forward part adds."""
         rows, n, dim = h.shape
 

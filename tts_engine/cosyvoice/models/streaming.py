@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -75,8 +76,14 @@ class ConvTails:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """``shapes`` has ``(width, channels)`` for each convolution, from ``number_tails``."""
-        self.data = [torch.zeros(slots, width, channels, device=device, dtype=dtype) for width, channels in shapes]
+        """``shapes`` has ``(width, channels)`` for each convolution, from ``number_tails``. Those of equal shape that
+        follow one another do so in memory, too."""
+        runs = ((shape, len(list(run))) for shape, run in groupby(shapes))
+        self.data = [
+            tail
+            for shape, count in runs
+            for tail in torch.zeros(count, slots, *shape, device=device, dtype=dtype).unbind()
+        ]
 
     def reset(self, slots: Tensor) -> None:
         """Begin sequences in these slots: set the tails to zeros, with which the convolutions pad."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.lm.api import Admission, joined_table
+from tts_engine.cosyvoice.models.cfm import StepTables
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
 from tts_engine.cosyvoice.models.flow_v2 import FlowV2
@@ -214,6 +215,54 @@ def test_the_fused_estimator_gives_the_mel_of_the_plain_one(version: Version, dt
     got = _mels(flow, dtype)
     errors = [relative(one, other) for one, other in zip(got, want, strict=True)]
     assert max(errors) < (2e-3 if dtype is torch.float32 else 2e-2), errors
+
+
+@pytest.mark.parametrize("frames", [50, 36, 22])
+def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -> None:
+    """Rows: a first chunk, an end inside a chunk behind shared pages, another behind them and more, one of a single
+    frame, and padding. What is left in pages and tails is compared, too."""
+    from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
+
+    flow = perturbed(FlowV2(FlowV2Config()))
+    flow.prepare()
+    estimator: Any = FusedUNet(flow.to(DEVICE).estimator, device=DEVICE)
+    blocks = torch.tensor([[1, 0, 0, 0, 0, 0], [3, 7, 2, 0, 0, 0], [3, 7, 5, 9, 4, 6], [8] + 5 * [0], 6 * [0]])
+    n = frames // 2
+    rows = FlowRows(
+        slots=torch.tensor([1, 2, 3, 4, 0], device=DEVICE),
+        blocks=blocks.to(DEVICE),
+        start=torch.tensor([0, 50, 125, 0, 0], device=DEVICE),
+        length=torch.tensor([n, n - 9, n, 1, 0], device=DEVICE),
+    )
+    caches = [FlowCache(flow, slots=5, blocks=10, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
+    for each in (caches[0].keys.data, *caches[0].tails.data):
+        each.normal_()
+    for to, of in zip(caches[1].tails.data, caches[0].tails.data, strict=True):
+        to.copy_(of)
+    caches[1].keys.data.copy_(caches[0].keys.data)
+    before = caches[0].keys.data.clone()
+    x, mu, cond = (torch.randn(5, frames, 80, device=DEVICE) for _ in range(3))
+    speaker = torch.randn(5, 80, device=DEVICE)
+    step = torch.tensor([0, 3, 9, 5, 0], device=DEVICE)
+    tables = StepTables(modulations=flow.modulations, widths=flow.widths, cfg_rate=0.7)
+    out = []
+    assert estimator.blocks is not None
+    for cache, one_launch in zip(caches, (estimator.blocks, None), strict=True):
+        estimator.blocks = one_launch
+        state = x.clone()
+        inputs = estimator.begin(state, mu, speaker, cond)
+        estimator.euler_step(state, inputs, step, tables, cache.estimator_span(rows, step))
+        out.append(state - x)
+    for row, length in enumerate((2 * rows.length).tolist()):
+        if length:
+            assert relative(*(part[row, :length] for part in out)) < 2e-2, row
+    assert out[0].isfinite().all()
+    scratch = 2 * len(flow.times)  # pages and slots of block 0
+    keys = [cache.keys.data[:, :, scratch:] - before[:, :, scratch:] for cache in caches]
+    assert torch.equal(*(part.ne(0).any(-1) for part in keys))  # the same places are written
+    assert relative(*keys) < 2e-2
+    for one, many in zip(*(cache.tails.data for cache in caches), strict=True):
+        assert relative(one[scratch:], many[scratch:]) < 2e-2
 
 
 # -- the vocoder -------------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from importlib.metadata import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.tts_engine.cosyvoice.kernels.nvrtc import compile_without_toolkit
 from tts_engine.cosyvoice.kernels import decode_step
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
@@ -116,20 +115,7 @@ def test_an_engine_starts_without_it_if_it_cannot_be_compiled(
 @pytest.mark.parametrize("rows", decode_step.ROWS)
 def test_the_kernel_compiles_without_a_toolkit(monkeypatch: pytest.MonkeyPatch, rows: int, architecture: str) -> None:
     """By the function of torch that compiles it on a GPU's machine, for an H200, a B200 and an RTX PRO 6000."""
-    from torch.cuda import _utils
-    from torch.utils import cpp_extension
-
-    libraries = {file.name: file.locate() for file in files("nvidia-cuda-nvrtc") or ()}
-    for name in sorted(name for name in libraries if name.startswith("libnvrtc") and ".alt." not in name):
-        ctypes.CDLL(str(libraries[name]), mode=ctypes.RTLD_GLOBAL)  # as torch for CUDA does when it is imported
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
-    made: list[tuple[bytes, str]] = []
-
-    def compile_only(source: str, name: str) -> None:
-        made.append(_utils._nvrtc_compile(source, name, architecture))
-
-    monkeypatch.setattr(torch.cuda, "_compile_kernel", compile_only)
+    made = compile_without_toolkit(monkeypatch, architecture)
     model: Any = SimpleNamespace(config=LanguageModelConfig(version=3), ids=6784)
     decode_step.DecodeStep._compile(model, rows)
     [(code, name)] = made
