@@ -23,7 +23,7 @@ sys.path[:0] = PATHS
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tts_engine.api import VoiceInfo
 from tts_engine.config import CosyVoiceConfig
@@ -36,7 +36,6 @@ from tts_engine.cosyvoice.lm.api import joined_table
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig, export_model
-from tts_engine.cosyvoice.models.cfm import Estimator
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
 from tts_engine.cosyvoice.models.flow_v2 import FlowV2
@@ -251,14 +250,17 @@ def make_worker(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, An
     if sizes.hift.causal:
         hift.f0_predictor.double()
     if fused:
+        from tts_engine.cosyvoice.kernels.fused_conformer import FusedConformer
         from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
         from tts_engine.cosyvoice.kernels.fused_hift import fuse
         from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 
         kind: Any = FusedUNet if isinstance(flow, FlowV2) else FusedDiT
-        estimator = kind(flow.estimator, device=device)
-        facts["mel_error_bf16"] = flow_error(flow, estimator, device)
-        flow.decoder.estimator = estimator
+        want = two_chunks(flow, device, torch.float32, tf32=False)
+        flow.decoder.estimator = kind(flow.estimator, device=device)
+        if isinstance(flow, FlowV2):
+            flow.encoder = FusedConformer(flow.encoder, device=device)
+        facts["mel_error_bf16"] = error_of(two_chunks(flow, device, torch.bfloat16, tf32=True), want)
         hift = fuse(hift)
         torch.cuda.empty_cache()
     dtype = torch.bfloat16 if fused else torch.float32
@@ -327,26 +329,25 @@ def lm_error(llm: SpeechLanguageModel, lm: Any, device: torch.device) -> float:
     return float((logits[:, : want.shape[1]] - want).norm() / want.norm())
 
 
-def flow_error(flow: Flow, fused: Estimator, device: torch.device) -> dict[str, float]:
-    """Mel of two chunks, fused bf16 against plain fp32 without TF32."""
-    plain = flow.estimator
+def two_chunks(flow: Flow, device: torch.device, dtype: torch.dtype, *, tf32: bool) -> Tensor:
+    """Mel of two chunks of one clause."""
+    torch.backends.cudnn.allow_tf32 = tf32
     generator = torch.Generator(device=device).manual_seed(1)
     tokens = torch.randint(0, 6561, (1, 53), generator=generator, device=device)
     speaker = torch.randn(1, 80, generator=generator, device=device)
     one = torch.ones(1, dtype=torch.long, device=device)
     blocks = torch.tensor([[1, 2]], device=device)
-    mels = []
-    for estimator, dtype, tf32 in ((plain, torch.float32, False), (fused, torch.bfloat16, True)):
-        flow.decoder.estimator = estimator
-        torch.backends.cudnn.allow_tf32 = tf32
-        cache = FlowCache(flow, slots=2, blocks=3, device=device, dtype=dtype)
-        cond = torch.zeros(1, 50, 80, device=device)
-        chunks = []
-        for start in (0, 25):
-            rows = FlowRows(slots=one, blocks=blocks, start=start * one, length=25 * one)
-            chunks.append(flow.advance(tokens[:, start : start + 28], 28 * one, cond, speaker, rows, cache))
-        mels.append(torch.cat(chunks, 1))
-    want, got = mels
+    cache = FlowCache(flow, slots=2, blocks=3, device=device, dtype=dtype)
+    cond = torch.zeros(1, 50, 80, device=device)
+    chunks = []
+    for start in (0, 25):
+        rows = FlowRows(slots=one, blocks=blocks, start=start * one, length=25 * one)
+        chunks.append(flow.advance(tokens[:, start : start + 28], 28 * one, cond, speaker, rows, cache))
+    return torch.cat(chunks, 1)
+
+
+def error_of(got: Tensor, want: Tensor) -> dict[str, float]:
+    """How far the mel of the fused networks in bf16 is from that of the plain ones in fp32 without TF32."""
     return {
         "relative": float((got - want).norm() / want.norm()),
         "max": float((got - want).abs().max()),

@@ -26,6 +26,7 @@ from tts_engine.cosyvoice.lm.torch_lm import LmSteps, TorchLm
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig, export_model
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN
 from tts_engine.cosyvoice.models.dit import DiT
+from tts_engine.cosyvoice.models.flow_v2 import FlowV2
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer, StepObserver
 from tts_engine.cosyvoice.token2wav.admission import Admission
@@ -127,11 +128,14 @@ def load_synthesizer(
     blocks = _cache_blocks(settings, block_bytes=block_bytes, max_chunks=max_chunks, gpu=gpu)
     if gpu:
         # Triton, and with it these modules, is on machines with a GPU only.
+        from tts_engine.cosyvoice.kernels.fused_conformer import FusedConformer
         from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
         from tts_engine.cosyvoice.kernels.fused_hift import fuse
         from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 
         flow.decoder.estimator = (FusedDiT if isinstance(estimator, DiT) else FusedUNet)(estimator, device=place)
+        if isinstance(flow, FlowV2):
+            flow.encoder = FusedConformer(flow.encoder, device=place)
         hift = fuse(hift)
     worker = WaveWorker(
         flow,

@@ -378,7 +378,7 @@ def gate_add_modulate(
     """Add ``gate * y`` to ``h`` in place (fp32); return LayerNorm, scale and shift of the sum, ``(rows * n, width)``.
 
     Args:
-        h: fp32, y: any; ``(rows, n, width)``.
+        h: fp32, or any without ``y``; y: any; ``(rows, n, width)``.
         modulation: ``(entries, table)``; gate, shift, scale: the first column of each in the table.
         entry: which entry rows take, int64: row ``i`` takes ``entry[i % len(entry)]``. None: row ``i`` takes entry
             ``i``.
@@ -440,9 +440,12 @@ def _turn(x, cos, sin, position, HALF: tl.constexpr):
 
 
 @triton.jit
-def _attend(q, k, v, seen, acc, total, top):
-    """Add more keys and values ``(KEYS, HEAD)``, where ``seen``, to the sums of a softmax of base 2."""
+def attend(q, k, v, seen, acc, total, top, bias=None):
+    """Add more keys and values ``(KEYS, HEAD)``, where ``seen``, to the sums of a softmax of base 2. ``bias``: what is
+    added to the products of queries and keys."""
     score = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if bias is not None:
+        score += bias
     if seen is not None:
         score = tl.where(seen[None], score, float("-inf"))
     scale: tl.constexpr = 1.4426950408889634 / (q.shape[1] ** 0.5)
@@ -486,7 +489,7 @@ def _chunk_attention(
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
-    acc, total, top = _attend(q, k, v, real, acc, total, top)
+    acc, total, top = attend(q, k, v, real, acc, total, top)
     key = tl.arange(0, KEYS)
     inside = key < PAGE
     older_within = key[:, None] * WIDTH + head * HEAD + channel[None]
@@ -494,7 +497,7 @@ def _chunk_attention(
         older_place = tl.load(pages + number) * PAGE * WIDTH + older_within
         older_k = tl.load(keys + older_place, mask=inside[:, None], other=0.0)
         older_v = tl.load(values + older_place, mask=inside[:, None], other=0.0)
-        acc, total, top = _attend(q, older_k, older_v, inside, acc, total, top)
+        acc, total, top = attend(q, older_k, older_v, inside, acc, total, top)
     acc = acc / tl.maximum(total, 1e-30)[:, None]
     target = out + line[:, None] * WIDTH + head * HEAD + channel[None]
     tl.store(target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
@@ -572,10 +575,10 @@ def _whole_attention(
     place = base + key[:, None] * 3 * WIDTH + channel[None]
     k = tl.load(place + WIDTH, mask=seen[:, None], other=0.0)
     v = tl.load(place + 2 * WIDTH, mask=seen[:, None], other=0.0)
-    acc, total, top = _attend(q, k, v, seen, acc, total, top)
+    acc, total, top = attend(q, k, v, seen, acc, total, top)
     for begin in tl.range(0, full, KEYS, num_stages=STAGES):
         place = base + (begin + tl.arange(0, KEYS))[:, None] * 3 * WIDTH + channel[None]
-        acc, total, top = _attend(q, tl.load(place + WIDTH), tl.load(place + 2 * WIDTH), None, acc, total, top)
+        acc, total, top = attend(q, tl.load(place + WIDTH), tl.load(place + 2 * WIDTH), None, acc, total, top)
     acc = acc / tl.maximum(total, 1e-30)[:, None]
     target = out + (row * n + frame)[:, None] * WIDTH + head * HEAD + channel[None]
     tl.store(target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
@@ -696,7 +699,7 @@ def grouped_conv_mish(
 
 @triton.jit
 def _unfold_three(
-    x, y, tail, slots, length, out, n, width,
+    x, y, tail, slots, length, out, n, width, tail_stride,
     HAS_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -705,7 +708,7 @@ def _unfold_three(
     older = tl.zeros([BLOCK], tl.float32)
     old = older
     if tail is not None:
-        kept = tail + tl.load(slots + row) * 2 * width + column
+        kept = tail + tl.load(slots + row) * tail_stride + column
         older = tl.load(kept, mask=inside, other=0.0).to(tl.float32)
         old = tl.load(kept + width, mask=inside, other=0.0).to(tl.float32)
     block = tl.program_id(2)
@@ -740,7 +743,8 @@ def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor | None, span: Any, dt
     """Put each frame of ``x + y`` and the two frames before it side by side, the oldest first. Update the tail.
 
     Args:
-        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``. None: zeros.
+        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``, any stride of slots.
+            None: zeros.
 
     Returns:
         ``(rows * n, 3 * width)``.
@@ -749,8 +753,9 @@ def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor | None, span: Any, dt
     rows, n, width = x.shape
     out = empty_lines(rows * n, 3 * width, device=x.device, dtype=dtype)
     _unfold_three[(rows, triton.cdiv(width, 64), triton.cdiv(n, 16))](
-        x, y, tail, span.slots, span.length, out, n, width, HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4
-    )
+        x, y, tail, span.slots, span.length, out, n, width, 0 if tail is None else tail.stride(0),
+        HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4,
+    )  # fmt: skip
     return out
 
 

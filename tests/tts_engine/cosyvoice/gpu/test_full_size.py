@@ -25,6 +25,7 @@ from tts_engine.cosyvoice.models.flow_v3 import FlowV3
 from tts_engine.cosyvoice.models.hift import Hift
 from tts_engine.cosyvoice.models.hift_causal import CausalHift
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.cosyvoice.models.streaming import Span
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
 from tts_engine.cosyvoice.token2wav.scheduler import Row, Shape
 
@@ -200,18 +201,56 @@ def _mels(flow: Flow, dtype: torch.dtype) -> list[Tensor]:
     return [*out, flow.whole(tokens, end, cond, speaker[:1], end)[0, :262]]
 
 
-@VERSIONS
-@DTYPES
-def test_the_fused_estimator_gives_the_mel_of_the_plain_one(version: Version, dtype: torch.dtype) -> None:
+def _fuse(flow: Flow, dtype: torch.dtype) -> None:
+    """Put the fused networks in place of the plain ones, as the engine does."""
+    from tts_engine.cosyvoice.kernels.fused_conformer import FusedConformer
     from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
     from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 
+    fused: Any = FusedUNet if isinstance(flow, FlowV2) else FusedDiT
+    flow.decoder.estimator = fused(flow.estimator, device=DEVICE, dtype=dtype)
+    if isinstance(flow, FlowV2):
+        flow.encoder = FusedConformer(flow.encoder, device=DEVICE, dtype=dtype)
+
+
+def _conditions(flow: FlowV2, dtype: torch.dtype) -> list[Tensor]:
+    """A row's first three chunks, another row's first two beside them; a whole clause with padding."""
+    cache = FlowCache(flow, slots=4, blocks=8, device=DEVICE, dtype=dtype)
+    generator = torch.Generator(device=DEVICE).manual_seed(1)
+    slots, length = torch.tensor([[1, 2], [25, 25]], device=DEVICE)
+    blocks = torch.tensor([[6, 1, 5], [2, 7, 0]], device=DEVICE)
+    out = []
+    for start, count in ((0, 1), (25, 2), (50, 2)):
+        tokens = torch.randint(0, 6561, (count, 28), generator=generator, device=DEVICE)
+        begun = torch.tensor([start, start - 25], device=DEVICE)
+        rows = FlowRows(slots=slots[:count], blocks=blocks[:count], start=begun[:count], length=length[:count])
+        out.append(flow.condition(tokens, length[:count] + 3, cache.condition_span(rows), cache.frame_keys))
+    tokens = torch.randint(0, 6561, (2, 153), generator=generator, device=DEVICE)
+    end = torch.tensor([150, 131], device=DEVICE)
+    whole = flow.condition(tokens, end, Span.whole(end, chunk=None))
+    return [*out, whole[0], whole[1, :262]]
+
+
+@DTYPES
+def test_the_fused_encoder_gives_the_condition_of_the_plain_one(dtype: torch.dtype) -> None:
+    from tts_engine.cosyvoice.kernels.fused_conformer import FusedConformer
+
+    flow = perturbed(FlowV2(FlowV2Config()))
+    want = _conditions(flow, torch.float32)
+    flow.encoder = FusedConformer(flow.encoder, device=DEVICE, dtype=dtype)
+    got = _conditions(flow, dtype)
+    errors = [relative(one, other) for one, other in zip(got, want, strict=True)]
+    assert max(errors) < (2e-3 if dtype is torch.float32 else 1e-2), errors
+
+
+@VERSIONS
+@DTYPES
+def test_the_fused_flow_gives_the_mel_of_the_plain_one(version: Version, dtype: torch.dtype) -> None:
     flow = perturbed(FlowV2(FlowV2Config()) if version == 2 else FlowV3(FlowV3Config()))
     flow.prepare()
     flow.to(DEVICE)
     want = _mels(flow, torch.float32)
-    fused = FusedUNet if version == 2 else FusedDiT
-    flow.decoder.estimator = fused(flow.estimator, device=DEVICE, dtype=dtype)
+    _fuse(flow, dtype)
     got = _mels(flow, dtype)
     errors = [relative(one, other) for one, other in zip(got, want, strict=True)]
     assert max(errors) < (2e-3 if dtype is torch.float32 else 2e-2), errors
@@ -340,14 +379,12 @@ def _batches() -> list[tuple[Shape, list[Row]]]:
 def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: Version, staged: bool) -> None:
     """Networks, precision and shapes are those that an engine runs on a GPU. Between stages, and before the device has
     ended, another clause begins."""
-    from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
     from tts_engine.cosyvoice.kernels.fused_hift import fuse
-    from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 
     flow = perturbed(FlowV2(FlowV2Config()) if version == 2 else FlowV3(FlowV3Config()))
     flow.prepare()
     flow.to(DEVICE)
-    flow.decoder.estimator = (FusedUNet if version == 2 else FusedDiT)(flow.estimator, device=DEVICE)
+    _fuse(flow, torch.bfloat16)
     kind = Hift if version == 2 else CausalHift
     hift = perturbed(kind(HiftConfig(causal=version == 3), noise_seconds=10))
     if version == 3:

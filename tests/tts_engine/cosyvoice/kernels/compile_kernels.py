@@ -13,6 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from tts_engine.cosyvoice.kernels import conformer as conformer_kernels
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels import vocoder as vocoder_kernels
 
@@ -38,7 +39,7 @@ def main() -> None:
     k: Any = kernels
     pages = "*i64 *i64 *i64"
     for x, y, past in (("*fp32", "*bf16", "*bf16 *i64 *i64"), ("*bf16", "-", "- - *i64")):
-        print(compiled(k._unfold_three, f"{x} {y} {past} *bf16 i32 i32", HAS_Y=y != "-", ROWS=16, BLOCK=64))
+        print(compiled(k._unfold_three, f"{x} {y} {past} *bf16 i32 i32 i32", HAS_Y=y != "-", ROWS=16, BLOCK=64))
     for shift, residual, out in (("*fp32", "-", "*bf16"), ("-", "*bf16", "*fp32"), ("-", "-", "*bf16")):
         types = f"*bf16 *fp32 *fp32 {shift} {residual} {out} i32 i32 i32 i32 i32 fp32"
         print(compiled(k._norm_mish, types, HAS_SHIFT=shift != "-", HAS_RESIDUAL=residual != "-", BLOCK=256))
@@ -71,7 +72,20 @@ def main() -> None:
     types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 i32 i32"
     sampling: dict[str, Any] = {"TOP_P": 0.8, "TOP_K": 25, "PLACES": 32, "WINDOW": 10, "BACK": 16}
     print(compiled(k._sample, types, num_warps=8, ADVANCE=1, BLOCK=8192, **sampling))
+    conformer()
     vocoder()
+
+
+def conformer() -> None:
+    c: Any = conformer_kernels
+    for kind in ("*bf16", "*fp32"):
+        for page, rows, keys in ((25, 32, 32), (50, 32, 64), (50, 64, 64)):
+            types = f"{kind} {kind} {kind} {kind} *fp32 *i64 *i64 *i64 {kind} i32 i32 i32"
+            tile = {"HEADS": 8, "HEAD": 64, "PAGE": page, "ROWS": rows, "KEYS": keys, "STAGES": 3}
+            print(compiled(c._chunk_attention, types, **tile))
+        types = f"{kind} {kind} *fp32 *i64 {kind} i32 i32"
+        print(compiled(c._whole_attention, types, HEADS=8, HEAD=64, ROWS=64, KEYS=64, STAGES=2))
+    print(compiled(c._norm_look_ahead, "*bf16 *fp32 *fp32 *i64 *bf16 *fp32 i32 i32 fp32", TAPS=4, BLOCK=512))
 
 
 def vocoder() -> None:
