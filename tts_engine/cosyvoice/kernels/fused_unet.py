@@ -8,7 +8,7 @@ residual stream is fp32, products are in the dtype of the weights, sums are fp32
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels import unet_blocks
 from tts_engine.cosyvoice.kernels.product import product
+from tts_engine.cosyvoice.kernels.unet_blocks import UNetBlocks
 from tts_engine.cosyvoice.models.cfm import Estimator, StepTables
 from tts_engine.cosyvoice.models.streaming import Span
 from tts_engine.cosyvoice.models.unet import CausalUNet
@@ -160,20 +161,17 @@ class FusedUNet(Estimator):
     def _velocity(self, joined: Tensor, shifts: Tensor, span: Span, nearly_done: Callable[[], None]) -> Tensor:
         """Return the velocity ``(2 * rows, n, 80)`` of both branches."""
         rows, n, _ = joined.shape
-        one_launch = self.blocks is not None and self.blocks.fits(span, rows, n)
-        tails: Sequence[Tensor] = () if span.tails is None else span.tails.data
+        one_launch = self.blocks if self.blocks is not None and self.blocks.fits(span, rows, n) else None
         first, *middle, last = range(len(self.stages))
         h = self._residual(first, joined, None, shifts, span)
         h, skip = self._finish(first, h, self._transform(first, h, span, one_launch), span)
         part: Tensor | None = None
-        if one_launch:
-            assert self.blocks is not None
-            inner = [conv.tail for number in middle for conv in (self.stages[number].conv1, self.stages[number].conv2)]
-            self.blocks(h, span, stage=middle[0], shifts=shifts, tails=[tails[tail] for tail in inner])
+        if one_launch is not None:
+            one_launch.middle(h, span, shifts)
         else:
             for number in middle:
                 h = self._residual(number, h, part, shifts, span)
-                part = self._transform(number, h, span, one_launch)
+                part = self._transform(number, h, span, None)
         nearly_done()
         h = torch.cat([h if part is None else h + part.view_as(h), skip], dim=-1)
         h = self._residual(last, h, None, shifts, span)
@@ -197,12 +195,11 @@ class FusedUNet(Estimator):
             h, stage.norm2.weight, stage.norm2.bias, _NORM_EPS, torch.float32, residual=both[:, dim:]
         ).view(rows, n, dim)
 
-    def _transform(self, number: int, h: Tensor, span: Span, one_launch: bool) -> Tensor | None:
+    def _transform(self, number: int, h: Tensor, span: Span, one_launch: UNetBlocks | None) -> Tensor | None:
         """Put ``h`` through the transformer blocks of a stage, in place. Return what the last part of them adds, if it
         is not in ``h`` yet."""
-        if one_launch:
-            assert self.blocks is not None
-            self.blocks(h, span, stage=number)
+        if one_launch is not None:
+            one_launch.transform(h, span, number)
             return None
         part: Tensor | None = None
         blocks = self.stages[number].transformers

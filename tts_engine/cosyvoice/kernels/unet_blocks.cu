@@ -398,8 +398,9 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * W
                     product<2, 1, 8, 2>(d, w, from_first + (16 * half + tap) * X_STRIDE * 2, X_STRIDE, tiles);
                     if (tap == 2 && number == 0)
                         product<2, 1, 8, 2>(one, next, from_now + 16 * half * X_STRIDE * 2, X_STRIDE, tiles);
+                    if (tap < 2)
 #pragma unroll
-                    for (int s = 0; s < 8; s++) w[s][0] = next[s][0];
+                        for (int s = 0; s < 8; s++) w[s][0] = next[s][0];
                 }
                 const int column = 32 * p.rank + 8 * j + 2 * p.t;
 #pragma unroll

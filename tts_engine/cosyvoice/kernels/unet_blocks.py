@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +75,6 @@ def neighbours(outputs: int) -> Tensor:
     return torch.arange(outputs).view(-1, 4, 4, 2).transpose(1, 2).reshape(-1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """A weight, split into what each of the cluster's blocks multiplies with."""
-
-    weight: Tensor
-
-    def of(self, block: int, *, inputs: bool = False) -> Tensor:
-        share: Tensor = self.weight.chunk(CTAS, dim=1 if inputs else 0)[block]
-        return share
-
-
 class UNetBlocks:
     """The packed weights of a network, and its kernels."""
 
@@ -96,8 +84,16 @@ class UNetBlocks:
         self._blocks = network.config.blocks
         order = neighbours(_CHANNELS).to(device)
 
-        def shares(weight: Tensor) -> _Shares:
-            return _Shares(weight.detach().to(device=device, dtype=torch.bfloat16))
+        def narrow(weight: Tensor) -> Tensor:
+            return weight.detach().to(device=device, dtype=torch.bfloat16)
+
+        def outputs(layer: Any) -> Sequence[Tensor]:
+            """The part of a weight that each block of the cluster has to make its part of the outputs."""
+            return narrow(layer.weight).chunk(CTAS)
+
+        def sums(layer: Any) -> Sequence[Tensor]:
+            """The part that each has to make its part of all sums."""
+            return narrow(layer.weight)[order].chunk(CTAS, dim=1)
 
         def exact(*values: Tensor) -> Tensor:
             return torch.cat([v.detach().to(device=device, dtype=torch.float32) for v in values])
@@ -105,16 +101,9 @@ class UNetBlocks:
         weights, values = [], []
         for block in (block for stage in stages for block in stage[1]):
             a, ff = block.attn1, block.ff.net
-            q, k, v, out, up, down = (
-                shares(layer.weight) for layer in (a.to_q, a.to_k, a.to_v, a.to_out[0], ff[0].proj, ff[2])
-            )
-            for each in range(CTAS):
-                weights += [
-                    pack(torch.cat([q.of(each), k.of(each), v.of(each)])),
-                    pack(out.of(each, inputs=True)[order]),
-                    pack(up.of(each)),
-                    pack(down.of(each, inputs=True)[order]),
-                ]
+            qkv = (outputs(layer) for layer in (a.to_q, a.to_k, a.to_v))
+            for q, k, v, out, up, down in zip(*qkv, sums(a.to_out[0]), outputs(ff[0].proj), sums(ff[2]), strict=True):
+                weights += [pack(part) for part in (torch.cat([q, k, v]), out, up, down)]
             values.append(
                 exact(
                     block.norm1.weight, block.norm1.bias, a.to_out[0].bias, block.norm3.weight, block.norm3.bias,
@@ -127,13 +116,16 @@ class UNetBlocks:
         weights, values = [], []
         for resnet, *_ in network.mid_blocks:
             first, second = (block.block for block in (resnet.block1, resnet.block2))
-            convs = [shares(conv.weight.permute(0, 2, 1).flatten(1)) for conv in (first[0], second[0])]
-            beside = shares(resnet.res_conv.weight[:, :, 0])
-            for each in range(CTAS):
-                weights += [pack(part.of(each)) for part in (convs[0], beside, convs[1])]
+            convs = [narrow(conv.weight.permute(0, 2, 1).flatten(1)).chunk(CTAS) for conv in (first[0], second[0])]
+            beside = narrow(resnet.res_conv.weight[:, :, 0]).chunk(CTAS)
+            for share in zip(convs[0], beside, convs[1], strict=True):
+                weights += [pack(part) for part in share]
             parts = [part for conv, _, norm in (first, second) for part in (conv.bias, norm.weight, norm.bias)]
             values.append(exact(*parts, resnet.res_conv.bias))
         self._conv_weights, self._conv_values = _joined(weights), torch.stack(values)
+        self._middle = len(network.down_blocks)
+        # The tails of the middle stages' convolutions lie behind this one (``ConvTails``).
+        self._first_tail = network.mid_blocks[0][0].block1.block[0].tail
         # The multiprocessors of a cluster are neighbours, so that some find no cluster: on an H100 14 clusters run at
         # once. Further ones would wait until those have ended, and many launches take less than twice as long.
         processors: int = torch.cuda.get_device_properties(device).multi_processor_count
@@ -158,26 +150,24 @@ class UNetBlocks:
         small = rows <= self._most_rows and frames <= _PAGE_FRAMES and span.pages.shape[1] <= _MOST_PAGES
         return small and span.keys.page_frames == _PAGE_FRAMES
 
-    def __call__(
-        self, h: Tensor, span: Span, *, stage: int, shifts: Tensor | None = None, tails: Sequence[Tensor] = ()
-    ) -> None:
-        """Put ``h`` through one stage's transformer blocks or, with ``shifts``, through all middle stages.
+    def transform(self, h: Tensor, span: Span, stage: int) -> None:
+        """Put ``h`` ``(rows, n, 256)``, fp32, through a stage's transformer blocks, in place. The chunk ``fits``."""
+        self._launch(h, span, stage, 1, None)
 
-        Args:
-            h: ``(rows, n, 256)``, fp32, changed in place; a chunk that ``fits``.
-            stage: which one; the first of the middle ones with ``shifts``.
-            shifts: what the time adds in each stage, ``(rows, stages * 256)``, fp32.
-            tails: those of the middle stages' convolutions, ``(slots, 2, 256)``, one behind the other in memory.
-        """
+    def middle(self, h: Tensor, span: Span, shifts: Tensor) -> None:
+        """Put ``h`` through all middle stages, in place. ``shifts``: what the time adds in each stage of the network,
+        ``(rows, stages * 256)``, fp32."""
+        self._launch(h, span, self._middle, len(self._conv_values), shifts)
+
+    def _launch(self, h: Tensor, span: Span, stage: int, stages: int, shifts: Tensor | None) -> None:
         rows, n, width = h.shape
         assert span.keys is not None
         assert span.pages is not None
-        data, pages = span.keys.data, span.pages.contiguous()
+        assert span.tails is not None
+        data, pages, tail = span.keys.data, span.pages.contiguous(), span.tails.data[self._first_tail]
         first = stage * self._blocks
-        convolves, stages = (False, 1) if shifts is None else (True, len(tails) // 2)
-        # Without convolutions these two are not read.
-        shifts = h if shifts is None else shifts[:, stage * width :]
-        tail = tails[0] if convolves else h
+        convolves = shifts is not None
+        shifts = h if shifts is None else shifts[:, stage * width :]  # without convolutions it is not read
         tiles = next(tiles for tiles in TILES if 16 * tiles >= n)
         self._kernels[tiles](
             grid=(CTAS * rows, 1, 1),

@@ -121,3 +121,12 @@ def test_it_feeds_chunks_of_few_rows(
     span = Span(start=start, length=start, chunk=page_frames, keys=keys, tails=tails, pages=start[:, None], slots=start)
     assert blocks.fits(span, rows, frames) == fits
     assert not blocks.fits(Span.whole(start, chunk=None), rows, frames)
+
+
+def test_the_middle_stages_tails_follow_each_other_in_memory() -> None:
+    network: Any = CausalUNet(FlowV2Config(mid_blocks=3))
+    tails = ConvTails(network.tail_shapes, slots=5, dtype=torch.bfloat16)
+    convolutions = [block.block[0] for resnet, *_ in network.mid_blocks for block in (resnet.block1, resnet.block2)]
+    places = [tails.data[conv.tail].data_ptr() for conv in convolutions]
+    size = 5 * 2 * 256 * 2  # slots, frames, channels, bytes
+    assert places == [places[0] + size * number for number in range(6)]
