@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import PATIENCE_S, until
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.loading import _cache_blocks, load_synthesizer
+from tts_engine.cosyvoice.loading import _cache_blocks, few_clauses, load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.metrics import BATCH_SIZE, CACHE_BYTES, PrometheusObserver
@@ -134,3 +134,8 @@ async def test_a_fault_of_the_device_fails_the_clause_and_the_engine_says_that_i
     with pytest.raises(EngineError):
         await whole(engine, Playhead())
     await engine.aclose()
+
+
+def test_batches_have_the_size_that_an_estimator_feeds_at_once() -> None:
+    assert few_clauses(14) == 7  # the U-Net on an H100
+    assert few_clauses(None) == few_clauses(6) == few_clauses(40) == 8

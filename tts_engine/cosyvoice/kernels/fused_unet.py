@@ -80,6 +80,7 @@ class FusedUNet(Estimator):
         self.attention_layers, self.key_channels = unet.attention_layers, unet.key_channels
         self.tail_shapes = unet.tail_shapes
         self.blocks = unet_blocks.load(unet, device=device, dtype=dtype)
+        self.rows_at_once = None if self.blocks is None else self.blocks.most_rows
 
         def take(*parts: Tensor) -> Tensor:
             return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()

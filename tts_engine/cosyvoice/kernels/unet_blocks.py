@@ -129,7 +129,7 @@ class UNetBlocks:
         # The multiprocessors of a cluster are neighbours, so that some find no cluster: on an H100 14 clusters run at
         # once. Further ones would wait until those have ended, and many launches take less than twice as long.
         processors: int = torch.cuda.get_device_properties(device).multi_processor_count
-        self._most_rows = processors // (CTAS + 1)
+        self.most_rows = processors // (CTAS + 1)
         self._kernels = {tiles: self._compile(tiles) for tiles in TILES}
 
     def _compile(self, tiles: int) -> Any:
@@ -147,7 +147,7 @@ class UNetBlocks:
         """Is this a chunk that it can feed, and soon?"""
         if span.keys is None or span.pages is None or span.tails is None:
             return False
-        small = rows <= self._most_rows and frames <= _PAGE_FRAMES and span.pages.shape[1] <= _MOST_PAGES
+        small = rows <= self.most_rows and frames <= _PAGE_FRAMES and span.pages.shape[1] <= _MOST_PAGES
         return small and span.keys.page_frames == _PAGE_FRAMES
 
     def transform(self, h: Tensor, span: Span, stage: int) -> None:

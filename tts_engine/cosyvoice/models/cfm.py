@@ -42,6 +42,8 @@ class Estimator(nn.Module):
     """Channels of a key, over all heads."""
     tail_shapes: Sequence[tuple[int, int]]
     """Shapes of the convolutions' tails, for ``ConvTails``."""
+    rows_at_once: int | None = None
+    """Most rows that it feeds in about the time of one. None: there is no such number."""
 
     def modulations(self, t: Tensor) -> Tensor:
         """Compute everything that depends only on time: ``(n,)`` to ``(n, ...)``."""

@@ -23,7 +23,7 @@ from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKE
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows, place_prompt
 from tts_engine.cosyvoice.token2wav.batch import Vocoder, WaveBatch, WaveState
 from tts_engine.cosyvoice.token2wav.rendering import Voice
-from tts_engine.cosyvoice.token2wav.scheduler import WHOLE_CHUNKS, Row, Shape
+from tts_engine.cosyvoice.token2wav.scheduler import CHUNK_ROWS, WHOLE_CHUNKS, Row, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class RunnerConfig:
     """Most voices whose prompt is kept on the device. The one that was unused for longest makes room."""
     dtype: torch.dtype = torch.float32
     """dtype of the flow's caches; bf16 on a GPU."""
-    chunk_rows: Sequence[int] = (1, 2, 4, 8, 16, 32)
+    chunk_rows: Sequence[int] = CHUNK_ROWS
     """Batch sizes of the graphs."""
     staged_rows: Sequence[int] = (1, 4, 8, 16)
     """The same of the graphs that run in stages, for chunks that nobody awaits."""

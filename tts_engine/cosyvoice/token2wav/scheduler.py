@@ -15,7 +15,7 @@ short first chunk takes less work and comes sooner, for a second chunk that give
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
@@ -38,6 +38,9 @@ _BATCH_TOKENS = 180
 """Padding of so many tokens takes as long as a batch by itself does: on an H100 one of a whole chunk takes 10 ms, one
 of 16 25 and one of 32 44."""
 
+CHUNK_ROWS = (1, 2, 4, 8, 16, 32)
+"""Batches of chunks that the runner prepares."""
+
 WHOLE_CHUNKS = 32
 """See ``SchedulerConfig.whole_chunks``; the runner prepares batches up to that."""
 
@@ -48,6 +51,8 @@ Owner = TypeVar("Owner")
 class SchedulerConfig:
     """Batch sizes and bounds."""
 
+    sizes: Sequence[int] = CHUNK_ROWS
+    """Numbers of clauses for which batches of chunks are prepared, in order. Others run in the next larger one."""
     chunk_rows: int = 16
     """Most clauses in a batch of chunks. On an H200 it takes 28 ms; a single clause takes 12."""
     burst_rows: int = 32
@@ -80,6 +85,15 @@ class SchedulerConfig:
 
 THROUGHPUT = SchedulerConfig(calm_rows=16, riding_rows=8, gathered_rows=16)
 """For ``performance_mode: throughput``: fuller batches, and first sounds that wait for them."""
+
+
+def with_sizes(config: SchedulerConfig, sizes: Sequence[int]) -> SchedulerConfig:
+    """Return the same for batches that are prepared for ``sizes``. One that is filled up is filled to such a size."""
+
+    def prepared(rows: int) -> int:
+        return max((size for size in sizes if size <= rows), default=0)
+
+    return replace(config, sizes=sizes, calm_rows=prepared(config.calm_rows), riding_rows=prepared(config.riding_rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +129,9 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
 
     First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
     priority a little earlier. Then comes the least slack. Jobs that nobody awaits must not make an awaited batch
-    slower, so they only fill it up to the power of two that it runs with, and are no longer. All rows are computed at
-    the length of the longest. So awaited chunks go together unless the padding would take as long as a batch of its
-    own, and of last chunks those whose length is nearest come along.
+    slower, so they only fill it up to the size that it runs with, and are no longer. All rows are computed at the
+    length of the longest. So awaited chunks go together unless the padding would take as long as a batch of its own,
+    and of last chunks those whose length is nearest come along.
     """
     wait_s = partial(urgency, config=config, burst=in_burst(candidates, config))
     ranked = sorted(candidates, key=lambda c: (wait_s(c), c.since))
@@ -135,7 +149,8 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
             if awaited >= _BURST_SHARE * config.burst_rows:
                 rows = config.burst_rows
         riding = config.riding_rows if len(alike) - awaited >= config.riding_rows else 0
-        rows = min(rows, max(1 << (awaited - 1).bit_length(), riding))
+        size = next((size for size in config.sizes if size >= awaited), awaited)
+        rows = min(rows, max(size, riding))
     if leader.shape == "whole":
         alike.sort(key=lambda c: (wait_s(c) > 0, abs(c.size - leader.size)))
         while rows > 2 and rows * max(c.size for c in alike[:rows]) > config.whole_chunks:

@@ -12,6 +12,7 @@ import pytest
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.scheduler import (
+    THROUGHPUT,
     Batch,
     Candidate,
     Row,
@@ -20,6 +21,7 @@ from tts_engine.cosyvoice.token2wav.scheduler import (
     Shape,
     choose,
     victim,
+    with_sizes,
 )
 from tts_engine.errors import Exhausted, InvalidRequest
 from tts_engine.synthesizer import Playhead
@@ -82,12 +84,24 @@ def test_a_burst_is_of_clauses_that_begin(slack_s: float) -> None:
     assert batch is not None and len(batch.rows) == 8 and not batch.staged
 
 
-def test_who_is_not_awaited_takes_only_what_is_left_of_a_power_of_two() -> None:
+def test_who_is_not_awaited_takes_only_what_is_left_of_a_prepared_size() -> None:
     awaited = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(3)]
     others = [candidate("late", "chunk", 0.9), candidate("early", "chunk", 0.5)]
     assert owners(*others, *awaited) == ["0", "1", "2", "early"]
     assert owners(*others, *awaited[:2]) == ["0", "1"]
     assert owners(*others, awaited[0]) == ["0"]
+
+
+def test_batches_are_filled_up_to_sizes_that_are_prepared() -> None:
+    config = with_sizes(replace(THROUGHPUT, chunk_rows=16), (1, 2, 4, 7, 16, 32))
+    assert (config.calm_rows, config.riding_rows, with_sizes(SchedulerConfig(), config.sizes).calm_rows) == (16, 7, 7)
+    others = [candidate(f"other {n}", "chunk", 0.9) for n in range(20)]
+
+    def rows(awaited: int) -> int:
+        first = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(awaited)]
+        return len(choose([*others, *first], replace(config, riding_rows=0)))
+
+    assert [rows(awaited) for awaited in (1, 3, 5, 7, 8, 16)] == [1, 4, 7, 7, 16, 16]
 
 
 def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
