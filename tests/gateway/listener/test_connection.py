@@ -254,6 +254,7 @@ async def test_many_pings_get_one_pong(line: Line, monkeypatch: pytest.MonkeyPat
 
 async def test_a_burst_of_messages_leaves_everybody_else_a_turn_in_between(line: Line) -> None:
     leg, call = await line.call("twilio")
+    line.server._media_floods.clock = itertools.count().__next__  # a second for each step: no turn has time for two
     pressed = "".join(str(number % 10) for number in range(1200))
     in_turn = [0]
 
@@ -267,7 +268,7 @@ async def test_a_burst_of_messages_leaves_everybody_else_a_turn_in_between(line:
     next_turn()
     await until(lambda: len(call.digits) == len(pressed))
     assert call.digits == pressed  # in their order, and none is lost
-    assert max(in_turn) <= 200
+    assert max(in_turn) <= 16  # what is taken as it comes, and a step of those that were put off
     await leg.aclose()
     await until(lambda: bool(call.closed))
 
