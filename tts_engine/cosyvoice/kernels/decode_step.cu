@@ -7,11 +7,7 @@
 // weights lie in memory as the instruction's registers want them (decode_step.pack). Within each sixteen inputs a thread
 // holds four neighbours, so activations stay row-major.
 //
-// Set by the host: ROWS, HIDDEN, INTER, HEADS, KV_HEADS, LAYERS, VOCAB (padded to 16), EPS (of the norms).
-
-typedef unsigned short bf16;
-typedef unsigned int u32;
-typedef long long i64;
+// It follows bf16.cuh. Set by the host: ROWS, HIDDEN, INTER, HEADS, KV_HEADS, LAYERS, VOCAB (padded to 16), EPS (of the norms).
 
 constexpr u32 MOST_LOOKS = 1 << 25;  // some 20 s: an engine that fails starts anew, one that waits forever does not
 #define NOTHING __int_as_float(0xff800000)  // minus infinity
@@ -39,27 +35,7 @@ static_assert(PER <= 8 && (ROWS == 8 || ROWS == 16 || ROWS == 32), "sizes");
 // g and t: a thread's place in the instruction's registers, as the PTX ISA names them groupID and threadID_in_group.
 struct Place { int warp, g, t, lane; };
 
-__device__ __forceinline__ float low(u32 x) { return __uint_as_float(x << 16); }
-__device__ __forceinline__ float high(u32 x) { return __uint_as_float(x & 0xffff0000u); }
-
-__device__ __forceinline__ bf16 narrow(float x) {
-    u32 y;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(0.0f), "f"(x));
-    return (bf16)y;
-}
-
-__device__ __forceinline__ float exp2_(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-__device__ __forceinline__ uint4 load_weight(const bf16* p) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-    return v;
-}
+__device__ __forceinline__ bf16 narrow(float x) { return (bf16)pair(x, 0.0f); }
 
 // What other blocks have written in this launch: never from L1, which may hold the layer before.
 __device__ __forceinline__ uint2 load_fresh(const bf16* p) {

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,6 @@ _BLOCKS = 76
 tiles for each. On an H200 56 blocks take 0.54 ms for 8 rows, 76 take 0.50, 102 and more take no less; beside
 token-to-wave each multiprocessor counts, since it is taken from that."""
 _THREADS = 256
-_SOURCE = Path(__file__).with_name("decode_step.cu")
 
 
 def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DecodeStep | None:
@@ -130,13 +130,7 @@ class DecodeStep:
             "VOCAB": self.ids,
             "EPS": f"{config.rms_norm_eps!r}f",
         }
-        defined = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
-        from torch.utils import cpp_extension  # takes setuptools, which ``load`` may do without
-
-        # torch adds the folder of the toolkit's headers, and fails where there is no toolkit, as beside a torch from
-        # pip. This source includes none of them.
-        cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or "/usr/local/cuda"
-        return torch.cuda._compile_kernel(defined + _SOURCE.read_text(), "decode_step")
+        return compile_kernel("decode_step", sizes)
 
     def __call__(
         self, table: Tensor, cache: Tensor, slots: Tensor, last: Tensor, positions: Tensor, cos: Tensor, sin: Tensor

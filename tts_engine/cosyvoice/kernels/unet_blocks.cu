@@ -7,11 +7,7 @@
 // Products are mma.m16n8k16 with sixteen lines as its rows and eight outputs as its columns. The weights lie in memory
 // as the instruction's registers want them (unet_blocks.pack), and are asked for while a block waits for others.
 //
-// Set by the host: TILES (of sixteen lines), BLOCKS (transformer blocks of a stage), EPS (of the norms).
-
-typedef unsigned short bf16;
-typedef unsigned int u32;
-typedef long long i64;
+// It follows bf16.cuh. Set by the host: TILES (of sixteen lines), BLOCKS (transformer blocks of a stage), EPS (of the norms).
 
 constexpr int WARPS = 8, CTAS = 8;
 constexpr int HEAD = 64, DIM = 256, INNER = 1024, WIDTH = CTAS * HEAD;
@@ -43,28 +39,6 @@ static_assert(INNER_STRIDE <= 3 * HEAD_STRIDE, "the inner lines take the place o
 static_assert(2 * 32 * 36 * 4 <= PAGE_BYTES / 2, "what two warps pass on takes the place of a page's keys");
 
 struct Place { int warp, lane, g, t; u32 rank; };  // g and t as the PTX ISA names groupID and threadID_in_group
-
-__device__ __forceinline__ float low(u32 x) { return __uint_as_float(x << 16); }
-__device__ __forceinline__ float high(u32 x) { return __uint_as_float(x & 0xffff0000u); }
-
-__device__ __forceinline__ u32 pair(float first, float second) {
-    u32 y;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
-    return y;
-}
-
-__device__ __forceinline__ float exp2_(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-__device__ __forceinline__ uint4 load_weight(const bf16* p) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-    return v;
-}
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel
 from tts_engine.cosyvoice.models.config import FlowV2Config
 from tts_engine.cosyvoice.models.streaming import Span
 
@@ -28,7 +28,6 @@ TILES = (2, 3, 4)
 _CHANNELS, _HEAD_CHANNELS, _PAGE_FRAMES = 256, 64, 50
 _THREADS = 256
 _MOST_PAGES = 512
-_SOURCE = Path(__file__).with_name("unet_blocks.cu")
 
 
 def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> UNetBlocks | None:
@@ -133,13 +132,7 @@ class UNetBlocks:
         self._kernels = {tiles: self._compile(tiles) for tiles in TILES}
 
     def _compile(self, tiles: int) -> Any:
-        from torch.utils import cpp_extension  # takes setuptools, which ``load`` may do without
-
-        # torch adds the folder of the toolkit's headers, and fails where there is no toolkit, as beside a torch from
-        # pip. This source includes none of them.
-        cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or "/usr/local/cuda"
-        defined = f"#define TILES {tiles}\n#define BLOCKS {self._blocks}\n#define EPS 1e-5f\n"
-        kernel = torch.cuda._compile_kernel(defined + _SOURCE.read_text(), "unet_blocks")
+        kernel = compile_kernel("unet_blocks", {"TILES": tiles, "BLOCKS": self._blocks, "EPS": "1e-5f"})
         kernel.set_shared_memory_config(_shared_bytes(tiles, _MOST_PAGES))
         return kernel
 

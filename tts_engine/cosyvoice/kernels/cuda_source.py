@@ -1,0 +1,30 @@
+"""Compiles the kernels in CUDA at an engine's start, by NVRTC, which comes with torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_FOLDER = Path(__file__).parent
+
+
+def compile_kernel(name: str, defined: dict[str, object]) -> Any:
+    """Return the kernel ``name`` of ``name.cu`` for the current device.
+
+    Args:
+        defined: macros that the source expects, by name.
+
+    Raises:
+        AttributeError, ImportError: this torch cannot do it; the function is not part of its public interface.
+        OSError, RuntimeError: NVRTC is missing, or refuses the source.
+    """
+    from torch.utils import cpp_extension  # takes setuptools, which an engine may do without
+
+    # torch adds the folder of the toolkit's headers, and fails where there is no toolkit, as beside a torch from pip.
+    # These sources include none of them.
+    cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or "/usr/local/cuda"
+    macros = "".join(f"#define {macro} {value}\n" for macro, value in defined.items())
+    sources = [(_FOLDER / file).read_text() for file in ("bf16.cuh", f"{name}.cu")]
+    return torch.cuda._compile_kernel("".join([macros, *sources]), name)
