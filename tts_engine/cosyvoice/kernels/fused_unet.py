@@ -138,12 +138,7 @@ class FusedUNet(Estimator):
 
     def begin(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor) -> Tensor:
         """Return the input of the first convolution, ``(2 * rows, n, 320)``. Each step puts its state into it."""
-        rows, n, channels = x.shape
-        parts = [x, mu, speaker[:, None].expand(-1, n, -1), cond]
-        joined = torch.zeros(2 * rows, n, len(parts) * channels, device=x.device, dtype=self.dtype)
-        torch.cat([part.to(self.dtype) for part in parts], -1, out=joined[:rows])
-        joined[rows:, :, :channels] = x
-        return joined
+        return kernels.join_branches(x, mu, speaker[:, None].expand_as(x), cond, dtype=self.dtype)
 
     def euler_step(
         self,

@@ -399,6 +399,23 @@ def gate_add_modulate(
     return out
 
 
+def join_branches(x: Tensor, *conditions: Tensor, dtype: torch.dtype) -> Tensor:
+    """Put a state and what conditions it side by side, for both branches of the guidance.
+
+    Args:
+        x: ``(rows, n, channels)``; conditions: the same.
+
+    Returns:
+        ``(2 * rows, n, any)``: the conditioned rows; then the unconditioned ones, with zeros behind the state.
+        ``guided_step`` puts the next states into it.
+    """
+    rows, n, channels = x.shape
+    joined = torch.zeros(2 * rows, n, (1 + len(conditions)) * channels, device=x.device, dtype=dtype)
+    torch.cat([part.to(dtype) for part in (x, *conditions)], -1, out=joined[:rows])
+    joined[rows:, :, :channels] = x
+    return joined
+
+
 @triton.jit
 def _guided_step(
     v, x, joined, widths, step, rows, n, rate, CHANNELS: tl.constexpr, JOINED: tl.constexpr, LINES: tl.constexpr,
