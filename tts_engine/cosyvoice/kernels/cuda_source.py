@@ -9,6 +9,10 @@ import torch
 
 _FOLDER = Path(__file__).parent
 
+CANNOT_COMPILE = (AttributeError, ImportError, OSError, RuntimeError)
+"""What ``compile_kernel`` raises where it cannot be done: this torch lacks the function, which is not public, or what
+it takes; NVRTC is missing, or refuses the source."""
+
 
 def compile_kernel(name: str, defined: dict[str, object]) -> Any:
     """Return the kernel ``name`` of ``name.cu`` for the current device.
@@ -17,8 +21,7 @@ def compile_kernel(name: str, defined: dict[str, object]) -> Any:
         defined: macros that the source expects, by name.
 
     Raises:
-        AttributeError, ImportError: this torch cannot do it; the function is not part of its public interface.
-        OSError, RuntimeError: NVRTC is missing, or refuses the source.
+        one of ``CANNOT_COMPILE``.
     """
     from torch.utils import cpp_extension  # takes setuptools, which an engine may do without
 

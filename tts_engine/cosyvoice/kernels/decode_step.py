@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel
+from tts_engine.cosyvoice.kernels.cuda_source import CANNOT_COMPILE, compile_kernel
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DecodeSte
         return None
     try:
         return DecodeStep(network, device=device)
-    except (AttributeError, ImportError, OSError, RuntimeError):  # an API of torch that is not public
+    except CANNOT_COMPILE:
         log.warning("the language model's steps will take many launches each", exc_info=True)
         return None
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel
+from tts_engine.cosyvoice.kernels.cuda_source import CANNOT_COMPILE, compile_kernel
 from tts_engine.cosyvoice.models.config import FlowV2Config
 from tts_engine.cosyvoice.models.streaming import Span
 
@@ -37,7 +37,7 @@ def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> UNetBlock
         return None
     try:
         return UNetBlocks(network, device=device)
-    except (AttributeError, ImportError, OSError, RuntimeError):  # an API of torch that is not public
+    except CANNOT_COMPILE:
         log.warning("CosyVoice2's flow will take many launches a step", exc_info=True)
         return None
 
@@ -126,7 +126,7 @@ class UNetBlocks:
         # The tails of the middle stages' convolutions lie behind this one (``ConvTails``).
         self._first_tail = network.mid_blocks[0][0].block1.block[0].tail
         # The multiprocessors of a cluster are neighbours, so that some find no cluster: on an H100 14 clusters run at
-        # once. Further ones would wait until those have ended, and many launches take less than twice as long.
+        # once, and 16 do not. Further ones wait until those have ended, and many launches take less than twice as long.
         processors: int = torch.cuda.get_device_properties(device).multi_processor_count
         self.most_rows = processors // (CTAS + 1)
         self._kernels = {tiles: self._compile(tiles) for tiles in TILES}

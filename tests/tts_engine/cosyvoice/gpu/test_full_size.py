@@ -289,8 +289,9 @@ def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -
     for cache, one_launch in zip(caches, (estimator.blocks, None), strict=True):
         estimator.blocks = one_launch
         state = x.clone()
-        inputs = estimator.begin(state, mu, speaker, cond)
-        estimator.euler_step(state, inputs, step, tables, cache.estimator_span(rows, step))
+        inputs, span = estimator.begin(state, mu, speaker, cond), cache.estimator_span(rows, step)
+        assert one_launch is None or one_launch.fits(span, len(inputs), frames)
+        estimator.euler_step(state, inputs, step, tables, span)
         out.append(state - x)
     for row, length in enumerate((2 * rows.length).tolist()):
         if length:
