@@ -207,7 +207,8 @@ class ModelRunner:
         Args:
             staged: does the batch run in stages? Batches of shape ``whole`` always do.
         """
-        batch = self._batch_for(shape, rows, staged=staged)
+        with self.on_stream():  # a new batch is filled with zeros there, in front of the rows
+            batch = self._batch_for(shape, rows, staged=staged)
         host = self._host(batch.packed.shape)
         batch.fill(host.numpy(), rows)
         fresh = [row.slot for row in rows if shape == "chunk" and row.start == 0]

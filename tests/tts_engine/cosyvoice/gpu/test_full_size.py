@@ -403,7 +403,9 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
     other = Row(slot=3, length=25, valid=28, frames=50, begins=True, blocks=[5], tokens=list(range(28)))
 
     def sound(runner: ModelRunner, shape: Shape, rows: Sequence[Row], between: Callable[[], object]) -> Tensor:
-        """The device is given each stage, and the batch behind this one, before it has ended with the last."""
+        """The device is given each stage, and the batch behind this one, before it has ended with the last. Nothing
+        waits for the stream that others use."""
+        torch.cuda._sleep(100_000_000)  # clocks: some 50 ms
         run = runner.begin(shape, rows, staged=staged)
         for stage in range(1, run.stages):
             run.await_nearly_done()
