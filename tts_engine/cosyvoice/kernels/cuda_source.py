@@ -14,11 +14,11 @@ CANNOT_COMPILE = (AttributeError, ImportError, OSError, RuntimeError)
 it takes; NVRTC is missing, or refuses the source."""
 
 
-def compile_kernel(name: str, defined: dict[str, object]) -> Any:
+def compile_kernel(name: str, defined: dict[str, object], *headers: str) -> Any:
     """Return the kernel ``name`` of ``name.cu`` for the current device.
 
     Args:
-        defined: macros that the source expects, by name.
+        defined: macros that the source expects, by name. headers: which it follows, beside ``bf16``.
 
     Raises:
         one of ``CANNOT_COMPILE``.
@@ -29,5 +29,6 @@ def compile_kernel(name: str, defined: dict[str, object]) -> Any:
     # These sources include none of them.
     cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or "/usr/local/cuda"
     macros = "".join(f"#define {macro} {value}\n" for macro, value in defined.items())
-    sources = [(_FOLDER / file).read_text() for file in ("bf16.cuh", f"{name}.cu")]
+    files = ("bf16.cuh", *(f"{header}.cuh" for header in headers), f"{name}.cu")
+    sources = [(_FOLDER / file).read_text() for file in files]
     return torch.cuda._compile_kernel("".join([macros, *sources]), name)

@@ -132,7 +132,9 @@ class UNetBlocks:
         self._kernels = {tiles: self._compile(tiles) for tiles in TILES}
 
     def _compile(self, tiles: int) -> Any:
-        kernel = compile_kernel("unet_blocks", {"TILES": tiles, "BLOCKS": self._blocks, "EPS": "1e-5f"})
+        kernel = compile_kernel(
+            "unet_blocks", {"TILES": tiles, "BLOCKS": self._blocks, "EPS": "1e-5f"}, "chunk_attention"
+        )
         kernel.set_shared_memory_config(_shared_bytes(tiles, _MOST_PAGES))
         return kernel
 
