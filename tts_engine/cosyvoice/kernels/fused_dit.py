@@ -1,7 +1,8 @@
 """The estimator of Fun-CosyVoice3 on a GPU: ``models.dit.DiT`` with fused weights and kernels, for chunks with caches.
 
-It replaces that network in ``FlowV3.advance`` and takes eight launches a block. The residual stream is fp32, products
-are in the dtype of the weights, sums are fp32.
+It replaces that network in ``FlowV3.advance``. A block takes seven launches; all blocks take one together for a short
+chunk of a single clause where ``dit_blocks`` can run. The residual stream is fp32, products are in the dtype of the
+weights, sums are fp32.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tts_engine.cosyvoice.kernels import dit_blocks
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels.product import product
 from tts_engine.cosyvoice.models.cfm import NOISE_FRAMES, Estimator, StepTables
@@ -79,6 +81,7 @@ class FusedDiT(Estimator):
             self.convs.append((conv.tail, weight, take(conv.bias)))
         phase = torch.arange(NOISE_FRAMES)[:, None] * network.rotary_embed.inv_freq.detach().float().cpu()
         self.turn = phase.cos().to(device), phase.sin().to(device)
+        self.one_launch = dit_blocks.load(dit, device=device, dtype=dtype)
 
     def modulations(self, t: Tensor) -> Tensor:
         raise NotImplementedError("the table is made by the plain network")
@@ -100,21 +103,40 @@ class FusedDiT(Estimator):
         *,
         nearly_done: Callable[[], None] = lambda: None,
     ) -> None:
-        v = self._velocity(inputs, tables.modulations, step, span, nearly_done)
+        v = self._velocity(inputs, tables, step, span, nearly_done)
         kernels.guided_step(v, x, inputs, tables.widths, step, tables.cfg_rate)
 
     def _velocity(
-        self, joined: Tensor, modulations: Tensor, step: Tensor, span: Span, nearly_done: Callable[[], None]
+        self, joined: Tensor, tables: StepTables, step: Tensor, span: Span, nearly_done: Callable[[], None]
     ) -> Tensor:
         """Return the velocity ``(2 * rows, n, 80)`` of both branches."""
         rows, n, _ = joined.shape
-        dim, dtype = self.config.dim, self.dtype
+        dim, dtype, modulations = self.config.dim, self.dtype, tables.modulations
         flat = torch.addmm(self.proj_bias, joined.view(rows * n, -1), self.proj.t()).view(rows, n, dim)
         (tail1, weight1, bias1), (tail2, weight2, bias2) = self.convs
         past1, past2 = (None, None) if span.tails is None else (span.tails.data[tail1], span.tails.data[tail2])
         y = kernels.grouped_conv_mish(flat, past1, span, weight1, bias1, None, dtype)
         h = kernels.grouped_conv_mish(y, past2, span, weight2, bias2, flat, torch.float32)
 
+        part: Tensor | None = None
+        if self.one_launch is not None and self.one_launch.fits(span, rows, n):
+            nearly_done()
+            self.one_launch(h, span, step, tables, self.turn)
+        else:
+            part = self._transform(h, modulations, step, span, nearly_done)
+        table = len(self.blocks) * 6 * dim
+        gate = table - dim
+        a = kernels.gate_add_modulate(
+            h, part, modulations, gate=gate, shift=table + dim, scale=table, eps=_NORM_EPS, dtype=dtype, entry=step
+        )
+        return product(a, self.proj_out, self.proj_out_bias).view(rows, n, -1)
+
+    def _transform(
+        self, h: Tensor, modulations: Tensor, step: Tensor, span: Span, nearly_done: Callable[[], None]
+    ) -> Tensor | None:
+        """Put ``h`` through the blocks, in place, except for what the last part of them adds, which is returned."""
+        rows, n, dim = h.shape
+        dtype = self.dtype
         part: Tensor | None = None
         gate = 0
         for layer, block in enumerate(self.blocks):
@@ -141,8 +163,4 @@ class FusedDiT(Estimator):
             a = product(a, block.up, block.up_bias, gelu="tanh")
             part = product(a, block.down, block.down_bias)
             gate = table + 5 * dim
-        table = len(self.blocks) * 6 * dim
-        a = kernels.gate_add_modulate(
-            h, part, modulations, gate=gate, shift=table + dim, scale=table, eps=_NORM_EPS, dtype=dtype, entry=step
-        )
-        return product(a, self.proj_out, self.proj_out_bias).view(rows, n, -1)
+        return part

@@ -305,6 +305,59 @@ def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -
         assert relative(one[scratch:], many[scratch:]) < 2e-2
 
 
+@pytest.mark.parametrize(
+    ("frames", "start", "length"),
+    [
+        (22, 225, 11),  # behind more pages than are in shared memory at a time
+        (22, 75, 7),
+        (24, 0, 12),
+        (8, 25, 1),
+        (22, 0, 0),  # padding
+    ],
+)
+def test_the_dits_blocks_in_one_launch_do_what_many_launches_do(frames: int, start: int, length: int) -> None:
+    """What is left in pages is compared, too."""
+    from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
+
+    flow = perturbed(FlowV3(FlowV3Config()))
+    flow.prepare()
+    estimator: Any = FusedDiT(flow.to(DEVICE).estimator, device=DEVICE)
+    real = int(length > 0)
+    rows = FlowRows(
+        slots=torch.tensor([real], device=DEVICE),
+        blocks=torch.tensor([[3, 7, 5, 9, 4, 6, 2, 1, 8, 10]], device=DEVICE) * real,
+        start=torch.tensor([start], device=DEVICE),
+        length=torch.tensor([length], device=DEVICE),
+    )
+    caches = [FlowCache(flow, slots=2, blocks=11, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
+    for each in (caches[0].keys.data, *caches[0].tails.data):
+        each.normal_()
+    for to, of in zip(caches[1].tails.data, caches[0].tails.data, strict=True):
+        to.copy_(of)
+    caches[1].keys.data.copy_(caches[0].keys.data)
+    before = caches[0].keys.data.clone()
+    x, mu, cond = (torch.randn(1, frames, 80, device=DEVICE) for _ in range(3))
+    speaker = torch.randn(1, 80, device=DEVICE)
+    step = torch.tensor([3], device=DEVICE)
+    tables = StepTables(modulations=flow.modulations, widths=flow.widths, cfg_rate=0.7)
+    out = []
+    assert estimator.one_launch is not None
+    for cache, one_launch in zip(caches, (estimator.one_launch, None), strict=True):
+        estimator.one_launch = one_launch
+        state = x.clone()
+        inputs, span = estimator.begin(state, mu, speaker, cond), cache.estimator_span(rows, step)
+        assert one_launch is None or one_launch.fits(span, len(inputs), frames)
+        estimator.euler_step(state, inputs, step, tables, span)
+        out.append(state - x)
+    assert out[0].isfinite().all()
+    scratch = 2 * len(flow.times)  # pages of block 0
+    keys = [cache.keys.data[:, :, scratch:] - before[:, :, scratch:] for cache in caches]
+    assert torch.equal(*(part.ne(0).any(-1) for part in keys))  # the same places are written
+    if length:
+        assert relative(*(part[:, : 2 * length] for part in out)) < 2e-2
+        assert relative(*keys) < 2e-2
+
+
 # -- the vocoder -------------------------------------------------------------------------------------------------------
 
 
@@ -393,13 +446,13 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
     vocoder = fuse(hift)
     config = RunnerConfig(
         blocks=10, max_chunks=8, max_voices=1, dtype=torch.bfloat16,
-        chunk_rows=(2,), staged_rows=(2,), whole_rows=(1,), whole_chunks=(3,),
+        chunk_rows=(1, 2), staged_rows=(2,), whole_rows=(1,), whole_chunks=(3,),
     )  # fmt: skip
     settings = CosyVoiceConfig(max_clauses=3)
     graphs, eager = (ModelRunner(flow, vocoder, device=DEVICE, settings=settings, config=config) for _ in range(2))
     calibrated: list[int] = []
     graphs.warm_up(lambda length, rows, seconds: calibrated.append(length))
-    assert calibrated == [25, 18, 11]
+    assert calibrated == [25, 25, 18, 18, 11, 11]
     other = Row(slot=3, length=25, valid=28, frames=50, begins=True, blocks=[5], tokens=list(range(28)))
 
     def sound(runner: ModelRunner, shape: Shape, rows: Sequence[Row], between: Callable[[], object]) -> Tensor:

@@ -1,0 +1,134 @@
+"""What the kernel of the DiT's blocks expects of its host; ``gpu/test_full_size.py`` runs it on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.tts_engine.cosyvoice.kernels.nvrtc import compile_without_toolkit
+from tts_engine.cosyvoice.kernels import decode_step, dit_blocks
+from tts_engine.cosyvoice.models.config import FlowV3Config
+from tts_engine.cosyvoice.models.dit import DiT
+from tts_engine.cosyvoice.models.streaming import PagedKeys, Span
+
+CUDA = torch.device("cuda")
+SHARED_BYTES = 232448
+"""What a block of an H200 or a B200 may have."""
+
+
+def fragment(packed: Tensor) -> Tensor:
+    """The matrix ``(16, 16)`` that an instruction sees in the registers ``(32 threads, 8)`` of its first factor (PTX
+    ISA, m16n8k16 with bf16): a thread ``4 g + t`` has lines ``g`` and ``g + 8``, columns ``2 t`` and ``2 t + 8``."""
+    out = torch.empty(16, 16)
+    for thread in range(32):
+        g, t = divmod(thread, 4)
+        for register in range(4):
+            line, column = g + 8 * (register % 2), 2 * t + 8 * (register // 2)
+            out[line, column : column + 2] = packed[thread, 2 * register : 2 * register + 2]
+    return out
+
+
+def test_packed_weights_give_the_product_that_the_instructions_compute() -> None:
+    weight, x = torch.randint(-9, 9, (32, 96)).float(), torch.randint(-9, 9, (96, 8)).float()
+    packed = dit_blocks.pack(weight, neighbours=False)
+    assert packed.shape == (2, 6, 32, 8)
+    for tile in range(2):
+        got = sum(fragment(packed[tile, k]) @ x[16 * k : 16 * k + 16] for k in range(6))
+        assert torch.equal(torch.as_tensor(got), (weight @ x)[16 * tile : 16 * tile + 16])
+
+
+def test_a_thread_has_eight_neighbouring_inputs_of_two_instructions() -> None:
+    weight, x = torch.randint(-9, 9, (16, 64)).float(), torch.randint(-9, 9, (64, 8)).float()
+    packed = dit_blocks.pack(weight, neighbours=True)
+    # As the second factor's registers take a thread's eight inputs: two, then those eight lines on, of each.
+    inputs = torch.arange(64).view(2, 4, 2, 2, 2).permute(0, 2, 3, 1, 4).reshape(4, 16)
+    got = sum(fragment(packed[0, k]) @ x[inputs[k]] for k in range(4))
+    assert torch.equal(torch.as_tensor(got), weight @ x)
+
+
+@pytest.mark.parametrize(
+    ("what", "can"),
+    [
+        ({}, True),
+        ({"major": 8}, False),
+        ({"shared": 101376}, False),  # an RTX PRO 6000
+        ({"processors": 114}, False),  # an H100 PCIe: no place for both kernels that wait
+        ({"dtype": torch.float32}, False),
+        ({"dim": 512}, False),
+        ({"mps": True}, False),
+    ],
+)
+def test_it_is_made_for_some_devices_and_sizes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: dict[str, Any], can: bool
+) -> None:
+    given: dict[str, Any] = {
+        "major": 9, "shared": SHARED_BYTES, "processors": 132, "dtype": torch.bfloat16, "dim": 1024, **what
+    }  # fmt: skip
+    device = SimpleNamespace(
+        major=given["major"],
+        shared_memory_per_block_optin=given["shared"],
+        multi_processor_count=given["processors"],
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    if "mps" in what:
+        (tmp_path / "control").touch()  # a daemon of MPS listens here
+    monkeypatch.setattr(dit_blocks, "DitBlocks", lambda network, device: "made")
+    network = SimpleNamespace(config=FlowV3Config(dim=given["dim"]))
+    made = dit_blocks.load(network, device=CUDA, dtype=given["dtype"])
+    assert made == ("made" if can else None)
+
+
+def test_it_has_a_place_beside_a_step_of_the_language_model() -> None:
+    """Each waits for its own blocks. If they did not all fit, each could have a part of the device, and wait for
+    ever."""
+    assert dit_blocks.BLOCKS + decode_step.BLOCKS <= 132  # an H100, an H200
+
+
+def test_an_engine_starts_without_it_if_it_cannot_be_compiled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = SimpleNamespace(major=9, shared_memory_per_block_optin=SHARED_BYTES, multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/nowhere")
+
+    def broken(network: object, device: object) -> None:
+        raise OSError("Could not find any NVRTC library")
+
+    monkeypatch.setattr(dit_blocks, "DitBlocks", broken)
+    network = SimpleNamespace(config=FlowV3Config())
+    assert dit_blocks.load(network, device=CUDA, dtype=torch.bfloat16) is None
+    assert "many launches" in caplog.text and "NVRTC" in caplog.text
+
+
+@pytest.mark.parametrize("architecture", ["90", "100"])
+def test_the_kernels_compile_without_a_toolkit(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
+    """By the function of torch that compiles them on a GPU's machine, for an H200 and a B200."""
+    made = compile_without_toolkit(monkeypatch, architecture)
+    blocks = dit_blocks.DitBlocks(DiT(FlowV3Config(depth=2)), device=torch.device("cpu"))
+    assert [name for _, name in made] == ["dit_blocks"]
+    assert all(code.startswith(b"\x7fELF") for code, _ in made)
+    # As LAYER_W and LAYER_V in dit_blocks.cu say.
+    assert blocks._weights.shape == (2 * 1024 * (3 * 1024 + 1024 + 2 * 2048),)
+    assert blocks._biases.shape == (2 * (3 * 1024 + 1024 + 2048 + 1024),)
+
+
+@pytest.mark.parametrize(
+    ("rows", "frames", "page_frames", "fits"),
+    [(2, 22, 50, True), (2, 24, 50, True), (2, 36, 50, False), (4, 22, 50, False), (2, 20, 40, False)],
+)
+def test_it_feeds_short_chunks_of_one_clause(
+    monkeypatch: pytest.MonkeyPatch, rows: int, frames: int, page_frames: int, fits: bool
+) -> None:
+    compile_without_toolkit(monkeypatch, "90")
+    blocks = dit_blocks.DitBlocks(DiT(FlowV3Config(depth=1)), device=torch.device("cpu"))
+    start = torch.zeros(rows, dtype=torch.long)
+    keys = PagedKeys(layers=1, pages=2, page_frames=page_frames, channels=1024)
+    span = Span(start=start, length=start, chunk=page_frames, keys=keys, pages=start[:, None])
+    assert blocks.fits(span, rows, frames) == fits
+    assert not blocks.fits(Span.whole(start, chunk=None), rows, frames)

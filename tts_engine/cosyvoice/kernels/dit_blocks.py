@@ -1,0 +1,133 @@
+"""The transformer blocks of CosyVoice3's estimator as one launch (``dit_blocks.cu``): packed weights and the compiled
+kernel.
+
+With a launch for each part, the 22 blocks of a step are 154 small kernels in a row. One clause waits for their
+latencies, and beside the language model's steps for a place on the multiprocessors at each of them. Here 64
+multiprocessors keep a short chunk of one clause, as a first one is, for all blocks. It is made for the released sizes,
+bf16, chunks with caches, and GPUs of compute capability 9 or more. Its blocks wait for each other, so all of them need
+a place at the same time. Only one such kernel may run on a device at a time, and beside it one ``decode_step``, which
+leaves it its places.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tts_engine.cosyvoice.kernels import decode_step
+from tts_engine.cosyvoice.kernels.cuda_source import CANNOT_COMPILE, compile_kernel
+from tts_engine.cosyvoice.models.cfm import StepTables
+from tts_engine.cosyvoice.models.config import FlowV3Config
+from tts_engine.cosyvoice.models.streaming import Span
+
+log = logging.getLogger(__name__)
+
+BLOCKS = 64
+"""Blocks of threads, each of which has a multiprocessor to itself."""
+MOST_FRAMES = 24
+"""Frames of a chunk. A first chunk of 8 tokens has 22."""
+_DIM, _HEADS, _PAGE_FRAMES = 1024, 16, 50
+_THREADS = 256
+_LINES = 2 * MOST_FRAMES
+_MOST_PAGES = 512
+_SHARED_BYTES = 2 * _LINES * (_DIM + 8) + 3 * 2 * 16 * _DIM + 2 * 4 * _DIM + 4 * _MOST_PAGES
+"""As ``dit_blocks.cu`` divides it: normed lines, weights, what the time adds, page numbers."""
+
+
+def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DitBlocks | None:
+    """Return the kernel with the weights of ``network``, a ``DiT``, which may be dropped afterwards.
+    None: it cannot run these sizes there, or could not be compiled."""
+    if not _supported(network.config, device, dtype):
+        return None
+    try:
+        return DitBlocks(network, device=device)
+    except CANNOT_COMPILE:
+        log.warning("CosyVoice3's flow will take many launches a step", exc_info=True)
+        return None
+
+
+def _supported(config: FlowV3Config, device: torch.device, dtype: torch.dtype) -> bool:
+    sizes = (config.dim, config.heads, config.head_dim, config.ff_mult) == (_DIM, _HEADS, _DIM // _HEADS, 2)
+    if not (sizes and dtype == torch.bfloat16 and device.type == "cuda") or decode_step.under_mps():
+        return False
+    properties: Any = torch.cuda.get_device_properties(device)
+    # Two kernels that wait for their own blocks must not each have a part of the device, and wait for the rest forever.
+    places: int = properties.multi_processor_count - decode_step.BLOCKS
+    shared: int = properties.shared_memory_per_block_optin
+    return bool(properties.major >= 9) and places >= BLOCKS and shared >= _SHARED_BYTES
+
+
+def pack(weight: Tensor, *, neighbours: bool) -> Tensor:
+    """Order a weight ``(n, k)`` as the registers of ``mma.m16n8k16`` want their first factor (PTX ISA, "Matrix
+    Fragments for mma.m16n8k16"): ``(n / 16, k / 16, 32 threads, 8)``.
+
+    Args:
+        neighbours: in two instructions for 32 inputs a thread has eight neighbouring ones; otherwise inputs have the
+            places that ``ldmatrix`` gives them.
+    """
+    n, k = weight.shape
+    if neighbours:
+        tile, half, line, step, thread, product, pair, one = range(8)
+        parts = weight.reshape(n // 16, 2, 8, k // 32, 4, 2, 2, 2)
+        parts = parts.permute(tile, step, product, line, thread, pair, half, one)
+    else:
+        tile, half, line, step, pair, thread, one = range(7)
+        parts = weight.reshape(n // 16, 2, 8, k // 16, 2, 4, 2).permute(tile, step, line, thread, pair, half, one)
+    return parts.reshape(n // 16, k // 16, 32, 8)
+
+
+class DitBlocks:
+    """The packed weights of a network, and its kernels."""
+
+    def __init__(self, network: Any, *, device: torch.device) -> None:
+        """See ``load``."""
+        weights, biases = [], []
+        for block in network.transformer_blocks:
+            a, up, down = block.attn, block.ff.ff[0][0], block.ff.ff[2]
+            out = a.to_out[0]
+            qkv = torch.cat([part.weight for part in (a.to_q, a.to_k, a.to_v)])
+            for weight, neighbours in ((qkv, False), (out.weight, True), (up.weight, False), (down.weight, True)):
+                narrow = weight.detach().to(device=device, dtype=torch.bfloat16)
+                weights.append(pack(narrow, neighbours=neighbours).flatten())
+            values = [part.bias.detach().to(device).float() for part in (a.to_q, a.to_k, a.to_v, out, up, down)]
+            biases += values
+        self._weights, self._biases = torch.cat(weights), torch.cat(biases)
+        self._lines = [
+            torch.zeros(_LINES, width, dtype=torch.bfloat16, device=device) for width in (_DIM, _DIM, _DIM, 2 * _DIM)
+        ]
+        self._arrived = torch.zeros(1 + _HEADS, 32, dtype=torch.int32, device=device)
+        sizes = {"LAYERS": len(network.transformer_blocks), "EPS": "1e-6f"}
+        self._kernel = compile_kernel("dit_blocks", sizes, "chunk_attention")
+        self._kernel.set_shared_memory_config(_SHARED_BYTES)
+
+    def fits(self, span: Span, rows: int, frames: int) -> bool:
+        """Is this a chunk of a single clause that it can feed?"""
+        if span.keys is None or span.pages is None:
+            return False
+        short = rows == 2 and frames <= MOST_FRAMES and span.pages.shape[1] <= _MOST_PAGES
+        return short and span.keys.page_frames == _PAGE_FRAMES
+
+    def __call__(self, h: Tensor, span: Span, step: Tensor, tables: StepTables, turn: tuple[Tensor, Tensor]) -> None:
+        """Put ``h`` ``(2, n, 1024)``, fp32, through all blocks, in place. The chunk ``fits``.
+
+        Args:
+            step: ``(1,)``, int64.
+            turn: cosine and sine by position, ``(positions, 32)``, fp32.
+        """
+        assert span.keys is not None
+        assert span.pages is not None
+        data, pages, modulations = span.keys.data, span.pages.contiguous(), tables.modulations
+        assert modulations.dtype == torch.float32
+        self._arrived.zero_()
+        self._kernel(
+            grid=(BLOCKS, 1, 1),
+            block=(_THREADS, 1, 1),
+            args=[
+                h, self._weights, self._biases, modulations, step, *turn, data, pages, span.start, span.length,
+                *self._lines, self._arrived, h.shape[1], pages.shape[1], data.shape[2], modulations.stride(0),
+            ],
+            shared_mem=_SHARED_BYTES,
+        )  # fmt: skip
