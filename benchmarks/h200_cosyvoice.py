@@ -35,6 +35,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,26 @@ WORK = {
 }
 
 
+def fill(batch: WaveBatch, history: int) -> None:
+    """Let each row be a full one behind so many tokens."""
+    fed, blocks = batch.length, history // 25 + 2
+    plan = [
+        Row(
+            slot=1 + row,
+            start=history,
+            length=fed,
+            valid=fed + 3,
+            frames=min(batch.sounding_frames, 50),
+            blocks=[] if batch.shape == "whole" else list(range(10 + row * blocks, 10 + (row + 1) * blocks)),
+            tokens=np.random.default_rng(row).integers(0, 6561, fed + 3).tolist(),
+        )
+        for row in range(batch.rows)
+    ]
+    host = torch.zeros(batch.packed.shape, dtype=torch.long)
+    batch.fill(host.numpy(), plan)
+    batch.packed.copy_(host)
+
+
 @torch.inference_mode()
 def flow_row(engine: Engine) -> dict[str, Any]:
     """Token-to-wave batches, alone: each shape at each size, at 125 and 350 tokens of history."""
@@ -156,22 +177,7 @@ def flow_row(engine: Engine) -> dict[str, Any]:
     for shape, rows, batch in batches:
         fed, sounding = batch.length, min(batch.sounding_frames, 50)
         for history in (0,) if shape == "whole" else (125, 350):
-            blocks = history // 25 + 2
-            plan = [
-                Row(
-                    slot=1 + row,
-                    start=history,
-                    length=fed,
-                    valid=fed + 3,
-                    frames=sounding,
-                    blocks=[] if shape == "whole" else list(range(10 + row * blocks, 10 + (row + 1) * blocks)),
-                    tokens=np.random.default_rng(row).integers(0, 6561, fed + 3).tolist(),
-                )
-                for row in range(rows)
-            ]
-            host = torch.zeros(batch.packed.shape, dtype=torch.long)
-            batch.fill(host.numpy(), plan)
-            batch.packed.copy_(host)
+            fill(batch, history)
             frames = 2 * fed * rows
             flop = frames * (linear + attention * (history * 2 + fed) + encoder) + rows * sounding * vocoder
             ms = batch_ms(batch)
@@ -182,6 +188,55 @@ def flow_row(engine: Engine) -> dict[str, Any]:
                 "floor_ms": round(max(flop / FLOPS, 20 * weights / BANDWIDTH) * 1000, 2),
                 "tflops": round(flop / ms / 1e9, 1),
             }
+    return out
+
+
+def timed_event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+@torch.inference_mode()
+def beside_row(engine: Engine) -> dict[str, Any]:
+    """Batches of chunks alone, and beside steps of the language model for eight clauses, one after the other without a
+    pause, and what such a step takes meanwhile."""
+    runner, lm, out = engine.worker.runner, engine.steps, {}
+    if runner.device.type == "cpu":
+        raise ValueError("row beside needs a GPU, on which two streams run beside each other; this engine is on a CPU")
+    step, slots, _ = lm._decode[min(rows for rows in lm._decode if rows >= 8)]
+    for (shape, rows, length), batch in sorted(runner.batches.items()):
+        if shape != "chunk":
+            continue
+        fill(batch, 125)
+        alone = batch_ms(batch)
+        slots.copy_(torch.arange(len(slots), device=slots.device))
+        lm.state.positions.fill_(250)
+        lm.state.least.fill_(10**6)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(lm.stream):
+            for _ in range(20):
+                step.replay()
+            begin = timed_event()
+            steps = []
+            for _ in range(400):
+                step.replay()
+                steps.append(timed_event())
+        with runner.on_stream():
+            torch.cuda.current_stream().wait_event(begin)
+            chunks = [timed_event()]
+            for _ in range(6):
+                batch.run(0)
+                chunks.append(timed_event())
+        torch.cuda.synchronize()
+        step_ends, chunk_ends = ([begin.elapsed_time(event) for event in events] for events in (steps, chunks))
+        took = [end - start for start, end in pairwise(chunk_ends) if end <= step_ends[-1]]
+        meanwhile = [end for end in step_ends if chunk_ends[0] <= end <= chunk_ends[-1]]
+        out[f"{rows} rows, {length} tokens behind 125"] = {
+            "ms": round(alone, 2),
+            "beside_ms": round(statistics.median(took), 2),
+            "step_ms": round((meanwhile[-1] - meanwhile[0]) / (len(meanwhile) - 1), 3),
+        }
     return out
 
 
@@ -372,9 +427,12 @@ async def run_row(line: Line, row: str, seconds: float) -> dict[str, Any]:
         return await calls_row(line, int(value), seconds)
     if kind in ("poisson", "cancel"):
         return await poisson_row(line, float(value), seconds, 1 / 3 if kind == "cancel" else 0.0)
-    if kind in ("lm", "flow") and isinstance(line, Here):
-        return lm_row(line.engine) if kind == "lm" else flow_row(line.engine)
-    raise ValueError(f"row {row!r} is not one of {', '.join(ROWS)}; lm and flow need the engine in this process")
+    stages = {"lm": lm_row, "flow": flow_row, "beside": beside_row}
+    if kind in stages and isinstance(line, Here):
+        return stages[kind](line.engine)
+    raise ValueError(
+        f"row {row!r} is not one of {', '.join(ROWS)}, beside; {', '.join(stages)} need the engine in this process"
+    )
 
 
 @asynccontextmanager
