@@ -177,22 +177,23 @@ def test_the_language_models_graphs_draw_the_ids_of_the_same_steps_without_graph
 
 
 def _mels(flow: Flow, dtype: torch.dtype) -> list[Tensor]:
-    """A row's first chunk; its end within the next chunk beside another row's first; a whole clause with padding."""
+    """A row's first chunk; its end within the next chunk beside another row's first; a third one's short first chunk; a
+    whole clause with padding."""
     cache = FlowCache(flow, slots=4, blocks=8, device=DEVICE, dtype=dtype)
     generator = torch.Generator(device=DEVICE).manual_seed(1)
-    blocks = torch.tensor([[1, 2], [3, 4]], device=DEVICE)
+    blocks = torch.tensor([[0, 0], [1, 2], [3, 4], [5, 0]], device=DEVICE)
     speaker = torch.randn(2, 80, generator=generator, device=DEVICE)
     out = []
-    for start, length in (([0], [25]), ([25, 0], [11, 25])):
+    for slots, start, length, fed in (([1], [0], [25], 25), ([1, 2], [25, 0], [11, 25], 25), ([3], [0], [11], 11)):
         count = len(start)
         rows = FlowRows(
-            slots=torch.arange(1, count + 1, device=DEVICE),
-            blocks=blocks[:count],
+            slots=torch.tensor(slots, device=DEVICE),
+            blocks=blocks[slots],
             start=torch.tensor(start, device=DEVICE),
             length=torch.tensor(length, device=DEVICE),
         )
-        tokens = torch.randint(0, 6561, (count, 28), generator=generator, device=DEVICE)
-        cond = torch.randn(count, 50, 80, generator=generator, device=DEVICE)
+        tokens = torch.randint(0, 6561, (count, fed + 3), generator=generator, device=DEVICE)
+        cond = torch.randn(count, 2 * fed, 80, generator=generator, device=DEVICE)
         mel = flow.advance(tokens, rows.length + 3, cond, speaker[:count], rows, cache)
         out += [mel[row, : 2 * length[row]] for row in range(count)]
     tokens = torch.randint(0, 6561, (1, 153), generator=generator, device=DEVICE)
