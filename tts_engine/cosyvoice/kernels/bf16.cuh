@@ -15,6 +15,8 @@ __device__ __forceinline__ u32 pair(float first, float second) {
     return y;
 }
 
+__device__ __forceinline__ bf16 narrow(float x) { return (bf16)pair(x, 0.0f); }
+
 __device__ __forceinline__ float exp2_(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -1,15 +1,14 @@
 // One step of the language model for up to ROWS sequences, in a single launch that stays on the device from the
 // embedding to the logits. Blocks of 256 threads share the outputs of each product, and meet at a barrier between two
-// parts of a layer. What a block reads next is asked for while it waits there. All blocks need a place on the device at
-// the same time, or those that have one wait forever.
+// parts of a layer. What a block reads next is asked for while it waits there.
 //
 // Products are mma.m16n8k16 with sixteen outputs of the weight as its rows and eight sequences as its columns. The
 // weights lie in memory as the instruction's registers want them (decode_step.pack). Within each sixteen inputs a thread
 // holds four neighbours, so activations stay row-major.
 //
-// It follows bf16.cuh. Set by the host: ROWS, HIDDEN, INTER, HEADS, KV_HEADS, LAYERS, VOCAB (padded to 16), EPS (of the norms).
+// It follows bf16.cuh and waiting_blocks.cuh. Set by the host: ROWS, HIDDEN, INTER, HEADS, KV_HEADS, LAYERS, VOCAB
+// (padded to 16), EPS (of the norms).
 
-constexpr u32 MOST_LOOKS = 1 << 25;  // some 20 s: an engine that fails starts anew, one that waits forever does not
 #define NOTHING __int_as_float(0xff800000)  // minus infinity
 
 constexpr int WARPS = 8;
@@ -35,18 +34,10 @@ static_assert(PER <= 8 && (ROWS == 8 || ROWS == 16 || ROWS == 32), "sizes");
 // g and t: a thread's place in the instruction's registers, as the PTX ISA names them groupID and threadID_in_group.
 struct Place { int warp, g, t, lane; };
 
-__device__ __forceinline__ bf16 narrow(float x) { return (bf16)pair(x, 0.0f); }
-
-// What other blocks have written in this launch: never from L1, which may hold the layer before.
+// As load_fresh_pair, of four numbers.
 __device__ __forceinline__ uint2 load_fresh(const bf16* p) {
     uint2 v;
     asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-    return v;
-}
-
-__device__ __forceinline__ u32 load_fresh_pair(const bf16* p) {
-    u32 v;
-    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p));
     return v;
 }
 
@@ -55,25 +46,6 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint4& a, u32 b0, u32 b
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-
-// A barrier of all blocks in two halves: what is asked for between them is on its way while a block waits. Behind it a
-// block sees what the others wrote in front of it.
-__device__ __forceinline__ void arrive(u32* arrived) {
-    __syncthreads();
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-}
-
-__device__ __forceinline__ void await_all(const u32* arrived, u32& goal) {
-    goal += gridDim.x;
-    if (threadIdx.x == 0) {
-        u32 seen, looks = 0;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-            if (++looks == MOST_LOOKS) asm volatile("trap;");
-        } while (seen < goal);
-    }
-    __syncthreads();
 }
 
 __device__ __forceinline__ void load_tile(uint4 (&a)[K_HIDDEN], const bf16* tile, const Place& p) {
@@ -183,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
     arrive(arrived);
     uint4 a[K_HIDDEN], b[K_HIDDEN];
     if (block < QKV / 16) load_tile(a, weights + block * TILE, p);
-    await_all(arrived, goal);
+    await(arrived, goal += blocks);
 
     for (int layer = 0; layer < LAYERS; layer++) {
         const bf16* qkv_weight = weights + layer * LAYER;
@@ -237,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
             }
         }
         arrive(arrived);
-        await_all(arrived, goal);
+        await(arrived, goal += blocks);
 
         // -- attention: a block takes all heads that share the keys of a sequence
         for (int task = block; task < count * KV_HEADS; task += blocks) {
@@ -346,7 +318,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
         }
         arrive(arrived);
         if (block < HIDDEN / 16) load_tile(a, out_weight + block * TILE, p);
-        await_all(arrived, goal);
+        await(arrived, goal += blocks);
 
         // -- what attention adds
         if (block < HIDDEN / 16) {
@@ -368,7 +340,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
             load_tile(a, up_weight + block * 2 * TILE, p);
             load_tile(b, up_weight + block * 2 * TILE + TILE, p);
         }
-        await_all(arrived, goal);
+        await(arrived, goal += blocks);
 
         // -- gate and up
         if (block < INTER / 16) {
@@ -410,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
 #pragma unroll
             for (int s = 0; s < AHEAD; s++) w[s] = load_weight(down + s * 256);
         }
-        await_all(arrived, goal);
+        await(arrived, goal += blocks);
         if (block < HIDDEN / 16) {
             const bf16* source = inner + p.g * INTER + p.warp * K_INTER * 16 + 4 * p.t;
             uint2 x[AHEAD_X][NT];
@@ -445,7 +417,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
         } else if (block < VOCAB / 16) {
             load_tile(a, head + block * TILE, p);
         }
-        await_all(arrived, goal);
+        await(arrived, goal += blocks);
     }
 
     // -- logits

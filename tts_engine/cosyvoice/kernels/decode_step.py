@@ -133,7 +133,7 @@ class DecodeStep:
             "VOCAB": self.ids,
             "EPS": f"{config.rms_norm_eps!r}f",
         }
-        return compile_kernel("decode_step", sizes)
+        return compile_kernel("decode_step", sizes, "waiting_blocks")
 
     def __call__(
         self, table: Tensor, cache: Tensor, slots: Tensor, last: Tensor, positions: Tensor, cos: Tensor, sin: Tensor

@@ -1,15 +1,12 @@
 // The transformer blocks of CosyVoice3's estimator for a short chunk of one clause, in a single launch. The lines of both
 // branches follow each other. BLOCKS blocks of threads share the outputs of each product, sixteen neighbouring ones each,
 // and meet at a barrier between two parts of a transformer block; the four that share a head meet by themselves behind
-// its queries, keys and values. What a block reads next is asked for while it waits, or before. All blocks need a place
-// on the device at the same time, or those that have one wait forever.
+// its queries, keys and values. What a block reads next is asked for while it waits, or before.
 //
 // Products are mma.m16n8k16 with sixteen outputs of the weight as its rows and eight lines as its columns; each warp has
 // an eighth of the inputs. The weights lie in memory as the instruction's registers want them (dit_blocks.pack).
 //
-// It follows bf16.cuh and chunk_attention.cuh. Set by the host: LAYERS, EPS (of the norms).
-
-constexpr u32 MOST_LOOKS = 1 << 25;  // some 20 s: an engine that fails starts anew, one that waits forever does not
+// It follows bf16.cuh, waiting_blocks.cuh and chunk_attention.cuh. Set by the host: LAYERS, EPS (of the norms).
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 constexpr int BLOCKS = 64, HEADS = 16, DIM = HEADS * HEAD, INNER = 2 * DIM;
@@ -37,20 +34,12 @@ static_assert(DOWN_AT + 2 * TILE_BYTES <= X_BYTES, "the last product's weights l
 static_assert(3 * WARPS * LINES * SUM_STRIDE * 4 <= X_BYTES, "sums take the place of the lines they are made of");
 static_assert(PARTS_AT + WARPS * 36 * 32 * 4 <= TABLE_AT, "what is kept during attention lies behind what is not");
 
-// What other blocks have written in this launch: never from L1, which may hold the layer before.
+// As load_fresh_pair, of eight numbers.
 __device__ __forceinline__ uint4 load_fresh(const bf16* p) {
     uint4 v;
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
-
-__device__ __forceinline__ u32 load_fresh_pair(const bf16* p) {
-    u32 v;
-    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p));
-    return v;
-}
-
-__device__ __forceinline__ bf16 narrow(float x) { return (bf16)pair(x, 0.0f); }
 
 __device__ __forceinline__ void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     const u32 registers[4] = {a.x, a.y, a.z, a.w};
@@ -63,24 +52,10 @@ __device__ __forceinline__ void copy(char* target, const void* source) {
 
 __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// -- barriers: what is asked for between the two halves is on its way while a block waits. Behind one a block sees what
-// the others wrote in front of it, and may have the device copy to where it has read and written itself.
-
-__device__ __forceinline__ void arrive(u32* arrived) {
+// Behind it the device may copy to where this block has read and written itself.
+__device__ __forceinline__ void arrive_for_copies(u32* arrived) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-}
-
-__device__ __forceinline__ void await(const u32* arrived, u32 goal) {
-    if (threadIdx.x == 0) {
-        u32 seen, looks = 0;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-            if (++looks == MOST_LOOKS) asm volatile("trap;");
-        } while (seen < goal);
-    }
-    __syncthreads();
+    arrive(arrived);
 }
 
 // -- products
@@ -353,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
         const float* bias = biases + layer * LAYER_V + channel;
         bf16* layer_keys = keys + 2 * layer * values_behind;
         const bf16* head_keys = layer_keys + head * HEAD;
-        arrive(arrived);
+        arrive_for_copies(arrived);
         put_table(shared, table);
         float three[3];
 #pragma unroll
@@ -388,7 +363,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
                 target[values_behind] = narrow(y[2]);
             }
         }
-        arrive(arrived_head);
+        arrive_for_copies(arrived_head);
         for (int page = 0; page < min(older, BUFFERS); page++) ask_for_page(shared, page, head_keys, values_behind, PAGE);
         await(arrived_head, head_goal += GROUP);
 
@@ -452,7 +427,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
                 *(u32*)(mixed + (row * n + frame) * DIM + head * HEAD + 8 * p.warp + 2 * p.t) =
                     pair(v[0] * scale, v[1] * scale);
         }
-        arrive(arrived);
+        arrive_for_copies(arrived);
         if (asks) {
             out.ask<1>(weight + QKV_W, 0);
             up.ask<2>(weight + QKV_W + OUT_W, BLOCKS * TILE);
@@ -475,7 +450,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
                 own[i] += out_gate * (total(sums, 0, line) + out_bias);
                 lines[line * DIM + channel] = narrow(own[i]);
             }
-        arrive(arrived);
+        arrive_for_copies(arrived);
         const float up_bias[2] = {__ldg(bias + 4 * DIM), __ldg(bias + 5 * DIM)};
         await(arrived, goal += BLOCKS);
 
@@ -502,7 +477,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
                     inner[line * INNER + half * DIM + channel] = narrow(v);
                 }
             }
-        arrive(arrived);
+        arrive_for_copies(arrived);
         if (asks) down.ask<2>(weight + block * TILE + QKV_W + OUT_W + UP_W, TILE);
         const float down_gate = __ldg(table + 5 * DIM + channel), down_bias = __ldg(bias + 4 * DIM + INNER);
         await(arrived, goal += BLOCKS);

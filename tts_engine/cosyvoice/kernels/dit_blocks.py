@@ -19,7 +19,6 @@ from torch import Tensor
 
 from tts_engine.cosyvoice.kernels import decode_step
 from tts_engine.cosyvoice.kernels.cuda_source import CANNOT_COMPILE, compile_kernel
-from tts_engine.cosyvoice.models.cfm import StepTables
 from tts_engine.cosyvoice.models.config import FlowV3Config
 from tts_engine.cosyvoice.models.streaming import Span
 
@@ -100,7 +99,7 @@ class DitBlocks:
         ]
         self._arrived = torch.zeros(1 + _HEADS, 32, dtype=torch.int32, device=device)
         sizes = {"LAYERS": len(network.transformer_blocks), "EPS": "1e-6f"}
-        self._kernel = compile_kernel("dit_blocks", sizes, "chunk_attention")
+        self._kernel = compile_kernel("dit_blocks", sizes, "waiting_blocks", "chunk_attention")
         self._kernel.set_shared_memory_config(_SHARED_BYTES)
 
     def fits(self, span: Span, rows: int, frames: int) -> bool:
@@ -110,16 +109,16 @@ class DitBlocks:
         short = rows == 2 and frames <= MOST_FRAMES and span.pages.shape[1] <= _MOST_PAGES
         return short and span.keys.page_frames == _PAGE_FRAMES
 
-    def __call__(self, h: Tensor, span: Span, step: Tensor, tables: StepTables, turn: tuple[Tensor, Tensor]) -> None:
+    def __call__(self, h: Tensor, span: Span, step: Tensor, modulations: Tensor, turn: tuple[Tensor, Tensor]) -> None:
         """Put ``h`` ``(2, n, 1024)``, fp32, through all blocks, in place. The chunk ``fits``.
 
         Args:
-            step: ``(1,)``, int64.
+            step: ``(1,)``, int64; modulations: ``(steps, any)``, fp32, from ``DiT.modulations``.
             turn: cosine and sine by position, ``(positions, 32)``, fp32.
         """
         assert span.keys is not None
         assert span.pages is not None
-        data, pages, modulations = span.keys.data, span.pages.contiguous(), tables.modulations
+        data, pages = span.keys.data, span.pages.contiguous()
         assert modulations.dtype == torch.float32
         self._arrived.zero_()
         self._kernel(

@@ -103,15 +103,15 @@ class FusedDiT(Estimator):
         *,
         nearly_done: Callable[[], None] = lambda: None,
     ) -> None:
-        v = self._velocity(inputs, tables, step, span, nearly_done)
+        v = self._velocity(inputs, tables.modulations, step, span, nearly_done)
         kernels.guided_step(v, x, inputs, tables.widths, step, tables.cfg_rate)
 
     def _velocity(
-        self, joined: Tensor, tables: StepTables, step: Tensor, span: Span, nearly_done: Callable[[], None]
+        self, joined: Tensor, modulations: Tensor, step: Tensor, span: Span, nearly_done: Callable[[], None]
     ) -> Tensor:
         """Return the velocity ``(2 * rows, n, 80)`` of both branches."""
         rows, n, _ = joined.shape
-        dim, dtype, modulations = self.config.dim, self.dtype, tables.modulations
+        dim, dtype = self.config.dim, self.dtype
         flat = torch.addmm(self.proj_bias, joined.view(rows * n, -1), self.proj.t()).view(rows, n, dim)
         (tail1, weight1, bias1), (tail2, weight2, bias2) = self.convs
         past1, past2 = (None, None) if span.tails is None else (span.tails.data[tail1], span.tails.data[tail2])
@@ -121,7 +121,7 @@ class FusedDiT(Estimator):
         part: Tensor | None = None
         if self.one_launch is not None and self.one_launch.fits(span, rows, n):
             nearly_done()
-            self.one_launch(h, span, step, tables, self.turn)
+            self.one_launch(h, span, step, modulations, self.turn)
         else:
             part = self._transform(h, modulations, step, span, nearly_done)
         table = len(self.blocks) * 6 * dim

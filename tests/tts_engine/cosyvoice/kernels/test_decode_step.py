@@ -10,24 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.tts_engine.cosyvoice.kernels.fragments import first_factor
 from tests.tts_engine.cosyvoice.kernels.nvrtc import compile_without_toolkit
 from tts_engine.cosyvoice.kernels import decode_step
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 
 CUDA = torch.device("cuda")
-
-
-def fragments(packed: Tensor) -> Tensor:
-    """The matrix ``(16, 16)`` that the instruction sees in the registers ``(32 threads, 8)`` of its first factor (PTX
-    ISA, m16n8k16 with bf16): a thread ``4 g + t`` has lines ``g`` and ``g + 8``, columns ``2 t`` and ``2 t + 8``."""
-    out = torch.empty(16, 16)
-    for thread in range(32):
-        g, t = divmod(thread, 4)
-        for register in range(4):
-            line, column = g + 8 * (register % 2), 2 * t + 8 * (register // 2)
-            out[line, column : column + 2] = packed[thread, 2 * register : 2 * register + 2]
-    return out
 
 
 def inputs(x: Tensor) -> Tensor:
@@ -46,7 +35,7 @@ def test_packed_weights_give_the_product_that_the_instruction_computes() -> None
     packed = decode_step.pack(weight)
     assert packed.shape == (2, 3, 32, 8)
     for tile in range(2):
-        got = sum(fragments(packed[tile, k]) @ inputs(x[:, 16 * k : 16 * k + 16]) for k in range(3))
+        got = sum(first_factor(packed[tile, k]) @ inputs(x[:, 16 * k : 16 * k + 16]) for k in range(3))
         assert torch.equal(torch.as_tensor(got), (x @ weight.t()).t()[16 * tile : 16 * tile + 16])
 
 
@@ -140,7 +129,7 @@ def test_its_weights_hold_the_norms_in_front_of_them(monkeypatch: pytest.MonkeyP
     got = torch.cat(
         [
             torch.as_tensor(
-                sum(fragments(head[tile, k].float()) @ inputs(x[:, 16 * k : 16 * k + 16]) for k in range(8))
+                sum(first_factor(head[tile, k].float()) @ inputs(x[:, 16 * k : 16 * k + 16]) for k in range(8))
             )
             for tile in range(7)
         ]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
+from tests.tts_engine.cosyvoice.kernels.fragments import first_factor
 from tests.tts_engine.cosyvoice.kernels.nvrtc import compile_without_toolkit
 from tts_engine.cosyvoice.kernels import decode_step, dit_blocks
 from tts_engine.cosyvoice.models.config import FlowV3Config
@@ -21,24 +21,12 @@ SHARED_BYTES = 232448
 """What a block of an H200 or a B200 may have."""
 
 
-def fragment(packed: Tensor) -> Tensor:
-    """The matrix ``(16, 16)`` that an instruction sees in the registers ``(32 threads, 8)`` of its first factor (PTX
-    ISA, m16n8k16 with bf16): a thread ``4 g + t`` has lines ``g`` and ``g + 8``, columns ``2 t`` and ``2 t + 8``."""
-    out = torch.empty(16, 16)
-    for thread in range(32):
-        g, t = divmod(thread, 4)
-        for register in range(4):
-            line, column = g + 8 * (register % 2), 2 * t + 8 * (register // 2)
-            out[line, column : column + 2] = packed[thread, 2 * register : 2 * register + 2]
-    return out
-
-
 def test_packed_weights_give_the_product_that_the_instructions_compute() -> None:
     weight, x = torch.randint(-9, 9, (32, 96)).float(), torch.randint(-9, 9, (96, 8)).float()
     packed = dit_blocks.pack(weight, neighbours=False)
     assert packed.shape == (2, 6, 32, 8)
     for tile in range(2):
-        got = sum(fragment(packed[tile, k]) @ x[16 * k : 16 * k + 16] for k in range(6))
+        got = sum(first_factor(packed[tile, k]) @ x[16 * k : 16 * k + 16] for k in range(6))
         assert torch.equal(torch.as_tensor(got), (weight @ x)[16 * tile : 16 * tile + 16])
 
 
@@ -47,7 +35,7 @@ def test_a_thread_has_eight_neighbouring_inputs_of_two_instructions() -> None:
     packed = dit_blocks.pack(weight, neighbours=True)
     # As the second factor's registers take a thread's eight inputs: two, then those eight lines on, of each.
     inputs = torch.arange(64).view(2, 4, 2, 2, 2).permute(0, 2, 3, 1, 4).reshape(4, 16)
-    got = sum(fragment(packed[0, k]) @ x[inputs[k]] for k in range(4))
+    got = sum(first_factor(packed[0, k]) @ x[inputs[k]] for k in range(4))
     assert torch.equal(torch.as_tensor(got), weight @ x)
 
 
