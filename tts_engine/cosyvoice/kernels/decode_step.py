@@ -8,7 +8,6 @@ such kernel may run on a device at a time.
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tts_engine.cosyvoice.kernels.cuda_source import CANNOT_COMPILE, compile_kernel
+from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel, if_compiled
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
-
-log = logging.getLogger(__name__)
 
 ROWS = (8, 16, 32)
 """Sizes for which the kernel is compiled. Fewer sequences take the next larger one."""
@@ -38,11 +35,9 @@ def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DecodeSte
     None: it cannot run these sizes there, or could not be compiled."""
     if not _supported(network.config, device, dtype):
         return None
-    try:
-        return DecodeStep(network, device=device)
-    except CANNOT_COMPILE:
-        log.warning("the language model's steps will take many launches each", exc_info=True)
-        return None
+    return if_compiled(
+        lambda: DecodeStep(network, device=device), "the language model's steps will take many launches each"
+    )
 
 
 def under_mps() -> bool:

@@ -11,18 +11,15 @@ leaves it its places.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tts_engine.cosyvoice.kernels import decode_step
-from tts_engine.cosyvoice.kernels.cuda_source import CANNOT_COMPILE, compile_kernel
+from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel, if_compiled
 from tts_engine.cosyvoice.models.config import FlowV3Config
 from tts_engine.cosyvoice.models.streaming import Span
-
-log = logging.getLogger(__name__)
 
 BLOCKS = 64
 """Blocks of threads, each of which has a multiprocessor to itself."""
@@ -41,11 +38,7 @@ def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DitBlocks
     None: it cannot run these sizes there, or could not be compiled."""
     if not _supported(network.config, device, dtype):
         return None
-    try:
-        return DitBlocks(network, device=device)
-    except CANNOT_COMPILE:
-        log.warning("CosyVoice3's flow will take many launches a step", exc_info=True)
-        return None
+    return if_compiled(lambda: DitBlocks(network, device=device), "CosyVoice3's flow will take many launches a step")
 
 
 def _supported(config: FlowV3Config, device: torch.device, dtype: torch.dtype) -> bool:

@@ -8,18 +8,15 @@ shared memory a block: Hopper and the Blackwell of servers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tts_engine.cosyvoice.kernels.cuda_source import CANNOT_COMPILE, compile_kernel
+from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel, if_compiled
 from tts_engine.cosyvoice.models.config import FlowV2Config
 from tts_engine.cosyvoice.models.streaming import Span
-
-log = logging.getLogger(__name__)
 
 CTAS = 8
 """Blocks of threads of a cluster: one for each head."""
@@ -35,11 +32,7 @@ def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> UNetBlock
     None: it cannot run these sizes there, or could not be compiled."""
     if not _supported(network.config, device, dtype):
         return None
-    try:
-        return UNetBlocks(network, device=device)
-    except CANNOT_COMPILE:
-        log.warning("CosyVoice2's flow will take many launches a step", exc_info=True)
-        return None
+    return if_compiled(lambda: UNetBlocks(network, device=device), "CosyVoice2's flow will take many launches a step")
 
 
 def _supported(config: FlowV2Config, device: torch.device, dtype: torch.dtype) -> bool:

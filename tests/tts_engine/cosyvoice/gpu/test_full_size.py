@@ -257,6 +257,42 @@ def test_the_fused_flow_gives_the_mel_of_the_plain_one(version: Version, dtype: 
     assert max(errors) < (2e-3 if dtype is torch.float32 else 2e-2), errors
 
 
+def _one_launch_does_what_many_do(flow: Any, kernel: str, rows: FlowRows, step: Tensor, frames: int) -> list[FlowCache]:
+    """Take an Euler step by the estimator's attribute ``kernel``, and without it. Compare what comes out and what is
+    left in pages. Return the caches of both."""
+    estimator, count = flow.estimator, len(rows.start)
+    slots, blocks = int(rows.slots.max()) + 2, int(rows.blocks.max()) + 2  # the last are nobody's
+    caches = [FlowCache(flow, slots=slots, blocks=blocks, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
+    for each in (caches[0].keys.data, *caches[0].tails.data):
+        each.normal_()
+    for to, of in zip(caches[1].tails.data, caches[0].tails.data, strict=True):
+        to.copy_(of)
+    caches[1].keys.data.copy_(caches[0].keys.data)
+    before = caches[0].keys.data.clone()
+    x, mu, cond = (torch.randn(count, frames, 80, device=DEVICE) for _ in range(3))
+    speaker = torch.randn(count, 80, device=DEVICE)
+    tables = StepTables(modulations=flow.modulations, widths=flow.widths, cfg_rate=0.7)
+    out = []
+    assert getattr(estimator, kernel) is not None
+    for cache, one_launch in zip(caches, (getattr(estimator, kernel), None), strict=True):
+        setattr(estimator, kernel, one_launch)
+        state = x.clone()
+        inputs, span = estimator.begin(state, mu, speaker, cond), cache.estimator_span(rows, step)
+        assert one_launch is None or one_launch.fits(span, 2 * count, frames)
+        estimator.euler_step(state, inputs, step, tables, span)
+        out.append(state - x)
+    for row, length in enumerate((2 * rows.length).tolist()):
+        if length:
+            assert relative(*(part[row, :length] for part in out)) < 2e-2, row
+    assert out[0].isfinite().all()
+    scratch = 2 * len(flow.times)  # pages of block 0
+    keys = [cache.keys.data[:, :, scratch:] - before[:, :, scratch:] for cache in caches]
+    assert torch.equal(*(part.ne(0).any(-1) for part in keys))  # the same places are written
+    if rows.length.any():
+        assert relative(*keys) < 2e-2
+    return caches
+
+
 @pytest.mark.parametrize("frames", [50, 36, 22])
 def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -> None:
     """Rows: a first chunk, an end inside a chunk behind shared pages, another behind them and more, one of a single
@@ -265,7 +301,7 @@ def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -
 
     flow = perturbed(FlowV2(FlowV2Config()))
     flow.prepare()
-    estimator: Any = FusedUNet(flow.to(DEVICE).estimator, device=DEVICE)
+    flow.decoder.estimator = FusedUNet(flow.to(DEVICE).estimator, device=DEVICE)
     blocks = torch.tensor([[1, 0, 0, 0, 0, 0], [3, 7, 2, 0, 0, 0], [3, 7, 5, 9, 4, 6], [8] + 5 * [0], 6 * [0]])
     n = frames // 2
     rows = FlowRows(
@@ -274,34 +310,9 @@ def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -
         start=torch.tensor([0, 50, 125, 0, 0], device=DEVICE),
         length=torch.tensor([n, n - 9, n, 1, 0], device=DEVICE),
     )
-    caches = [FlowCache(flow, slots=5, blocks=10, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
-    for each in (caches[0].keys.data, *caches[0].tails.data):
-        each.normal_()
-    for to, of in zip(caches[1].tails.data, caches[0].tails.data, strict=True):
-        to.copy_(of)
-    caches[1].keys.data.copy_(caches[0].keys.data)
-    before = caches[0].keys.data.clone()
-    x, mu, cond = (torch.randn(5, frames, 80, device=DEVICE) for _ in range(3))
-    speaker = torch.randn(5, 80, device=DEVICE)
     step = torch.tensor([0, 3, 9, 5, 0], device=DEVICE)
-    tables = StepTables(modulations=flow.modulations, widths=flow.widths, cfg_rate=0.7)
-    out = []
-    assert estimator.blocks is not None
-    for cache, one_launch in zip(caches, (estimator.blocks, None), strict=True):
-        estimator.blocks = one_launch
-        state = x.clone()
-        inputs, span = estimator.begin(state, mu, speaker, cond), cache.estimator_span(rows, step)
-        assert one_launch is None or one_launch.fits(span, len(inputs), frames)
-        estimator.euler_step(state, inputs, step, tables, span)
-        out.append(state - x)
-    for row, length in enumerate((2 * rows.length).tolist()):
-        if length:
-            assert relative(*(part[row, :length] for part in out)) < 2e-2, row
-    assert out[0].isfinite().all()
-    scratch = 2 * len(flow.times)  # pages and slots of block 0
-    keys = [cache.keys.data[:, :, scratch:] - before[:, :, scratch:] for cache in caches]
-    assert torch.equal(*(part.ne(0).any(-1) for part in keys))  # the same places are written
-    assert relative(*keys) < 2e-2
+    caches = _one_launch_does_what_many_do(flow, "blocks", rows, step, frames)
+    scratch = 2 * len(flow.times)  # slots of block 0
     for one, many in zip(*(cache.tails.data for cache in caches), strict=True):
         assert relative(one[scratch:], many[scratch:]) < 2e-2
 
@@ -322,7 +333,7 @@ def test_the_dits_blocks_in_one_launch_do_what_many_launches_do(frames: int, sta
 
     flow = perturbed(FlowV3(FlowV3Config()))
     flow.prepare()
-    estimator: Any = FusedDiT(flow.to(DEVICE).estimator, device=DEVICE)
+    flow.decoder.estimator = FusedDiT(flow.to(DEVICE).estimator, device=DEVICE)
     real = int(length > 0)
     rows = FlowRows(
         slots=torch.tensor([real], device=DEVICE),
@@ -330,33 +341,7 @@ def test_the_dits_blocks_in_one_launch_do_what_many_launches_do(frames: int, sta
         start=torch.tensor([start], device=DEVICE),
         length=torch.tensor([length], device=DEVICE),
     )
-    caches = [FlowCache(flow, slots=2, blocks=11, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
-    for each in (caches[0].keys.data, *caches[0].tails.data):
-        each.normal_()
-    for to, of in zip(caches[1].tails.data, caches[0].tails.data, strict=True):
-        to.copy_(of)
-    caches[1].keys.data.copy_(caches[0].keys.data)
-    before = caches[0].keys.data.clone()
-    x, mu, cond = (torch.randn(1, frames, 80, device=DEVICE) for _ in range(3))
-    speaker = torch.randn(1, 80, device=DEVICE)
-    step = torch.tensor([3], device=DEVICE)
-    tables = StepTables(modulations=flow.modulations, widths=flow.widths, cfg_rate=0.7)
-    out = []
-    assert estimator.one_launch is not None
-    for cache, one_launch in zip(caches, (estimator.one_launch, None), strict=True):
-        estimator.one_launch = one_launch
-        state = x.clone()
-        inputs, span = estimator.begin(state, mu, speaker, cond), cache.estimator_span(rows, step)
-        assert one_launch is None or one_launch.fits(span, len(inputs), frames)
-        estimator.euler_step(state, inputs, step, tables, span)
-        out.append(state - x)
-    assert out[0].isfinite().all()
-    scratch = 2 * len(flow.times)  # pages of block 0
-    keys = [cache.keys.data[:, :, scratch:] - before[:, :, scratch:] for cache in caches]
-    assert torch.equal(*(part.ne(0).any(-1) for part in keys))  # the same places are written
-    if length:
-        assert relative(*(part[:, : 2 * length] for part in out)) < 2e-2
-        assert relative(*keys) < 2e-2
+    _one_launch_does_what_many_do(flow, "one_launch", rows, torch.tensor([3], device=DEVICE), frames)
 
 
 # -- the vocoder -------------------------------------------------------------------------------------------------------
