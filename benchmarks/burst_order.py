@@ -67,7 +67,8 @@ STAGES = {"chunk": 5, "whole": 10}
 
 ARRIVAL_S, TEXT_S, HEARD_S = 0.0003, (0.005, 0.035), 0.02
 CHUNKS = 4
-TEXTS = 40
+_WORDS = "the order left our store this morning and will come on friday with a new lamp for you".split()
+TEXTS = [" ".join(random.choices(_WORDS, k=16)).capitalize() + "." for _ in range(40)]
 
 
 def host(ms: float) -> None:
@@ -238,7 +239,7 @@ async def make_engine(slower: float, folder: Path) -> CosyVoiceSynthesizer:
     engine._worker.runner = MadeUpRunner(engine._worker.runner, device)
     engine._worker._ahead = True
     engine._lm._steps = MadeUpSteps(engine._lm._steps, device)
-    made = {text: await engine._normaliser.normalise(text, "en-US") for text in texts()}
+    made = {text: await engine._normaliser.normalise(text, "en-US") for text in TEXTS}
 
     async def normalise(text: str, language: str) -> Normalised:
         await asyncio.sleep(random.uniform(*TEXT_S))
@@ -247,12 +248,6 @@ async def make_engine(slower: float, folder: Path) -> CosyVoiceSynthesizer:
     engine._normaliser.normalise, engine._normaliser.guess = normalise, lambda text, language: made[text]
     await engine.start()
     return engine  # type: ignore[no-any-return]
-
-
-def texts() -> list[str]:
-    words = "the order left our store this morning and will come on friday with a new lamp for you".split()
-    draw = random.Random(0)
-    return [" ".join(draw.choice(words) for _ in range(16)).capitalize() + "." for _ in range(TEXTS)]
 
 
 async def turn(engine: CosyVoiceSynthesizer, text: str, at: float) -> tuple[float, float, float]:
@@ -298,7 +293,7 @@ async def measure(arguments: argparse.Namespace) -> None:
         begin = time.monotonic() + 0.05
         turns = 8 if number == 0 else arguments.turns
         spoken = await asyncio.gather(
-            *(turn(engine, random.choice(texts()), begin + ARRIVAL_S * k) for k in range(turns))
+            *(turn(engine, random.choice(TEXTS), begin + ARRIVAL_S * k) for k in range(turns))
         )
         if number:  # the one before is lazy work
             first, waited, least = (np.asarray(part) for part in zip(*spoken, strict=True))
