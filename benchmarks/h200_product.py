@@ -9,7 +9,9 @@ its weights are random; random weights speak noise at the real speed.
 
 ``call:N``   N simulated Twilio callers in conversation (standard load, tokens at 40/s, caller audio on the way in).
 ``burst:N``  N callers who are all answered in one instant, with whole turns.
-``http:R``   an HTTP client: ``POST /v1/audio/speech`` (pcm), R requests a second that arrive at random (Poisson).
+``http:R``   an HTTP client: ``POST /v1/audio/speech`` (pcm), R whole turns a second that arrive at random (Poisson).
+``sentence:R``  the same with single sentences, the texts that published figures are of: random weights speak a turn
+             for 10 s and more, and a sentence for 5 to 9 s.
 ``held:A:B`` as ``http``, from A requests a second on in steps of B, until the p95 of the first sound is over 100 ms,
              one of 200 has a gap, or one is refused; the rate before that is the one that was held.
 ``full:N``   N HTTP clients who ask for their next text as soon as they have the one before: the sound made a second.
@@ -52,7 +54,10 @@ from talkspurt.bench.server_metrics import Buckets, histograms, quantiles_ms
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.cli import main as talkspurt
 
-ROWS = "call:1,call:8,call:32,call:64,call:128,burst:1,burst:32,burst:128,http:1,http:10,http:20,http:30"
+ROWS = (
+    "call:1,call:8,call:32,call:64,call:128,burst:1,burst:32,burst:128,"
+    "http:1,http:10,http:20,sentence:1,sentence:10,sentence:20,sentence:30"
+)
 _CALLS = 400
 """Calls and connections that the server allows."""
 _TURNS = 20_000
@@ -76,9 +81,10 @@ async def http_load(server: ServerUnderTest, source: Load, answer_s: float) -> A
 
 
 async def http_row(
-    server: ServerUnderTest, rate: float, source: Load, seconds: float, *, answer_s: float
+    server: ServerUnderTest, rate: float, source: Load, seconds: float, *, answer_s: float, sentences: bool = False
 ) -> dict[str, Any]:
     async with http_load(server, source, answer_s) as load:
+        load.sentences = sentences
         wall_s = await load.run(rate, seconds)
     return load.figures(wall_s)
 
@@ -158,8 +164,9 @@ async def run_row(
     kind, _, value = row.partition(":")
     if kind in ("call", "burst"):
         return await call_row(server, int(value), source, seconds, burst=kind == "burst", answer_s=answer_s)
-    if kind == "http":
-        return await http_row(server, float(value), source, seconds, answer_s=answer_s)
+    if kind in ("http", "sentence"):
+        sentences = kind == "sentence"
+        return await http_row(server, float(value), source, seconds, answer_s=answer_s, sentences=sentences)
     if kind == "held":
         first, step = map(float, value.split(":"))
         return await held_row(server, first, step, source, seconds, answer_s=answer_s)
@@ -169,7 +176,9 @@ async def run_row(
         callers, _, lasts_s = value.partition(":")
         calling = cut_row if kind == "cut" else kill_row
         return await calling(server, int(callers), source, float(lasts_s), answer_s=answer_s)
-    raise SystemExit(f"row {row!r} is none of call:N, burst:N, http:RATE, held:RATE:STEP, full:N, cut:N:S, kill:N:S")
+    raise SystemExit(
+        f"row {row!r} is none of call:N, burst:N, http:RATE, sentence:RATE, held:RATE:STEP, full:N, cut:N:S, kill:N:S"
+    )
 
 
 async def with_cores(server: ServerUnderTest, row: Awaitable[dict[str, Any]]) -> dict[str, Any]:

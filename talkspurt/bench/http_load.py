@@ -68,6 +68,8 @@ class HttpLoad:
     source: Load
     answer_s: float = 60.0
     """An answer that has not ended so long after its request is an error."""
+    sentences: bool = False
+    """Is each text one sentence? Else it is a whole turn."""
     requests: int = 0
     heard: list[Listening] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -81,7 +83,7 @@ class HttpLoad:
         async with asyncio.TaskGroup() as group:
             while time.monotonic() - begun < seconds:
                 await asyncio.sleep(rng.expovariate(rate))
-                group.create_task(self.speak(self.source.next().text))
+                group.create_task(self.speak(self._text()))
         return time.monotonic() - begun
 
     async def keep_asking(self, clients: int, seconds: float, *, ramp_s: float) -> float:
@@ -92,7 +94,7 @@ class HttpLoad:
 
         async def client() -> None:
             while True:
-                if not await self.speak(self.source.next().text):
+                if not await self.speak(self._text()):
                     await asyncio.sleep(_AGAIN_S)
 
         asking = [asyncio.create_task(client()) for _ in range(clients)]
@@ -125,6 +127,9 @@ class HttpLoad:
         self.heard.append(listening)
         return True
 
+    def _text(self) -> str:
+        return self.source.next_sentence() if self.sentences else self.source.next().text
+
     @property
     def _url(self) -> str:
         return f"http://{self.address}/v1/audio/speech"
@@ -137,6 +142,7 @@ class HttpLoad:
             "statuses": dict(self.statuses),
             "failed": dict(self.failed),
             "silent": len(self.heard) - len(heard),
+            "sound_s": summary([one.samples / SAMPLE_RATE for one in heard]),
             "first_sound_ms": summary([one.first_ms for one in heard]),
             "gap_free_share": round(sum(not one.gaps for one in heard) / len(heard), 4) if heard else None,
             "gap_ms": summary([gap * 1000 for one in heard for gap in one.gaps]),

@@ -45,6 +45,8 @@ class Load:
 
     def __init__(self, turns: Iterator[LoadTurn], name: str) -> None:
         self._turns = turns
+        self._clauses: list[str] = []
+        """Of the last turn, if sentences are asked for: the clauses that nobody has spoken yet."""
         self.name = name
         self.used = 0
 
@@ -62,6 +64,19 @@ class Load:
             )
         self.used += 1
         return turn
+
+    def next_sentence(self) -> str:
+        """Return a sentence that nobody has spoken yet: a turn's clauses, up to one that has no comma at its end.
+
+        Raises:
+            LoadError: all turns are used.
+        """
+        if not self._clauses:
+            self._clauses = list(self.next().clauses)
+        sentence = self._clauses.pop(0)
+        while sentence.endswith(",") and self._clauses:
+            sentence += " " + self._clauses.pop(0)
+        return sentence
 
     def long_text(self, characters: int) -> str:
         """Return several turns as one text of at least ``characters`` characters."""

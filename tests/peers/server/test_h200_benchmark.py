@@ -86,12 +86,12 @@ def test_callers_and_an_http_client_hear_the_whole_product(tmp_path: Path) -> No
         assert (row["model"], row["weights"]) == ("CosyVoice3", "random weights")
         assert row["first_packet_ms"]["n"] == row["turns"] > 0
         assert row["errors"] == 0
-    rows = product(out, "call:1,http:2")
-    assert list(rows) == ["call:1", "burst:2", "http:2"], "what is written is not measured again"
-    http = rows["http:2"]
-    assert http["first_sound_ms"]["n"] == http["requests"] > 0
-    assert (http["refused"], http["failed"], http["silent"]) == (0, {}, 0)
-    assert 0 <= http["gap_free_share"] <= 1
+    rows = product(out, "call:1,http:2,sentence:2")
+    assert list(rows) == ["call:1", "burst:2", "http:2", "sentence:2"], "what is written is not measured again"
+    for http in rows["http:2"], rows["sentence:2"]:
+        assert http["first_sound_ms"]["n"] == http["sound_s"]["n"] == http["requests"] > 0
+        assert (http["refused"], http["failed"], http["silent"]) == (0, {}, 0)
+        assert 0 <= http["gap_free_share"] <= 1
 
 
 @pytest.mark.slow

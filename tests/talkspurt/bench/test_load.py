@@ -53,6 +53,18 @@ def test_a_load_never_repeats_itself() -> None:
         load.next()
 
 
+def test_sentences_are_whole_and_none_comes_twice() -> None:
+    load, turns = read_load(STANDARD), read_load(STANDARD)
+    text, sentences = "", []
+    while len(text) < 9000:
+        sentences.append(load.next_sentence())
+        text += sentences[-1] + " "
+    assert text.startswith(" ".join(turns.next().text for _ in range(90)))
+    assert all(sentence[-1] in ".?" for sentence in sentences)
+    assert {sentence.count(",") for sentence in sentences} == {0, 1}
+    assert len(set(sentences)) == len(sentences)
+
+
 def test_a_long_text_is_made_of_whole_turns() -> None:
     load = Load(iter([TURN] * 9), "nine")
     assert load.long_text(100).count(TURN.text) == 3
