@@ -111,8 +111,9 @@ class CosyVoiceConfig(EngineModel):
 
     language_model: Literal["torch", "vllm"] = "torch"
     """What draws the speech tokens. ``torch`` (default) runs in the model's process with one CUDA graph a step, and a
-    clause pauses while its chunk is made. ``vllm`` needs the extra of that name and runs concurrently; it is for
-    weights that torch does not take here."""
+    clause pauses while its chunk is made. ``vllm`` needs the extra of that name, and draws in a process of its own; it
+    is for weights that torch does not take here. Start CUDA MPS before it (``nvidia-cuda-mps-control -d``), or the two
+    processes take turns on the GPU."""
 
     rl: bool = False
     """Take ``llm.rl.pt``, the weights after reinforcement learning (default: ``llm.pt``)."""

@@ -129,6 +129,7 @@ def load_synthesizer(
     blocks = _cache_blocks(settings, block_bytes=block_bytes, max_chunks=max_chunks, gpu=gpu)
     if gpu:
         # Triton, and with it these modules, is on machines with a GPU only.
+        from tts_engine.cosyvoice.kernels.decode_step import under_mps
         from tts_engine.cosyvoice.kernels.fused_conformer import FusedConformer
         from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
         from tts_engine.cosyvoice.kernels.fused_hift import fuse
@@ -138,6 +139,11 @@ def load_synthesizer(
         if isinstance(flow, FlowV2):
             flow.encoder = FusedConformer(flow.encoder, device=place)
         hift = fuse(hift)
+        if settings.language_model == "vllm" and not under_mps():
+            log.warning(
+                "vLLM and token-to-wave take turns on the GPU, and first sounds come late under load: start CUDA MPS "
+                "before the engine (nvidia-cuda-mps-control -d)"
+            )
     few = few_clauses(flow.estimator.rows_at_once)
     worker = WaveWorker(
         flow,

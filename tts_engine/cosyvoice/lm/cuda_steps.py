@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from tts_engine.cosyvoice.kernels import decode_step
 from tts_engine.cosyvoice.kernels import transformer as kernels
+from tts_engine.cosyvoice.kernels.sampling import sample
 from tts_engine.cosyvoice.lm.api import DRAW, Admission, Input
 from tts_engine.cosyvoice.lm.quantised import Quantised, WeightKind, quantise
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
@@ -216,7 +217,7 @@ class CudaLm:
 
     def _sample(self, logits: Tensor, slots: Tensor, tokens: Tensor, *, advance: bool) -> None:
         config = self.config
-        kernels.sample(
+        sample(
             logits,
             slots,
             self.state,

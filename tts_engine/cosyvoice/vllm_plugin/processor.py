@@ -1,8 +1,8 @@
 """RAS as a vLLM logits processor. It draws the token itself and leaves vLLM's sampler only that token.
 
 It is written for the interface of vLLM 0.26 (GPU) and of 0.32's CPU runner. The history is on the device and written by
-the draw, because with asynchronous scheduling the output lists are behind. A request must have temperature 1 and no
-top-k or top-p. vLLM's own mask of stop tokens before ``min_tokens`` comes first and is respected.
+the draw, because with asynchronous scheduling the output lists are behind. A request has temperature 0, so that vLLM
+takes what is left. Its own mask of stop tokens before ``min_tokens`` comes first and is respected.
 """
 
 from __future__ import annotations

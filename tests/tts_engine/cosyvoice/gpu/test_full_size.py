@@ -173,6 +173,20 @@ def test_the_language_models_graphs_draw_the_ids_of_the_same_steps_without_graph
         assert torch.equal(getattr(graphs.state, state)[:rows], getattr(eager.state, state)[:rows]), state
 
 
+@pytest.mark.parametrize("rows", [1, 32, 128])
+def test_vllms_sampler_draws_by_one_launch_what_it_draws_by_many(rows: int) -> None:
+    from tts_engine.cosyvoice.vllm_plugin.ras import RasState
+
+    config = LanguageModelConfig(version=3)
+    plain, fused = (RasState(rows, DEVICE, config.sampling, fused=one_launch) for one_launch in (False, True))
+    for state in (plain, fused):
+        for row in range(rows):
+            state.start(row, 100 + row, list(range(row % 12)))
+    for _ in range(2 * config.sampling.window):
+        logits = (2 * torch.randn(rows, config.speech_vocab_size, device=DEVICE)).bfloat16().float()
+        assert torch.equal(fused.apply(logits.clone()), plain.apply(logits.clone()))
+
+
 # -- the flow ----------------------------------------------------------------------------------------------------------
 
 

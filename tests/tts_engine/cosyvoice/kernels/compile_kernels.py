@@ -14,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tts_engine.cosyvoice.kernels import conformer as conformer_kernels
+from tts_engine.cosyvoice.kernels import sampling as sampling_kernels
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels import vocoder as vocoder_kernels
 
@@ -69,11 +70,17 @@ def main() -> None:
         types = f"*bf16 {kind} *fp32 {bias} *bf16 i32 i32 i32"
         tile = {"ROWS": rows, "COLUMNS": rows, "BLOCK": 128}
         print(compiled(k._matmul_8bit, types, HAS_BIAS=bias != "-", **tile))
-    types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 i32 i32"
-    sampling: dict[str, Any] = {"TOP_P": 0.8, "TOP_K": 25, "PLACES": 32, "WINDOW": 10, "BACK": 16}
-    print(compiled(k._sample, types, num_warps=8, ADVANCE=1, BLOCK=8192, **sampling))
+    sampling()
     conformer()
     vocoder()
+
+
+def sampling() -> None:
+    s: Any = sampling_kernels
+    sizes: dict[str, Any] = {"TOP_P": 0.8, "TOP_K": 25, "PLACES": 32, "WINDOW": 10, "BACK": 16, "BLOCK": 8192}
+    types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 i32 i32"
+    print(compiled(s._sample, types, num_warps=8, ADVANCE=1, **sizes))
+    print(compiled(s._leave_only_drawn, "*fp32 *i64 *i64 *i64 *i1 *i64 i32 i32 i32", num_warps=8, **sizes))
 
 
 def conformer() -> None:

@@ -1,4 +1,5 @@
-"""The three samplers draw the same ids: the rule's reference, vLLM's processor, and the kernel of the CUDA path.
+"""All samplers draw the same ids: the rule's reference, vLLM's processor with and without its kernel, and the kernel of
+our own language model.
 
 They are compared where rounding or order could part them: ids that are equally likely, a nucleus that ends exactly at
 its share, draws at the ends of [0, 1), repeats at exactly the limit, and rows in which next to nothing is possible.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +19,8 @@ from torch import Tensor
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
 
-from tts_engine.cosyvoice.kernels import transformer as kernels
+from tts_engine.cosyvoice.kernels.sampling import sample
+from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED
 from tts_engine.cosyvoice.lm.cuda_steps import SlotState
 from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.sampling import ras, uniforms
@@ -40,8 +43,8 @@ def by_reference(logits: Tensor, history: Sequence[int], config: SamplingConfig)
     return drawn.tolist()  # type: ignore[no-any-return]
 
 
-def by_vllm(logits: Tensor, history: Sequence[int], config: SamplingConfig) -> list[int]:
-    state = RasState(SEEDS, DEVICE, config)
+def by_vllm(logits: Tensor, history: Sequence[int], config: SamplingConfig, *, fused: bool) -> list[int]:
+    state = RasState(SEEDS, DEVICE, config, fused=fused)
     for row in range(SEEDS):
         state.start(row, row, list(history))
     left = state.apply(logits.repeat(SEEDS, 1))
@@ -57,7 +60,7 @@ def by_kernel(logits: Tensor, history: Sequence[int], config: SamplingConfig) ->
         state.rings[:, step % config.window] = drawn
         state.steps += 1
     tokens = torch.zeros_like(slots)
-    kernels.sample(logits.repeat(SEEDS, 1), slots, state, tokens, config, ids=IDS, first_stop=IDS, fill=0, advance=True)
+    sample(logits.repeat(SEEDS, 1), slots, state, tokens, config, ids=IDS, first_stop=IDS, fill=0, advance=True)
     return tokens.tolist()  # type: ignore[no-any-return]
 
 
@@ -89,7 +92,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_all_samplers_draw_the_same(name: str) -> None:
     want = by_reference(*CASES[name])
-    assert by_vllm(*CASES[name]) == want
+    assert by_vllm(*CASES[name], fused=False) == want
+    assert by_vllm(*CASES[name], fused=True) == want
     assert by_kernel(*CASES[name]) == want
 
 
@@ -100,8 +104,26 @@ def test_all_samplers_draw_the_same_from_peaked_rows(config: SamplingConfig) -> 
         logits = (3 * torch.randn(1, IDS, generator=generator)).bfloat16().float().to(DEVICE)  # bf16 makes equal ids
         history = torch.randint(0, IDS, (20,), generator=generator).tolist()
         want = by_reference(logits, history, config)
-        assert by_vllm(logits, history, config) == want
+        assert by_vllm(logits, history, config, fused=False) == want
+        assert by_vllm(logits, history, config, fused=True) == want
         assert by_kernel(logits, history, config) == want
+
+
+def test_vllms_kernel_leaves_what_its_plain_twin_leaves() -> None:
+    """Rows without a seed, rows with control ids of which one may be drawn, and the history over more than a window."""
+    plain, fused = (RasState(4, DEVICE, USUAL, fused=by_kernel) for by_kernel in (False, True))
+    generator = torch.Generator().manual_seed(4)
+    for state in (plain, fused):
+        state.start(0, 7, [])
+        state.start(1, None, [])
+        state.start(2, 8, [3, 4], controls=[50, 53])
+    for _ in range(12):
+        logits = (3 * torch.randn(3, IDS, generator=generator)).to(DEVICE)
+        logits[:, 50:] += 9.0
+        left = fused.apply(logits.clone())
+        assert torch.equal(left, plain.apply(logits.clone()))
+        assert torch.equal(left[1], logits[1])
+        assert int(left[2].argmax()) in {*range(50), 53}
 
 
 def test_cases_say_what_they_are_named_for() -> None:
@@ -126,3 +148,32 @@ def test_cases_say_what_they_are_named_for() -> None:
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_row_without_numbers_draws_no_id(broken: float) -> None:
     assert by_kernel(row({3: broken}, 0.0), [], USUAL) == [-1] * SEEDS
+
+
+@torch.inference_mode()
+def test_logits_without_a_number_draw_no_id() -> None:
+    logits = torch.randn(2, 64, device=DEVICE)
+    logits[1, 5] = float("nan")
+    state = SlotState(2, 32, DEVICE, window=10)
+    tokens = torch.zeros(2, dtype=torch.long, device=DEVICE)
+    slots = torch.arange(2, device=DEVICE)
+    sample(logits, slots, state, tokens, SamplingConfig(), ids=60, first_stop=50, fill=53, advance=True)
+    assert tokens[0] >= 0
+    assert tokens[1] == -1
+
+
+@torch.inference_mode()
+def test_slots_that_are_only_fed_or_forced_or_may_not_end() -> None:
+    logits = torch.full((4, 64), -5.0, device=DEVICE)
+    logits[:, 55] = 9.0  # a control id, by far the likeliest
+    logits[3, 53] = 5.0  # the one that asks for text
+    state: Any = SlotState(4, 32, DEVICE, window=10)
+    inputs = [(0, 70, FEED, 0), (1, 71, 53, INTERLEAVED), (2, 72, DRAW, 0), (3, 73, DRAW, INTERLEAVED)]
+    state.give(torch.tensor(inputs, device=DEVICE))
+    assert state.last.tolist() == [70, 71, 72, 73]
+    tokens, slots = (torch.arange(4, device=DEVICE) for _ in range(2))
+    sample(logits, slots, state, tokens, SamplingConfig(), ids=60, first_stop=50, fill=53, advance=True)
+    assert tokens[1:].tolist() == [53, 55, 53]
+    assert state.last.tolist() == [70, 53, 55, 53]
+    assert state.steps.tolist() == [0, 1, 1, 1]
+    assert state.positions.tolist() == [1, 1, 1, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ if not torch.cuda.is_available():
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
 from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
-from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED, joined_table
+from tts_engine.cosyvoice.kernels.sampling import sample
+from tts_engine.cosyvoice.lm.api import joined_table
 from tts_engine.cosyvoice.lm.cuda_steps import CudaLm
 from tts_engine.cosyvoice.lm.quantised import quantise
 from tts_engine.cosyvoice.models.config import (
@@ -96,7 +97,7 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
         if step < 3:
             masked[:, config.speech_token_size :] = float("-inf")
         drawn, _ = ras(masked, ring, uniforms(seeds, torch.full_like(seeds, step)), SamplingConfig())
-        kernels.sample(
+        sample(
             want.contiguous(),
             slots,
             fused.state,
@@ -124,41 +125,6 @@ def test_products_with_weights_of_eight_bits(kind: Literal["int8", "fp8"], rows:
     torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
     got = kernels.matmul_8bit(x, weight.values, weight.scale, bias)
     torch.testing.assert_close(got, want + bias, atol=1e-4, rtol=1e-4)
-
-
-@torch.inference_mode()
-def test_logits_without_a_number_draw_no_id() -> None:
-    logits = torch.randn(2, 64, device=DEVICE)
-    logits[1, 5] = float("nan")
-    state = _state(2)
-    tokens = torch.zeros(2, dtype=torch.long, device=DEVICE)
-    slots = torch.arange(2, device=DEVICE)
-    kernels.sample(logits, slots, state, tokens, SamplingConfig(), ids=60, first_stop=50, fill=53, advance=True)
-    assert tokens[0] >= 0
-    assert tokens[1] == -1
-
-
-@torch.inference_mode()
-def test_slots_that_are_only_fed_or_forced_or_may_not_end() -> None:
-    logits = torch.full((4, 64), -5.0, device=DEVICE)
-    logits[:, 55] = 9.0  # a control id, by far the likeliest
-    logits[3, 53] = 5.0  # the one that asks for text
-    state: Any = _state(4)
-    inputs = [(0, 70, FEED, 0), (1, 71, 53, INTERLEAVED), (2, 72, DRAW, 0), (3, 73, DRAW, INTERLEAVED)]
-    state.give(torch.tensor(inputs, device=DEVICE))
-    assert state.last.tolist() == [70, 71, 72, 73]
-    tokens, slots = (torch.arange(4, device=DEVICE) for _ in range(2))
-    kernels.sample(logits, slots, state, tokens, SamplingConfig(), ids=60, first_stop=50, fill=53, advance=True)
-    assert tokens[1:].tolist() == [53, 55, 53]
-    assert state.last.tolist() == [70, 53, 55, 53]
-    assert state.steps.tolist() == [0, 1, 1, 1]
-    assert state.positions.tolist() == [1, 1, 1, 1]
-
-
-def _state(slots: int) -> object:
-    from tts_engine.cosyvoice.lm.cuda_steps import SlotState
-
-    return SlotState(slots, 32, DEVICE, window=10)
 
 
 @pytest.mark.parametrize("frames", [50, 22])

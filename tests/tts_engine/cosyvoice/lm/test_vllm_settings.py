@@ -10,6 +10,7 @@ import pytest
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.lm.vllm_lm import engine_args
 from tts_engine.cosyvoice.loading import _vllm_config
+from tts_engine.cosyvoice.models.config import LOOK_AHEAD_TOKENS
 
 
 def args(**settings: Any) -> dict[str, Any]:
@@ -26,6 +27,11 @@ def test_a_share_of_the_memory_replaces_the_size_of_the_cache() -> None:
     shared = args(gpu_memory_utilization=0.3)
     assert shared["gpu_memory_utilization"] == 0.3 and "kv_cache_memory_bytes" not in shared
     assert "kv_cache_memory_bytes" not in engine_args(Path("m"), _vllm_config(CosyVoiceConfig()), cpu=True)
+
+
+def test_a_reader_is_woken_when_the_shortest_first_chunk_has_all_its_ids() -> None:
+    ids = min(CosyVoiceConfig().first_hops) + LOOK_AHEAD_TOKENS
+    assert (ids - 1) % _vllm_config(CosyVoiceConfig()).stream_interval == 0
 
 
 @pytest.mark.parametrize(
