@@ -217,6 +217,9 @@ class MadeUpSteps:
     def prefill_rows(self, longest: int) -> int:
         return max(PREFILL_MS)
 
+    def filled(self, rows: int) -> int:
+        return next(most for most in STEP_MS if rows <= most)
+
     def prefill(self, admissions: Sequence[object]) -> Drawn:
         host(PREFILL_HOST_MS)
         return self._drawn(len(admissions), PREFILL_MS)

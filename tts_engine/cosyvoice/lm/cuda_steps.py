@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 """Batch sizes of the decode graphs. A batch in between takes the next larger graph, padded with the scratch slot."""
+_FILLED_ROWS = DECODE_ROWS[DECODE_ROWS.index(8) :]
+"""Sizes that a step is filled up to. For eight clauses it takes as long as for one."""
 PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in (1, 2, 4, 8, 16) if rows * n <= 4096)
 """Rows and positions of the prefill graphs. A longer prompt runs without a graph."""
 
@@ -262,6 +264,10 @@ class CudaLm:
     def prefill_rows(self, longest: int) -> int:
         """See ``torch_lm.LmSteps``. Without a graph, a prefill takes 100 ms or more."""
         return max((rows for rows, n in self._prefill if n >= longest), default=self.slots)
+
+    def filled(self, rows: int) -> int:
+        """See ``torch_lm.LmSteps``."""
+        return next(count for count in _FILLED_ROWS if count >= rows)
 
     @torch.inference_mode()
     def prefill(self, admissions: Sequence[Admission]) -> Pending:

@@ -47,6 +47,10 @@ class EagerLm:
         """See ``torch_lm.LmSteps``. Prompts are computed one after another, in any number."""
         return self.slots
 
+    def filled(self, rows: int) -> int:
+        """See ``torch_lm.LmSteps``. Each row takes its time."""
+        return rows
+
     @torch.inference_mode()
     def prefill(self, admissions: Sequence[Admission]) -> Drawn:
         ids = []

@@ -35,8 +35,12 @@ class LmSequence:
 
     @property
     def due(self) -> bool:
-        """May the next step be launched?"""
-        return self.launched < min(self.max_tokens, self.limit)
+        """Does the reader wait for what the next step draws?"""
+        return self.may_launch(self.limit)
+
+    def may_launch(self, limit: int) -> bool:
+        """May the next step be launched, if so many ids may be drawn?"""
+        return self.launched < min(self.max_tokens, limit)
 
     def want(self, taken: int, *, ahead: int) -> None:
         """Note that the reader has taken ``taken`` ids. Wake it when the ids it wants are there; draw ``ahead``
@@ -92,9 +96,8 @@ class StreamedLmSequence(LmSequence):
         self._may_end = self._flying = self._drawing = False
         self._fed = 0
 
-    @property
-    def due(self) -> bool:
-        return bool(self._feeding) and not self._flying and len(self.tokens) < self.limit
+    def may_launch(self, limit: int) -> bool:
+        return bool(self._feeding) and not self._flying and len(self.tokens) < limit
 
     def listen(self) -> None:
         if self.incoming:

@@ -4,9 +4,10 @@ Clauses join and leave between steps. Each round begins all waiting clauses (sev
 one id for every clause that wants one, and only then reads the ids of the previous round. So the device never waits for
 the host. A clause that has drawn its stop is therefore drawn for once more, and that id is dropped.
 
-A step takes as long for 32 clauses as for one, and slows down all other work on the device. So while token-to-wave has
-enough to do, a step draws only for urgent clauses and for some others along with them. The rest waits and is drawn for
-together.
+A step takes hardly longer for 32 clauses than for one, and slows down all other work on the device. So while
+token-to-wave has enough to do, a step draws only for urgent clauses and for some others along with them. The rest waits
+and is drawn for together. Places of a step that would be empty, and cost nothing, go to clauses that pause, up to two
+seconds of sound ahead of their readers.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ class LmSteps(Protocol):
         """Return the most prompts that one prefill takes without a detour, if the longest has so many ids."""
         ...
 
+    def filled(self, rows: int) -> int:
+        """Return the most rows of a step that takes no longer than one of ``rows``."""
+        ...
+
     def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
 
     def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawing: ...
@@ -78,6 +83,9 @@ class TorchLmConfig:
     """How many ids are drawn beyond those that a reader waits for. With 0 a clause pauses while its chunk is made,
     because drawing would slow down that chunk, which is heard next, in favour of a chunk that is heard a second
     later."""
+    riding_ahead: int = 50
+    """How many ids beyond those are drawn along with others, in places of a step that cost nothing. So later steps are
+    fewer. 25 are a second of sound."""
 
 
 class TorchLm(DeviceThread):
@@ -251,7 +259,7 @@ class TorchLm(DeviceThread):
                 self._take(*flying.popleft())
 
     def _due(self) -> list[LmSequence]:
-        """Return the sequences for which the next step draws."""
+        """Return the sequences for which the next step draws: those whose readers wait, and some that fill it up."""
         due, rows = [s for s in self._live if s.due], self._config.decode_rows
         if due and self.busy():
             now = time.monotonic()
@@ -261,7 +269,12 @@ class TorchLm(DeviceThread):
             rows = min(rows, max(urgent, self._config.riding_rows)) if urgent else 0
         elif len(due) > rows:
             due.sort(key=lambda s: s.launched)  # those with the fewest steps come first, so that none falls behind
-        return due[:rows]
+        due = due[:rows]
+        if due and (places := self._steps.filled(len(due)) - len(due)):
+            ahead, drawn_for = self._config.riding_ahead, set(due)
+            riders = [s for s in self._live if s not in drawn_for and s.may_launch(s.limit + ahead)]
+            due += sorted(riders, key=lambda s: s.launched - s.limit)[:places]
+        return due
 
     def _admit(self) -> list[LmSequence]:
         """Drop sequences that were given up, and give slots to waiting ones. Called under the lock."""

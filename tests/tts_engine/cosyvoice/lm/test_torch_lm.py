@@ -148,6 +148,28 @@ async def test_while_others_are_busy_only_the_urgent_are_drawn_for_and_some_ride
             await stream.aclose()
 
 
+class FreePlaces(EagerLm):
+    """A step of one clause takes as long as one of three."""
+
+    def filled(self, rows: int) -> int:
+        return 3
+
+
+async def test_a_paused_clause_is_drawn_ahead_along_with_others_and_not_by_itself() -> None:
+    async with running(FreePlaces(network(), slots=3, max_length=96), TorchLmConfig(riding_ahead=5)) as lm:
+        paused = lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=0, reader=Some(3))
+        async with aclosing(paused) as groups:
+            taken = [*await anext(groups)]
+            (sequence,) = lm._live
+            assert (len(taken), len(sequence.tokens), lm._due()) == (3, 3, [])
+            assert await ids(lm, 1, least=30, most=30) == alone(1, least=30, most=30)
+            assert len(sequence.tokens) == 3 + 5
+            rounds = lm.rounds
+            taken += await anext(groups)
+            assert lm.rounds == rounds
+        assert taken == alone(0, least=80, most=80)[:8]
+
+
 async def test_cancelled_clauses_leave_nothing_behind() -> None:
     async with running() as lm:
 
