@@ -100,14 +100,12 @@ def lm_row(engine: Engine) -> dict[str, Any]:
         return {"step_ms": {1: (time.perf_counter() - begun) * 100}, "prefill_ms": {"1x177": prefill_ms}}
     floor = sum(weight_bytes(w) for layer in steps.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down))
     floor = (floor + weight_bytes(steps.head)) / BANDWIDTH * 1000
-    decode, alone = {}, {}
+    decode = {}
     for rows, (graph, slots, _) in sorted(steps._decode.items()):
         slots.copy_(torch.arange(rows, device=slots.device))
         steps.state.positions.fill_(250)
         steps.state.least.fill_(10**6)
         decode[rows] = round(replay_ms(graph), 3)
-        if rows in steps._decode_alone:
-            alone[rows] = round(replay_ms(steps._decode_alone[rows]), 3)
     prefill = {}
     for (rows, n), (graph, packed, _) in sorted(steps._prefill.items()):
         if n in (192, 256):
@@ -130,7 +128,6 @@ def lm_row(engine: Engine) -> dict[str, Any]:
         steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)]).ids()
     return {
         "step_ms": decode,
-        "step_alone_ms": alone,
         "floor_step_ms": round(floor, 3),
         "prefill_ms": prefill,
         "step_ms_seen_by_the_loop": host,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tts_engine.cosyvoice.lm import cuda_steps
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
 SCRIPT = FOLDER / "h200_cosyvoice.py"
@@ -61,6 +64,15 @@ def test_clauses_with_a_text_front_end_here_and_through_grpc_say_so(
     assert burst["audio_s"] > 2 * 30 / 25
     if where:
         assert burst["first_ms"]["p50"] > burst["of_it_token_to_wave_ms_p50"] > 0
+
+
+def test_what_the_rows_for_a_gpu_read_of_the_language_model_is_there() -> None:
+    """No CPU runs these lines, and a name that had gone failed there only."""
+    script, steps = SCRIPT.read_text(), Path(cuda_steps.__file__).read_text()
+    read = set(re.findall(r"\b(?:steps|lm)\.(\w+)", script))
+    assert {"_decode", "_prefill", "state"} <= read
+    made = set(re.findall(r"self\.(\w+)", steps)) | set(dir(cuda_steps.CudaLm))
+    assert read <= made
 
 
 def product(out: Path, rows: str, *more: str) -> dict[str, dict[str, Any]]:
