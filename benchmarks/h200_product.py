@@ -10,8 +10,8 @@ its weights are random; random weights speak noise at the real speed.
 ``call:N``   N simulated Twilio callers in conversation (standard load, tokens at 40/s, caller audio on the way in).
 ``burst:N``  N callers who are all answered in one instant, with whole turns.
 ``http:R``   an HTTP client: ``POST /v1/audio/speech`` (pcm), R whole turns a second that arrive at random (Poisson).
-``sentence:R``  the same with single sentences, the texts that published figures are of: random weights speak a turn
-             for 10 s and more, and a sentence for 5 to 9 s.
+``sentence:R``  the same with single sentences, as published figures are of. Random weights speak a turn for 11 s (half
+             of them for more; a twentieth for 20), a sentence for 5 (13).
 ``held:A:B`` as ``http``, from A requests a second on in steps of B, until the p95 of the first sound is over 100 ms,
              one of 200 has a gap, or one is refused; the rate before that is the one that was held.
 ``full:N``   N HTTP clients who ask for their next text as soon as they have the one before: the sound made a second.
