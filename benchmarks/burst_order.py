@@ -1,6 +1,6 @@
 """In which order a burst of turns is made: the model's own process on a CPU, with the times of a GPU made up.
 
-    python benchmarks/burst_order.py [--turns 128] [--bursts 20] [--slower 1.25] [--out OUT.jsonl]
+    python benchmarks/burst_order.py [--turns 128] [--bursts 20] [--slower 1.25] [--then 30] [--out OUT.jsonl]
 
 The clauses, the language model's loop, token-to-wave's thread, its scheduler and admission are the product's. Only
 what the device does is not: a step and a batch take what they took on one H200 with CosyVoice3 of full size
@@ -11,7 +11,8 @@ better, and how often a bad one comes; how long a burst takes on a GPU, with its
 
 Each burst is of new turns, 0.3 ms apart, whose texts are ready 5 to 35 ms later. First chunks are heard 20 ms after
 they were made. One JSON line a burst: how soon first chunks are made, how long they waited for token-to-wave, and the
-least sound in hand when a later chunk of the first four came.
+least sound in hand when a later chunk of the first four came. Nobody is refused, so that all bursts are of as many;
+with ``--then N`` admission is in force, turns have eight chunks, and N more come two seconds later.
 """
 
 # ruff: noqa: E402  # runs from a checkout without being installed
@@ -44,6 +45,7 @@ from tts_engine.cosyvoice.frontend.normalise import Normalised
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
+from tts_engine.errors import Exhausted
 from tts_engine.synthesizer import ClauseRequest, Playhead
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -66,7 +68,7 @@ NEARLY_S = 0.0013
 STAGES = {"chunk": 5, "whole": 10}
 
 ARRIVAL_S, TEXT_S, HEARD_S = 0.0003, (0.005, 0.035), 0.02
-CHUNKS = 4
+CHUNKS, CHUNKS_WITH_OTHERS, OTHERS_COME_S = 4, 8, 2.0
 _WORDS = "the order left our store this morning and will come on friday with a new lamp for you".split()
 TEXTS = [" ".join(random.choices(_WORDS, k=16)).capitalize() + "." for _ in range(40)]
 
@@ -233,10 +235,9 @@ class MadeUpSteps:
         return Drawn(rows, self._device.step(*times), self.config.speech_token_size)
 
 
-async def make_engine(slower: float, folder: Path) -> CosyVoiceSynthesizer:
+async def make_engine(slower: float, folder: Path, *, refuses: bool) -> CosyVoiceSynthesizer:
     make(folder, 3)
-    # Each turn is let in, so that all bursts are of as many.
-    settings = CosyVoiceConfig(text_processes=0, busy_share=100, first_chunk_s=1e6)
+    settings = CosyVoiceConfig(text_processes=0, **({} if refuses else {"busy_share": 100, "first_chunk_s": 1e6}))
     engine: Any = load_synthesizer(folder, settings, device="cpu")
     device = Device(slower)
     engine._worker.runner = MadeUpRunner(engine._worker.runner, device)
@@ -253,25 +254,28 @@ async def make_engine(slower: float, folder: Path) -> CosyVoiceSynthesizer:
     return engine  # type: ignore[no-any-return]
 
 
-async def turn(engine: CosyVoiceSynthesizer, text: str, at: float) -> tuple[float, float, float]:
+async def turn(engine: CosyVoiceSynthesizer, at: float, length: int) -> tuple[float, float, float] | None:
     """Return milliseconds until the first chunk was made, those it waited for token-to-wave, and the least sound in
-    hand."""
+    hand. None: it was refused."""
     await asyncio.sleep(at - time.monotonic())
-    clause = ClauseRequest(text=text, voice="", language="en-US", speed=1.0, instruct="", first=True)
+    clause = ClauseRequest(text=random.choice(TEXTS), voice="", language="en-US", speed=1.0, instruct="", first=True)
     playhead, first, least_s = Playhead(), (0.0, 0.0), math.inf
     count = 0
-    async with aclosing(engine.synthesize(clause, playhead)) as chunks:
-        async for chunk in chunks:
-            now = time.monotonic()
-            if playhead.played_at is None:
-                first = (now - at) * 1000, chunk.engine_ms
-                playhead.played_at = now + HEARD_S
-            else:
-                least_s = min(least_s, playhead.played_at + playhead.delivered_s - now)
-            playhead.delivered_s += len(chunk.pcm) / engine.sample_rate
-            count += 1
-            if count == CHUNKS:
-                break
+    try:
+        async with aclosing(engine.synthesize(clause, playhead)) as chunks:
+            async for chunk in chunks:
+                now = time.monotonic()
+                if playhead.played_at is None:
+                    first = (now - at) * 1000, chunk.engine_ms
+                    playhead.played_at = now + HEARD_S
+                elif count < CHUNKS:
+                    least_s = min(least_s, playhead.played_at + playhead.delivered_s - now)
+                playhead.delivered_s += len(chunk.pcm) / engine.sample_rate
+                count += 1
+                if count == length:
+                    break
+    except Exhausted:
+        return None
     return *first, least_s * 1000
 
 
@@ -282,7 +286,7 @@ def quantiles(ms: Any) -> dict[str, float]:
 
 async def measure(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        engine: Any = await make_engine(arguments.slower, Path(folder) / "model")
+        engine: Any = await make_engine(arguments.slower, Path(folder) / "model", refuses=arguments.then > 0)
     gc.collect()
     gc.freeze()
     facts = {
@@ -294,14 +298,20 @@ async def measure(arguments: argparse.Namespace) -> None:
     for number in range(arguments.bursts + 1):
         engine._first_chunk = FirstChunk()  # each burst is the first of its server
         begin = time.monotonic() + 0.05
-        turns = 8 if number == 0 else arguments.turns
-        spoken = await asyncio.gather(
-            *(turn(engine, random.choice(TEXTS), begin + ARRIVAL_S * k) for k in range(turns))
-        )
+        turns, others = (8, 0) if number == 0 else (arguments.turns, arguments.then)
+        length = CHUNKS_WITH_OTHERS if others else CHUNKS
+        at = [begin + ARRIVAL_S * k for k in range(turns)]
+        at += [begin + OTHERS_COME_S + ARRIVAL_S * k for k in range(others)]
+        answers = await asyncio.gather(*(turn(engine, when, length) for when in at))
         if number:  # the one before is lazy work
+            spoken = [answer for answer in answers[:turns] if answer is not None]
             first, waited, least = (np.asarray(part) for part in zip(*spoken, strict=True))
-            figures = {"first_chunk_ms": quantiles(first), "engine_ms": quantiles(waited)}
-            text = json.dumps({"burst": number, **facts, **figures, "least_in_hand_ms": round(least.min(), 1)})
+            figures: dict[str, Any] = {"first_chunk_ms": quantiles(first), "engine_ms": quantiles(waited)}
+            figures["least_in_hand_ms"] = round(least.min(), 1)
+            if others:
+                refused = [answers[begun:].count(None) for begun in (0, turns)]
+                figures |= {"then": others, "refused": refused[0] - refused[1], "then_refused": refused[1]}
+            text = json.dumps({"burst": number, **facts, **figures})
             print(text, flush=True)
             if arguments.out:
                 with arguments.out.open("a") as file:
@@ -315,6 +325,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=128)
     parser.add_argument("--bursts", type=int, default=20)
     parser.add_argument("--slower", type=float, default=1.0, help="all times of the device, times this")
+    parser.add_argument("--then", type=int, default=0, help="turns that come two seconds behind each burst")
     parser.add_argument("--out", type=Path)
     uvloop.run(measure(parser.parse_args()))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -73,6 +74,8 @@ class HttpLoad:
     requests: int = 0
     heard: list[Listening] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why requests were refused, without the numbers in it."""
     failed: Counter[str] = field(default_factory=Counter)
     samples: int = 0
     """Number of samples that have come, of all answers."""
@@ -117,6 +120,7 @@ class HttpLoad:
             async with asyncio.timeout(self.answer_s), self.session.post(self._url, json=body) as answer:
                 self.statuses[answer.status] += 1
                 if answer.status != 200:
+                    self.reasons[re.sub(r"[\d.]+", "N", (await answer.json())["error"]["message"])] += 1
                     return False
                 async for data, _ in answer.content.iter_chunks():
                     listening.take(data, time.monotonic())
@@ -140,6 +144,7 @@ class HttpLoad:
             "requests": self.requests,
             "refused": self.statuses[429] + self.statuses[503],
             "statuses": dict(self.statuses),
+            "reasons": dict(self.reasons),
             "failed": dict(self.failed),
             "silent": len(self.heard) - len(heard),
             "sound_s": summary([one.samples / SAMPLE_RATE for one in heard]),

@@ -26,7 +26,7 @@ from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
-from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load, Work
+from tts_engine.cosyvoice.token2wav.admission import LATE_S, LATE_SECOND_S, Admission, Load, Work
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
 from tts_engine.cosyvoice.token2wav.giving_way import GivingWay
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
@@ -318,15 +318,16 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         self, rendering: Rendering, words: _Words, playhead: Hearing, begun: float, text_s: float, *, final: bool
     ) -> PcmChunk:
         asked, clauses = time.monotonic(), self._scheduler.open_clauses
-        begins = not rendering.sounded
-        second = 0 < rendering.sounded == rendering.first_hop
+        begins, longest_hop = not rendering.sounded, self._scheduler.first_hops(rendering.voice)[-1]
+        behind_short = 0 < rendering.sounded == rendering.first_hop < longest_hop
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
         # A clause may have waited for its text before its first chunk.
-        if not begins and playhead.speaks and playhead.slack_s(done) < LATE_S:
+        late_s = LATE_SECOND_S if behind_short else LATE_S
+        if not begins and playhead.speaks and playhead.slack_s(done) < late_s:
             # A chunk of a burst's end may come when most have left. What made it late are those it waited with.
             self._admission.late(max(clauses, self._scheduler.open_clauses), done)
-        if second and rendering.first_hop < self._scheduler.first_hops(rendering.voice)[-1]:
+        if behind_short:
             self._first_chunk.followed(done - begun, now=done)
         return PcmChunk(
             pcm=pcm,

@@ -121,10 +121,11 @@ def test_an_engine_killed_beside_calls_costs_no_turn(tmp_path: Path) -> None:
 def test_a_burst_is_made_without_a_gpu_in_a_gpus_time(tmp_path: Path) -> None:
     out = tmp_path / "bursts.jsonl"
     script = str(FOLDER / "burst_order.py")
-    arguments = ["--turns", "4", "--bursts", "1", "--slower", "3", "--out", str(out)]
+    arguments = ["--turns", "4", "--bursts", "1", "--slower", "3", "--then", "2", "--out", str(out)]
     subprocess.run([sys.executable, script, *arguments], check=True)
     (burst,) = (json.loads(line) for line in out.read_text().splitlines())
     # A batch of four clauses of eight tokens takes 11 ms there, one clause 8, and here three times as long.
     assert burst["engine_ms"]["max"] > 3 * 8
     assert burst["first_chunk_ms"]["p50"] > burst["engine_ms"]["p50"]
     assert 0 < burst["least_in_hand_ms"] < 1000
+    assert (burst["then"], burst["refused"], burst["then_refused"]) == (2, 0, 0)

@@ -113,6 +113,35 @@ async def test_a_late_chunk_is_laid_to_those_it_waited_with_not_to_who_is_left(
         assert blamed == [2]
 
 
+class InHand(Playhead):
+    """A caller who has so much sound in hand, whenever one looks."""
+
+    __slots__ = ("seconds",)
+
+    def slack_s(self, now: float) -> float:
+        return self.seconds
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(0.06, [0, 0]), (0.03, [0, 1]), (0.01, [1, 2])])
+async def test_a_second_chunk_behind_a_short_first_one_may_come_with_less_in_hand(
+    folder: Path, seconds: float, late: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = CosyVoiceConfig(busy_share=100, first_chunk_s=1e6, euler_steps=2)
+    engine, blamed, counted = load_synthesizer(folder, settings, device="cpu"), list[int](), list[int]()
+    monkeypatch.setattr(engine._admission, "late", lambda clauses, now: blamed.append(clauses))
+    await engine.start()
+    playhead = InHand()
+    playhead.seconds = 0.0
+    async with aclosing(engine.synthesize(request(TEXT), playhead)) as chunks:
+        await anext(chunks)
+        playhead.delivered_s, playhead.seconds = 0.3, seconds
+        for _ in range(2):
+            await anext(chunks)
+            counted.append(len(blamed))
+    await engine.aclose()
+    assert counted == late
+
+
 async def test_bad_requests_are_named(synthesizer: CosyVoiceSynthesizer) -> None:
     with pytest.raises(NotFound, match="nobody"):
         await speak(synthesizer, request(voice="nobody"))

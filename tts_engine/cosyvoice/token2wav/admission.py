@@ -43,6 +43,9 @@ _CUT_PERIOD_S = 1.0
 _REGROWTH_PER_S = 0.05
 LATE_S = 0.05
 """A chunk that comes with less sound in hand than this is late."""
+LATE_SECOND_S = 0.02
+"""The same for a second chunk behind a short first one. A burst's come with 45 ms by choice (``FirstChunk``), and tell
+nothing of what the device carries behind the burst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,8 @@ class Admission:
         self._costs[key] = before + _SMOOTHING * (cost - before)
 
     def late(self, clauses: int, now: float) -> None:
-        """Note that a chunk of a speaking clause came with less than ``LATE_S`` in hand, while up to ``clauses`` were
-        open since it was asked for."""
+        """Note that a chunk of a speaking clause was late, while up to ``clauses`` were open since it was asked
+        for."""
         self._late.append(now)
         while self._late[0] <= now - _CUT_PERIOD_S:
             self._late.popleft()
