@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 _DIRECTORY_S = 2.0
 """Seconds that a directory of engines may take to answer."""
-_MODEL_END_S = 5.0
-"""Seconds that a model's process may take to end."""
+_MODEL_END_S = 8.0
+"""Seconds that a model's process may take to end. vLLM takes up to 5 for its own."""
 _MODEL_RESTART_S = 60.0
 """Seconds from a model's end to its next start. By then its engine's process has ended, and whoever watches that has
 started both."""

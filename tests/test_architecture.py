@@ -207,6 +207,7 @@ def test_vllm_loads_our_plugin_without_the_rest_of_the_engine() -> None:
         "tts_engine.cosyvoice.models.config",
         "tts_engine.cosyvoice.sampling",
         "tts_engine.errors",
+        "tts_engine.service.child",
     }
 
 

@@ -20,7 +20,8 @@ from tts_engine.service.child import ChildProcess, ChildTimes
 from tts_engine.service.client import channel_options
 from tts_engine.service.security import Connecting, proof
 
-_KILL_AFTER_DRAIN_S = 5.0
+_KILL_AFTER_DRAIN_S = 10.0
+"""Seconds from the end of the drain until the engine is killed. A model's process takes up to 8 of them."""
 _WATCH_AGAIN_S = 0.05
 
 

@@ -73,3 +73,20 @@ async def test_a_request_whose_answer_breaks_off_is_one_request() -> None:
         assert not await load.speak("Hello there.")
     figures = load.figures(1.0)
     assert (figures["requests"], figures["statuses"], sum(figures["failed"].values())) == (1, {200: 1}, 1)
+
+
+async def test_what_requests_were_refused_for_is_counted_without_its_numbers() -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        message = f"{len(refusals)} clauses take what the device makes in real time"
+        refusals.append(message)
+        return web.json_response({"error": {"message": message}}, status=429)
+
+    refusals = list[str]()
+    app = web.Application()
+    app.router.add_post("/v1/audio/speech", refuse)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        load = HttpLoad(session, f"127.0.0.1:{server.port}", standard_load(1))
+        assert [await load.speak("Hello there.") for _ in range(2)] == [False, False]
+    figures = load.figures(1.0)
+    assert (figures["refused"], figures["failed"]) == (2, {})
+    assert figures["reasons"] == {"N clauses take what the device makes in real time": 2}

@@ -22,7 +22,7 @@ from tts_engine.cosyvoice.lm.bistream import Bistream, Feed
 from tts_engine.cosyvoice.lm.sequence import joined_id
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
-from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY, SAMPLER, SAMPLING
+from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY, OWNER, SAMPLER, SAMPLING
 from tts_engine.cosyvoice.vllm_plugin.joined_table import JoinedTable, export_vllm
 from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
 
@@ -101,6 +101,7 @@ class VllmBackend:
         # The first would import a package that is not needed, the second sends usage data to vLLM's authors.
         os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        os.environ[OWNER] = str(os.getpid())
         if not entry_points(group="vllm.general_plugins", name="talkspurt"):
             raise Unavailable("vLLM does not see our model: the entry point vllm.general_plugins:talkspurt is missing")
         try:

@@ -1,9 +1,11 @@
-"""A model with vLLM in a process of its own, which has vLLM's as a child: started, spoken with, closed, on the CPU."""
+"""A model with vLLM in a process of its own, which has vLLM's as a child: started, spoken with, closed or killed."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_a_model_on_vllm_speaks_from_a_process_of_its_own_and_leaves_none_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+async def test_a_model_on_vllm_speaks_from_a_process_of_its_own_and_leaves_none_behind(
+    killed: bool, tmp_path: Path
+) -> None:
     folder = tmp_path / "tiny3"
     make(folder, 3)
     config = EngineConfig.model_validate(
@@ -81,6 +86,9 @@ async def test_a_model_on_vllm_speaks_from_a_process_of_its_own_and_leaves_none_
             assert model._process.pid is not None
             family = {model._process.pid} | descendants(model._process.pid)
             assert len(family) > 1, "vLLM has a process"
+            if killed:
+                os.kill(model._process.pid, signal.SIGKILL)
+                await until(lambda: not any(map(alive, family)))
         finally:
             await model.aclose()
     await until(lambda: not any(map(alive, family)))
