@@ -651,7 +651,8 @@ the caller goes to `fallback.transfer`. The pauses double up to `reconnect_max_s
 has lived for longer than that. The new connection begins with `setup`: the same `sessionId`, and `resumed: true`.
 Then come the messages that the manager had not read, in order and once, at most `dialogue.replay_messages`
 (%(replay)d); of more the oldest are dropped and counted. A WebSocket ping behind each batch tells the gateway what
-was read; every WebSocket library answers pings by itself. Caller audio is not kept.
+was read; every WebSocket library answers pings by itself. So what was read last, if the connection broke before that
+answer, comes again. Caller audio is not kept.
 
 ## Turns
 
