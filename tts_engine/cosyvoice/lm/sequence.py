@@ -25,8 +25,8 @@ class LmSequence:
         self.loop = asyncio.get_running_loop()
         self.waker = asyncio.Event()
         self.tokens: list[int] = []
-        self.wake_at = self.limit = 0
-        """The number of ids at which the reader is woken, and the number up to which ids may be drawn."""
+        self.wake_at = 0
+        """The number of ids at which the reader is woken."""
         self.slot = -1
         self.launched = 0
         """Number of steps so far, the prefill included."""
@@ -36,17 +36,15 @@ class LmSequence:
     @property
     def due(self) -> bool:
         """Does the reader wait for what the next step draws?"""
-        return self.may_launch(self.limit)
+        return self.may_launch(self.wake_at)
 
     def may_launch(self, limit: int) -> bool:
         """May the next step be launched, if so many ids may be drawn?"""
         return self.launched < min(self.max_tokens, limit)
 
-    def want(self, taken: int, *, ahead: int) -> None:
-        """Note that the reader has taken ``taken`` ids. Wake it when the ids it wants are there; draw ``ahead``
-        more."""
+    def want(self, taken: int) -> None:
+        """Note that the reader has taken ``taken`` ids. Wake it when the ids it wants are there."""
         self.wake_at = taken + max(self.reader.wanted(), 1)
-        self.limit = self.wake_at + ahead
 
     def listen(self) -> None:
         """Take the text that has come since. Called under the loop's lock."""

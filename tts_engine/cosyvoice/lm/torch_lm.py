@@ -79,13 +79,11 @@ class TorchLmConfig:
     """Most clauses of a step while only urgent clauses are drawn for. More would make the step longer."""
     urgent_s: float = 0.4
     """A clause with fewer seconds of sound in hand is urgent."""
-    ahead: int = 0
-    """How many ids are drawn beyond those that a reader waits for. With 0 a clause pauses while its chunk is made,
+    ahead: int = 50
+    """How many ids are drawn beyond those that a reader waits for, along with others, in places of a step that cost
+    nothing. So later steps are fewer; 25 ids are a second of sound. By itself a clause pauses while its chunk is made,
     because drawing would slow down that chunk, which is heard next, in favour of a chunk that is heard a second
     later."""
-    riding_ahead: int = 50
-    """How many ids beyond those are drawn along with others, in places of a step that cost nothing. So later steps are
-    fewer. 25 are a second of sound."""
 
 
 class TorchLm(DeviceThread):
@@ -192,7 +190,7 @@ class TorchLm(DeviceThread):
                 self._changed.notify()
 
     def _enter(self, sequence: LmSequence, queue: Any) -> None:
-        sequence.want(0, ahead=self._config.ahead)
+        sequence.want(0)
         with self._changed:
             if self._closing:
                 raise self._closed()
@@ -215,7 +213,7 @@ class TorchLm(DeviceThread):
                     break
                 sequence.waker.clear()
                 with self._changed:
-                    sequence.want(taken, ahead=self._config.ahead)
+                    sequence.want(taken)
                     self._changed.notify()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:
                     await sequence.waker.wait()
@@ -271,9 +269,9 @@ class TorchLm(DeviceThread):
             due.sort(key=lambda s: s.launched)  # those with the fewest steps come first, so that none falls behind
         due = due[:rows]
         if due and (places := self._steps.filled(len(due)) - len(due)):
-            ahead, drawn_for = self._config.riding_ahead, set(due)
-            riders = [s for s in self._live if s not in drawn_for and s.may_launch(s.limit + ahead)]
-            due += sorted(riders, key=lambda s: s.launched - s.limit)[:places]
+            ahead, drawn_for = self._config.ahead, set(due)
+            riders = [s for s in self._live if s not in drawn_for and s.may_launch(s.wake_at + ahead)]
+            due += sorted(riders, key=lambda s: s.launched - s.wake_at)[:places]
         return due
 
     def _admit(self) -> list[LmSequence]:
@@ -329,7 +327,7 @@ class TorchLm(DeviceThread):
             if s.done or s.cancelled:
                 continue
             s.take(token, self._steps.config)
-            if s.done or len(s.tokens) >= s.wake_at:
+            if s.done or len(s.tokens) == s.wake_at:  # nobody waits for the ids ahead
                 woken.append(s)
         self._wake(woken)
 

@@ -156,14 +156,16 @@ class FreePlaces(EagerLm):
 
 
 async def test_a_paused_clause_is_drawn_ahead_along_with_others_and_not_by_itself() -> None:
-    async with running(FreePlaces(network(), slots=3, max_length=96), TorchLmConfig(riding_ahead=5)) as lm:
+    async with running(FreePlaces(network(), slots=3, max_length=96), TorchLmConfig(ahead=5)) as lm:
         paused = lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=0, reader=Some(3))
         async with aclosing(paused) as groups:
             taken = [*await anext(groups)]
             (sequence,) = lm._live
             assert (len(taken), len(sequence.tokens), lm._due()) == (3, 3, [])
+            sequence.waker.clear()
             assert await ids(lm, 1, least=30, most=30) == alone(1, least=30, most=30)
             assert len(sequence.tokens) == 3 + 5
+            assert not sequence.waker.is_set(), "nobody waits for these"
             rounds = lm.rounds
             taken += await anext(groups)
             assert lm.rounds == rounds
