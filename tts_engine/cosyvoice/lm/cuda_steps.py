@@ -32,6 +32,13 @@ PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in 
 """Rows and positions of the prefill graphs. A longer prompt runs without a graph."""
 
 
+def sizes_for(slots: int, rows: Sequence[int] = DECODE_ROWS) -> list[int]:
+    """Return the batch sizes that a step of up to ``slots`` sequences needs: the last one holds them all, or is the
+    largest of ``rows``."""
+    largest = min((r for r in rows if r >= slots), default=max(rows))
+    return [r for r in rows if r <= largest]
+
+
 class SlotState:
     """The state of the slots other than keys and values, as tensors on the device."""
 
@@ -238,7 +245,7 @@ class CudaLm:
         """Capture the graphs. Running sequences are lost."""
         assert self.stream is not None
         with torch.cuda.stream(self.stream):
-            for count in sorted((r for r in rows if r <= max(self.slots, 1)), reverse=True):
+            for count in sorted(sizes_for(self.slots, rows), reverse=True):
                 slots = torch.full((count,), self.scratch, dtype=torch.long, device=self.device)
                 tokens = torch.zeros(count, dtype=torch.long, device=self.device)
                 self._decode[count] = (self._capture(self._decode_step, slots, tokens), slots, tokens)

@@ -19,8 +19,9 @@ from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
 from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 from tts_engine.cosyvoice.kernels.sampling import sample
 from tts_engine.cosyvoice.lm.api import joined_table
-from tts_engine.cosyvoice.lm.cuda_steps import CudaLm
+from tts_engine.cosyvoice.lm.cuda_steps import CudaLm, sizes_for
 from tts_engine.cosyvoice.lm.quantised import quantise
+from tts_engine.cosyvoice.lm.torch_lm import TorchLmConfig
 from tts_engine.cosyvoice.models.config import (
     FlowV2Config,
     FlowV3Config,
@@ -113,6 +114,13 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
         want = plain.logits(plain(plain.embed_speech(tokens)[:, None], length + step, cache)[:, 0])
         got = fused.decode_logits(slots)
         assert fused.state.positions[slots].tolist() == (length + step).tolist()
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 9, 97, 100, 128, 200])
+def test_a_gpus_step_has_a_size_for_as_many_clauses_as_there_are_slots(slots: int) -> None:
+    sizes = sizes_for(slots)
+    assert any(size >= min(slots, TorchLmConfig().decode_rows) for size in sizes)
+    assert len(sizes) == 1 or sizes[-2] < slots, "no size is prepared that no step takes"
 
 
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
