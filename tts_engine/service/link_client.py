@@ -21,6 +21,8 @@ from tts_engine.service.link_frames import COUNT, SUFFIX, Kind, LinkEnd
 
 _AGAIN_S = 0.2
 """Seconds between two tries to connect. Meanwhile calls go over gRPC."""
+_TURN_BYTES = 16 * 1024
+"""Eight first chunks of PCMU."""
 _TELL_BYTES = 16 * 1024
 """So many bytes are taken before the server hears of it: a quarter of what it sends ahead."""
 
@@ -83,11 +85,11 @@ class _ClientEnd(LinkEnd):
     """One connection."""
 
     def __init__(self, most_bytes: int) -> None:
-        super().__init__(most_bytes)
+        super().__init__(most_bytes=most_bytes, turn_bytes=_TURN_BYTES)
         self.open = True
         self.ended = asyncio.Event()
         self.calls: dict[int, LinkCall] = {}
-        self.talking: list[LinkCall] = []
+        self._talking: list[LinkCall] = []
         """Calls whose next message is to be sent."""
         self._numbers = 0
 
@@ -97,11 +99,20 @@ class _ClientEnd(LinkEnd):
         self.calls[self._numbers] = call
         return self._numbers
 
-    def flush(self) -> None:
-        talking, self.talking = self.talking, []
+    def talk_soon(self, call: LinkCall) -> None:
+        """Have the call's next message sent when what is ready now has run."""
+        if not self._talking:
+            asyncio.get_running_loop().call_soon(self._talk)
+        self._talking.append(call)
+
+    def _talk(self) -> None:
+        talking, self._talking = self._talking, []
         for call in talking:
             call.say()
-        super().flush()
+
+    def close(self) -> None:
+        self._talk()
+        super().close()
 
     def took(self, call: int, kind: Kind, payload: bytes) -> None:
         if kind not in (Kind.MESSAGE, Kind.END, Kind.PING):
@@ -129,7 +140,8 @@ class LinkCall:
         self._arrived: asyncio.Future[None] | None = None
         self._untold_bytes = 0
         self._number = end.number(self)
-        end.send(self._number, Kind.BEGIN, json.dumps(dict(metadata)).encode())
+        self._metadata: bytes | None = json.dumps(dict(metadata)).encode()
+        """What the call begins with. None: it has begun."""
         self.gather().start.CopyFrom(start)
 
     def gather(self) -> pb.SpeakRequest:
@@ -137,14 +149,16 @@ class LinkCall:
         if self._pending is None:
             self._pending = pb.SpeakRequest()
             if self._ended is None:
-                self._end.talking.append(self)
-                self._end.flush_soon()
+                self._end.talk_soon(self)
         return self._pending
 
     def say(self) -> None:
         """Send the message that has gathered. Called by the link."""
         pending, self._pending = self._pending, None
         if pending is not None and self._ended is None:
+            if self._metadata is not None:
+                self._end.send(self._number, Kind.BEGIN, self._metadata)
+                self._metadata = None
             self._end.send(self._number, Kind.MESSAGE, pending.SerializeToString())
 
     async def receive(self) -> Any:

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _AHEAD_BYTES = 64 * 1024
 """When so many bytes of a call were sent and not taken, the next message waits: 8 s of PCMU, as much as HTTP/2's window
 holds."""
+_TURN_BYTES = 2048
+"""Eight turns that begin, or sixty positions."""
 _MESSAGE_BYTES = 64
 """What an unread message counts beside its bytes."""
 
@@ -86,7 +88,7 @@ class _ServerEnd(LinkEnd):
         self, ends: set[_ServerEnd], speak: Speaker, full: Exhausted, *, most_calls: int, most_bytes: int
     ) -> None:
         """``full``: what a call beyond ``most_calls`` is told."""
-        super().__init__(most_bytes)
+        super().__init__(most_bytes=most_bytes, turn_bytes=_TURN_BYTES)
         self._ends, self._speak, self._full, self._most_calls = ends, speak, full, most_calls
         self._calls: dict[int, LinkContext] = {}
         self.tasks: set[asyncio.Task[None]] = set()

@@ -327,6 +327,12 @@ class _Wire(asyncio.Transport):
 
     abort = close
 
+    def pause_reading(self) -> None:
+        pass
+
+    def is_reading(self) -> bool:
+        return True
+
 
 async def _speak(_requests: object, context: Any) -> None:
     """Answers each message with one of 30 kB, so that a client who takes nothing is waited for."""
@@ -401,7 +407,7 @@ TARGETS = [
         seeds=(START.SerializeToString(), CHUNK.SerializeToString()),
     ),
     Target(
-        name="engine-link", run=run_link, covers=("tts_engine/service/link_*.py",),
+        name="engine-link", run=run_link, covers=("tts_engine/service/link_*.py", "tts_engine/service/framed.py"),
         seeds=(
             _frame(1, Kind.BEGIN, b'{"call": "VX"}') + _frame(1, Kind.MESSAGE, START.SerializeToString())
             + _frame(1, Kind.TAKEN, bytes(4)) + _frame(1, Kind.HALF_CLOSE) + _frame(2, Kind.BEGIN, b"{}")

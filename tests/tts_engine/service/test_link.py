@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -246,7 +247,7 @@ def frame(call: int, kind: int, payload: bytes = b"") -> bytes:
 
 
 START = pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="one hold").SerializeToString()
-TOKEN = frame(1, Kind.MESSAGE, pb.SpeakRequest(text="x").SerializeToString())
+LONG = pb.SpeakRequest(text="x" * (2**17 - 50)).SerializeToString()
 WRONG = {
     "unknown kind": frame(1, 9),
     "too long": link_frames._HEADER.pack(2**31, 1, Kind.MESSAGE),
@@ -257,7 +258,9 @@ WRONG = {
     "begins twice": frame(1, Kind.BEGIN, b"{}") * 2,
     "no SpeakRequest": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.MESSAGE, b"\xff\xff"),
     "behind the half-close": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.HALF_CLOSE) + frame(1, Kind.MESSAGE, START),
-    "too many messages": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.MESSAGE, START) + TOKEN * 4000,
+    "too much that is not read": frame(1, Kind.BEGIN, b"{}")
+    + frame(1, Kind.MESSAGE, START)
+    + frame(1, Kind.MESSAGE, LONG),
     "a count that is none": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.TAKEN, b"1"),
     "an end from the client": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.END),
 }
@@ -283,7 +286,7 @@ async def test_whoever_says_what_is_none_of_the_links_loses_it_alone(
 async def test_frames_are_the_same_however_the_socket_cuts_them(cut: int) -> None:
     class End(LinkEnd):
         def __init__(self) -> None:
-            super().__init__(100)
+            super().__init__(most_bytes=100, turn_bytes=2**20)
             self.frames: list[tuple[int, Kind, bytes]] = []
 
         def took(self, call: int, kind: Kind, payload: bytes) -> None:
@@ -304,10 +307,45 @@ async def test_frames_are_the_same_however_the_socket_cuts_them(cut: int) -> Non
     ]
     for each in said:
         sender.send(*each)
-    sender.flush()
     data = there.recv(1000)
     for at in range(0, len(data), cut):
         receiver.data_received(data[at : at + cut])
     assert receiver.frames == said
     sender.close()
     there.close()
+
+
+async def test_what_comes_in_one_read_is_taken_in_several_turns_of_the_loop() -> None:
+    turn = 0
+    taken: list[tuple[int, int]] = []
+
+    class End(LinkEnd):
+        def took(self, call: int, kind: Kind, payload: bytes) -> None:
+            taken.append((turn, call))
+            assert call != 40 or kind is Kind.END
+            if call == 40:
+                all_taken.set()
+
+        def lost(self) -> None:
+            pass
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    loop, all_taken = asyncio.get_running_loop(), asyncio.Event()
+    here, there = socket.socketpair()
+    _, receiver = await loop.create_unix_connection(lambda: End(most_bytes=4000, turn_bytes=4096), sock=there)
+    counting = asyncio.create_task(count())
+    frames = [frame(number, Kind.MESSAGE, bytes(1900)) for number in range(40)]
+    here.sendall(b"".join(frames) + frame(40, Kind.END))
+    async with asyncio.timeout(PATIENCE_S):
+        await all_taken.wait()
+    counting.cancel()
+    receiver.close()
+    here.close()
+    assert [call for _, call in taken] == list(range(41))
+    together = Counter(turn for turn, _ in taken)
+    assert max(together.values()) <= 4  # 4,096 bytes and the frame that exceeds them; the end is a frame, too
