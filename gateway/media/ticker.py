@@ -41,7 +41,7 @@ class Paced(Protocol):
 class Handle:
     """One call's place in the timetable."""
 
-    __slots__ = ("after", "paced", "pacing_error", "send", "slot")
+    __slots__ = ("after", "begins", "paced", "pacing_error", "send", "slot")
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class Handle:
         self.after = after
         self.slot: int | None = None
         """The slot of the next visit. Older entries in the wheel are stale."""
+        self.begins = False
+        """Is the next visit one for a frame that was due when it came, as the first one of a talkspurt is?"""
 
 
 class Ticker:
@@ -73,6 +75,7 @@ class Ticker:
         self._max_sends = max_sends
         self._wheel: dict[int, list[Handle]] = {}
         self._armed_slot: int | None = None
+        self._late_from_s = 0.0
         self._in_tick = False
         # PyDLL keeps the interpreter lock. Released for a call of a microsecond, it might come back milliseconds later.
         self._libc = ctypes.PyDLL(None, use_errno=True)
@@ -104,8 +107,13 @@ class Ticker:
     def wake(self, handle: Handle, *, now: float) -> None:
         """Read the call's deadline again and join its slot. Call this after something was pushed, cut or finished."""
         deadline = handle.paced.deadline(now)
-        if deadline is not None:
+        if deadline is None:
+            return
+        if deadline > now or self._in_tick:
             self._enqueue(handle, _slot(max(deadline, now)))
+        else:  # it leaves in this slot, and what is due with it in the next one, behind the first frames of others
+            handle.begins = True
+            self._enqueue(handle, int(now / SLOT_S), since=now)
 
     def remove(self, handle: Handle) -> None:
         """Remove a call. Its pending visit does nothing."""
@@ -113,7 +121,7 @@ class Ticker:
         handle.send = _drop
         handle.paced = _SILENT
 
-    def _enqueue(self, handle: Handle, slot: int) -> None:
+    def _enqueue(self, handle: Handle, slot: int, *, since: float = 0.0) -> None:
         if handle.slot is not None and handle.slot <= slot:
             return  # the visit comes early enough and reads the deadline again
         handle.slot = slot
@@ -122,11 +130,13 @@ class Ticker:
         else:
             visits.append(handle)
         if not self._in_tick and (self._armed_slot is None or slot < self._armed_slot):
-            self._arm(slot)
+            self._arm(slot, since=since)
 
-    def _arm(self, slot: int | None) -> None:
+    def _arm(self, slot: int | None, *, since: float = 0.0) -> None:
+        """Set the timer, or none. ``since``: from then on a tick of this slot is late, if that is in the slot."""
         self._armed_slot = slot
         when = 0.0 if slot is None else slot * SLOT_S
+        self._late_from_s = max(when, since)
         whole = int(when)
         spec = struct.pack("qqqq", 0, 0, whole, int((when - whole) * 1e9))
         self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, spec, None)
@@ -145,7 +155,7 @@ class Ticker:
         """Visit every call whose slot has come."""
         wheel = self._wheel
         if self._armed_slot is not None:
-            self._lateness.observe(max(0.0, now - self._armed_slot * SLOT_S))
+            self._lateness.observe(max(0.0, now - self._late_from_s))
         current = int(now / SLOT_S)
         self._in_tick = True
         try:
@@ -161,7 +171,8 @@ class Ticker:
     def _visit(self, handle: Handle, now: float) -> None:
         paced = handle.paced
         due = None
-        for _ in range(self._max_sends):
+        most, handle.begins = 1 if handle.begins else self._max_sends, False
+        for _ in range(most):
             frame = paced.pop_due(now)
             if frame is not None:
                 handle.pacing_error.observe(paced.late_s)

@@ -124,6 +124,42 @@ async def test_frames_pass_whoever_works_long_on_the_loop(closing: Callable[[Tim
     assert all(0 <= at - due < 2 * SLOT_S for at, due in zip(sent, (0.0, 0.02, 0.04), strict=True))
 
 
+async def test_what_is_due_at_once_does_not_wait_for_the_next_slot(closing: Callable[[Timed], Timed]) -> None:
+    class Worked(Timed):
+        def now(self) -> float:  # type: ignore[override]
+            return begins
+
+    begins, lateness = START + 0.0007, Histogram()
+    ticker, sent = Worked(lateness=lateness), list[float]()
+    closing(ticker)
+
+    def send(frame: bytes, now: float) -> bool:
+        sent.append(now)
+        return True
+
+    ticker.wake(ticker.add(talking(2, begins), send, lambda now: None), now=begins)
+    ticker.catch_up()
+    assert sent == [begins]
+    assert (lateness.count, lateness.total) == (1, 0.0)
+    ticker.pass_by(0.03)
+    assert [round(at - begins, 4) for at in sent] == [0.0, 0.0214]  # the second one in its own slot
+
+
+async def test_first_frames_leave_before_the_rest_of_anothers_lead(closing: Callable[[Timed], Timed]) -> None:
+    ticker, order = closing(Timed()), list[str]()
+    for name in "ab":
+
+        def send(frame: bytes, now: float, name: str = name) -> bool:
+            order.append(name)
+            return True
+
+        ticker.wake(ticker.add(Timetable(START, START, START), send, lambda now: None), now=START)
+    ticker.pass_by(SLOT_S)
+    assert order == ["a", "b"]
+    ticker.pass_by(SLOT_S)
+    assert order == ["a", "b", "a", "a", "b", "b"]
+
+
 async def test_nothing_is_armed_when_nothing_is_due(closing: Callable[[Timed], Timed]) -> None:
     lateness = Histogram()
     ticker = closing(Timed(lateness=lateness))
