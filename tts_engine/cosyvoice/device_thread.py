@@ -20,6 +20,8 @@ class DeviceThread(ABC):
         self._what = what
         self._changed = threading.Condition()
         self._closing = False
+        self._notified_by: asyncio.AbstractEventLoop | None = None
+        """The event loop that notifies the thread soon."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @abstractmethod
@@ -51,6 +53,19 @@ class DeviceThread(ABC):
             self._changed.notify()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
+
+    def _notify_soon(self) -> None:
+        """Notify the thread when what is ready on the event loop has run. So it finds all of what many ask for at one
+        moment, and does not wrest the interpreter from them, one after another, meanwhile."""
+        loop = asyncio.get_running_loop()
+        if self._notified_by is not loop:
+            self._notified_by = loop
+            loop.call_soon(self._notify)
+
+    def _notify(self) -> None:
+        self._notified_by = None
+        with self._changed:
+            self._changed.notify()
 
     def _closed(self) -> EngineError:
         return Unavailable(f"{self._what} is shut down")

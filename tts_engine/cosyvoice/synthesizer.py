@@ -115,7 +115,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         self._giving_way = GivingWay(lambda: self._scheduler.silent > 0, together=self._scheduler.config.gathered_rows)
         self._waiting = 0
         worker.on_batch = self._on_batch
-        lm.busy = self._scheduler.busy
+        lm.busy, worker.lacking = self._scheduler.busy, lm.lacking
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
         worker.on_calibrated = self._on_calibrated

@@ -72,6 +72,12 @@ class LmBackend(Protocol):
         """Does the backend work? False before the start, and after a fault from which it does not recover."""
         ...
 
+    def lacking(self) -> Sequence[int]:
+        """Return how many ids each of those clauses lacks that are being drawn for, whose readers have taken none yet,
+        and whose callers hear nothing. 0: the reader has not looked yet. It may be called in any thread. A backend that
+        does not know returns nothing."""
+        ...
+
     def generate(
         self,
         prompt: Sequence[int],

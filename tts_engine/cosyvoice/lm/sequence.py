@@ -25,6 +25,8 @@ class LmSequence:
         self.loop = asyncio.get_running_loop()
         self.waker = asyncio.Event()
         self.tokens: list[int] = []
+        self.taken = 0
+        """The number of ids that the reader has taken."""
         self.wake_at = 0
         """The number of ids at which the reader is woken."""
         self.slot = -1
@@ -42,9 +44,9 @@ class LmSequence:
         """May the next step be launched, if so many ids may be drawn?"""
         return self.launched < min(self.max_tokens, limit)
 
-    def want(self, taken: int) -> None:
-        """Note that the reader has taken ``taken`` ids. Wake it when the ids it wants are there."""
-        self.wake_at = taken + max(self.reader.wanted(), 1)
+    def want(self) -> None:
+        """Wake the reader when the ids it wants are there."""
+        self.wake_at = self.taken + max(self.reader.wanted(), 1)
 
     def listen(self) -> None:
         """Take the text that has come since. Called under the loop's lock."""

@@ -113,6 +113,12 @@ class TorchLm(DeviceThread):
     def free_slots(self) -> int:
         return len(self._free)
 
+    def lacking(self) -> Sequence[int]:
+        """See ``LmBackend``."""
+        now = time.monotonic()
+        fresh = [s for s in self._live if not (s.taken or s.cancelled or s.done)]
+        return [max(s.wake_at - len(s.tokens), 0) for s in fresh if s.reader.slack_s(now) <= 0]
+
     async def generate(
         self,
         prompt: Sequence[int],
@@ -190,31 +196,29 @@ class TorchLm(DeviceThread):
                 self._changed.notify()
 
     def _enter(self, sequence: LmSequence, queue: Any) -> None:
-        sequence.want(0)
+        sequence.want()
         with self._changed:
             if self._closing:
                 raise self._closed()
             if (count := len(self._waiting) + len(self._listening)) >= self._config.max_waiting:
                 raise Exhausted(f"{count} clauses wait for the language model", retry_after_s=1.0)
             queue.append(sequence)
-            self._changed.notify()
+        self._notify_soon()
 
     async def _read(self, sequence: LmSequence) -> AsyncGenerator[Sequence[int], None]:
         """Yield the ids as they come. Closing the generator takes the sequence out of the next step."""
-        taken = 0
         try:
             while True:
                 done = sequence.done  # read before the length, because nothing is appended after done
-                count = len(sequence.tokens)
-                if taken < count:
-                    yield sequence.tokens[taken:count]
-                    taken = count
+                if ids := sequence.tokens[sequence.taken :]:
+                    sequence.taken += len(ids)
+                    yield ids
                 if done:
                     break
                 sequence.waker.clear()
                 with self._changed:
-                    sequence.want(taken)
-                    self._changed.notify()
+                    sequence.want()
+                self._notify_soon()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:
                     await sequence.waker.wait()
             if sequence.error is not None:

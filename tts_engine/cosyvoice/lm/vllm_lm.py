@@ -127,6 +127,10 @@ class VllmBackend:
         """Number of clauses that vLLM has neither finished nor dropped."""
         return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
 
+    def lacking(self) -> Sequence[int]:
+        """See ``lm.LmBackend``. vLLM passes ids on in groups, so nobody knows."""
+        return ()
+
     async def generate(
         self,
         prompt: Sequence[int],

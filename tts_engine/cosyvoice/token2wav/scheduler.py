@@ -34,6 +34,13 @@ _BURST_SHARE = 0.75
 _MANY = 4
 """So many times as many clauses make it worth while to wait for them."""
 
+_BATCH_STEPS = 10
+"""A batch of a few first chunks takes as long as so many steps of the language model or more: on an H200 9 to 16 ms
+beside steps of 0.7 to 1."""
+
+_LOOK_S = 0.002
+"""So soon who waits for others asks again whether that is worth while."""
+
 _BATCH_TOKENS = 180
 """Padding of so many tokens takes as long as a batch by itself does: on an H100 one of a whole chunk takes 10 ms, one
 of 16 25 and one of 32 44."""
@@ -171,6 +178,15 @@ def _padded_little(ranked: Sequence[Candidate[Owner]], awaited: int) -> list[Can
             together.append(c)
             padding += longest - c.size
     return together
+
+
+def _nearly_ready(awaited: int, lacking: Sequence[int]) -> bool:
+    """Is it worth while that so many clauses wait until those are ready that lack few tokens?
+
+    Whoever is ready some steps behind the beginning of a batch waits for the rest of it. So with each of them the rest
+    is saved, and the steps are lost with each of those that wait for it.
+    """
+    return any(count * (_BATCH_STEPS - steps) > awaited * steps for count, steps in enumerate(sorted(lacking), start=1))
 
 
 Urgency = tuple[float, int]
@@ -401,22 +417,29 @@ class Scheduler:
         staged = chosen[0].shape == "whole" or urgency(chosen[0], self.config, burst=burst) > 0
         return Batch(chosen[0].shape, ready, [self._row(job) for job in ready], staged)
 
-    def gathering(self, jobs: Sequence[Job], *, now: float) -> tuple[float, Sequence[Job]]:
+    def gathering(self, jobs: Sequence[Job], *, now: float, lacking: Sequence[int] = ()) -> tuple[float, Sequence[Job]]:
         """Return for how many seconds awaited ones of these jobs had better wait for others, and the jobs that do not
         wait.
 
         In a burst the first clauses have their tokens a few steps of the language model before the others. A batch of
         one takes a quarter of the time of a full one, and all others would wait behind it. So while only first chunks
-        are awaited, and four times as many clauses are still drawn for, they wait for ``gather_s`` at most.
+        are awaited, and four times as many clauses are still drawn for, or enough of them nearly have their tokens,
+        they wait for ``gather_s`` at most.
+
+        Args:
+            lacking: how many tokens each of those clauses lacks for its first chunk that has some.
         """
         awaited = [job for job in jobs if job.rendering.playhead.slack_s(now) <= self.config.tight_s]
         coming = self.silent - sum(not job.rendering.sounded for job in self.jobs)
-        if not awaited or coming < _MANY * len(awaited):
+        many = coming >= _MANY * len(awaited)
+        if not awaited or not (many or _nearly_ready(len(awaited), lacking)):
             return 0.0, jobs
         if any(job.rendering.sounded or job.shape != "chunk" for job in awaited):
             return 0.0, jobs
         wait_s = min(job.since for job in awaited) + self.config.gather_s - now
-        return (wait_s, [job for job in jobs if job not in awaited]) if wait_s > 0 else (0.0, jobs)
+        if wait_s <= 0:
+            return 0.0, jobs
+        return wait_s if many else min(wait_s, _LOOK_S), [job for job in jobs if job not in awaited]
 
     def urgent(self, running: Sequence[Job], *, now: float) -> Sequence[Job]:
         """Return the jobs that run between two stages of a long batch, in which the jobs ``running`` are left.

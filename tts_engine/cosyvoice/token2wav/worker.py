@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,10 +86,14 @@ class WaveWorker(DeviceThread):
         scheduler = scheduler or with_sizes(mode, self.config.chunk_rows)
         self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize, first_hops=settings.first_hops)
         self._tasks: list[_Task] = []
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        """On which clauses wait."""
         self._given: tuple[Batch, Run] | None = None
         """The batch that the device has nearly ended. Its sound is not handed out yet."""
         self._ahead = self.runner.works_ahead
         """Is a batch given to the device before the one in front has ended?"""
+        self.lacking: Callable[[], Sequence[int]] = tuple
+        """Returns how many tokens clauses lack for their first chunks, of which the language model has drawn some."""
         self.on_batch: Callable[[Batch, float], None] = lambda batch, seconds: None
         """Is told of every batch and its seconds, in the worker's thread."""
         self.on_calibrated: Callable[[int, int, float], None] = lambda length, rows, seconds: None
@@ -113,11 +118,13 @@ class WaveWorker(DeviceThread):
         if (voice := self.blocks.voices.get(key)) is not None:
             return voice
         future: asyncio.Future[Voice]
-        future, deliver = _promise()
+        future, settle = _promise()
+        loop = asyncio.get_running_loop()
         with self._changed:
             if self._closing:
                 raise self._closed()
-            self._tasks.append(_Task(lambda: self._make_voice(key, tokens, mel, speaker), deliver))
+            make = partial(self._make_voice, key, tokens, mel, speaker)
+            self._tasks.append(_Task(make, lambda result: _call_soon(loop, partial(settle, result))))
             self._changed.notify()
         return await future
 
@@ -140,18 +147,14 @@ class WaveWorker(DeviceThread):
             InvalidRequest: voice prompt and clause together are longer than the engine was made for.
         """
         future: asyncio.Future[NDArray[np.float32]]
-        future, deliver = _promise()
+        future, settle = _promise()
         with self._changed:
             if self._closing:
                 raise rendering.error or self._closed()
-            self.scheduler.submit(rendering, final=final, now=time.monotonic(), deliver=deliver)
-        # We notify the thread after everybody who was woken with us has submitted, so that all make one batch.
-        asyncio.get_running_loop().call_soon(self._notify)
+            self._event_loop = asyncio.get_running_loop()
+            self.scheduler.submit(rendering, final=final, now=time.monotonic(), deliver=settle)
+        self._notify_soon()  # after everybody who was woken with us has submitted, so that all make one batch
         return future
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify()
 
     def close(self, rendering: Rendering) -> None:
         """Give a clause up. Everything that it holds is free before the next batch. Idempotent."""
@@ -174,7 +177,7 @@ class WaveWorker(DeviceThread):
                 self.scheduler.sweep()
                 task = self._tasks.pop(0) if self._tasks else None
                 free = [job for job in self.scheduler.jobs if job not in self._running]
-                wait_s, jobs = self.scheduler.gathering(free, now=time.monotonic())
+                wait_s, jobs = self.scheduler.gathering(free, now=time.monotonic(), lacking=self.lacking())
                 if wait_s and not (task or jobs or self._given):
                     self._changed.wait(wait_s)
                     continue
@@ -205,8 +208,7 @@ class WaveWorker(DeviceThread):
             self._execute(batch)
         except torch.OutOfMemoryError:
             error = _out_of_memory()
-            for job in batch.jobs:
-                self._settle(job, error)
+            self._settle([(job, error) for job in batch.jobs])
 
     def _execute(self, batch: Batch) -> None:
         """Run a batch up to where it has nearly ended, so that the device goes on with the next one without a pause
@@ -232,18 +234,15 @@ class WaveWorker(DeviceThread):
         (batch, run), self._given = self._given, None
         samples, seconds = run.result()
         self.on_batch(batch, seconds)
-        results: list[tuple[Job, Result]] = []
-        for line, job, row in zip(samples, batch.jobs, batch.rows, strict=True):
-            before = job.rendering.sounded * FRAMES_PER_TOKEN
-            with self._changed:
-                sounds = self.scheduler.advance(job, row)
-            if sounds:
-                begin, end = self.runner.state.vocoder.valid(before=before, frames=row.frames, final=row.final)
-                pcm = line[begin:end].copy()
-                no_number = SynthesisFailed("the flow or the vocoder gave no number for this clause")
-                results.append((job, pcm if np.isfinite(pcm).all() else no_number))
-        for job, result in results:  # all go out together, so that those who are woken make one batch
-            self._settle(job, result)
+        sounds: list[tuple[Job, NDArray[np.float32]]] = []
+        with self._changed:
+            for line, job, row in zip(samples, batch.jobs, batch.rows, strict=True):
+                before = job.rendering.sounded * FRAMES_PER_TOKEN
+                if self.scheduler.advance(job, row):
+                    begin, end = self.runner.state.vocoder.valid(before=before, frames=row.frames, final=row.final)
+                    sounds.append((job, line[begin:end].copy()))
+        no_number = SynthesisFailed("the flow or the vocoder gave no number for this clause")
+        self._settle([(job, pcm if np.isfinite(pcm).all() else no_number) for job, pcm in sounds])
 
     def _interlude(self, batch: Batch, drop: Callable[[int], None]) -> bool:
         """Free what was closed, and run the clauses whose sound is urgent, between two stages of a long batch.
@@ -263,22 +262,26 @@ class WaveWorker(DeviceThread):
             return False
         with self._changed:
             now = time.monotonic()
-            _, urgent = self.scheduler.gathering(self.scheduler.urgent(left, now=now), now=now)
+            urgent = self.scheduler.urgent(left, now=now)
+            _, urgent = self.scheduler.gathering(urgent, now=now, lacking=self.lacking() if urgent else ())
         if urgent:
             self._round(urgent, left)
         return True
 
-    def _settle(self, job: Job, result: Result) -> None:
+    def _settle(self, results: Sequence[tuple[Job, Result]]) -> None:
+        """Answer jobs, all in one turn of the event loop, so that those who are woken make one batch."""
         with self._changed:
-            self.scheduler.done(job)
-        job.deliver(result)
+            for job, _ in results:
+                self.scheduler.done(job)
+        if self._event_loop is not None:
+            _call_soon(self._event_loop, partial(_deliver, results))
 
     def _fail(self, error: EngineError) -> None:
         with self._changed:
             jobs, tasks, self._tasks = list(self.scheduler.jobs), self._tasks, []
         for job in jobs:
             job.rendering.error = error
-            self._settle(job, error)
+        self._settle([(job, error) for job in jobs])
         for task in tasks:
             task.deliver(error)
 
@@ -303,10 +306,8 @@ class WaveWorker(DeviceThread):
 
 
 def _promise() -> tuple[asyncio.Future[Any], Callable[[object], None]]:
-    """Return a future of the running loop, and a function that settles it from any thread, with a value or with an
-    error."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+    """Return a future of the running loop, and a function that settles it on that loop, with a value or an error."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def settle(result: object) -> None:
         if future.done():
@@ -316,13 +317,20 @@ def _promise() -> tuple[asyncio.Future[Any], Callable[[object], None]]:
         else:
             future.set_result(result)
 
-    def deliver(result: object) -> None:
-        try:
-            loop.call_soon_threadsafe(settle, result)
-        except RuntimeError:
-            log.debug("the event loop of who waits is closed")
+    return future, settle
 
-    return future, deliver
+
+def _deliver(results: Sequence[tuple[Job, Result]]) -> None:
+    for job, result in results:
+        job.deliver(result)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    """Have a function called on the event loop. For other threads."""
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        log.debug("the event loop of who waits is closed")
 
 
 def _out_of_memory() -> EngineError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -170,6 +171,66 @@ async def test_a_paused_clause_is_drawn_ahead_along_with_others_and_not_by_itsel
             taken += await anext(groups)
             assert lm.rounds == rounds
         assert taken == alone(0, least=80, most=80)[:8]
+
+
+class Gated(EagerLm):
+    """Steps wait until the test lets them through."""
+
+    def __init__(self) -> None:
+        super().__init__(network(), slots=3, max_length=96)
+        self.gate = threading.Semaphore(0)
+
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
+        self.gate.acquire()
+        return super().decode(slots, inputs)
+
+
+async def test_it_says_what_those_lack_whose_callers_hear_nothing() -> None:
+    steps = Gated()
+    async with running(steps, TorchLmConfig()) as lm:
+        readers = Some(4), Some(6), Some(5, slack=1.0)
+        streams = [
+            lm.generate(PROMPTS[n], min_tokens=80, max_tokens=80, seed=n, reader=reader)
+            for n, reader in enumerate(readers)
+        ]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        try:
+            await until(lambda: sorted(lm.lacking()) == [4, 6])
+            steps.gate.release(2)  # ids are read when the next step has been launched, the prefill's first
+            await until(lambda: sorted(lm.lacking()) == [2, 4])
+            steps.gate.release(2)
+            await waiting[0]
+            await until(lambda: list(lm.lacking()) == [2])  # whoever has been given ids lacks none
+        finally:
+            steps.gate.release(1000)
+        await asyncio.wait(waiting)
+        for stream in streams:
+            await stream.aclose()
+
+
+class Counted(EagerLm):
+    """Counts the clauses of each prefill."""
+
+    def __init__(self) -> None:
+        super().__init__(network(), slots=6, max_length=96)
+        self.prefills: list[int] = []
+
+    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+        self.prefills.append(len(admissions))
+        return super().prefill(admissions)
+
+
+async def test_all_who_ask_in_one_turn_of_the_loop_begin_together() -> None:
+    steps = Counted()
+
+    async def ask(number: int) -> list[int]:
+        time.sleep(0.005)  # noqa: ASYNC251  # as work that lets other threads go on
+        return await ids(lm, number)
+
+    async with running(steps, TorchLmConfig()) as lm:
+        together = await asyncio.gather(*(ask(n) for n in range(6)))
+    assert steps.prefills == [6]
+    assert together == [alone(n, least=8, most=30) for n in range(6)]
 
 
 async def test_cancelled_clauses_leave_nothing_behind() -> None:

@@ -386,6 +386,34 @@ def test_nobody_waits_for_few_others() -> None:
     assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (0.0, queue.scheduler.jobs)
 
 
+@pytest.mark.parametrize(
+    ("awaited", "lacking", "waits"),
+    [
+        (7, [2] * 25, True),  # 25 save most of a batch, for two steps of seven
+        (13, [1] * 3 + [2] * 16, True),
+        (4, [11] * 20, False),  # they come behind the batch
+        (1, [4], True),
+        (1, [6], False),
+        (8, [2], False),
+        (8, [6, 6, 7, 1], True),  # the last one is worth its step
+        (4, [], False),
+    ],
+)
+def test_first_chunks_wait_for_those_that_nearly_have_their_tokens(
+    awaited: int, lacking: list[int], waits: bool
+) -> None:
+    queue = Queue(clauses=40, blocks=80)
+    for _ in range(awaited):
+        queue.submit(queue.open(60))
+    for _ in lacking[: 4 * awaited - 1]:
+        queue.open(60)
+    wait_s, jobs = queue.scheduler.gathering(queue.scheduler.jobs, now=0.0, lacking=lacking)
+    assert (wait_s > 0, jobs) == (waits, [] if waits else queue.scheduler.jobs)
+    assert wait_s < queue.scheduler.config.gather_s, "they look again soon"
+    late = queue.scheduler.config.gather_s
+    assert queue.scheduler.gathering(queue.scheduler.jobs, now=late, lacking=lacking)[0] == 0.0
+
+
 def test_a_speaker_who_runs_dry_waits_for_no_burst() -> None:
     queue = Queue(clauses=12, blocks=20)
     dry = queue.open(60)
