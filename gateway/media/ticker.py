@@ -75,7 +75,8 @@ class Ticker:
         self._max_sends = max_sends
         self._wheel: dict[int, list[Handle]] = {}
         self._armed_slot: int | None = None
-        self._late_from_s = 0.0
+        self._due_since_s = 0.0
+        """When the call that the timer is armed for was due, if that is within the slot."""
         self._in_tick = False
         # PyDLL keeps the interpreter lock. Released for a call of a microsecond, it might come back milliseconds later.
         self._libc = ctypes.PyDLL(None, use_errno=True)
@@ -130,13 +131,12 @@ class Ticker:
         else:
             visits.append(handle)
         if not self._in_tick and (self._armed_slot is None or slot < self._armed_slot):
-            self._arm(slot, since=since)
+            self._due_since_s = since
+            self._arm(slot)
 
-    def _arm(self, slot: int | None, *, since: float = 0.0) -> None:
-        """Set the timer, or none. ``since``: from then on a tick of this slot is late, if that is in the slot."""
+    def _arm(self, slot: int | None) -> None:
         self._armed_slot = slot
         when = 0.0 if slot is None else slot * SLOT_S
-        self._late_from_s = max(when, since)
         whole = int(when)
         spec = struct.pack("qqqq", 0, 0, whole, int((when - whole) * 1e9))
         self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, spec, None)
@@ -155,7 +155,7 @@ class Ticker:
         """Visit every call whose slot has come."""
         wheel = self._wheel
         if self._armed_slot is not None:
-            self._lateness.observe(max(0.0, now - self._late_from_s))
+            self._lateness.observe(max(0.0, now - max(self._armed_slot * SLOT_S, self._due_since_s)))
         current = int(now / SLOT_S)
         self._in_tick = True
         try:

@@ -98,7 +98,7 @@ def test_a_caller_who_hangs_up_ends_every_turn_and_its_work_and_then_the_line() 
 
     lines = lines_of(scene)
     assert [line for line in lines if "interrupted" in line and "TurnEvent" in line] == [
-        "tell TurnEvent(turn='a', event='interrupted', data={'reason': 'hangup', 'heardMs': 98})",
+        "tell TurnEvent(turn='a', event='interrupted', data={'reason': 'hangup', 'heardMs': 100})",
         "tell TurnEvent(turn='b', event='interrupted', data={'reason': 'hangup', 'heardMs': 0})",
     ]
     assert "closed a" in lines and "Ended(reason='hangup'" in lines[-3] and lines[-2] == "line closed"

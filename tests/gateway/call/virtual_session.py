@@ -46,6 +46,7 @@ class VirtualTicker(Ticker):
         self._max_sends = 50
         self._wheel = {}
         self._armed_slot = None
+        self._due_since_s = 0.0
         self._in_tick = False
         self._timer: asyncio.TimerHandle | None = None
         self.readings = 0
