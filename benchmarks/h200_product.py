@@ -9,6 +9,8 @@ its weights are random; random weights speak noise at the real speed.
 
 ``call:N``   N simulated Twilio callers in conversation (standard load, tokens at 40/s, caller audio on the way in).
 ``burst:N``  N callers who are all answered in one instant, with whole turns.
+``bursts:N`` the same again and again, each burst cut half a second after its last first packet: medians of the bursts'
+             p50 and p95, and each of them, since one burst says little.
 ``http:R``   an HTTP client: ``POST /v1/audio/speech`` (pcm), R whole turns a second that arrive at random (Poisson).
 ``sentence:R``  the same with single sentences, as published figures are of. Random weights speak a turn for 11 s (half
              of them for more; a twentieth for 20), a sentence for 5 (13).
@@ -43,9 +45,10 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "codecs")]
 
 import aiohttp
+import numpy as np
 import uvloop
 
-from talkspurt.bench.calls import ROUTE, Bursts, CallLoad, CallLoadSettings, Conversations
+from talkspurt.bench.calls import ROUTE, Bursts, CallLoad, CallLoadSettings, Conversations, CutBursts
 from talkspurt.bench.engine_killed import EngineKilled
 from talkspurt.bench.http_load import HttpLoad
 from talkspurt.bench.load import Load, read_load, standard_load
@@ -158,12 +161,27 @@ async def call_row(
     return load.figures()
 
 
+async def bursts_row(
+    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
+    settings = CallLoadSettings(calls=calls, seconds=seconds, tokens_per_s=0.0, turn_s=answer_s)
+    bursts = CutBursts()
+    load = CallLoad(settings, source, bursts)
+    await load.run(server.address, measured=lambda begins: None)
+    each = [np.percentile(heard, (50, 95)) for heard in bursts.first_packets_ms if heard]
+    middle = np.median(each, axis=0) if each else (None, None)
+    figures = {"bursts": len(each), "first_packet_ms_of_bursts": [np.round(one, 1).tolist() for one in each]}
+    return {**load.figures(), **figures, "median_p50_p95_ms": [ms if ms is None else round(ms, 1) for ms in middle]}
+
+
 async def run_row(
     server: ServerUnderTest, row: str, source: Load, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
     kind, _, value = row.partition(":")
     if kind in ("call", "burst"):
         return await call_row(server, int(value), source, seconds, burst=kind == "burst", answer_s=answer_s)
+    if kind == "bursts":
+        return await bursts_row(server, int(value), source, seconds, answer_s=answer_s)
     if kind in ("http", "sentence"):
         sentences = kind == "sentence"
         return await http_row(server, float(value), source, seconds, answer_s=answer_s, sentences=sentences)
@@ -177,7 +195,8 @@ async def run_row(
         calling = cut_row if kind == "cut" else kill_row
         return await calling(server, int(callers), source, float(lasts_s), answer_s=answer_s)
     raise SystemExit(
-        f"row {row!r} is none of call:N, burst:N, http:RATE, sentence:RATE, held:RATE:STEP, full:N, cut:N:S, kill:N:S"
+        f"row {row!r} is none of call:N, burst:N, bursts:N, http:RATE, sentence:RATE, held:RATE:STEP, full:N, cut:N:S, "
+        "kill:N:S"
     )
 
 

@@ -126,6 +126,11 @@ class LoadedCall:
             self.leg.interrupt()
             self.call.send("cancel", turn=turn.turn)
 
+    def cut(self) -> None:
+        """Cancel the turn that is being spoken, if there is one."""
+        if self.turn is not None:
+            self._cancel(self.turn)
+
     def turn_ended(self, turn: Turn) -> None:
         if turn is not self.turn:
             return
@@ -229,6 +234,45 @@ class Bursts:
     def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
         if all(call.idle for call in load.calls):
             asyncio.get_running_loop().call_later(2.0, self.start, load)
+
+
+class CutBursts:
+    """All calls speak in one instant, again and again. A burst is cut half a second after the last of its first
+    packets, and the next one begins a second later."""
+
+    outlasts = True
+    ramp_s = 0.0
+
+    def __init__(self) -> None:
+        self.first_packets_ms: list[Sequence[float]] = []
+        """Those of each burst."""
+        self._heard_before = 0
+
+    def start(self, load: CallLoad) -> None:
+        if not load.over:
+            self._heard_before = len(load.first_packets_ms)
+            turns = [load.source.next() for _ in load.calls]
+            for call, turn in zip(load.calls, turns, strict=True):
+                if call.idle:
+                    call.speak(turn, tokens_per_s=0)
+            self._look(load)
+
+    def _look(self, load: CallLoad) -> None:
+        if load.over:
+            return
+        waits = any(call.turn is not None and not call.leg.turn_under_way for call in load.calls)
+        asyncio.get_running_loop().call_later(0.1 if waits else 0.5, self._look if waits else self._cut, load)
+
+    def _cut(self, load: CallLoad) -> None:
+        if load.over:
+            return
+        self.first_packets_ms.append(load.first_packets_ms[self._heard_before :])
+        for call in load.calls:
+            call.cut()
+        asyncio.get_running_loop().call_later(1.0, self.start, load)
+
+    def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
+        pass
 
 
 @dataclass

@@ -106,6 +106,17 @@ def test_callers_and_an_http_client_hear_the_whole_product(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_bursts_are_cut_and_each_of_them_counts(tmp_path: Path) -> None:
+    tone = ("--set", "engine__kind=tone")
+    row = product(tmp_path / "rows.jsonl", "bursts:3", *tone)["bursts:3"]
+    assert row["bursts"] == len(row["first_packet_ms_of_bursts"]) >= 1
+    assert row["first_packet_ms"]["n"] >= 3 * row["bursts"]
+    p50, p95 = row["median_p50_p95_ms"]
+    assert 0 < p50 <= p95
+    assert row["errors"] == 0
+
+
+@pytest.mark.slow
 def test_an_engine_killed_beside_calls_costs_no_turn(tmp_path: Path) -> None:
     # The tone engine: a model would be short of these two cores, and refuse turns for that.
     several = ("--devices", "cpu,cpu", "--set", "engine__kind=tone")
