@@ -110,11 +110,12 @@ class Ticker:
         deadline = handle.paced.deadline(now)
         if deadline is None:
             return
-        if deadline > now or self._in_tick:
+        slot = int(now / SLOT_S)
+        if deadline > now or self._in_tick or (handle.slot is not None and handle.slot <= slot):
             self._enqueue(handle, _slot(max(deadline, now)))
         else:  # it leaves in this slot, and what is due with it in the next one, behind the first frames of others
             handle.begins = True
-            self._enqueue(handle, int(now / SLOT_S), since=now)
+            self._enqueue(handle, slot, since=now)
 
     def remove(self, handle: Handle) -> None:
         """Remove a call. Its pending visit does nothing."""

@@ -160,6 +160,22 @@ async def test_first_frames_leave_before_the_rest_of_anothers_lead(closing: Call
     assert order == ["a", "b", "a", "a", "b", "b"]
 
 
+async def test_a_call_that_is_late_catches_up_whatever_is_pushed_meanwhile(closing: Callable[[Timed], Timed]) -> None:
+    ticker, sent = closing(Timed()), list[float]()
+
+    def send(frame: bytes, now: float) -> bool:
+        sent.append(now)
+        return True
+
+    handle = ticker.add(talking(4), send, lambda now: None)
+    ticker.wake(handle, now=START)
+    ticker.pass_by(SLOT_S)
+    ticker.pass_by(0.044, called=False)
+    ticker.wake(handle, now=START + 0.047)
+    ticker.pass_by(SLOT_S)
+    assert len(sent) == 3
+
+
 async def test_nothing_is_armed_when_nothing_is_due(closing: Callable[[Timed], Timed]) -> None:
     lateness = Histogram()
     ticker = closing(Timed(lateness=lateness))
