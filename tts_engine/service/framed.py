@@ -83,10 +83,12 @@ class FramedSocket(asyncio.Protocol, ABC):
                 _, *fields = self._header.unpack_from(self._got, begin)
                 begin, payload = end, bytes(self._got[begin + self._header.size : end])
                 self.took_frame(tuple(fields), payload)
-        except (ValueError, DecodeError, RecursionError) as exc:  # the last: of nested JSON
-            log.warning("a connection ended, since its other end is none of ours", extra={"why": str(exc)})
+        except Exception as exc:
             self._got.clear()
             self.abort()
+            if not isinstance(exc, ValueError | DecodeError | RecursionError):  # the last: of nested JSON
+                raise  # a bug of ours
+            log.warning("a connection ended, since its other end is none of ours", extra={"why": str(exc)})
             return
         del self._got[:begin]
         transport = self._transport

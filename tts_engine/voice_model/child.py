@@ -96,10 +96,12 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
         await asyncio.wait({loading, stopping, lost}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             synthesizer = await loading
+            # First the status, so that it is known to whoever hears that the model is ready.
+            connection.send(Report(synthesizer.status(), observer.take()))
             connection.send(Ready(synthesizer.voices()))
             while not (stopping.done() or lost.done()):
-                connection.send(Report(synthesizer.status(), observer.take()))
                 await asyncio.wait({stopping, lost}, timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+                connection.send(Report(synthesizer.status(), observer.take()))
     except EngineError as exc:
         connection.send(Failed(exc))
         code = 1

@@ -20,6 +20,7 @@ from tts_engine.api import VoiceInfo
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.service.child import ChildTimes
 from tts_engine.synthesizer import ClauseRequest, Playhead, VoiceEditor
+from tts_engine.voice_model.messages import Ready
 from tts_engine.voice_model.parent import RemoteSynthesizer
 
 TIMES = ChildTimes(start_s=PATIENCE_S, hang_s=PATIENCE_S, end_s=PATIENCE_S, restart_backoff_s=60.0)
@@ -102,6 +103,21 @@ async def test_what_is_known_of_the_model(model: RemoteSynthesizer) -> None:
     model.remove_voice("new")
     assert [voice.voice_id for voice in model.voices()] == ["own"]
     assert (model.status().ready, model.status().gpu) == (True, "a GPU")
+
+
+async def test_the_status_is_known_to_who_hears_that_the_model_is_ready() -> None:
+    made, known = remote(), list[tuple[bool, str]]()
+    process, take = made._process, made._process._take
+
+    def look(message: object) -> None:
+        if isinstance(message, Ready):
+            known.append((made._status.ready, made._status.gpu))
+        take(message)
+
+    process._take = look
+    await made.start()
+    await made.aclose()
+    assert known == [(True, "a GPU")]
 
 
 @pytest.mark.parametrize("text", FAILURES)
