@@ -427,7 +427,7 @@ class Scheduler:
         they wait for ``gather_s`` at most.
 
         Args:
-            lacking: how many tokens each of those clauses lacks for its first chunk that has some.
+            lacking: how many tokens clauses lack for their first chunks, see ``LmBackend.lacking``.
         """
         awaited = [job for job in jobs if job.rendering.playhead.slack_s(now) <= self.config.tight_s]
         coming = self.silent - sum(not job.rendering.sounded for job in self.jobs)

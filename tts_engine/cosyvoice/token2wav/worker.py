@@ -93,7 +93,7 @@ class WaveWorker(DeviceThread):
         self._ahead = self.runner.works_ahead
         """Is a batch given to the device before the one in front has ended?"""
         self.lacking: Callable[[], Sequence[int]] = tuple
-        """Returns how many tokens clauses lack for their first chunks, of which the language model has drawn some."""
+        """``LmBackend.lacking`` of the model whose tokens come here."""
         self.on_batch: Callable[[Batch, float], None] = lambda batch, seconds: None
         """Is told of every batch and its seconds, in the worker's thread."""
         self.on_calibrated: Callable[[int, int, float], None] = lambda length, rows, seconds: None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -221,14 +220,24 @@ class Counted(EagerLm):
 
 
 async def test_all_who_ask_in_one_turn_of_the_loop_begin_together() -> None:
-    steps = Counted()
-
-    async def ask(number: int) -> list[int]:
-        time.sleep(0.005)  # noqa: ASYNC251  # as work that lets other threads go on
-        return await ids(lm, number)
-
+    steps, notified = Counted(), 0
     async with running(steps, TorchLmConfig()) as lm:
-        together = await asyncio.gather(*(ask(n) for n in range(6)))
+        changed = lm._changed
+        await until(lambda: bool(changed._waiters))  # type: ignore[attr-defined]  # the thread is idle
+        notify = changed.notify
+
+        def count() -> None:
+            nonlocal notified
+            notified += 1
+            notify()
+
+        changed.notify = count  # type: ignore[method-assign, assignment]
+        asking = [asyncio.ensure_future(ids(lm, n)) for n in range(6)]
+        await asyncio.sleep(0)
+        assert (notified, len(lm._waiting)) == (0, 6), "all have asked, and the thread has not been woken"
+        await asyncio.sleep(0)
+        assert notified == 1
+        together = await asyncio.gather(*asking)
     assert steps.prefills == [6]
     assert together == [alone(n, least=8, most=30) for n in range(6)]
 
