@@ -41,7 +41,7 @@ import uvloop
 from talkspurt.bench.results import commit, machine
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.frontend.normalise import Normalised
+from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
@@ -243,13 +243,14 @@ async def make_engine(slower: float, folder: Path, *, refuses: bool) -> CosyVoic
     engine._worker.runner = MadeUpRunner(engine._worker.runner, device)
     engine._worker._ahead = True
     engine._lm._steps = MadeUpSteps(engine._lm._steps, device)
-    made = {text: await engine._normaliser.normalise(text, "en-US") for text in TEXTS}
+    made = {text: await engine._normaliser.wording(text, "en-US") for text in TEXTS}
 
-    async def normalise(text: str, language: str) -> Normalised:
+    async def wording(text: str, language: str) -> Wording:
         await asyncio.sleep(random.uniform(*TEXT_S))
         return made[text]
 
-    engine._normaliser.normalise, engine._normaliser.guess = normalise, lambda text, language: made[text]
+    engine._normaliser.wording = wording
+    engine._normaliser.guess = lambda text, language: made[text].normalised
     await engine.start()
     return engine  # type: ignore[no-any-return]
 

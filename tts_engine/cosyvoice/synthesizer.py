@@ -21,7 +21,7 @@ from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import LmPrompt
 from tts_engine.cosyvoice.frontend.normalise import Normalised
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
-from tts_engine.cosyvoice.frontend.words import SYLLABLE_S, expected_words
+from tts_engine.cosyvoice.frontend.words import SYLLABLE_S, Word
 from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
@@ -51,7 +51,7 @@ class ClauseFrontend(Protocol):
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None: ...
 
-    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]: ...
+    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[Word]]: ...
 
 
 class VoiceSource(VoiceFiles, Protocol):
@@ -259,13 +259,13 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         guess, is_right = self._normaliser.guess(text, clause.language), False
         begun = _Begun(draw(guess)) if guess is not None else None
         try:
-            made = await self._normaliser.normalise(text, clause.language)
-            is_right = made == guess
+            made = await self._normaliser.wording(text, clause.language)
+            is_right = made.normalised == guess
         finally:
             if begun is not None and not is_right:
                 await begun.aclose()
-        drawing = begun if begun is not None and is_right else draw(made)
-        words.add(expected_words(made))
+        drawing = begun if begun is not None and is_right else draw(made.normalised)
+        words.add(made.words)
         return drawing
 
     async def _pieces(
@@ -390,14 +390,14 @@ class _Words:
     """Returns each word of a clause with the chunk in which the word begins. Words have their expected lengths at
     first, and are scaled to the rest of the clause when its length is known."""
 
-    def __init__(self, words: Sequence[tuple[int, int, float]]) -> None:
+    def __init__(self, words: Sequence[Word]) -> None:
         self._left = list(words)
         self._begin = 0.0
         self._heard = 0
         self.total: int | None = None
         """Number of samples of the clause. None: it is not known yet."""
 
-    def add(self, words: Sequence[tuple[int, int, float]]) -> None:
+    def add(self, words: Sequence[Word]) -> None:
         """Add words that follow those known so far."""
         self._left += words
 

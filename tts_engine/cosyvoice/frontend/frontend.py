@@ -24,7 +24,7 @@ from tts_engine.cosyvoice.frontend.normalise import (
     plain_verbaliser,
 )
 from tts_engine.cosyvoice.frontend.tokenizer import END_OF_PROMPT, CosyTokenizer, Version
-from tts_engine.cosyvoice.frontend.words import expected_words
+from tts_engine.cosyvoice.frontend.words import Word, expected_words
 from tts_engine.errors import InvalidRequest
 
 SYSTEM_PROMPT = "You are a helpful assistant."
@@ -95,7 +95,7 @@ class Frontend:
         mode = choose_mode(voice, instruct=instruct)
         return self.prompt("", voice, mode=mode, instruct=instruct) if mode in ("zero_shot", "instruct") else None
 
-    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]:
+    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[Word]]:
         """Return the ids and the words of a piece of streamed text: whole words with the space before them.
 
         As in upstream, streamed text is not verbalised, because that needs the words around.

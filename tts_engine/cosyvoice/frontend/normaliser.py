@@ -10,9 +10,10 @@ from typing import Protocol
 
 from tts_engine.cosyvoice.frontend.normalise import Normalised, has_only_words, normalise
 from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
+from tts_engine.cosyvoice.frontend.words import Wording
 
 _REMEMBERED_CHARS = 1 << 20
-"""Most characters of remembered clauses. With their blocks these take some 20 MB."""
+"""Most characters of remembered clauses. With their blocks and words these take some 30 MB."""
 
 
 class NormaliserObserver(Protocol):
@@ -41,11 +42,11 @@ class Normaliser:
         """
         self._normalise, self._observer = normalise, observer
         self._processes = [NormaliserProcess() for _ in range(processes)]
-        self._made: OrderedDict[tuple[str, str], Normalised] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str], Wording] = OrderedDict()
         """Remembered wordings, least recently asked for first."""
         self._chars = 0
         """Number of their characters."""
-        self._asked: dict[tuple[str, str], asyncio.Future[Normalised]] = {}
+        self._asked: dict[tuple[str, str], asyncio.Future[Wording]] = {}
         """What a process is making."""
 
     async def start(self) -> None:
@@ -66,7 +67,7 @@ class Normaliser:
             return None
         return normalise(text, language)
 
-    async def normalise(self, text: str, language: str) -> Normalised:
+    async def wording(self, text: str, language: str) -> Wording:
         """Return the wording of a clause, see ``normalise.normalise``. One that many ask for at once is made once."""
         key = (text, language)
         made, asked = self._made.get(key), self._asked.get(key)
@@ -78,20 +79,20 @@ class Normaliser:
         if asked is None:
             ready = [process for process in self._processes if process.ready]
             if not ready:
-                return self._remember(key, self._normalise(text, language))
+                return self._remember(key, Wording.of(self._normalise(text, language)))
             asked = self._asked[key] = min(ready, key=lambda process: process.waiting).ask(text, language)
             asked.add_done_callback(partial(self._answered, key))
         try:
             return await asyncio.shield(asked)  # others may wait for the wording when this clause is cancelled
         except ConnectionError:  # the process ended meanwhile, and another one is being started
-            return self._remember(key, self._normalise(text, language))
+            return self._remember(key, Wording.of(self._normalise(text, language)))
 
-    def _answered(self, key: tuple[str, str], answer: asyncio.Future[Normalised]) -> None:
+    def _answered(self, key: tuple[str, str], answer: asyncio.Future[Wording]) -> None:
         del self._asked[key]
         if answer.exception() is None:
             self._remember(key, answer.result())
 
-    def _remember(self, key: tuple[str, str], made: Normalised) -> Normalised:
+    def _remember(self, key: tuple[str, str], made: Wording) -> Wording:
         if key not in self._made:
             self._made[key] = made
             self._chars += len(key[0])

@@ -3,9 +3,9 @@
 wetext holds the interpreter's lock for 1 to 10 ms a clause. In the engine's process that time would be taken from its
 event loop and from the threads that feed the device.
 
-On a unix socket, each request is a line ``[text, language]``, and each answer a line ``[spoken text, [block, ...]]``
-with blocks ``[spoken_start, spoken_end, start, end]`` (see ``normalise.Block``). Both are JSON. Answers come in the
-order of the requests.
+On a unix socket, each request is a line ``[text, language]``, and each answer a line ``[spoken text, [block, ...],
+[word, ...]]`` with blocks ``[spoken_start, spoken_end, start, end]`` (see ``normalise.Block``) and words ``[start, end,
+weight]`` (see ``words.expected_words``). Both are JSON. Answers come in the order of the requests.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import deque
 from pathlib import Path
 
 from tts_engine.cosyvoice.frontend.normalise import Block, Normalised, WetextVerbaliser, normalise
+from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.service.child import ChildProcess, ChildTimes, die_with
 
 log = logging.getLogger(__name__)
@@ -63,9 +64,9 @@ class NormaliserProcess(ChildProcess):
             return False
         return True
 
-    def ask(self, text: str, language: str) -> asyncio.Future[Normalised]:
+    def ask(self, text: str, language: str) -> asyncio.Future[Wording]:
         """Have a text normalised. The future's exception is a ConnectionError: the child has ended."""
-        future: asyncio.Future[Normalised] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Wording] = asyncio.get_running_loop().create_future()
         if self._connection is None or self._connection.has_ended:
             future.set_exception(ConnectionError("the text normaliser has ended"))
         else:
@@ -82,7 +83,7 @@ class _Connection:
     """A connection to a child, from its start to its end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.asked: deque[tuple[str, asyncio.Future[Normalised]]] = deque()
+        self.asked: deque[tuple[str, asyncio.Future[Wording]]] = deque()
         """Requests without an answer, oldest first. The engine asks once for each open utterance, which bounds them."""
         self._reader, self._writer = reader, writer
         self._reading = asyncio.create_task(self._read(), name="text normaliser")
@@ -91,7 +92,7 @@ class _Connection:
     def has_ended(self) -> bool:
         return self._reading.done()
 
-    def ask(self, text: str, language: str, future: asyncio.Future[Normalised]) -> None:
+    def ask(self, text: str, language: str, future: asyncio.Future[Wording]) -> None:
         self.asked.append((text, future))
         self._writer.write(json.dumps([text, language]).encode() + b"\n")
 
@@ -103,9 +104,10 @@ class _Connection:
         try:
             while line := await self._reader.readline():
                 source, future = self.asked.popleft()
-                spoken, blocks = json.loads(line)
+                spoken, blocks, words = json.loads(line)
                 if not future.done():
-                    future.set_result(Normalised(source, spoken, tuple(Block(*block) for block in blocks)))
+                    normalised = Normalised(source, spoken, tuple(Block(*block) for block in blocks))
+                    future.set_result(Wording(normalised, [tuple(word) for word in words]))
         except ConnectionError:
             pass  # the child has ended
         finally:
@@ -128,9 +130,9 @@ async def _serve(path: str) -> None:
         try:
             while line := await reader.readline():
                 text, language = json.loads(line)
-                made = normalise(text, language, verbalise=verbalise)
-                blocks = [(b.spoken_start, b.spoken_end, b.start, b.end) for b in made.blocks]
-                writer.write(json.dumps([made.text, blocks]).encode() + b"\n")
+                made = Wording.of(normalise(text, language, verbalise=verbalise))
+                blocks = [(b.spoken_start, b.spoken_end, b.start, b.end) for b in made.normalised.blocks]
+                writer.write(json.dumps([made.normalised.text, blocks, made.words]).encode() + b"\n")
                 await writer.drain()
         except ConnectionError:
             pass  # the engine has given up

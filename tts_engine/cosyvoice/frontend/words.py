@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from tts_engine.cosyvoice.frontend.normalise import Normalised, is_only_punctuation
 from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
@@ -31,7 +33,23 @@ _WORD = re.compile(rf"(?:{control_pattern().pattern})|[{_WIDE}][^\w\s<\[{_CURREN
 _VOWELS = re.compile(r"[aeiouyàáâãäåæèéêëìíîïòóôõöøùúûüýāēěīńōūǎǐǒǔǘǚǜαεηιουωаеёиоуыэюя]+")
 
 
-def expected_words(normalised: Normalised) -> list[tuple[int, int, float]]:
+Word = tuple[int, int, float]
+"""``(start_char, end_char, weight)``, see ``expected_words``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a clause is read, and its words."""
+
+    normalised: Normalised
+    words: Sequence[Word]
+
+    @classmethod
+    def of(cls, normalised: Normalised) -> Self:
+        return cls(normalised, expected_words(normalised))
+
+
+def expected_words(normalised: Normalised) -> list[Word]:
     """Return the words of a clause and their weights, in order.
 
     Returns:
@@ -39,7 +57,7 @@ def expected_words(normalised: Normalised) -> list[tuple[int, int, float]]:
         touches the word. The weight is the number of spoken syllables (``4512`` has eight) plus the pause after the
         word. A Chinese or Japanese character is a word. Marks without sound (``<strong>``) are not words.
     """
-    words: list[tuple[int, int, float]] = []
+    words: list[Word] = []
     for match in _WORD.finditer(normalised.source):
         start, end = match.span()
         written = match.group()
@@ -79,9 +97,7 @@ def syllables(text: str) -> float:
     return total
 
 
-def place_words(
-    words: Sequence[tuple[int, int, float]], *, sample_rate: int, total_samples: int | None = None
-) -> list[WordSpan]:
+def place_words(words: Sequence[Word], *, sample_rate: int, total_samples: int | None = None) -> list[WordSpan]:
     """Spread words over a clause of ``total_samples``, or over its expected length if the real one is not known yet.
 
     Spans follow each other without a hole. The first begins at 0 and the last ends at the clause's end.

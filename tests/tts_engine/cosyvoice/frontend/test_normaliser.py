@@ -14,6 +14,7 @@ from tests.waiting import until
 from tts_engine.cosyvoice.frontend import normaliser as remembering
 from tts_engine.cosyvoice.frontend.normalise import Normalised, WetextVerbaliser, normalise
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
+from tts_engine.cosyvoice.frontend.words import Wording
 
 TEXTS = [
     "Your order 4711 comes on 3 May.",
@@ -59,27 +60,29 @@ async def started(here: Here, processes: int, observer: Counted | None = None) -
 async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced() -> None:
     here, verbalise = Here(), WetextVerbaliser()
     async with started(here, 1) as normaliser:
-        made = await asyncio.gather(*(normaliser.normalise(text, "") for text in TEXTS))
-        assert made == [normalise(text, verbalise=verbalise) for text in TEXTS]
+        made = await asyncio.gather(*(normaliser.wording(text, "") for text in TEXTS))
+        assert made == [Wording.of(normalise(text, verbalise=verbalise)) for text in TEXTS]
         assert not here.texts
 
         (child,) = normaliser._processes
         assert child.pid is not None
         os.kill(child.pid, signal.SIGSTOP)
-        first, second = (asyncio.ensure_future(normaliser.normalise("asked twice", "")) for _ in range(2))
+        first, second = (asyncio.ensure_future(normaliser.wording("asked twice", "")) for _ in range(2))
         await until(lambda: child.waiting == 1)
         first.cancel()
         os.kill(child.pid, signal.SIGCONT)
-        assert (await second).text == "asked twice", "the clause that was cancelled leaves its wording to the other"
+        assert (await second).normalised.text == "asked twice", (
+            "the clause that was cancelled leaves its wording to the other"
+        )
         assert first.cancelled()
 
         os.kill(child.pid, signal.SIGSTOP)
-        asked = asyncio.ensure_future(normaliser.normalise("asked before its end", ""))
+        asked = asyncio.ensure_future(normaliser.wording("asked before its end", ""))
         await until(lambda: child.waiting == 1)
         os.kill(child.pid, signal.SIGKILL)
-        assert (await asked).text == "ASKED BEFORE ITS END"
+        assert (await asked).normalised.text == "ASKED BEFORE ITS END"
         await until(lambda: child.restarts == 1 and child.ready)
-        assert (await normaliser.normalise("again", "")).text == "again"
+        assert (await normaliser.wording("again", "")).normalised.text == "again"
         assert here.texts == ["asked before its end"]
 
 
@@ -87,11 +90,11 @@ async def test_a_clause_that_many_ask_for_is_made_once() -> None:
     here, counted = Here(), Counted()
     async with started(here, 0, counted) as normaliser:
         texts = ["welcome"] * 3 + ["other"]
-        made = await asyncio.gather(*(normaliser.normalise(text, "en") for text in texts))
-        assert [one.text for one in made] == ["WELCOME"] * 3 + ["OTHER"]
+        made = await asyncio.gather(*(normaliser.wording(text, "en") for text in texts))
+        assert [one.normalised.text for one in made] == ["WELCOME"] * 3 + ["OTHER"]
         assert here.texts == ["welcome", "other"]
         assert counted.hits == [False, True, True, False]
-        await normaliser.normalise("welcome", "de")
+        await normaliser.wording("welcome", "de")
         assert here.texts == ["welcome", "other", "welcome"]
 
 
@@ -100,7 +103,7 @@ async def test_the_least_recently_asked_for_is_forgotten(monkeypatch: pytest.Mon
     here = Here()
     async with started(here, 0) as normaliser:
         for text in ("aaaa", "bbbb", "aaaa", "cccc", "aaaa", "bbbb"):
-            await normaliser.normalise(text, "en")
+            await normaliser.wording(text, "en")
     assert here.texts == ["aaaa", "bbbb", "cccc", "bbbb"]
 
 
@@ -115,5 +118,5 @@ async def test_an_error_is_not_remembered() -> None:
 
     normaliser = Normaliser(fails_once, processes=0)
     with pytest.raises(RuntimeError):
-        await normaliser.normalise("welcome", "en")
-    assert (await normaliser.normalise("welcome", "en")).text == "WELCOME"
+        await normaliser.wording("welcome", "en")
+    assert (await normaliser.wording("welcome", "en")).normalised.text == "WELCOME"
