@@ -108,7 +108,7 @@ def lm_row(engine: Engine) -> dict[str, Any]:
         decode[rows] = round(replay_ms(graph), 3)
     prefill = {}
     for (rows, n), (graph, packed, _) in sorted(steps._prefill.items()):
-        if n in (192, 256):
+        if n in (192, 224, 256):
             packed.zero_()
             packed[:, 0] = torch.arange(rows, device=packed.device)
             packed[:, 1] = 177
