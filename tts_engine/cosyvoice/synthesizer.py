@@ -23,7 +23,7 @@ from tts_engine.cosyvoice.frontend.normalise import Normalised
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.frontend.words import SYLLABLE_S, Word
 from tts_engine.cosyvoice.gpu_sampler import GpuSampler
-from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
+from tts_engine.cosyvoice.lm.api import LmBackend, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
 from tts_engine.cosyvoice.token2wav.admission import LATE_S, LATE_SECOND_S, Admission, Load, Work
@@ -227,7 +227,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         return Load(self._scheduler.open_clauses - silent, silent, self._waiting)
 
     async def _draw(
-        self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: Reader
+        self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: _Reader
     ) -> AsyncGenerator[Sequence[int], None] | _Begun:
         """Return the clause's speech ids, as they are drawn. Pass on its words as they become known.
 
@@ -264,6 +264,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         finally:
             if begun is not None and not is_right:
                 await begun.aclose()
+        reader.worded = True
         drawing = begun if begun is not None and is_right else draw(made.normalised)
         words.add(made.words)
         return drawing
@@ -372,18 +373,25 @@ class _Begun:
         await self._ids.aclose()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reader:
     """Tells the language model how many ids a clause still needs, and how soon."""
 
     scheduler: Scheduler
     rendering: Rendering
+    worded: bool = False
+    """Are the ids of the clause's wording? While it is made, or text still comes, nobody knows when sound is asked
+    for."""
 
     def wanted(self) -> int:
         return self.scheduler.missing(self.rendering)
 
     def slack_s(self, now: float) -> float:
         return self.rendering.playhead.slack_s(now)
+
+    @property
+    def begins(self) -> bool:
+        return self.worded and not self.rendering.asked
 
 
 class _Words:

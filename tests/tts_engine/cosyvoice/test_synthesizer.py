@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -260,6 +260,40 @@ async def test_ids_are_drawn_while_the_text_is_verbalised_and_dropped_if_it_read
             first, second = (np.concatenate([c.pcm for c in each]) for each in (chunks, again))
             assert np.allclose(first, second, atol=1e-4)
             assert [w for c in chunks for w in c.words] == [w for c in again for w in c.words]
+    finally:
+        await engine.aclose()
+
+
+async def test_others_first_chunks_wait_for_a_clause_from_its_wording_until_it_asks_for_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "tiny", 3)
+    settings = CosyVoiceConfig(busy_share=100, first_chunk_s=1e6, euler_steps=2, text_processes=1)
+    engine = load_synthesizer(tmp_path / "tiny", settings, device="cpu")
+    await engine.start()
+    worker, (child,), lm = engine._worker, engine._normaliser._processes, engine._lm
+    assert child.pid is not None and isinstance(lm, TorchLm)
+    seen: list[Sequence[int]] = []
+    ask = worker.submit
+
+    def submit(rendering: Rendering, *, final: bool) -> Any:
+        seen.append(lm.lacking())  # as it is while the reader has taken its ids, and nobody has asked for sound
+        future = ask(rendering, final=final)
+        seen.append(lm.lacking())
+        return future
+
+    monkeypatch.setattr(worker, "submit", submit)
+    try:
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            speaking = asyncio.create_task(speak(engine, request()))
+            await until(lambda: lm.live == 1 and len(lm._live[0].tokens) >= lm._live[0].wake_at > 0)
+            assert not lm.lacking(), "nobody knows how long the wording takes"
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+        await speaking
+        assert seen[:2] == [[0], []]
+        assert not any(seen[2:])
     finally:
         await engine.aclose()
 

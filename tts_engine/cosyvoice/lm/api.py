@@ -25,6 +25,11 @@ class Reader(Protocol):
         """Return the seconds from ``now`` (monotonic) until the caller hears silence. 0: the first sound is awaited."""
         ...
 
+    @property
+    def begins(self) -> bool:
+        """Will the reader ask for the clause's first sound as soon as it has the ids that it wants?"""
+        ...
+
 
 class Eager:
     """A reader who waits for every second of speech."""
@@ -34,6 +39,10 @@ class Eager:
 
     def slack_s(self, now: float) -> float:
         return 0.0
+
+    @property
+    def begins(self) -> bool:
+        return False
 
 
 EAGER = Eager()
@@ -73,9 +82,9 @@ class LmBackend(Protocol):
         ...
 
     def lacking(self) -> Sequence[int]:
-        """Return how many ids each of those clauses lacks that are being drawn for, whose readers have taken none yet,
-        and whose callers hear nothing. 0: the reader has not looked yet. It may be called in any thread. A backend that
-        does not know returns nothing."""
+        """Return how many ids each of those clauses lacks that are being drawn for, begin, and whose callers hear
+        nothing. 0: the reader has not asked for sound yet. It may be called in any thread. A backend that does not know
+        returns nothing."""
         ...
 
     def generate(

@@ -116,7 +116,7 @@ class TorchLm(DeviceThread):
     def lacking(self) -> Sequence[int]:
         """See ``LmBackend``."""
         now = time.monotonic()
-        fresh = [s for s in self._live if not (s.taken or s.cancelled or s.done)]
+        fresh = [s for s in self._live if s.reader.begins and not (s.cancelled or s.done)]
         return [max(s.wake_at - len(s.tokens), 0) for s in fresh if s.reader.slack_s(now) <= 0]
 
     async def generate(

@@ -41,6 +41,8 @@ class Rendering:
     tokens: list[int] = field(default_factory=list)
     sounded: int = 0
     """Number of tokens of the clause that the vocoder has been fed."""
+    asked: bool = False
+    """Has its first chunk been asked for?"""
     closed: bool = False
     error: EngineError | None = None
     """The fault that ended the device's thread while this clause was in it."""

@@ -38,6 +38,10 @@ _BATCH_STEPS = 10
 """A batch of a few first chunks takes as long as so many steps of the language model or more: on an H200 9 to 16 ms
 beside steps of 0.7 to 1."""
 
+_FEW_STEPS = 2
+"""First chunks always wait for clauses that lack so few tokens. That is 1 to 2 ms, and without it a batch of their own
+behind the other one."""
+
 _LOOK_S = 0.002
 """So soon who waits for others asks again whether that is worth while."""
 
@@ -87,7 +91,8 @@ class SchedulerConfig:
     """A first chunk waits no longer than this for those of others (``gathering``)."""
     patient_s: float = 0.3
     """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
-    ms. Other chunks, which take less time, do so down to ``tight_s``."""
+    ms. Other chunks, which take less time, do so down to ``tight_s``. All let several such batches run one after the
+    other."""
 
 
 THROUGHPUT = SchedulerConfig(calm_rows=16, riding_rows=8, gathered_rows=16)
@@ -186,7 +191,10 @@ def _nearly_ready(awaited: int, lacking: Sequence[int]) -> bool:
     Whoever is ready some steps behind the beginning of a batch waits for the rest of it. So with each of them the rest
     is saved, and the steps are lost with each of those that wait for it.
     """
-    return any(count * (_BATCH_STEPS - steps) > awaited * steps for count, steps in enumerate(sorted(lacking), start=1))
+    return any(
+        steps <= _FEW_STEPS or count * (_BATCH_STEPS - steps) > awaited * steps
+        for count, steps in enumerate(sorted(lacking), start=1)
+    )
 
 
 Urgency = tuple[float, int]
@@ -351,6 +359,7 @@ class Scheduler:
         shape: Shape = "whole" if final and self._last_is_whole else "chunk"
         job = Job(rendering=rendering, shape=shape, count=count, final=final, since=now, deliver=deliver)
         self.jobs.append(job)
+        rendering.asked = True
 
     def close(self, rendering: Rendering) -> None:
         """End the clause and free its places: at once, or at the next ``sweep`` if a batch that has begun may use them.
@@ -423,16 +432,18 @@ class Scheduler:
 
         In a burst the first clauses have their tokens a few steps of the language model before the others. A batch of
         one takes a quarter of the time of a full one, and all others would wait behind it. So while only first chunks
-        are awaited, and four times as many clauses are still drawn for, or enough of them nearly have their tokens,
-        they wait for ``gather_s`` at most.
+        are awaited, too few for the largest batch, and four times as many clauses are still drawn for, or enough of
+        them nearly have their tokens, they wait for ``gather_s`` at most.
 
         Args:
             lacking: how many tokens clauses lack for their first chunks, see ``LmBackend.lacking``.
         """
         awaited = [job for job in jobs if job.rendering.playhead.slack_s(now) <= self.config.tight_s]
         coming = self.silent - sum(not job.rendering.sounded for job in self.jobs)
+        if not 0 < len(awaited) < self.config.burst_rows:
+            return 0.0, jobs
         many = coming >= _MANY * len(awaited)
-        if not awaited or not (many or _nearly_ready(len(awaited), lacking)):
+        if not (many or _nearly_ready(len(awaited), lacking)):
             return 0.0, jobs
         if any(job.rendering.sounded or job.shape != "chunk" for job in awaited):
             return 0.0, jobs
@@ -441,8 +452,9 @@ class Scheduler:
             return 0.0, jobs
         return wait_s if many else min(wait_s, _LOOK_S), [job for job in jobs if job not in awaited]
 
-    def urgent(self, running: Sequence[Job], *, now: float) -> Sequence[Job]:
+    def urgent(self, running: Sequence[Job], *, now: float, ending: Sequence[Job] = ()) -> Sequence[Job]:
         """Return the jobs that run between two stages of a long batch, in which the jobs ``running`` are left.
+        ``ending``: those of such a batch in front of it, which the device has nearly done.
 
         These are awaited chunks. There are none while a clause in the long batch is short of sound.
 
@@ -451,10 +463,10 @@ class Scheduler:
         for all of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
         """
         config = self.config
-        least_s = config.patient_s if running[0].shape == "whole" else config.tight_s
+        least_s = config.patient_s if running[0].shape == "whole" or ending else config.tight_s
         if min(job.rendering.playhead.slack_s(now) for job in running) <= least_s:
             return []
-        others = [self._candidate(job, now) for job in self.jobs if job not in running]
+        others = [self._candidate(job, now) for job in self.jobs if job not in running and job not in ending]
         return [c.owner for c in others if c.slack_s <= config.tight_s and c.shape == "chunk"]
 
     def advance(self, job: Job, row: Row) -> bool:

@@ -194,21 +194,22 @@ class WaveWorker(DeviceThread):
         """The jobs of the batch that the device ends with."""
         return self._given[0].jobs if self._given else ()
 
-    def _round(self, jobs: Sequence[Job], running: Sequence[Job] = ()) -> None:
+    def _round(self, jobs: Sequence[Job], running: Sequence[Job] = ()) -> bool:
         """Give the device a batch of these jobs, and wait until it has nearly ended. ``running``: see
-        ``Scheduler.next_batch``."""
+        ``Scheduler.next_batch``. Return False if there is no room for any of them."""
         with self._changed:
             batch = self.scheduler.next_batch(jobs, now=time.monotonic(), running=[*running, *self._running])
         if batch is None:
             if not self._given:
                 time.sleep(0.001)
             self._hand_out()
-            return
+            return False
         try:
             self._execute(batch)
         except torch.OutOfMemoryError:
             error = _out_of_memory()
             self._settle([(job, error) for job in batch.jobs])
+        return True
 
     def _execute(self, batch: Batch) -> None:
         """Run a batch up to where it has nearly ended, so that the device goes on with the next one without a pause
@@ -250,23 +251,25 @@ class WaveWorker(DeviceThread):
         Returns:
             False: nobody waits for the batch any more.
         """
-        with self._changed:
-            if self._closing:
+        while True:
+            with self._changed:
+                if self._closing:
+                    return False
+                gone = self.scheduler.sweep()
+                left = [job for job in batch.jobs if job.rendering in self.scheduler.renderings]
+            for row, job in enumerate(batch.jobs):
+                if job.rendering in gone:
+                    drop(row)
+            if not left:
                 return False
-            gone = self.scheduler.sweep()
-            left = [job for job in batch.jobs if job.rendering in self.scheduler.renderings]
-        for row, job in enumerate(batch.jobs):
-            if job.rendering in gone:
-                drop(row)
-        if not left:
-            return False
-        with self._changed:
-            now = time.monotonic()
-            urgent = self.scheduler.urgent(left, now=now)
-            _, urgent = self.scheduler.gathering(urgent, now=now, lacking=self.lacking() if urgent else ())
-        if urgent:
-            self._round(urgent, left)
-        return True
+            with self._changed:
+                now = time.monotonic()
+                urgent = self.scheduler.urgent(left, now=now, ending=self._running)
+                _, urgent = self.scheduler.gathering(urgent, now=now, lacking=self.lacking() if urgent else ())
+            # One batch behind the other: a stage between them would leave the device idle while the sound of the one
+            # before it is handed out. Tasks wait for the end of the long batch, so they end this.
+            if not urgent or not self._round(urgent, left) or self._tasks:
+                return True
 
     def _settle(self, results: Sequence[tuple[Job, Result]]) -> None:
         """Answer jobs, all in one turn of the event loop, so that those who are woken make one batch."""

@@ -362,6 +362,21 @@ def test_between_the_stages_of_a_long_batch_only_awaited_chunks_go_and_only_whil
     assert queue.scheduler.urgent([running], now=0.8) == [], "its own caller has 0.2 s left"
 
 
+def test_between_two_stages_one_batch_goes_behind_the_other_only_while_the_long_ones_callers_can_wait_for_both() -> (
+    None
+):
+    queue = Queue()
+    calm = queue.open(60, slack_s=0.5)
+    queue.submit(calm)
+    running = list(queue.scheduler.jobs)
+    for _ in range(2):
+        queue.submit(queue.open(60))
+    _, ends, waits = queue.scheduler.jobs
+    assert queue.scheduler.urgent(running, now=0.0, ending=[ends]) == [waits]
+    assert queue.scheduler.urgent(running, now=0.25, ending=[ends]) == []
+    assert queue.scheduler.urgent(running, now=0.25) == [ends, waits]
+
+
 def test_the_first_of_a_burst_wait_a_little_for_the_others() -> None:
     queue = Queue(clauses=12, blocks=20)
     speaks = queue.open(60, slack_s=2.0)
@@ -375,6 +390,18 @@ def test_the_first_of_a_burst_wait_a_little_for_the_others() -> None:
     # Of seven silent clauses one is ready, and five are still drawn for; who speaks waits for nobody.
     assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (wait_s, [of_speaker])
     assert queue.scheduler.gathering(queue.scheduler.jobs, now=wait_s) == (0.0, [of_speaker, of_first])
+
+
+def test_a_full_batch_waits_for_nobody() -> None:
+    queue = Queue(clauses=40, blocks=80)
+    for _ in range(CONFIG.burst_rows):
+        queue.submit(queue.open(60))
+    for _ in range(32):
+        queue.open(60)
+    jobs = queue.scheduler.jobs
+    assert queue.scheduler.gathering(jobs[:-1], now=0.0, lacking=[1] * 32)[1] == []
+    assert queue.scheduler.gathering(jobs, now=0.0, lacking=[1] * 32) == (0.0, jobs)
+    assert queue.scheduler.gathering(jobs, now=0.0) == (0.0, jobs)
 
 
 def test_nobody_waits_for_few_others() -> None:
@@ -394,7 +421,10 @@ def test_nobody_waits_for_few_others() -> None:
         (4, [11] * 20, False),  # they come behind the batch
         (1, [4], True),
         (1, [6], False),
-        (8, [2], False),
+        (31, [2], True),  # a batch of its own would take the device longer
+        (30, [0, 3], True),
+        (30, [3, 3], False),
+        (8, [6, 6, 7, 3], False),
         (8, [6, 6, 7, 1], True),  # the last one is worth its step
         (4, [], False),
     ],
@@ -402,7 +432,7 @@ def test_nobody_waits_for_few_others() -> None:
 def test_first_chunks_wait_for_those_that_nearly_have_their_tokens(
     awaited: int, lacking: list[int], waits: bool
 ) -> None:
-    queue = Queue(clauses=40, blocks=80)
+    queue = Queue(clauses=40, blocks=80, config=SchedulerConfig())
     for _ in range(awaited):
         queue.submit(queue.open(60))
     for _ in lacking[: 4 * awaited - 1]:

@@ -420,6 +420,36 @@ async def test_a_first_chunk_goes_between_the_stages_of_chunks_that_nobody_await
     assert_same(second, one_pass(prompt, CLAUSES[4], version)[: len(second)], version)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_no_stage_goes_between_two_batches_that_are_awaited(monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
+    """Else the device would stand still while the sound of the first of them is handed out."""
+    staged, prompt = Staged(monkeypatch), Prompt(50)
+    alone = SchedulerConfig(chunk_rows=1, burst_rows=1, calm_rows=1)
+    async with running(3, alone, ahead=ahead) as worker:
+        voice, order = await voice_of(worker, prompt), []
+        run = WaveBatch.run
+
+        def spy(batch: WaveBatch, stage: int) -> None:
+            order.append(stage if len(batch.stages) > 1 else "awaited")
+            run(batch, stage)
+
+        monkeypatch.setattr(WaveBatch, "run", spy)
+        calm = worker.open(voice, speaking())
+        calm.tokens += CLAUSES[0]
+        pending = worker.submit(calm, final=False)
+        await asyncio.to_thread(staged.begun.wait, 10)
+        awaited = [asyncio.ensure_future(say(worker, voice, tokens, chunks=1)) for tokens in (CLAUSES[0], CLAUSES[4])]
+        await until(lambda: len(worker.scheduler.jobs) == 3)
+        staged.go_on.set()
+        for tokens, sound in zip((CLAUSES[0], CLAUSES[4]), await asyncio.gather(*awaited), strict=True):
+            assert_same(sound, one_pass(prompt, tokens)[: len(sound)])
+        sound = await pending
+        worker.close(calm)
+        assert_same(sound, one_pass(prompt, CLAUSES[0])[: len(sound)])
+        stages = len(worker.runner.staged_batches[1].stages)
+        assert order == [0, "awaited", "awaited", *range(1, stages)]
+
+
 @pytest.mark.parametrize("longer", [0, 1, 2])
 async def test_a_first_chunk_sounds_as_its_length_says_whichever_of_the_prepared_ones_it_is(
     version: int, longer: int
