@@ -452,9 +452,14 @@ class Scheduler:
             return 0.0, jobs
         return wait_s if many else min(wait_s, _LOOK_S), [job for job in jobs if job not in awaited]
 
-    def urgent(self, running: Sequence[Job], *, now: float, ending: Sequence[Job] = ()) -> Sequence[Job]:
+    def urgent(
+        self, running: Sequence[Job], *, now: float, again: bool = False, ending: Sequence[Job] = ()
+    ) -> Sequence[Job]:
         """Return the jobs that run between two stages of a long batch, in which the jobs ``running`` are left.
-        ``ending``: those of such a batch in front of it, which the device has nearly done.
+
+        Args:
+            again: do they run behind others between the same two stages? ending: those of these that the device has
+                nearly done.
 
         These are awaited chunks. There are none while a clause in the long batch is short of sound.
 
@@ -463,7 +468,7 @@ class Scheduler:
         for all of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
         """
         config = self.config
-        least_s = config.patient_s if running[0].shape == "whole" or ending else config.tight_s
+        least_s = config.patient_s if again or running[0].shape == "whole" else config.tight_s
         if min(job.rendering.playhead.slack_s(now) for job in running) <= least_s:
             return []
         others = [self._candidate(job, now) for job in self.jobs if job not in running and job not in ending]

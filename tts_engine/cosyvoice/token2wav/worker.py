@@ -251,6 +251,7 @@ class WaveWorker(DeviceThread):
         Returns:
             False: nobody waits for the batch any more.
         """
+        again = False
         while True:
             with self._changed:
                 if self._closing:
@@ -264,12 +265,13 @@ class WaveWorker(DeviceThread):
                 return False
             with self._changed:
                 now = time.monotonic()
-                urgent = self.scheduler.urgent(left, now=now, ending=self._running)
+                urgent = self.scheduler.urgent(left, now=now, again=again, ending=self._running)
                 _, urgent = self.scheduler.gathering(urgent, now=now, lacking=self.lacking() if urgent else ())
             # One batch behind the other: a stage between them would leave the device idle while the sound of the one
             # before it is handed out. Tasks wait for the end of the long batch, so they end this.
             if not urgent or not self._round(urgent, left) or self._tasks:
                 return True
+            again = True
 
     def _settle(self, results: Sequence[tuple[Job, Result]]) -> None:
         """Answer jobs, all in one turn of the event loop, so that those who are woken make one batch."""

@@ -372,8 +372,8 @@ def test_between_two_stages_one_batch_goes_behind_the_other_only_while_the_long_
     for _ in range(2):
         queue.submit(queue.open(60))
     _, ends, waits = queue.scheduler.jobs
-    assert queue.scheduler.urgent(running, now=0.0, ending=[ends]) == [waits]
-    assert queue.scheduler.urgent(running, now=0.25, ending=[ends]) == []
+    assert queue.scheduler.urgent(running, now=0.0, again=True, ending=[ends]) == [waits]
+    assert queue.scheduler.urgent(running, now=0.25, again=True, ending=[ends]) == []
     assert queue.scheduler.urgent(running, now=0.25) == [ends, waits]
 
 
