@@ -1,6 +1,7 @@
 """In which order a burst of turns is made: the model's own process on a CPU, with the times of a GPU made up.
 
-    python benchmarks/burst_order.py [--turns 128] [--bursts 20] [--slower 1.25] [--then 30] [--out OUT.jsonl]
+    python benchmarks/burst_order.py [--turns 128] [--bursts 20] [--slower 1.25] [--then 30] [--apart-ms 0.3]
+        [--text-ms 35] [--out OUT.jsonl]
 
 The clauses, the language model's loop, token-to-wave's thread, its scheduler and admission are the product's. Only
 what the device does is not: a step and a batch take what they took on one H200 with CosyVoice3 of full size
@@ -9,10 +10,11 @@ of the two works, and times ``--slower``. Ids are random, and the sound is a con
 better, and how often a bad one comes; how long a burst takes on a GPU, with its host's processes, is
 ``h200_product.py``'s to tell.
 
-Each burst is of new turns, 0.3 ms apart, whose texts are ready 5 to 35 ms later. First chunks are heard 20 ms after
-they were made. One JSON line a burst: how soon first chunks are made, how long they waited for token-to-wave, and the
-least sound in hand when a later chunk of the first four came. Nobody is refused, so that all bursts are of as many;
-with ``--then N`` admission is in force, turns have eight chunks, and N more come two seconds later.
+Each burst is of new turns, ``--apart-ms`` apart, whose texts are ready 5 to ``--text-ms`` later. First chunks are heard
+20 ms after they were made. One JSON line a burst: how soon first chunks are made, how long they waited for
+token-to-wave, and the least sound in hand when a later chunk of the first four came. Nobody is refused, so that all
+bursts are of as many; with ``--then N`` admission is in force, turns have eight chunks, and N more come two seconds
+later.
 """
 
 # ruff: noqa: E402  # runs from a checkout without being installed
@@ -67,7 +69,8 @@ NEARLY_S = 0.0013
 """The rest of a batch when it has nearly ended."""
 STAGES = {"chunk": 5, "whole": 10}
 
-ARRIVAL_S, TEXT_S, HEARD_S = 0.0003, (0.005, 0.035), 0.02
+TEXT_S, HEARD_S = 0.005, 0.02
+"""The soonest text, and how soon a first chunk is heard."""
 CHUNKS, CHUNKS_WITH_OTHERS, OTHERS_COME_S = 4, 8, 2.0
 _WORDS = "the order left our store this morning and will come on friday with a new lamp for you".split()
 TEXTS = [" ".join(random.choices(_WORDS, k=16)).capitalize() + "." for _ in range(40)]
@@ -235,7 +238,7 @@ class MadeUpSteps:
         return Drawn(rows, self._device.step(*times), self.config.speech_token_size)
 
 
-async def make_engine(slower: float, folder: Path, *, refuses: bool) -> CosyVoiceSynthesizer:
+async def make_engine(slower: float, folder: Path, *, refuses: bool, text_s: float) -> CosyVoiceSynthesizer:
     make(folder, 3)
     settings = CosyVoiceConfig(text_processes=0, **({} if refuses else {"busy_share": 100, "first_chunk_s": 1e6}))
     engine: Any = load_synthesizer(folder, settings, device="cpu")
@@ -246,7 +249,7 @@ async def make_engine(slower: float, folder: Path, *, refuses: bool) -> CosyVoic
     made = {text: await engine._normaliser.wording(text, "en-US") for text in TEXTS}
 
     async def wording(text: str, language: str) -> Wording:
-        await asyncio.sleep(random.uniform(*TEXT_S))
+        await asyncio.sleep(random.uniform(TEXT_S, text_s))
         return made[text]
 
     engine._normaliser.wording = wording
@@ -287,12 +290,16 @@ def quantiles(ms: Any) -> dict[str, float]:
 
 async def measure(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        engine: Any = await make_engine(arguments.slower, Path(folder) / "model", refuses=arguments.then > 0)
+        engine: Any = await make_engine(
+            arguments.slower, Path(folder) / "model", refuses=arguments.then > 0, text_s=arguments.text_ms / 1000
+        )
     gc.collect()
     gc.freeze()
     facts = {
         "turns": arguments.turns,
         "slower": arguments.slower,
+        "apart_ms": arguments.apart_ms,
+        "text_ms": arguments.text_ms,
         "commit": commit(),
         **{key: machine()[key] for key in ("cpu", "cores")},
     }
@@ -301,8 +308,9 @@ async def measure(arguments: argparse.Namespace) -> None:
         begin = time.monotonic() + 0.05
         turns, others = (8, 0) if number == 0 else (arguments.turns, arguments.then)
         length = CHUNKS_WITH_OTHERS if others else CHUNKS
-        at = [begin + ARRIVAL_S * k for k in range(turns)]
-        at += [begin + OTHERS_COME_S + ARRIVAL_S * k for k in range(others)]
+        apart_s = arguments.apart_ms / 1000
+        at = [begin + apart_s * k for k in range(turns)]
+        at += [begin + OTHERS_COME_S + apart_s * k for k in range(others)]
         answers = await asyncio.gather(*(turn(engine, when, length) for when in at))
         if number:  # the one before is lazy work
             spoken = [answer for answer in answers[:turns] if answer is not None]
@@ -326,6 +334,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=128)
     parser.add_argument("--bursts", type=int, default=20)
     parser.add_argument("--slower", type=float, default=1.0, help="all times of the device, times this")
+    parser.add_argument("--apart-ms", type=float, default=0.3, help="from one turn of a burst to the next")
+    parser.add_argument("--text-ms", type=float, default=35, help="most that a turn's text takes")
     parser.add_argument("--then", type=int, default=0, help="turns that come two seconds behind each burst")
     parser.add_argument("--out", type=Path)
     uvloop.run(measure(parser.parse_args()))

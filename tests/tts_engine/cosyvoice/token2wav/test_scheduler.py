@@ -416,16 +416,14 @@ def test_nobody_waits_for_few_others() -> None:
 @pytest.mark.parametrize(
     ("awaited", "lacking", "waits"),
     [
-        (7, [2] * 25, True),  # 25 save most of a batch, for two steps of seven
-        (13, [1] * 3 + [2] * 16, True),
+        (7, [4] * 25, True),  # 25 save most of a batch, for four steps of seven
+        (13, [4] * 3 + [5] * 16, True),
         (4, [11] * 20, False),  # they come behind the batch
         (1, [4], True),
         (1, [6], False),
-        (31, [2], True),  # a batch of its own would take the device longer
-        (30, [0, 3], True),
-        (30, [3, 3], False),
-        (8, [6, 6, 7, 3], False),
-        (8, [6, 6, 7, 1], True),  # the last one is worth its step
+        (31, [3], True),  # a batch of its own would take the device longer
+        (30, [4, 4], False),
+        (8, [6, 6, 7, 4], False),
         (4, [], False),
     ],
 )
