@@ -43,7 +43,6 @@ import uvloop
 from picows import WSMsgType, ws_create_server
 
 from gateway.call.defaults import turn_defaults
-from gateway.call.garbage import keep_what_exists
 from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.carriers.twilio.dialect import Twilio
@@ -60,6 +59,7 @@ from gateway.seams.messages import Outbound, Text
 from gateway.uplink.worker import UplinkWorker
 from talkspurt.simulator.carriers.twilio import TwilioCarrier
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
+from tts_engine.service.garbage import keep_what_exists
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.registry import AudioFormat
 

@@ -1,7 +1,7 @@
 """References from a part of a call to the whole that it belongs to.
 
 A part that referred to its whole as to anything else would make a circle with it. A call lives long enough to be frozen
-alive (``gateway.call.garbage``), so its circles would stay until everything is looked at, which stops all calls.
+alive (``tts_engine.service.garbage``), so its circles would stay until everything is looked at, which stops all calls.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from aiohttp import web
 from gateway.call.calls import LiveCalls
 from gateway.call.directory import LocalDirectory, number_of
 from gateway.call.expected import ExpectedCalls
-from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
 from gateway.call.hearing.listening import hearing
 from gateway.call.known_voices import KnownVoices
@@ -86,6 +85,7 @@ from talkspurt.prompts import with_greetings
 from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
 from talkspurt.serving import StopSignal, greet, run
 from tts_engine.service.client import GrpcEngine
+from tts_engine.service.garbage import collect_between_calls, keep_what_exists, return_large_blocks
 
 if TYPE_CHECKING:
     from gateway.cluster.gateways import Gateways  # redis-py, of the extra [redis]
@@ -453,6 +453,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
         if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
+        return_large_blocks()
         watches = [
             made.auth.watch(),
             made.limiter.watch(),

@@ -176,7 +176,7 @@ class InTurns(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting = memoryview(b"")
-        behind, self.behind = self.behind, None  # a circle would outlive the connection (gateway.call.garbage)
+        behind, self.behind = self.behind, None  # a circle would outlive the connection (tts_engine.service.garbage)
         self._turns.join(lambda: behind.connection_lost(exc))  # a peer may leave with a thousand of them
         self._turns.deal()
 

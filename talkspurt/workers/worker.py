@@ -16,7 +16,6 @@ import orjson
 from aiohttp import web
 
 from gateway.call.directory import owner_of
-from gateway.call.garbage import keep_what_exists
 from gateway.cluster import trial_sharing
 from gateway.cluster.manager_relay import ManagerRelay
 from gateway.cluster.siblings import FIRST, Siblings, own_socket_of, socket_of
@@ -33,6 +32,7 @@ from talkspurt.workers.control import REPORT_S, Channel, Closed, read_config
 from talkspurt.workers.supervisor import control_socket, supervisor_socket
 from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with
+from tts_engine.service.garbage import keep_what_exists
 
 _NEXT_S = 2.0
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import logging
 import os
 import shutil
@@ -209,13 +208,6 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 # -- from inside
-
-
-def freeze_garbage() -> None:
-    """Call this when all is loaded. Models and modules live as long as the process; a full collection that walks them
-    would only make a chunk late."""
-    gc.collect()
-    gc.freeze()
 
 
 def die_with(parent_pid: int) -> None:

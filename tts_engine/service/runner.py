@@ -17,7 +17,8 @@ from tts_engine import metrics
 from tts_engine.api import SpeechEngine
 from tts_engine.config import EngineConfig, is_local
 from tts_engine.errors import EngineError
-from tts_engine.service.child import die_with, freeze_garbage, yield_cpu
+from tts_engine.service.child import die_with, yield_cpu
+from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.service.server import SpeechServer
 
 log = logging.getLogger(__name__)
@@ -64,11 +65,13 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     await server.start()
     scraped = serve_metrics(config, lambda: server.serves)
     starting = asyncio.create_task(_start(config, factory))
+    collecting: asyncio.Task[None] | None = None
     code = 0
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             engine = await starting
+            collecting = asyncio.create_task(collect_between_calls(lambda: server.utterances), name="garbage")
             await server.serve(engine)
             log.info("engine serves", extra={"address": server.address, "engine": config.kind})
             code = await _until_stopped(stopping, engine)
@@ -78,6 +81,8 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     finally:
         starting.cancel()
         stopping.cancel()
+        if collecting is not None:
+            collecting.cancel()
         await server.aclose()
         if starting.done() and not starting.cancelled() and not starting.exception():
             await starting.result().aclose()
@@ -130,5 +135,5 @@ async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> 
 
 async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:
     engine = await factory(config)
-    freeze_garbage()
+    keep_what_exists()
     return engine

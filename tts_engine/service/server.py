@@ -202,6 +202,11 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         """Whether requests are taken."""
         return self._engine is not None and not self._draining
 
+    @property
+    def utterances(self) -> int:
+        """Number of open utterances."""
+        return len(self._speaks)
+
     async def serve(self, engine: SpeechEngine) -> None:
         """Take requests for ``engine``, which is warm."""
         self._engine_name = (await engine.status()).engine

@@ -16,7 +16,8 @@ from typing import Any
 import uvloop
 
 from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
-from tts_engine.service.child import die_with, freeze_garbage, yield_cpu
+from tts_engine.service.child import die_with, yield_cpu
+from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
 from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import RemoteHearing
@@ -90,12 +91,14 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
     connection = await parent
     server.close()  # nobody else is listened to
     lost = asyncio.create_task(connection.closed.wait())
+    collecting: asyncio.Task[None] | None = None
     code = 0
     try:
         loading = asyncio.create_task(_load(make, observer))
         await asyncio.wait({loading, stopping, lost}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             synthesizer = await loading
+            collecting = asyncio.create_task(collect_between_calls(lambda: len(clauses)), name="garbage")
             # First the status, so that it is known to whoever hears that the model is ready.
             connection.send(Report(synthesizer.status(), observer.take()))
             connection.send(Ready(synthesizer.voices()))
@@ -106,6 +109,8 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
         connection.send(Failed(exc))
         code = 1
     finally:
+        if collecting is not None:
+            collecting.cancel()
         tasks = [clause.task for clause in clauses.values()]
         for task in tasks:
             task.cancel()
@@ -120,7 +125,7 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
 async def _load(make: Callable[[Any], Synthesizer], observer: _Observer) -> Synthesizer:
     synthesizer = await asyncio.to_thread(make, observer)
     await synthesizer.start()
-    freeze_garbage()
+    keep_what_exists()
     return synthesizer
 
 

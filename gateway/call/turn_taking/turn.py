@@ -152,7 +152,7 @@ class Turn:
         since it may answer something that the caller no longer means."""
         self.silent = False
         """True: the manager is told no events of this turn (fallback text, digits)."""
-        self.track = Track(weakref.ref(self))  # a circle would outlive the turn (gateway.call.garbage)
+        self.track = Track(weakref.ref(self))  # a circle would outlive the turn (tts_engine.service.garbage)
         self.spans: list[TextSpan] = []
         self.segments: deque[tuple[int, int]] = deque()
         """(sample, character) at which the words of each chunk end, until ``tokensPlayed`` has told them."""

@@ -1,7 +1,8 @@
 """A speech engine for tests of what stands around one: it does what the words say, one step a word.
 
-``hold`` waits for ``release``, ``break`` raises a bug, ``ruin`` breaks the engine for good, ``flood`` never ends; any
-other word is one chunk of two frames that hold it. Voices: ``nobody`` is unknown, ``full`` is refused.
+``hold`` waits for ``release``, ``break`` raises a bug, ``ruin`` breaks the engine for good, ``flood`` never ends,
+``garbage`` is a chunk whose first sample is ``most_looked_at()``; any other word is one chunk of two frames that hold
+it. Voices: ``nobody`` is unknown, ``full`` is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from tests.tts_engine.garbage import most_looked_at
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, VoiceInfo
 from tts_engine.config import EngineConfig
 from tts_engine.errors import Exhausted, NotFound
@@ -57,6 +59,8 @@ class ScriptedUtterance:
                 if word == "hold":
                     self.holding.set()
                     await self.release.wait()
+                if word == "garbage":
+                    yield AudioChunk(frames=[b""], first_sample=await most_looked_at(), samples=0)
                 while word == "flood":
                     self.steps += 1
                     yield AudioChunk(frames=[bytes(8000)] * 8, first_sample=0, samples=64_000)

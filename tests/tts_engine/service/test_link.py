@@ -131,6 +131,10 @@ async def test_the_link_comes_back_with_the_engine(engine: Engine, client: GrpcE
     assert (await speak(client, "back again"))[1] is LinkCall
 
 
+LOOKED_AT = 8_000
+"""Objects: some 2 ms."""
+
+
 @asynccontextmanager
 async def in_a_process(config: EngineConfig) -> AsyncIterator[tuple[EngineProcess, GrpcEngine]]:
     """A scripted engine as a child, and a client that is linked to it."""
@@ -157,6 +161,12 @@ async def test_a_killed_engine_ends_its_calls_and_the_next_one_is_linked_again()
         await until(lambda: process.restarts == 1 and process.ready, "the next process")
         await linked(client)
         assert (await speak(client, "here again"))[1] is LinkCall
+
+
+async def test_no_collection_of_garbage_looks_at_much_while_turns_are_spoken() -> None:
+    async with in_a_process(EngineConfig()) as (_, client), client.open(UtteranceRequest(utterance_id="u")) as turn:
+        turn.feed("garbage ")
+        assert 0 < (await anext(turn)).first_sample < LOOKED_AT
 
 
 async def test_an_engine_that_stands_still_is_given_up() -> None:

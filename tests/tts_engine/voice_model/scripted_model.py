@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.tts_engine.garbage import most_looked_at
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.errors import Exhausted, InvalidRequest, NotFound, Unavailable
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, WordSpan
@@ -61,6 +62,8 @@ class ScriptedModel:
                 while playhead.ahead:
                     await asyncio.sleep(0.001)
                 yield chunk(1.0)
+            elif clause.text == "garbage":
+                yield chunk(await most_looked_at())
             elif clause.text == "hearing":
                 while True:
                     flags = [playhead.ahead, playhead.tentative, playhead.speaks]

@@ -96,6 +96,11 @@ async def test_clauses_are_spoken_as_the_model_makes_them(model: RemoteSynthesiz
     await nothing_is_open(model)
 
 
+async def test_no_collection_of_garbage_looks_at_much_while_clauses_are_made(model: RemoteSynthesizer) -> None:
+    async with aclosing(model.synthesize(clause("garbage"), Playhead())) as chunks:
+        assert 0 < (await anext(chunks)).pcm[0] < 8_000  # objects: some 2 ms
+
+
 async def test_what_is_known_of_the_model(model: RemoteSynthesizer) -> None:
     assert isinstance(model, VoiceEditor)
     made = model.add_voice(voice_id="new", name="New", wav=b"", transcript="", language="en")

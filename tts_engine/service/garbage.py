@@ -1,6 +1,7 @@
-"""When cyclic garbage is collected, and when free memory is returned. Both stop every call on the loop: a collection
-for as long as there are objects to look at, some 0.2 to 0.5 us each, so each looks at few; a return for 0.1 ms per MB,
-so each returns little.
+"""When a process that serves calls collects cyclic garbage, and when it returns free memory. Both stop every call: a
+collection for as long as there are objects to look at, some 0.2 to 0.5 us each, so each looks at few; a return for
+0.1 ms per MB, so each returns little. A call is what the process has most of: in the gateway a call, in the engine's
+process an utterance, in a voice model's a clause.
 
 The young generations are collected automatically, the second one more often than by default, and besides every
 ``YOUNG_S``: Python counts what was made less what was freed, and calls free as much as they make. What survives three
@@ -11,9 +12,9 @@ What was frozen alive and becomes garbage with cycles stays in memory until ever
 takes tenths of a second. That waits for a moment without calls, or with few of them, and comes during calls only if
 memory needs it. A call leaves no such garbage (``gateway.upward``); libraries may.
 
-Large blocks go back to the system one by one, when they are freed. The C library would learn from the first of them to
-keep such blocks, and protobuf makes it return everything at once after each 10,000 messages: after some uploads that
-was 100 MB, 14 ms.
+In the gateway, large blocks go back to the system one by one, when they are freed. The C library would learn from the
+first of them to keep such blocks, and protobuf makes it return everything at once after each 10,000 messages: after
+some uploads that was 100 MB, 14 ms.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def keep_what_exists() -> None:
     gc.set_threshold(*_YOUNG, _NEVER)
 
 
-def _return_large_blocks() -> None:
+def return_large_blocks() -> None:
     """Let the C library return each block from ``_LARGE_BYTES`` on when it is freed, and the free end of its heap from
     ``_FREE_BYTES`` on. Only GNU's needs it, and can do it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -63,7 +64,6 @@ async def collect_between_calls(
     """Collect what is young every ``YOUNG_S``, what survived it while ``calls()`` is 0, or as soon as ``MOST_PENDING``
     is reached, and everything as the module says. Runs until cancelled."""
     loop = asyncio.get_running_loop()
-    _return_large_blocks()
 
     def collected(phase: str, info: dict[str, int]) -> None:
         # Much may be allocated in a period: waiting for its end would make one long stop of many short ones.

@@ -13,7 +13,7 @@ import pytest
 PROGRAM = """
 import asyncio, gc, weakref
 from collections import deque
-from gateway.call import garbage
+from tts_engine.service import garbage
 from tests.virtual_loop import VirtualLoop
 
 class Cycle:
@@ -98,7 +98,7 @@ print("done")
 
 RETURNS = """
 import ctypes
-from gateway.call import garbage
+from tts_engine.service import garbage
 
 class Figures(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in (
@@ -115,7 +115,7 @@ def free_bytes():
     return mallinfo2().fordblks
 
 assert free_bytes() > 45_000_000
-garbage._return_large_blocks()
+garbage.return_large_blocks()
 assert free_bytes() < 45_000_000 / 5
 print("done")
 """
