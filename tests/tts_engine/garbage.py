@@ -1,7 +1,9 @@
-"""Many objects in a process of ours, to see how many of them a collection of garbage looks at."""
+"""What collections of garbage look at, and what is left to them."""
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 
@@ -20,3 +22,21 @@ async def most_looked_at() -> int:
         await asyncio.sleep(0)
     gc.callbacks.remove(note)
     return max(looked_at)
+
+
+@asynccontextmanager
+async def leaving_no_circles() -> AsyncIterator[None]:
+    """Fail if only a collection frees an object of ours that is made in the block. What is frozen alive, as during
+    calls, would stay."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        ours = {kind for one in gc.garbage if (kind := type(one)).__module__.startswith("tts_engine.")}
+        assert not ours, ours
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

@@ -367,9 +367,10 @@ class _Begun:
         return ids
 
     async def aclose(self) -> None:
-        if self._first is not None:
-            self._first.cancel()
-            await asyncio.gather(self._first, return_exceptions=True)
+        first, self._first = self._first, None  # a circle would outlive the clause (tts_engine.service.garbage)
+        if first is not None:
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
         await self._ids.aclose()
 
 

@@ -564,6 +564,7 @@ class EngineUtterance:
             making.fail(exc)
             raise
         finally:
+            making.task = None  # a circle would outlive the utterance (tts_engine.service.garbage)
             if in_making.get(key) is making:
                 del in_making[key]
             self._making = None

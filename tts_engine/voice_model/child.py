@@ -174,7 +174,7 @@ class _Clause:
             self._error = SynthesisFailed(f"the voice model failed: {type(exc).__name__}")
 
     def _done(self, _task: asyncio.Task[None]) -> None:
-        del self._clauses[self._number]
+        del self._clauses[self._number], self.task  # a circle would outlive the clause (tts_engine.service.garbage)
         self._connection.send(Done(self._number, self._error))
 
     async def _more(self) -> AsyncIterator[str]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from talkspurt.engines import make_synthesizer
+from tests.tts_engine.garbage import leaving_no_circles
 from tests.waiting import until
 from tts_engine.config import CosyVoiceConfig, EngineConfig
 from tts_engine.cosyvoice.checkpoint import make
@@ -84,6 +85,14 @@ async def test_closing_a_clause_frees_everything_of_it(synthesizer: CosyVoiceSyn
         await anext(chunks)
         assert synthesizer.status().active == 1
     await nobody_speaks(synthesizer)
+
+
+async def test_clauses_are_freed_without_a_collection_of_garbage(synthesizer: CosyVoiceSynthesizer) -> None:
+    async with leaving_no_circles():
+        await speak(synthesizer, request())
+        async with aclosing(synthesizer.synthesize(request(), Playhead())) as chunks:
+            await anext(chunks)
+        await nobody_speaks(synthesizer)
 
 
 async def test_a_late_chunk_is_laid_to_those_it_waited_with_not_to_who_is_left(
@@ -247,8 +256,11 @@ async def test_ids_are_drawn_while_the_text_is_verbalised_and_dropped_if_it_read
                 await until(lambda: lm.live == 1)
                 cancelled = asyncio.create_task(speak(engine, request("A caller who hangs up.")))
                 await until(lambda: lm.live == 2)
-                cancelled.cancel()
-                await until(lambda: lm.live == 1)
+                async with leaving_no_circles():
+                    cancelled.cancel()
+                    await asyncio.wait({cancelled})
+                    del cancelled
+                    await until(lambda: lm.live == 1)
             finally:
                 os.kill(child.pid, signal.SIGCONT)
             spoken[text] = await speaking

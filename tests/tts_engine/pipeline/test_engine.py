@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.tts_engine.garbage import leaving_no_circles
 from tests.waiting import until
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
@@ -339,6 +340,19 @@ async def test_a_model_that_breaks_fails_its_utterance_only(caplog: pytest.LogCa
     tone._delay_s = lambda chunk: 0.0
     np.testing.assert_array_equal(pcm(await speak(engine, TEXT)), pcm(fine))
     assert TEXT not in caplog.text
+    await engine.aclose()
+
+
+async def test_utterances_are_freed_without_a_collection_of_garbage() -> None:
+    engine = Engine(ToneSynthesizer(delay_s=lambda chunk: 0.03), SpeechConfig(cache_bytes=0))
+    async with leaving_no_circles():
+        await speak(engine, TEXT)
+        async with engine.open(request()) as utterance:
+            utterance.feed(TEXT)
+            await anext(utterance)
+        async with engine.open(request()) as utterance:
+            utterance.feed(TEXT)
+            await asyncio.sleep(0.01)
     await engine.aclose()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -14,13 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tts_engine.voice_model.scripted_model import FAILURES, RATE, sound
+from tests.tts_engine.garbage import leaving_no_circles
+from tests.tts_engine.voice_model.scripted_model import FAILURES, RATE, ScriptedModel, sound
 from tests.waiting import PATIENCE_S, until
 from tts_engine.api import VoiceInfo
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.service.child import ChildTimes
 from tts_engine.synthesizer import ClauseRequest, Playhead, VoiceEditor
-from tts_engine.voice_model.messages import Ready
+from tts_engine.voice_model import child
+from tts_engine.voice_model.connection import Connection
+from tts_engine.voice_model.hearing import Heard
+from tts_engine.voice_model.messages import Chunk, Close, Done, Hear, Next, Ready, Speak
 from tts_engine.voice_model.parent import RemoteSynthesizer
 
 TIMES = ChildTimes(start_s=PATIENCE_S, hang_s=PATIENCE_S, end_s=PATIENCE_S, restart_backoff_s=60.0)
@@ -99,6 +104,53 @@ async def test_clauses_are_spoken_as_the_model_makes_them(model: RemoteSynthesiz
 async def test_no_collection_of_garbage_looks_at_much_while_clauses_are_made(model: RemoteSynthesizer) -> None:
     async with aclosing(model.synthesize(clause("garbage"), Playhead())) as chunks:
         assert 0 < (await anext(chunks)).pcm[0] < 8_000  # objects: some 2 ms
+
+
+async def test_clauses_are_freed_without_a_collection_of_garbage(model: RemoteSynthesizer) -> None:
+    async with leaving_no_circles():
+        async for _ in model.synthesize(clause("three seconds"), Playhead()):
+            pass
+        async with aclosing(model.synthesize(clause("hearing"), Playhead())) as chunks:
+            await anext(chunks)
+        await nothing_is_open(model)
+
+
+async def test_the_childs_clauses_are_freed_without_a_collection_of_garbage() -> None:
+    said, clauses = asyncio.Queue[Any](), dict[int, child._Clause]()
+    loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
+    parent, connection = Connection(said.put_nowait), Connection(lambda message: None)
+    await loop.create_unix_connection(lambda: parent, sock=ours)
+    await loop.create_unix_connection(lambda: connection, sock=theirs)
+    async with leaving_no_circles():
+        for number, text in enumerate(("three seconds", "hearing")):
+            speak = Speak(number, clause(text), False, Heard.of(Playhead(), 0.0))
+            clauses[number] = child._Clause(speak, ScriptedModel(Observer()), connection, clauses)
+            while not isinstance(message := await said.get(), Done):
+                if isinstance(message, Chunk):
+                    clauses[number].take(Close(number) if text == "hearing" else Next(number, speak.heard))
+    parent.close()
+    connection.close()
+
+
+async def test_who_hears_a_clause_as_before_is_not_asked_again(model: RemoteSynthesizer) -> None:
+    class Counting(Playhead):
+        asked = 0
+
+        def slack_s(self, now: float) -> float:
+            self.asked += 1
+            return super().slack_s(now)
+
+    playhead = Counting()
+    async with aclosing(model.synthesize(clause("hearing"), playhead)) as chunks:
+        await anext(chunks)
+        asked, sent = playhead.asked, list[object]()
+        assert (connection := model._process.connection) is not None
+        connection.send = lambda message: sent.append(message)  # type: ignore[method-assign]
+        await asyncio.sleep(0.2)
+        assert (playhead.asked, sent) == (asked, [])
+        playhead.tentative = True
+        await until(lambda: any(isinstance(message, Hear) and message.heard.tentative for message in sent))
+        del connection.send
 
 
 async def test_what_is_known_of_the_model(model: RemoteSynthesizer) -> None:
