@@ -86,6 +86,11 @@ class Hearing(Protocol):
         """Where first sounds are made in the order of arrival: by how many seconds does this one count as earlier?"""
         ...
 
+    @property
+    def state(self) -> object:
+        """What is the same as long as only time passes: whoever has to tell others of a change compares it."""
+        ...
+
     def slack_s(self, now: float) -> float:
         """Return the seconds until somebody hears silence, if the text is one to be heard. 0: somebody waits for a
         first chunk. Large: nobody waits for it yet."""
@@ -131,6 +136,11 @@ class Playhead:
     def head_start_s(self) -> float:
         """See ``Hearing``. Nobody who speaks stands behind a new turn that came later."""
         return _HEAD_START_S * (HIGHEST_PRIORITY if self.speaks else self.priority)
+
+    @property
+    def state(self) -> object:
+        """See ``Hearing``."""
+        return self.delivered_s, self.played_s, self.played_at, self.ahead, self.tentative
 
     def slack_s(self, now: float) -> float:
         """See ``Hearing``."""

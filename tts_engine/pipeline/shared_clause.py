@@ -62,6 +62,10 @@ class SharedPlayhead:
     def head_start_s(self) -> float:
         return max((listener.head_start_s for listener in self.listeners), default=0.0)
 
+    @property
+    def state(self) -> object:
+        return [listener.state for listener in self.listeners]
+
     def slack_s(self, now: float) -> float:
         listeners = self.listeners
         if len(listeners) == 1:

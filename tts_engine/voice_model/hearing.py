@@ -69,6 +69,10 @@ class RemoteHearing:
     def head_start_s(self) -> float:
         return self.heard.head_start_s
 
+    @property
+    def state(self) -> object:
+        return self.heard
+
     def slack_s(self, now: float) -> float:
         """See ``Hearing``."""
         heard = self.heard

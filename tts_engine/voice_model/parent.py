@@ -99,6 +99,8 @@ class _Clause:
     """A clause that is being spoken."""
 
     playhead: Hearing
+    state: object
+    """Of the playhead, when the child was last told of it."""
     told: Heard
     """What the child knows of the playhead."""
     placed: Callable[[], None] | None
@@ -163,7 +165,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
         if connection is None or not self._process.ready:
             raise Unavailable(f"{self._process.name} is not running")
         number, heard = next(self._numbers), Heard.of(playhead, time.monotonic())
-        own = self._clauses[number] = _Clause(playhead, heard, clause.placed, asyncio.Queue())
+        own = self._clauses[number] = _Clause(playhead, playhead.state, heard, clause.placed, asyncio.Queue())
         more = clause.more
         connection.send(Speak(number, replace(clause, more=None, placed=None), more is not None, heard))
         feeding = None if more is None else asyncio.create_task(_feed(connection, number, more), name="clause's text")
@@ -173,7 +175,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
         try:
             while not isinstance(got := await own.got.get(), Done):
                 yield got
-                own.told = Heard.of(playhead, time.monotonic())
+                own.state, own.told = playhead.state, Heard.of(playhead, time.monotonic())
                 connection.send(Next(number, own.told))
             ended = True
             if got.error is not None:
@@ -194,7 +196,10 @@ class RemoteSynthesizer(EditsVoiceFiles):
             return
         now = time.monotonic()
         for number, clause in self._clauses.items():
-            heard = Heard.of(clause.playhead, now)
+            # To ask a hundred playheads for everything takes milliseconds, and few of them have changed.
+            if (state := clause.playhead.state) == clause.state:
+                continue
+            clause.state, heard = state, Heard.of(clause.playhead, now)
             if heard.differs(clause.told):
                 clause.told = heard
                 connection.send(Hear(number, heard))

@@ -53,3 +53,21 @@ def test_time_alone_changes_nothing_and_everything_else_is_told() -> None:
     assert told.dry_at == -math.inf
     awaited.ahead = False
     assert Heard.of(awaited, 100.0).differs(told)
+
+
+def test_whatever_a_model_is_told_of_changes_the_state() -> None:
+    shared, playhead = SharedPlayhead(), playing(delivered_s=5.0, played_s=0.0, at=100.0)
+    states = [shared.state]
+    shared.listeners = (playhead,)
+    for name, value in {
+        "delivered_s": 6.0,
+        "played_s": 1.0,
+        "played_at": 101.0,
+        "ahead": True,
+        "tentative": True,
+    }.items():
+        states.append(shared.state)
+        assert shared.state == states[-1]
+        setattr(playhead, name, value)
+    shared.listeners = (playhead, Playhead())
+    assert not any(state == shared.state for state in states) and len({str(state) for state in states}) == 6
