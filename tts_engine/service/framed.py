@@ -1,11 +1,13 @@
 """Frames on a unix socket between two processes of ours: what a Speak link and a voice model's connection have in
 common.
 
-A frame is a header, whose first field is the payload's length in bytes, and the payload. What one turn of the event
-loop says leaves at its end, in one system call (uvloop gathers it). What has come is taken in several turns, and
-nothing more is read meanwhile: of 32 first chunks that come in one read the first ones are with the next process before
-the last one is looked at, and whoever else works on the loop waits for a few of them. In groups, because one at a time
-would take a turn of each loop, with its system calls, for each.
+A frame is a header, whose first field is the payload's length in bytes, and the payload. What is said leaves at once,
+so that the other process begins with it. What nobody waits for leaves with what is said next, or with the next turn of
+the event loop: of a hundred clauses that get their places in one turn, each would cost a system call here, and a turn
+of the loop there. What has come is taken in several turns, and nothing more is read meanwhile: of 32 first chunks that
+come in one read the first ones are with the next process before the last one is looked at, and whoever else works on
+the loop waits for a few of them. In groups, because one at a time would take a turn of each loop, with its system
+calls, for each.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ class FramedSocket(asyncio.Protocol, ABC):
         self.most_bytes = most_bytes
         self._header, self._turn_bytes = header, turn_bytes
         self._transport: asyncio.Transport | None = None
+        self._gathered: list[bytes] = []
+        """What nobody waits for, until the next turn of the loop."""
         self._got = bytearray()
         """Bounded by one read and the payload of one frame, since nothing is read while whole frames wait here."""
         self._waits = False
@@ -53,17 +57,27 @@ class FramedSocket(asyncio.Protocol, ABC):
     def lost(self) -> None:
         """Note that the connection has ended."""
 
-    def say(self, payload: bytes, *fields: int) -> None:
+    def say(self, payload: bytes, *fields: int, awaited: bool = True) -> None:
         """Send a frame. Behind the end it is dropped.
 
         Args:
             fields: of the header, behind the length.
+            awaited: does anybody wait for it?
         """
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(self._header.pack(len(payload), *fields) + payload)
+        self._gathered.append(self._header.pack(len(payload), *fields) + payload)
+        if awaited:
+            self._leave()
+        elif len(self._gathered) == 1:
+            asyncio.get_running_loop().call_soon(self._leave)
+
+    def _leave(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(gathered)
 
     def close(self) -> None:
         """End the connection when what was said has left."""
+        self._leave()
         if self._transport is not None:
             self._transport.close()
 

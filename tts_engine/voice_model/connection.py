@@ -13,8 +13,8 @@ from typing import Any
 from tts_engine.service.framed import FramedSocket
 
 _HEADER = struct.Struct("<I")
-_TURN_BYTES = 160 * 1024
-"""Seven first chunks, two of 25 tokens, or any number of messages without sound."""
+_TURN_BYTES = 64 * 1024
+"""Three first chunks, one or two of 25 tokens, or any number of messages without sound."""
 
 
 class Connection(FramedSocket):
@@ -30,9 +30,9 @@ class Connection(FramedSocket):
         """Set when nothing more comes."""
         self._take_message = take
 
-    def send(self, message: object) -> None:
-        """Send a message. After the end it is dropped."""
-        self.say(pickle.dumps(message, 5))
+    def send(self, message: object, *, awaited: bool = True) -> None:
+        """Send a message. After the end it is dropped. ``awaited``: does anybody wait for it?"""
+        self.say(pickle.dumps(message, 5), awaited=awaited)
 
     def took_frame(self, fields: tuple[Any, ...], payload: bytes) -> None:
         self._take_message(pickle.loads(payload))

@@ -176,7 +176,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
             while not isinstance(got := await own.got.get(), Done):
                 yield got
                 own.state, own.told = playhead.state, Heard.of(playhead, time.monotonic())
-                connection.send(Next(number, own.told))
+                connection.send(Next(number, own.told), awaited=False)
             ended = True
             if got.error is not None:
                 raise got.error
@@ -202,7 +202,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
             clause.state, heard = state, Heard.of(clause.playhead, now)
             if heard.differs(clause.told):
                 clause.told = heard
-                connection.send(Hear(number, heard))
+                connection.send(Hear(number, heard), awaited=False)
         self._looking = asyncio.get_running_loop().call_later(_HEAR_S, self._look)
 
     def _take(self, message: Placed | Chunk | Done | Report | Ready | None) -> None:

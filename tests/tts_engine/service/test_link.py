@@ -325,6 +325,32 @@ async def test_frames_are_the_same_however_the_socket_cuts_them(cut: int) -> Non
     there.close()
 
 
+async def test_what_nobody_waits_for_leaves_with_what_is_said_next_or_with_the_next_turn_of_the_loop() -> None:
+    class End(LinkEnd):
+        def took(self, call: int, kind: Kind, payload: bytes) -> None: ...
+
+        def lost(self) -> None: ...
+
+    here, there = socket.socketpair()
+    there.setblocking(False)
+    sender = End(most_bytes=100, turn_bytes=100)
+    await asyncio.get_running_loop().create_unix_connection(lambda: sender, sock=here)
+    told = frame(7, Kind.TAKEN, COUNT.pack(9))
+    sender.send(7, Kind.TAKEN, COUNT.pack(9))
+    sender.send(7, Kind.TAKEN, COUNT.pack(9))
+    with pytest.raises(BlockingIOError):
+        there.recv(1000)
+    sender.send(8, Kind.MESSAGE, b"now")
+    assert there.recv(1000) == told * 2 + frame(8, Kind.MESSAGE, b"now")
+    sender.send(7, Kind.TAKEN, COUNT.pack(9))
+    await asyncio.sleep(0)
+    assert there.recv(1000) == told
+    sender.send(7, Kind.TAKEN, COUNT.pack(9))
+    sender.close()
+    assert there.recv(1000) == told
+    there.close()
+
+
 async def test_what_comes_in_one_read_is_taken_in_several_turns_of_the_loop() -> None:
     turn = 0
     taken: list[tuple[int, int]] = []
