@@ -44,6 +44,7 @@ from talkspurt.bench.results import commit, machine
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.cosyvoice.frontend.words import Wording
+from tts_engine.cosyvoice.lm.api import Admission
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
@@ -62,7 +63,8 @@ CHUNK_SPEED = (0.68, 0.69, 0.67, 0.6, 0.575, 0.54)
 WHOLE_MS, WHOLE_CHUNK_MS, WHOLE_SPEED = 3.0, 1.2, 0.6
 STEP_MS = {8: (0.56, 0.75), 16: (0.6, 0.82), 32: (0.78, 0.86), 64: (1.2, 2.6), 96: (1.3, 2.9), 128: (1.4, 3.1)}
 """Steps by clauses: on the idle device, and beside a batch."""
-PREFILL_MS = {1: (1.3, 2.0), 2: (1.5, 2.3), 4: (2.2, 3.3), 8: (3.2, 4.8), 16: (4.75, 7.1)}
+PREFILL_MS = {192: (1.3, 2.0), 384: (1.5, 2.3), 768: (2.2, 3.3), 1536: (3.2, 4.8), 3072: (4.75, 7.1), 4096: (6.2, 9.3)}
+"""Prefills by positions, as steps. The last is extrapolated."""
 STEP_HOST_MS, BATCH_HOST_MS, PREFILL_HOST_MS = 0.12, 0.5, 0.3
 """What the host does for each, with the interpreter's lock."""
 NEARLY_S = 0.0013
@@ -219,22 +221,22 @@ class MadeUpSteps:
     def warm_up(self) -> None:
         pass
 
-    def prefill_rows(self, longest: int) -> int:
-        return max(PREFILL_MS)
+    def computed(self, admission: Admission) -> int:
+        return len(admission.ids)
 
     def filled(self, rows: int) -> int:
         return next(most for most in STEP_MS if rows <= most)
 
-    def prefill(self, admissions: Sequence[object]) -> Drawn:
+    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
         host(PREFILL_HOST_MS)
-        return self._drawn(len(admissions), PREFILL_MS)
+        return self._drawn(len(admissions), sum(self.computed(a) for a in admissions), PREFILL_MS)
 
     def decode(self, slots: Sequence[int], inputs: Sequence[object] = ()) -> Drawn:
         host(STEP_HOST_MS)
-        return self._drawn(len(slots), STEP_MS)
+        return self._drawn(len(slots), len(slots), STEP_MS)
 
-    def _drawn(self, rows: int, table: dict[int, tuple[float, float]]) -> Drawn:
-        times = next(ms for most, ms in table.items() if rows <= most)
+    def _drawn(self, rows: int, size: int, table: dict[int, tuple[float, float]]) -> Drawn:
+        times = next(ms for most, ms in table.items() if size <= most)
         return Drawn(rows, self._device.step(*times), self.config.speech_token_size)
 
 

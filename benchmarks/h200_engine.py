@@ -32,8 +32,10 @@ from tts_engine.cosyvoice.frontend.frontend import LmPrompt
 from tts_engine.cosyvoice.frontend.normalise import Normalised, WetextVerbaliser, normalise, plain_verbaliser
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.kernels import compile_cache
+from tts_engine.cosyvoice.lm.api import Admission as LmAdmission
 from tts_engine.cosyvoice.lm.api import joined_table
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
+from tts_engine.cosyvoice.lm.flat_prompts import views
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig, export_model
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
@@ -322,10 +324,12 @@ def lm_error(llm: SpeechLanguageModel, lm: Any, device: torch.device) -> float:
     ids = list(range(25))
     speech = list(range(PROMPT_TOKENS))
     joined = joined_table(llm.config).prompt(*(np.array(part, np.int32) for part in (ids, ids, speech)))
-    slots = torch.zeros(1, dtype=torch.long, device=device)
-    logits = lm.prefill_logits(torch.tensor([joined], device=device), slots, torch.tensor([len(joined)], device=device))
+    lines = len(joined)
+    packed = lm._packed(lines, [LmAdmission(slot=0, ids=joined, seed=0, min_tokens=0)], [-1], [-1]).to(device)
+    logits = lm.prefill_logits(views(packed, lines))[:1]
     cache = KeyValueCache(llm.config, slots=1, max_length=256, device=device)
-    want = llm.logits(llm(llm.prompt(ids, ids, speech)[None], slots, cache)[:, -1])
+    start = torch.zeros(1, dtype=torch.long, device=device)
+    want = llm.logits(llm(llm.prompt(ids, ids, speech)[None], start, cache)[:, -1])
     return float((logits[:, : want.shape[1]] - want).norm() / want.norm())
 
 

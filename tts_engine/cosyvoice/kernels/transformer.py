@@ -158,44 +158,152 @@ def decode_attention(
 
 @triton.jit
 def _rotate_store(
-    qkv, cache, slots, cos, sin, n, slots_total, max_length,
+    qkv, cache, slots, positions, cos, sin, slots_total, max_length,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    position = tl.program_id(0)
-    row = tl.program_id(1)
+    line = tl.program_id(0)
     HEAD: tl.constexpr = 2 * HALF
     ALL: tl.constexpr = HEADS + 2 * KV_HEADS
-    slot = tl.load(slots + row)
+    slot = tl.load(slots + line)
+    position = tl.load(positions + line)
     half = tl.arange(0, HALF)[None]
     head = tl.arange(0, GROUP)[:, None]
-    source = qkv + ((row * n + position).to(tl.int64) * ALL + head) * HEAD + half
-    a = tl.load(source, mask=head < ALL, other=0.0).to(tl.float32)
-    b = tl.load(source + HALF, mask=head < ALL, other=0.0).to(tl.float32)
-    turned = head < HEADS + KV_HEADS
-    c = tl.where(turned, tl.load(cos + position * HALF + half), 1.0)
-    s = tl.where(turned, tl.load(sin + position * HALF + half), 0.0)
+    real = head < tl.where(position >= 0, ALL, 0)
+    source = qkv + (line.to(tl.int64) * ALL + head) * HEAD + half
+    a = tl.load(source, mask=real, other=0.0).to(tl.float32)
+    b = tl.load(source + HALF, mask=real, other=0.0).to(tl.float32)
+    turned = real & (head < HEADS + KV_HEADS)
+    angle = tl.maximum(position, 0) * HALF + half
+    c = tl.where(turned, tl.load(cos + angle), 1.0)
+    s = tl.where(turned, tl.load(sin + angle), 0.0)
     a, b = a * c - b * s, b * c + a * s
-    tl.store(source, a.to(qkv.dtype.element_ty), mask=turned)
-    tl.store(source + HALF, b.to(qkv.dtype.element_ty), mask=turned)
+    query = real & (head < HEADS)
+    tl.store(source, a.to(qkv.dtype.element_ty), mask=query)
+    tl.store(source + HALF, b.to(qkv.dtype.element_ty), mask=query)
     kind = (head - HEADS) // KV_HEADS
-    line = (kind * slots_total + slot) * KV_HEADS + (head - HEADS) % KV_HEADS
-    target = cache + (line.to(tl.int64) * max_length + position) * HEAD + half
-    kept = (head >= HEADS) & (head < ALL)
+    row = (kind * slots_total + slot) * KV_HEADS + (head - HEADS) % KV_HEADS
+    target = cache + (row.to(tl.int64) * max_length + position) * HEAD + half
+    kept = real & (head >= HEADS)
     tl.store(target, a.to(cache.dtype.element_ty), mask=kept)
     tl.store(target + HALF, b.to(cache.dtype.element_ty), mask=kept)
 
 
-def rotate_store(qkv: Tensor, cache: Tensor, slots: Tensor, cos: Tensor, sin: Tensor, heads: int) -> None:
-    """Rotate queries and keys of whole prompts in place and write keys and values to the slots, from position 0.
+def rotate_store(
+    qkv: Tensor, cache: Tensor, slots: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, heads: int
+) -> None:
+    """Rotate the queries of prompts in place, and write rotated keys, and values, to the slots.
 
-    ``qkv``: ``(rows, n, (heads + 2 * kv_heads) * head_dim)``. Padding is written too; the sequence overwrites it later.
+    Args:
+        qkv: ``(lines, (heads + 2 * kv_heads) * head_dim)``.
+        cache: of a layer, ``(2, slots, kv_heads, max_length, head_dim)``.
+        slots, positions: of each line, ``(lines,)``, int64. A line with a negative position is padding, and is left.
+        cos, sin: ``(max_length, head_dim / 2)``, fp32.
     """
     _, slots_total, kv_heads, max_length, head_dim = cache.shape
-    rows, n, _ = qkv.shape
-    _rotate_store[(n, rows)](
-        qkv, cache, slots, cos, sin, n, slots_total, max_length,
+    _rotate_store[(qkv.shape[0],)](
+        qkv, cache, slots, positions, cos, sin, slots_total, max_length,
         HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=triton.next_power_of_2(heads + 2 * kv_heads),
         num_warps=2,
+    )  # fmt: skip
+
+
+@triton.jit
+def _prompt_attention(
+    qkv, cache, blocks, out, blocks_total, slots_total, max_length,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    block = blocks + tl.program_id(0)
+    head = tl.program_id(1)
+    ALL: tl.constexpr = HEADS + 2 * KV_HEADS
+    slot = tl.load(block)
+    first = tl.load(block + blocks_total)
+    lines = (tl.load(block + 2 * blocks_total) - first).to(tl.int32)
+    past = tl.load(block + 3 * blocks_total).to(tl.int32)
+    query = tl.arange(0, ROWS)
+    key = tl.arange(0, KEYS)
+    channel = tl.arange(0, HEAD)
+    real = (query < lines)[:, None]
+    within = query[:, None] * ALL * HEAD + channel[None]
+    q = tl.load(qkv + (first * ALL + head) * HEAD + within, mask=real, other=0.0)
+    keys = cache + (slot * KV_HEADS + head // (HEADS // KV_HEADS)) * max_length * HEAD
+    values = keys + slots_total.to(tl.int64) * KV_HEADS * max_length * HEAD
+    end = past + tl.minimum(lines, ROWS)
+    top = tl.full([ROWS], -1e30, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD], tl.float32)
+    full = tl.maximum(past + 1, 0) // KEYS * KEYS  # all queries see the keys before
+    for begin in tl.range(0, full, KEYS, num_stages=STAGES):
+        place = (begin + key)[:, None] * HEAD + channel[None]
+        acc, total, top = attend(q, tl.load(keys + place), tl.load(values + place), None, acc, total, top)
+    for begin in tl.range(full, end, KEYS, num_stages=STAGES):
+        index = begin + key
+        place = index[:, None] * HEAD + channel[None]
+        # What a slot holds behind the prompt may be NaN, which a weight of 0 would not hide.
+        here = (index < end)[:, None]
+        k = tl.load(keys + place, mask=here, other=0.0)
+        v = tl.load(values + place, mask=here, other=0.0)
+        causal = tl.where(index[None] <= past + query[:, None], 0.0, float("-inf"))
+        acc, total, top = attend(q, k, v, None, acc, total, top, causal)
+    acc = acc / tl.maximum(total, 1e-30)[:, None]
+    target = out + (first * HEADS + head) * HEAD + query[:, None] * HEADS * HEAD + channel[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=real)
+
+
+def prompt_attention(qkv: Tensor, cache: Tensor, blocks: Tensor, heads: int) -> Tensor:
+    """Compute causal attention of prompts that lie one behind the other, over the keys and values of their slots.
+
+    A query's result does not depend on how a prompt is cut into blocks, nor on the other prompts.
+
+    Args:
+        qkv: ``(lines, (heads + 2 * kv_heads) * head_dim)``; only queries are read.
+        cache: of a layer, ``(2, slots, kv_heads, max_length, head_dim)``, same dtype.
+        blocks: ``(4, blocks)``, int64: slot, first line, line behind the last of the prompt, position of the first line
+            (``lm.flat_prompts``). Each line is in one block; of up to 64 lines.
+
+    Returns:
+        ``(lines, heads * head_dim)``; 0 where the position is negative.
+    """
+    _, slots_total, kv_heads, max_length, head_dim = cache.shape
+    out = torch.empty(qkv.shape[0], heads * head_dim, device=qkv.device, dtype=qkv.dtype)
+    _prompt_attention[(blocks.shape[1], heads)](
+        qkv, cache, blocks, out, blocks.shape[1], slots_total, max_length,
+        HEADS=heads, KV_HEADS=kv_heads, HEAD=head_dim, ROWS=64, KEYS=64, STAGES=2, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _copy_positions(
+    cache, sources, targets, counts, slots_total, max_length,
+    KV_HEADS: tl.constexpr, HEAD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    part = tl.program_id(1)
+    source = tl.load(sources + row)
+    target = tl.load(targets + row)
+    if (source >= 0) & (target >= 0):
+        plane = part // KV_HEADS * slots_total
+        old = cache + ((plane + source) * KV_HEADS + part % KV_HEADS) * max_length * HEAD
+        new = cache + ((plane + target) * KV_HEADS + part % KV_HEADS) * max_length * HEAD
+        count = tl.load(counts + row).to(tl.int32) * HEAD
+        for begin in range(0, count, BLOCK):
+            index = begin + tl.arange(0, BLOCK)
+            tl.store(new + index, tl.load(old + index, mask=index < count), mask=index < count)
+
+
+def copy_positions(cache: Tensor, sources: Tensor, targets: Tensor, counts: Tensor) -> None:
+    """Copy the first positions of slots to other slots, in all layers.
+
+    Args:
+        cache: ``(layers, 2, slots, kv_heads, max_length, head_dim)``.
+        sources, targets: slots, ``(rows,)``, int64. Where one of them is -1, nothing is copied.
+        counts: how many positions, ``(rows,)``, int64.
+    """
+    layers, _, slots_total, kv_heads, max_length, head_dim = cache.shape
+    _copy_positions[(len(sources), layers * 2 * kv_heads)](
+        cache, sources, targets, counts, slots_total, max_length,
+        KV_HEADS=kv_heads, HEAD=head_dim, BLOCK=2048, num_warps=4,
     )  # fmt: skip
 
 

@@ -9,6 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.vllm_plugin.joined_table import JoinedTable
 from tts_engine.errors import InvalidRequest
@@ -53,7 +56,7 @@ def never() -> bool:
     return False
 
 
-def room(prompt: Sequence[int], positions: int, *, min_tokens: int) -> int:
+def room(prompt: NDArray[np.int64], positions: int, *, min_tokens: int) -> int:
     """Return how many ids can be drawn after a prompt by a model with ``positions`` positions.
 
     Raises:
@@ -89,12 +92,13 @@ class LmBackend(Protocol):
 
     def generate(
         self,
-        prompt: Sequence[int],
+        prompt: NDArray[np.int64],
         *,
         min_tokens: int,
         max_tokens: int,
         seed: int,
         reader: Reader = EAGER,
+        shared: int = 0,
     ) -> AsyncGenerator[Sequence[int], None]:
         """Draw the speech ids of one clause, without the stop id, and yield them in groups.
 
@@ -104,9 +108,12 @@ class LmBackend(Protocol):
             prompt: joined ids, ``table.prompt``.
             min_tokens: no stop is drawn before so many ids.
             max_tokens: the clause is cut after so many ids.
-            seed: int64. The same seed draws the same ids, whatever else runs.
+            seed: int64. The same seed draws the same ids, whatever else runs; on a GPU up to the rounding of products,
+                which depends on how many rows are computed together, and in which a borderline draw may differ.
             reader: a backend may wait until a group is as large as the reader wants, draw no more before it wants
                 them, and let readers with slack wait.
+            shared: how many of the first ids all clauses of the voice have in common. A backend may keep their keys and
+                values. Whether it had them changes what is drawn by no more than that rounding.
 
         Raises:
             EngineError: this clause cannot be drawn.
@@ -137,10 +144,12 @@ class Admission:
     """A sequence to begin: joined ids (``JoinedTable.prompt``) and the parameters of its draws."""
 
     slot: int
-    ids: Sequence[int]
+    ids: NDArray[np.int64]
     seed: int
     min_tokens: int
     """All control ids are masked before so many ids. Or ``INTERLEAVED``."""
+    shared: int = 0
+    """How many of the first ids other prompts have too, or will have."""
 
 
 DRAW, FEED = -1, -2

@@ -1,7 +1,8 @@
 """The language model's steps on a GPU: fused weights, fixed shapes, one CUDA graph per batch size.
 
 A step reads and writes slots. Keys and values, position, last id, history and seed of every live sequence stay on the
-device. So a decode step takes only slot numbers from the host, and returns one id a slot.
+device. So a decode step takes only slot numbers from the host, and returns one id a slot. A prefill takes prompts laid
+one behind the other (``flat_prompts``), without those first ids whose keys and values are known (``prefixes``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,7 +20,10 @@ from torch.nn import functional as F
 from tts_engine.cosyvoice.kernels import decode_step
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels.sampling import sample
+from tts_engine.cosyvoice.lm import flat_prompts
 from tts_engine.cosyvoice.lm.api import DRAW, Admission, Input
+from tts_engine.cosyvoice.lm.flat_prompts import FlatPrompts
+from tts_engine.cosyvoice.lm.prefixes import Prefixes
 from tts_engine.cosyvoice.lm.quantised import Quantised, WeightKind, quantise
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 
@@ -28,21 +33,15 @@ DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 """Batch sizes of the decode graphs. A batch in between takes the next larger graph, padded with the scratch slot."""
 _FILLED_ROWS = DECODE_ROWS[DECODE_ROWS.index(8) :]
 """Sizes that a step is filled up to. For eight clauses it takes as long as for one."""
-PREFILL_SHAPES = tuple(
-    (rows, n)
-    for n in (128, 160, 192, 224, 256, 320, 384, 512, 768)
-    for rows in (1, 2, 3, 4, 6, 8, 12, 16)
-    if rows * n <= 4096
-)
-"""Rows and positions of the prefill graphs. Padding takes as long as prompts do: on an H200 a row of 192 takes 0.23 ms,
-and a prefill 1.1 beside. A longer prompt runs without a graph."""
+_PREFIXES = 8
+"""Prefixes whose keys and values are kept, each in a slot of its own."""
 
 
-def sizes_for(slots: int, rows: Sequence[int] = DECODE_ROWS) -> list[int]:
-    """Return the batch sizes that a step of up to ``slots`` sequences needs: the last one holds them all, or is the
-    largest of ``rows``."""
-    largest = min((r for r in rows if r >= slots), default=max(rows))
-    return [r for r in rows if r <= largest]
+def sizes_for(most: int, sizes: Sequence[int] = DECODE_ROWS) -> list[int]:
+    """Return the sizes that steps of up to ``most`` sequences, or lines, need: the last one holds them all, or is the
+    largest of ``sizes``."""
+    largest = min((size for size in sizes if size >= most), default=max(sizes))
+    return [size for size in sizes if size <= largest]
 
 
 class SlotState:
@@ -154,12 +153,14 @@ class CudaLm:
         padding = -ids % 64
         self.head = weight(F.pad(network.llm_decoder.weight, (0, 0, 0, padding)))
         self.head_bias = None if bias is None else F.pad(take(bias), (0, padding))
-        # There is one slot more than is given out, to which rows of padding write.
+        # There is one slot more than is given out, to which rows of padding write. Behind it are those of prefixes.
         self.scratch = slots
         self.state = SlotState(slots + 1, max_length, device, window=config.sampling.window)
+        total = slots + 1 + _PREFIXES
         self.cache = torch.zeros(
-            config.layers, 2, slots + 1, config.kv_heads, max_length, config.head_dim, device=device, dtype=dtype
+            config.layers, 2, total, config.kv_heads, max_length, config.head_dim, device=device, dtype=dtype
         )
+        self._prefixes = Prefixes(range(slots + 1, total))
         half = config.head_dim // 2
         rate = config.rope_theta ** (-torch.arange(half, device=device).double() / half)
         phase = torch.arange(max_length, device=device)[:, None] * rate
@@ -170,7 +171,7 @@ class CudaLm:
         if device.type == "cuda":
             self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         self._decode: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
-        self._prefill: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self._prefill: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self._pool: Any = None
 
     # -- the network -----------------------------------------------------------------------------------------------
@@ -194,26 +195,24 @@ class CudaLm:
             y = _product(kernels.silu_mul(_product(x, layer.gate_up)), layer.down)
         return self._logits(kernels.add_rms_norm(y, h, self.norm, config.rms_norm_eps))
 
-    def prefill_logits(self, ids: Tensor, slots: Tensor, lengths: Tensor) -> Tensor:
-        """Feed whole prompts ``(rows, n)`` from position 0. Return logits ``(rows, ids)`` at each row's last
-        position."""
+    def prefill_logits(self, prompts: FlatPrompts) -> Tensor:
+        """Feed prompts that lie one behind the other. Return logits ``(ROWS, ids)`` at the last position of each."""
         config = self.config
-        rows, n = ids.shape
-        h = self.table.index_select(0, ids.flatten())
+        slots, *_, last, read, written, shared = prompts.rows.unbind(0)
+        ids, line_slots, positions = prompts.lines.unbind(0)
+        kernels.copy_positions(self.cache, read, slots, shared)
+        h = self.table.index_select(0, ids)
         y: Tensor | None = None
         for number, layer in enumerate(self.layers):
             x = kernels.add_rms_norm(y, h, layer.norm1, config.rms_norm_eps)
-            qkv = _product(x, layer.qkv, layer.qkv_bias).view(rows, n, -1)
-            kernels.rotate_store(qkv, self.cache[number], slots, self.cos, self.sin, config.heads)
-            heads = qkv.view(rows, n, -1, config.head_dim).transpose(1, 2)
-            q, k, v = torch.split(heads, [config.heads, config.kv_heads, config.kv_heads], dim=1)
-            # Padding is on the right, so the causal mask hides it from the real positions.
-            x = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-            y = _product(x.transpose(1, 2).reshape(rows * n, -1), layer.o)
+            qkv = _product(x, layer.qkv, layer.qkv_bias)
+            kernels.rotate_store(qkv, self.cache[number], line_slots, positions, self.cos, self.sin, config.heads)
+            x = kernels.prompt_attention(qkv, self.cache[number], prompts.blocks, config.heads)
+            y = _product(x, layer.o)
             x = kernels.add_rms_norm(y, h, layer.norm2, config.rms_norm_eps)
             y = _product(kernels.silu_mul(_product(x, layer.gate_up)), layer.down)
+        kernels.copy_positions(self.cache, slots, written, shared)
         assert y is not None
-        last = (lengths - 1).clamp(min=0) + torch.arange(rows, device=ids.device) * n
         return self._logits(
             kernels.add_rms_norm(y.index_select(0, last), h.index_select(0, last), self.norm, config.rms_norm_eps)
         )
@@ -224,11 +223,10 @@ class CudaLm:
     def _decode_step(self, slots: Tensor, tokens: Tensor) -> None:
         self._sample(self.decode_logits(slots), slots, tokens, advance=True)
 
-    def _prefill_step(self, packed: Tensor, tokens: Tensor) -> None:
-        """Run a prefill step. ``packed``: ``(rows, 4 + n)``, int64: slot, length, seed, least, ids."""
-        slots, lengths, seeds, least = packed[:, :4].T.contiguous().unbind(0)
+    def _prefill_step(self, prompts: FlatPrompts, tokens: Tensor) -> None:
+        slots, lengths, seeds, least = prompts.rows[:4].unbind(0)
         self.state.begin(slots, lengths, seeds, least)
-        self._sample(self.prefill_logits(packed[:, 4:].contiguous(), slots, lengths), slots, tokens, advance=False)
+        self._sample(self.prefill_logits(prompts), slots, tokens, advance=False)
 
     def _sample(self, logits: Tensor, slots: Tensor, tokens: Tensor, *, advance: bool) -> None:
         config = self.config
@@ -247,7 +245,7 @@ class CudaLm:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def warm_up(self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES) -> None:
+    def warm_up(self, rows: Sequence[int] = DECODE_ROWS, lines: Sequence[int] = flat_prompts.LINES) -> None:
         """Capture the graphs. Running sequences are lost."""
         assert self.stream is not None
         with torch.cuda.stream(self.stream):
@@ -255,16 +253,16 @@ class CudaLm:
                 slots = torch.full((count,), self.scratch, dtype=torch.long, device=self.device)
                 tokens = torch.zeros(count, dtype=torch.long, device=self.device)
                 self._decode[count] = (self._capture(self._decode_step, slots, tokens), slots, tokens)
-            for count, n in shapes:
-                if n > self.max_length or (count > 1 and count > self.slots):
-                    continue
-                packed = torch.zeros(count, 4 + n, dtype=torch.long, device=self.device)
-                packed[:, 0], packed[:, 1] = self.scratch, 1
-                tokens = torch.zeros(count, dtype=torch.long, device=self.device)
-                self._prefill[count, n] = (self._capture(self._prefill_step, packed, tokens), packed, tokens)
+            nobody = Admission(slot=self.scratch, ids=np.zeros(1, np.int64), seed=0, min_tokens=0)
+            most = min(self.slots, flat_prompts.ROWS) * self.max_length
+            for count in sorted(sizes_for(most, lines), reverse=True):
+                packed = self._packed(count, [nobody], [-1], [-1]).to(self.device)
+                tokens = torch.zeros(flat_prompts.ROWS, dtype=torch.long, device=self.device)
+                graph = self._capture(self._prefill_step, flat_prompts.views(packed, count), tokens)
+                self._prefill[count] = (graph, packed, tokens)
         self.stream.synchronize()
 
-    def _capture(self, step: Callable[..., None], *buffers: Tensor) -> torch.cuda.CUDAGraph:
+    def _capture(self, step: Callable[..., None], *buffers: Any) -> torch.cuda.CUDAGraph:
         for _ in range(2):
             step(*buffers)
         torch.cuda.synchronize()
@@ -274,9 +272,9 @@ class CudaLm:
         self._pool = self._pool or graph.pool()
         return graph
 
-    def prefill_rows(self, longest: int) -> int:
-        """See ``torch_lm.LmSteps``. Without a graph, a prefill takes 100 ms or more."""
-        return max((rows for rows, n in self._prefill if n >= longest), default=self.slots)
+    def computed(self, admission: Admission) -> int:
+        """See ``torch_lm.LmSteps``."""
+        return self._prefixes.computed(admission)
 
     def filled(self, rows: int) -> int:
         """See ``torch_lm.LmSteps``."""
@@ -284,28 +282,35 @@ class CudaLm:
 
     @torch.inference_mode()
     def prefill(self, admissions: Sequence[Admission]) -> Pending:
-        """Begin sequences. Return the first id of each."""
-        rows, longest = len(admissions), max(len(a.ids) for a in admissions)
-        shape = min(
-            (s for s in self._prefill if s[0] >= rows and s[1] >= longest), key=lambda s: s[0] * s[1], default=None
-        )
-        count, n = shape or (rows, longest)
-        host = torch.zeros(count, 4 + n, dtype=torch.long, pin_memory=True)
-        view = host.numpy()
-        view[:, 0], view[:, 1] = self.scratch, 1
-        for line, a in zip(view, admissions, strict=False):
-            line[:4] = a.slot, len(a.ids), a.seed, a.min_tokens
-            line[4 : 4 + len(a.ids)] = a.ids
+        """Begin sequences, up to ``flat_prompts.ROWS``. Return the first id of each."""
         with torch.cuda.stream(self.stream):
-            if shape is None:
-                packed = host.to(self.device, non_blocking=True)
-                tokens = torch.zeros(count, dtype=torch.long, device=self.device)
-                self._prefill_step(packed, tokens)
-            else:
-                graph, packed, tokens = self._prefill[shape]
+            return self._send(self._launch_prefill(admissions), len(admissions))
+
+    def _launch_prefill(self, admissions: Sequence[Admission]) -> Tensor:
+        """Return the ids on the device, ``(ROWS,)``."""
+        total = sum(self._prefixes.computed(a) for a in admissions)
+        # Kernels are compiled for sizes that 16 divides, so one without a graph is rounded too.
+        lines = next((n for n in flat_prompts.LINES if n >= total), -(-total // 64) * 64)
+        with self._prefixes.placed(admissions) as (read, written):
+            host = self._packed(lines, admissions, read, written)
+            if lines in self._prefill:
+                graph, packed, tokens = self._prefill[lines]
                 packed.copy_(host, non_blocking=True)
                 graph.replay()
-            return self._send(tokens, rows)
+            else:
+                tokens = torch.zeros(flat_prompts.ROWS, dtype=torch.long, device=self.device)
+                packed = host.to(self.device, non_blocking=True)
+                self._prefill_step(flat_prompts.views(packed, lines), tokens)
+        return tokens
+
+    def _packed(
+        self, lines: int, admissions: Sequence[Admission], read: Sequence[int], written: Sequence[int]
+    ) -> Tensor:
+        """Return a filled buffer of the host (``flat_prompts``)."""
+        # Fresh memory each time, since the copy of the prefill before may be under way. Torch keeps it for later ones.
+        host = torch.empty(flat_prompts.buffer_size(lines), dtype=torch.long, pin_memory=self.device.type == "cuda")
+        flat_prompts.lay_out(host.numpy(), lines, admissions, read=read, written=written, scratch=self.scratch)
+        return host
 
     @torch.inference_mode()
     def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Pending:

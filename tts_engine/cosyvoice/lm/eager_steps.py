@@ -43,9 +43,9 @@ class EagerLm:
     def warm_up(self) -> None:
         pass
 
-    def prefill_rows(self, longest: int) -> int:
-        """See ``torch_lm.LmSteps``. Prompts are computed one after another, in any number."""
-        return self.slots
+    def computed(self, admission: Admission) -> int:
+        """See ``torch_lm.LmSteps``. No prefix is kept."""
+        return len(admission.ids)
 
     def filled(self, rows: int) -> int:
         """See ``torch_lm.LmSteps``. Each row takes its time."""

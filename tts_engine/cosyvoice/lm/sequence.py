@@ -9,6 +9,8 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED, Admission, Input, Reader
 from tts_engine.cosyvoice.lm.bistream import Bistream, Item, Kind
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
@@ -118,7 +120,9 @@ class StreamedLmSequence(LmSequence):
         if self.admission is not None:
             self._feeding.extend(ids)
             return
-        self.admission = Admission(slot=-1, ids=ids, seed=self._seed, min_tokens=0 if self._may_end else INTERLEAVED)
+        self.admission = Admission(
+            slot=-1, ids=np.array(ids, np.int64), seed=self._seed, min_tokens=0 if self._may_end else INTERLEAVED
+        )
         self._fed = len(ids)
         self._flying = self._drawing = True
         if self._fed >= self._positions:

@@ -18,10 +18,12 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tts_engine.cosyvoice.device_thread import DeviceThread
 from tts_engine.cosyvoice.lm.api import EAGER, Admission, Input, Reader, joined_table, never, room
@@ -50,8 +52,8 @@ class LmSteps(Protocol):
 
     def warm_up(self) -> None: ...
 
-    def prefill_rows(self, longest: int) -> int:
-        """Return the most prompts that one prefill takes without a detour, if the longest has so many ids."""
+    def computed(self, admission: Admission) -> int:
+        """Return how many positions of a prompt the next prefill would compute."""
         ...
 
     def filled(self, rows: int) -> int:
@@ -70,11 +72,11 @@ class TorchLmConfig:
     max_waiting: int = 256
     """Most clauses that wait for a slot. One more is refused."""
     prefill_rows: int = 16
-    """Most prompts of one prefill. More would delay the clauses that are being drawn."""
+    """Most prompts of one prefill, up to ``flat_prompts.ROWS``. More would delay the clauses that are being drawn."""
     decode_rows: int = 128
     """Most clauses of one step. If more are due, they take turns."""
     prefill_positions: int = 4096
-    """Most positions of one prefill, padding included."""
+    """Most positions that one prefill of several prompts computes. More would run without a CUDA graph."""
     riding_rows: int = 32
     """Most clauses of a step while only urgent clauses are drawn for. More would make the step longer."""
     urgent_s: float = 0.4
@@ -121,12 +123,13 @@ class TorchLm(DeviceThread):
 
     async def generate(
         self,
-        prompt: Sequence[int],
+        prompt: NDArray[np.int64],
         *,
         min_tokens: int,
         max_tokens: int,
         seed: int,
         reader: Reader = EAGER,
+        shared: int = 0,
     ) -> AsyncGenerator[Sequence[int], None]:
         """Draw ids as ``api.LmBackend`` says. A group has as many as the reader wants, because waking it costs more
         than drawing an id.
@@ -138,7 +141,7 @@ class TorchLm(DeviceThread):
             Unavailable: the backend is closed, or a fault ended its loop.
         """
         most = min(max_tokens, room(prompt, self._steps.max_length, min_tokens=min_tokens))
-        admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
+        admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens), shared=shared)
         sequence = LmSequence(reader, admission, most)
         self._enter(sequence, self._waiting)
         async with aclosing(self._read(sequence)) as groups:
@@ -294,21 +297,19 @@ class TorchLm(DeviceThread):
         self._listening = [s for s in self._listening if not (s.cancelled or s.done)]
         self._waiting += [s for s in self._listening if s.admission is not None]
         self._listening = [s for s in self._listening if s.admission is None]
-        longest = 0
+        positions = 0
         while self._waiting and self._free and len(begun) < self._config.prefill_rows:
             s = self._waiting[0]
             if s.cancelled or s.done:
                 self._waiting.popleft()
                 continue
             assert s.admission is not None
-            longest = max(longest, len(s.admission.ids))
-            most = min(self._config.prefill_positions // longest, self._steps.prefill_rows(longest))
-            if begun and len(begun) >= most:
+            positions += self._steps.computed(s.admission)
+            if begun and positions > self._config.prefill_positions:
                 break
             self._waiting.popleft()
             s.slot = self._free.pop()
-            a = s.admission
-            s.admission = Admission(slot=s.slot, ids=a.ids, seed=a.seed, min_tokens=a.min_tokens)
+            s.admission = replace(s.admission, slot=s.slot)
             begun.append(s)
         self._beginning += begun
         return begun

@@ -17,6 +17,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tts_engine.cosyvoice.lm.api import EAGER, Reader, never, room
 from tts_engine.cosyvoice.lm.bistream import Bistream, Feed
 from tts_engine.cosyvoice.lm.sequence import joined_id
@@ -114,7 +117,7 @@ class VllmBackend:
             await asyncio.gather(*(self._warm_up() for _ in range(min(rows, config.max_num_seqs))))
 
     async def _warm_up(self) -> None:
-        async for _ in self.generate([self.table.start] * 64, min_tokens=16, max_tokens=16, seed=0):
+        async for _ in self.generate(np.full(64, self.table.start), min_tokens=16, max_tokens=16, seed=0):
             pass
 
     @property
@@ -133,12 +136,13 @@ class VllmBackend:
 
     async def generate(
         self,
-        prompt: Sequence[int],
+        prompt: NDArray[np.int64],
         *,
         min_tokens: int,
         max_tokens: int,
         seed: int,
         reader: Reader = EAGER,
+        shared: int = 0,
     ) -> AsyncGenerator[Sequence[int], None]:
         """Draw the speech ids of one clause.
 
@@ -150,6 +154,7 @@ class VllmBackend:
             max_tokens: the clause is cut after so many ids.
             seed: int64. The same seed draws the same ids, whatever else runs.
             reader: unused; ids come as vLLM draws them.
+            shared: unused; vLLM finds by itself what prompts have in common.
 
         Raises:
             InvalidRequest: the prompt leaves no room for ``min_tokens``.
@@ -158,7 +163,7 @@ class VllmBackend:
         """
         most = min(max_tokens, room(prompt, self._config.max_model_len, min_tokens=min_tokens))
         params = self._params(min_tokens=min_tokens, max_tokens=most, seed=seed)
-        async with aclosing(self._run(prompt, params)) as groups:
+        async with aclosing(self._run(prompt.tolist(), params)) as groups:
             async for ids in groups:
                 if speech := [token for token in ids if token < self.table.speech_tokens]:
                     yield speech

@@ -1,6 +1,6 @@
 """One id space for everything the language model reads: ``[speech | start and task | text]``.
 
-Every position of a prompt is a table look-up, so with joined tables a prompt is a list of plain ids. The head covers
+Every position of a prompt is a table look-up, so with joined tables a prompt is an array of plain ids. The head covers
 only the first part. In version 3 the start and task rows are part of the speech table.
 """
 
@@ -43,7 +43,7 @@ class JoinedTable:
 
     def prompt(
         self, prompt_text: NDArray[np.int32], text: NDArray[np.int32], prompt_speech: NDArray[np.int32]
-    ) -> list[int]:
+    ) -> NDArray[np.int64]:
         """Return the ids of a request: start, texts, task, prompt speech.
 
         Raises:
@@ -54,7 +54,7 @@ class JoinedTable:
             raise SynthesisFailed(f"text id {texts.max() - self.text_offset} is beyond the model's text table")
         if prompt_speech.size and (prompt_speech.min() < 0 or prompt_speech.max() >= self.speech_tokens):
             raise SynthesisFailed(f"speech id {prompt_speech.max()} is beyond the codebook of {self.speech_tokens}")
-        return [self.start, *texts.tolist(), self.task, *prompt_speech.tolist()]
+        return np.concatenate([[self.start], texts, [self.task], prompt_speech])
 
     @staticmethod
     def load(folder: Path) -> JoinedTable:

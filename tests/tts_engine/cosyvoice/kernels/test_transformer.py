@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,8 +20,10 @@ from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
 from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 from tts_engine.cosyvoice.kernels.sampling import sample
-from tts_engine.cosyvoice.lm.api import joined_table
+from tts_engine.cosyvoice.lm import flat_prompts
+from tts_engine.cosyvoice.lm.api import Admission, joined_table
 from tts_engine.cosyvoice.lm.cuda_steps import CudaLm, sizes_for
+from tts_engine.cosyvoice.lm.flat_prompts import FlatPrompts
 from tts_engine.cosyvoice.lm.quantised import quantise
 from tts_engine.cosyvoice.lm.torch_lm import TorchLmConfig
 from tts_engine.cosyvoice.models.config import (
@@ -33,7 +37,7 @@ from tts_engine.cosyvoice.models.dit import ConvPosition, rotate_first_head
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
 from tts_engine.cosyvoice.models.flow_v2 import FlowV2
 from tts_engine.cosyvoice.models.flow_v3 import FlowV3
-from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel, rotate
 from tts_engine.cosyvoice.models.streaming import PagedKeys, Span
 from tts_engine.cosyvoice.sampling import ras, uniforms
 
@@ -53,9 +57,7 @@ def perturb(network: torch.nn.Module, size: float) -> None:
         parameter.data += torch.randn_like(parameter) * size
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@torch.inference_mode()
-def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(version: int) -> None:
+def language_model(version: int) -> SpeechLanguageModel:
     config = LanguageModelConfig(
         version=version,  # type: ignore[arg-type]
         vocab_size=100,
@@ -66,20 +68,29 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
         kv_heads=2,
         speech_token_size=200,
     )
-    plain = SpeechLanguageModel(config)
-    perturb(plain, 0.1)
-    plain.to(DEVICE)
+    network = SpeechLanguageModel(config)
+    perturb(network, 0.1)
+    return network.to(DEVICE)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@torch.inference_mode()
+def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(version: int) -> None:
+    plain = language_model(version)
+    config = plain.config
     fused = CudaLm(plain, slots=4, max_length=64, device=DEVICE, dtype=torch.float32)
     table = joined_table(config)
     joined = [table.prompt(*(np.array(part, np.int32) for part in prompt)) for prompt in PROMPTS]
     length = torch.tensor([len(ids) for ids in joined], device=DEVICE)
     slots, seeds = torch.tensor([[1, 2], [1234, 1235]], device=DEVICE)
     least = torch.full_like(slots, 3)
-    padded = torch.zeros(2, int(length.max()), dtype=torch.long, device=DEVICE)
-    for row, prompt_ids in zip(padded, joined, strict=True):
-        row[: len(prompt_ids)] = torch.tensor(prompt_ids, device=DEVICE)
+    admissions = [
+        Admission(slot=slot, ids=ids, seed=seed, min_tokens=3)
+        for slot, seed, ids in zip(slots.tolist(), seeds.tolist(), joined, strict=True)
+    ]
+    packed = fused._packed(32, admissions, [-1, -1], [-1, -1]).to(DEVICE)
     fused.state.begin(slots, length, seeds, least)
-    got = fused.prefill_logits(padded, slots, length)
+    got = fused.prefill_logits(flat_prompts.views(packed, 32))[:2]
 
     cache = KeyValueCache(config, slots=2, max_length=64, device=DEVICE)
     zero = torch.zeros(1, dtype=torch.long, device=DEVICE)
@@ -114,6 +125,120 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
         want = plain.logits(plain(plain.embed_speech(tokens)[:, None], length + step, cache)[:, 0])
         got = fused.decode_logits(slots)
         assert fused.state.positions[slots].tolist() == (length + step).tolist()
+
+
+class Recorded(CudaLm):
+    """Keeps the logits of the last prefill."""
+
+    logits: Tensor
+
+    def prefill_logits(self, prompts: FlatPrompts) -> Tensor:
+        self.logits = super().prefill_logits(prompts)
+        return self.logits
+
+
+class Prefilled:
+    """Prefills of both networks, in fp32, whose logits and caches have to be the same."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, slots: int, max_length: int) -> None:
+        monkeypatch.setattr(flat_prompts, "LINES", (32, 64, 96))  # so that the interpreter has less to do
+        monkeypatch.setattr(flat_prompts, "ROWS", 4)
+        self.plain = language_model(3)
+        self.fused = Recorded(self.plain, slots=slots, max_length=max_length, device=DEVICE, dtype=torch.float32)
+        self.max_length, self._rng = max_length, np.random.default_rng(1)
+
+    def ids(self, count: int) -> NDArray[np.int64]:
+        return self._rng.integers(0, 300, count)
+
+    def check(self, prompts: Sequence[NDArray[np.int64]], shared: int, *, computed: Sequence[int]) -> None:
+        """Prefill the slots from 0 on. ``computed``: how many positions of each prompt have no known prefix."""
+        fused = self.fused
+        admissions = [
+            Admission(slot=slot, ids=ids, seed=slot, min_tokens=3, shared=shared) for slot, ids in enumerate(prompts)
+        ]
+        assert [fused.computed(a) for a in admissions] == list(computed)
+        fused.cache[:, :, : fused.slots] = float("nan")  # whatever a slot held before
+        tokens = fused._launch_prefill(admissions)
+        assert (fused.state.last[: len(prompts)] == tokens[: len(prompts)]).all()
+        for slot, ids in enumerate(prompts):
+            cache = KeyValueCache(self.plain.config, slots=1, max_length=self.max_length, device=DEVICE)
+            zero = torch.zeros(1, dtype=torch.long, device=DEVICE)
+            hidden = self.plain(fused.table[torch.from_numpy(ids).to(DEVICE)][None], zero, cache)
+            want = self.plain.logits(hidden[:, -1])[0]
+            torch.testing.assert_close(fused.logits[slot, : len(want)], want, atol=1e-4, rtol=1e-4)
+            kept = fused.cache[:, :, slot, :, : len(ids)]
+            torch.testing.assert_close(kept, cache.data[:, :, 0, :, : len(ids)], atol=1e-4, rtol=1e-4)
+            assert fused.cache[:, :, slot, :, len(ids) :].isnan().all(), "padding is not stored"
+        assert fused.cache[:, :, len(prompts) : fused.slots].isnan().all(), "other slots are left"
+        assert fused.logits.isfinite().all()
+
+
+@torch.inference_mode()
+def test_prompts_that_begin_alike_have_the_logits_and_keys_that_they_have_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = Prefilled(monkeypatch, slots=4, max_length=48)
+    first, second = both.ids(19), both.ids(19)
+
+    def clause(voice: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        return np.concatenate([voice, both.ids(count)])
+
+    both.check([clause(first, 3), clause(first, 8)], 19, computed=[22, 27])  # the first of them is written
+    both.check([clause(first, 1), clause(second, 5), clause(first, 12)], 19, computed=[1, 24, 12])
+    both.check([clause(second, 2), clause(first, 29)], 19, computed=[2, 29])
+    both.check([clause(first, 0), clause(second, 4)], 19, computed=[19, 4])  # one position is always computed
+
+
+@torch.inference_mode()
+def test_the_ninth_prefix_takes_the_place_of_the_one_not_used_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Prefilled(monkeypatch, slots=2, max_length=32)
+    voices = [both.ids(16) for _ in range(9)]
+    for voice in voices[:8]:
+        both.check([np.append(voice, 7)], 16, computed=[17])
+    both.check([np.append(voices[0], 8)], 16, computed=[1])
+    both.check([np.append(voices[8], 9)], 16, computed=[17])
+    both.check([np.append(voices[0], 9), np.append(voices[8], 5)], 16, computed=[1, 1])
+    both.check([np.append(voices[1], 9)], 16, computed=[17])
+    longest = both.ids(31)
+    both.check([np.append(longest, 1)], 31, computed=[32])
+    both.check([np.append(longest, 2), np.append(voices[8], 5)], 31, computed=[1, 17])
+
+
+@torch.inference_mode()
+def test_a_prompts_attention_goes_over_several_blocks_and_what_a_slot_holds_already() -> None:
+    """Prompts that end in a block, with it, and behind 70 and 64 positions; and padding."""
+    heads, kv_heads, size, lines, slots = 4, 2, 16, 384, [3, 0, 2, 5]
+    begin, end = [0, 0, 70, 64], [130, 64, 170, 65]
+    admissions = [
+        Admission(slot=slot, ids=np.zeros(n, np.int64), seed=0, min_tokens=0, shared=first)
+        for slot, first, n in zip(slots, begin, end, strict=True)
+    ]
+    buffer = np.empty(flat_prompts.buffer_size(lines), np.int64)
+    read = [0 if first else -1 for first in begin]
+    flat_prompts.lay_out(buffer, lines, admissions, read=read, written=[-1] * 4, scratch=6)
+    prompts = flat_prompts.views(torch.from_numpy(buffer).to(DEVICE), lines)
+    turn = _angles(180, size)
+    cache = torch.randn(2, 7, kv_heads, 180, size, device=DEVICE)
+    for slot, n in zip(slots, end, strict=True):
+        cache[:, slot, :, n:] = float("nan")
+    before = cache.clone()
+    qkv = torch.randn(lines, (heads + 2 * kv_heads) * size, device=DEVICE)
+    fed = qkv.clone().view(lines, -1, size).transpose(0, 1)
+    kernels.rotate_store(qkv, cache, prompts.lines[1], prompts.lines[2], *turn, heads)
+    got = kernels.prompt_attention(qkv, cache, prompts.blocks, heads)
+    line = 0
+    for slot, first, n in zip(slots, begin, end, strict=True):
+        here = fed[:, line : line + n - first]
+        cos, sin = (torch.cat([part[first:n]] * 2, -1) for part in turn)
+        turned = rotate(here[: heads + kv_heads], cos, sin)
+        before[0, slot, :, first:n], before[1, slot, :, first:n] = turned[heads:], here[heads + kv_heads :]
+        mask = torch.ones(n, n, device=DEVICE).tril()[first:].bool()
+        keys, values = before[:, slot, :, :n]
+        want = F.scaled_dot_product_attention(turned[:heads], keys, values, attn_mask=mask, enable_gqa=True)
+        torch.testing.assert_close(got[line : line + n - first], want.transpose(0, 1).flatten(1), atol=1e-5, rtol=1e-5)
+        line += n - first
+    torch.testing.assert_close(cache, before, equal_nan=True)  # nothing else is written
+    assert not got[line:].any()
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 9, 97, 100, 128, 200])

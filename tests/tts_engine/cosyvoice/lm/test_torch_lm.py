@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,7 +34,7 @@ CONFIG = LanguageModelConfig(
     speech_token_size=200,
 )
 SMALL = TorchLmConfig(decode_rows=2)
-PROMPTS = [[200, 405, 410 + n, 202, n, n + 7][: 4 + n % 3] for n in range(6)]
+PROMPTS = [np.array([200, 405, 410 + n, 202, n, n + 7][: 4 + n % 3]) for n in range(6)]
 
 
 def network() -> SpeechLanguageModel:
@@ -278,24 +279,53 @@ async def test_a_full_queue_refuses() -> None:
 async def test_a_prompt_without_room_is_refused() -> None:
     async with running() as lm:
         with pytest.raises(InvalidRequest, match="90 positions of 96; 10 are needed"):
-            await ids_of(lm.generate([1] * 90, min_tokens=10, max_tokens=20, seed=0))
+            await ids_of(lm.generate(np.ones(90, np.int64), min_tokens=10, max_tokens=20, seed=0))
 
 
-class FewLongPrompts(EagerLm):
-    """Takes one prompt in a prefill if the longest has more than five ids, as if there were no graph for two."""
+class KeepsPrefixes(EagerLm):
+    """Says that it knows the prefixes of all prompts."""
 
-    def prefill_rows(self, longest: int) -> int:
-        return 1 if longest > 5 else 3
+    def computed(self, admission: Admission) -> int:
+        return len(admission.ids) - admission.shared
 
 
-def test_a_prefill_takes_no_more_prompts_than_the_steps_take_at_that_length() -> None:
-    async def begun() -> list[list[int]]:
-        lm = TorchLm(FewLongPrompts(network(), slots=6, max_length=96), SMALL)
-        for prompt in PROMPTS:
-            lm._waiting.append(LmSequence(Some(3), Admission(slot=-1, ids=prompt, seed=0, min_tokens=1), 8))
-        return [[len(s.admission.ids) for s in lm._admit() if s.admission is not None] for _ in range(4)]
+@pytest.mark.parametrize(
+    ("shared", "rows", "positions", "begun"),
+    [
+        (0, 16, 10, [[4, 5], [6, 4], [5], [6]]),
+        (0, 16, 15, [[4, 5, 6], [4, 5, 6]]),
+        (0, 2, 15, [[4, 5], [6, 4], [5, 6]]),
+        (3, 16, 10, [[4, 5, 6, 4, 5], [6]]),
+        (0, 16, 3, [[4], [5], [6], [4], [5], [6]]),
+    ],
+)
+async def test_the_positions_that_a_prefill_computes_are_bounded(
+    shared: int, rows: int, positions: int, begun: list[list[int]]
+) -> None:
+    """A prompt that is longer by itself goes alone."""
+    steps = KeepsPrefixes(network(), slots=6, max_length=96)
+    lm = TorchLm(steps, TorchLmConfig(prefill_rows=rows, prefill_positions=positions))
+    for prompt in PROMPTS:
+        admission = Admission(slot=-1, ids=prompt, seed=0, min_tokens=1, shared=shared)
+        lm._waiting.append(LmSequence(Some(3), admission, 8))
+    admitted = [lm._admit() for _ in begun]
+    assert [[len(s.admission.ids) for s in group if s.admission is not None] for group in admitted] == begun
+    assert sorted(s.admission.slot for group in admitted for s in group if s.admission is not None) == list(range(6))
+    assert all(s.admission.shared == shared for group in admitted for s in group if s.admission is not None)
 
-    assert asyncio.run(begun()) == [[4, 5], [6], [4, 5], [6]]
+
+async def test_what_clauses_share_reaches_the_steps_and_changes_nothing() -> None:
+    seen: list[int] = []
+
+    class Watched(EagerLm):
+        def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+            seen.extend(a.shared for a in admissions)
+            return super().prefill(admissions)
+
+    async with running(Watched(network(), slots=3, max_length=96)) as lm:
+        stream = lm.generate(PROMPTS[2], min_tokens=8, max_tokens=30, seed=2, reader=Some(3), shared=2)
+        assert await ids_of(stream) == alone(2, least=8, most=30)
+    assert seen == [2]
 
 
 class BrokenRow(EagerLm):

@@ -11,11 +11,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
 pytest.importorskip("vllm", reason="vLLM is missing: .ci/vllm installs it and runs these")
 import torch  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from tests.tts_engine.cosyvoice.lm.drawn import ids_of
@@ -115,11 +117,11 @@ async def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
             await backend.aclose()
 
 
-def prompt_of(backend: VllmBackend, io: dict[str, torch.Tensor]) -> list[int]:
+def prompt_of(backend: VllmBackend, io: dict[str, torch.Tensor]) -> NDArray[np.int64]:
     return backend.table.prompt(*(io[k][0].numpy() for k in ("prompt_text", "text", "prompt_speech_token")))
 
 
-async def read(backend: VllmBackend, prompt: list[int], seed: int, tokens: int = 60) -> list[int]:
+async def read(backend: VllmBackend, prompt: NDArray[np.int64], seed: int, tokens: int = 60) -> list[int]:
     return await ids_of(backend.generate(prompt, min_tokens=tokens, max_tokens=tokens, seed=seed))
 
 
@@ -130,7 +132,9 @@ async def test_teacher_forced_logits_match_the_golden_at_every_step(backend: Any
         min_tokens=0, max_tokens=13, seed=1, logprobs=backend.table.head_size, extra_args={"forced": forced}
     )
     got, tokens = [], []
-    async for output in backend._engine.generate({"prompt_token_ids": prompt_of(backend, io)}, params, "forced"):
+    async for output in backend._engine.generate(
+        {"prompt_token_ids": prompt_of(backend, io).tolist()}, params, "forced"
+    ):
         tokens += output.outputs[0].token_ids
         for step in output.outputs[0].logprobs:
             got.append([step[index].logprob for index in range(backend.table.head_size)])
@@ -146,7 +150,9 @@ async def test_draws_inside_vllm_equal_the_sampler_on_the_same_logits(backend: A
     state = RasState(1, torch.device("cpu"), SamplingConfig())
     state.start(0, seed, [])
     drawn, expected = [], []
-    async for output in backend._engine.generate({"prompt_token_ids": prompt_of(backend, io)}, params, "drawn"):
+    async for output in backend._engine.generate(
+        {"prompt_token_ids": prompt_of(backend, io).tolist()}, params, "drawn"
+    ):
         drawn += output.outputs[0].token_ids
         for step in output.outputs[0].logprobs:
             scores = torch.tensor([[step[index].logprob for index in range(size)]])
@@ -264,4 +270,4 @@ async def test_a_reader_who_leaves_streamed_text_frees_its_place(backend: Any) -
 async def test_prompt_without_room_is_refused(backend: Any) -> None:
     backend, _ = backend
     with pytest.raises(InvalidRequest, match="500 positions of 512; 20 are needed"):
-        await anext(backend.generate([1] * 500, min_tokens=20, max_tokens=200, seed=1))
+        await anext(backend.generate(np.ones(500, np.int64), min_tokens=20, max_tokens=200, seed=1))
