@@ -255,7 +255,7 @@ async def make_engine(slower: float, folder: Path, *, refuses: bool, text_s: flo
         return made[text]
 
     engine._normaliser.wording = wording
-    engine._normaliser.guess = lambda text, language: made[text].normalised
+    engine._normaliser.guess = lambda text, language: made[text]
     await engine.start()
     return engine  # type: ignore[no-any-return]
 

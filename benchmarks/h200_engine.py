@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import math
 import os
 import random
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -29,8 +31,11 @@ from tts_engine.api import VoiceInfo
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import LmPrompt
-from tts_engine.cosyvoice.frontend.normalise import Normalised, WetextVerbaliser, normalise, plain_verbaliser
+from tts_engine.cosyvoice.frontend.normalise import WetextVerbaliser, normalise, plain_verbaliser
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
+from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
+from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, make_tiny_tokenizer
+from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.cosyvoice.kernels import compile_cache
 from tts_engine.cosyvoice.lm.api import Admission as LmAdmission
 from tts_engine.cosyvoice.lm.api import joined_table
@@ -117,17 +122,35 @@ class Prepared:
     """Clauses of a given length: a text begins with the number of speech tokens to make. Its words are not spoken."""
 
     def __init__(self, vocabulary: int) -> None:
-        self.vocabulary = vocabulary
+        self._random = partial(np.random.default_rng().integers, vocabulary, size=TEXT_IDS, dtype=np.int32)
+        self._transcript = self._random()
 
-    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
-        rng = np.random.default_rng()
-        ids = rng.integers(0, self.vocabulary, (2, TEXT_IDS)).astype(np.int32)
-        number = re.match(r"\d+", normalised.source)
+    def clause(self, wording: Wording, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
+        number = re.match(r"\d+", wording.normalised.source)
         assert number is not None
         count = int(number[0])
         return LmPrompt(
-            prompt_text=ids[0], text=ids[1], prompt_speech=voice.lm_tokens, min_tokens=count, max_tokens=count
+            prompt_text=self._transcript,
+            text=self._random(),
+            prompt_speech=voice.lm_tokens,
+            min_tokens=count,
+            max_tokens=count,
+            shared=TEXT_IDS,
         )
+
+
+def make_normaliser(processes: int | None) -> Normaliser:
+    """Word clauses in so many processes, or here. None: without rules for numbers. Nobody reads the ids."""
+    folder = Path(tempfile.mkdtemp(prefix="talkspurt-tokenizer-"))
+    atexit.register(shutil.rmtree, folder)
+    make_tiny_tokenizer(folder)
+    encode = CosyTokenizer.load(folder, version=3).encode
+    verbalise = plain_verbaliser if processes is None else WetextVerbaliser()
+    return Normaliser(
+        lambda text, language: Wording.of(normalise(text, language, verbalise=verbalise), encode),
+        encode,
+        processes=[NormaliserProcess(folder, 3) for _ in range(processes or 0)],
+    )
 
 
 class OneVoice:
@@ -295,10 +318,7 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
     synthesizer = CosyVoiceSynthesizer(
         name=f"cosyvoice{version}",
         frontend=Prepared(sizes.llm.vocab_size),
-        normaliser=Normaliser(
-            partial(normalise, verbalise=plain_verbaliser if arguments.text_processes is None else WetextVerbaliser()),
-            processes=arguments.text_processes or 0,
-        ),
+        normaliser=make_normaliser(arguments.text_processes),
         lm=backend,
         worker=worker,
         voices=OneVoice(version),

@@ -160,8 +160,8 @@ class CosyVoiceConfig(EngineModel):
     then wait for nothing else that Python does."""
 
     text_processes: int | None = Field(default=None, ge=0, le=64)
-    """Processes that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for every two
-    processor cores, at most eight). 0 does it on the model's event loop, one clause after the other."""
+    """Processes of some 120 MB that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for
+    every two processor cores, at most eight). 0 does it on the model's event loop, one clause after the other."""
 
     euler_steps: int = Field(default=10, ge=2, le=32)
     """Steps of the flow's solver (default 10, the published number). Fewer are proportionally faster, but the mel

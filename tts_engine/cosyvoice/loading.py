@@ -18,6 +18,7 @@ from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import Frontend
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser, NormaliserObserver
+from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 from tts_engine.cosyvoice.gpu_sampler import GpuObserver, GpuSampler
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
@@ -162,8 +163,12 @@ def load_synthesizer(
         name=f"cosyvoice{model.config.version}",
         frontend=frontend,
         normaliser=Normaliser(
-            frontend.normalise,
-            processes=_text_processes(settings) if frontend.verbalises else 0,
+            frontend.wording,
+            frontend.tokenizer.encode,
+            processes=[
+                NormaliserProcess(frontend.tokenizer_folder, frontend.version)
+                for _ in range(_text_processes(settings) if frontend.verbalises else 0)
+            ],
             observer=observer,
         ),
         lm=lm,

@@ -19,9 +19,8 @@ from typing import Protocol, Self
 from tts_engine.api import EngineStatus
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import LmPrompt
-from tts_engine.cosyvoice.frontend.normalise import Normalised
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
-from tts_engine.cosyvoice.frontend.words import SYLLABLE_S, Word
+from tts_engine.cosyvoice.frontend.words import SYLLABLE_S, Word, Wording
 from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
@@ -47,7 +46,7 @@ SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
 class ClauseFrontend(Protocol):
     """The part of ``cosyvoice.frontend.Frontend`` that the synthesizer uses."""
 
-    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt: ...
+    def clause(self, wording: Wording, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt: ...
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None: ...
 
@@ -246,7 +245,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                 )
             text += "".join([piece async for piece in clause.more])
 
-        def draw(wording: Normalised) -> AsyncGenerator[Sequence[int], None]:
+        def draw(wording: Wording) -> AsyncGenerator[Sequence[int], None]:
             prompt = front.clause(wording, features, instruct=clause.instruct)
             return self._lm.generate(
                 self._lm.table.prompt(prompt.prompt_text, prompt.text, prompt.prompt_speech),
@@ -254,18 +253,19 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                 max_tokens=prompt.max_tokens,
                 seed=seed,
                 reader=reader,
+                shared=1 + prompt.shared,
             )
 
         guess, is_right = self._normaliser.guess(text, clause.language), False
         begun = _Begun(draw(guess)) if guess is not None else None
         try:
             made = await self._normaliser.wording(text, clause.language)
-            is_right = made.normalised == guess
+            is_right = guess is not None and made.normalised == guess.normalised
         finally:
             if begun is not None and not is_right:
                 await begun.aclose()
         reader.worded = True
-        drawing = begun if begun is not None and is_right else draw(made.normalised)
+        drawing = begun if begun is not None and is_right else draw(made)
         words.add(made.words)
         return drawing
 

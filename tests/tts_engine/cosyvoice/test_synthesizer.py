@@ -254,16 +254,21 @@ async def test_ids_are_drawn_while_the_text_is_verbalised_and_dropped_if_it_read
             try:
                 speaking = asyncio.create_task(speak(engine, request(text)))
                 await until(lambda: lm.live == 1)
-                cancelled = asyncio.create_task(speak(engine, request("A caller who hangs up.")))
-                await until(lambda: lm.live == 2)
-                async with leaving_no_circles():
-                    cancelled.cancel()
-                    await asyncio.wait({cancelled})
-                    del cancelled
-                    await until(lambda: lm.live == 1)
             finally:
                 os.kill(child.pid, signal.SIGCONT)
             spoken[text] = await speaking
+        await nobody_speaks(engine)
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            cancelled = asyncio.create_task(speak(engine, request("A caller who hangs up.")))
+            await until(lambda: lm.live == 1)
+            async with leaving_no_circles():
+                cancelled.cancel()
+                await asyncio.wait({cancelled})
+                del cancelled
+                await until(lambda: lm.live == 0)
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
         await nobody_speaks(engine)
         await until(lambda: lm.free_slots == free)
         for text, chunks in spoken.items():

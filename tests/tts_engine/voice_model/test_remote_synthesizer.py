@@ -145,7 +145,11 @@ async def test_who_hears_a_clause_as_before_is_not_asked_again(model: RemoteSynt
         await anext(chunks)
         asked, sent = playhead.asked, list[object]()
         assert (connection := model._process.connection) is not None
-        connection.send = lambda message: sent.append(message)  # type: ignore[method-assign]
+
+        def send(message: object, *, awaited: bool = True) -> None:
+            sent.append(message)
+
+        connection.send = send  # type: ignore[method-assign]
         await asyncio.sleep(0.2)
         assert (playhead.asked, sent) == (asked, [])
         playhead.tentative = True

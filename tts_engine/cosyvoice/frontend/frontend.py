@@ -24,7 +24,7 @@ from tts_engine.cosyvoice.frontend.normalise import (
     plain_verbaliser,
 )
 from tts_engine.cosyvoice.frontend.tokenizer import END_OF_PROMPT, CosyTokenizer, Version
-from tts_engine.cosyvoice.frontend.words import Word, expected_words
+from tts_engine.cosyvoice.frontend.words import Word, Wording, expected_words
 from tts_engine.errors import InvalidRequest
 
 SYSTEM_PROMPT = "You are a helpful assistant."
@@ -47,6 +47,8 @@ class LmPrompt:
     """Fewest speech tokens. Before them the end is masked."""
     max_tokens: int
     """Most speech tokens. The clause is cut there."""
+    shared: int
+    """How many of the first text ids other clauses of the voice have, too."""
 
 
 class Frontend:
@@ -63,7 +65,8 @@ class Frontend:
             SynthesisFailed: the tokenizer folder is missing or broken.
         """
         self.version: Version = version
-        self.tokenizer = CosyTokenizer.load(folder / "CosyVoice-BlankEN", version=version)
+        self.tokenizer_folder = folder / "CosyVoice-BlankEN"
+        self.tokenizer = CosyTokenizer.load(self.tokenizer_folder, version=version)
         self.features = FeatureExtractor(folder, version=version)
         self._verbalise = verbalise or default_verbaliser()
         # The same few transcripts and instructions stand in front of every request.
@@ -78,22 +81,25 @@ class Frontend:
     def normalise(self, text: str, language: str = "") -> Normalised:
         return normalise(text, language, verbalise=self._verbalise)
 
-    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
+    def wording(self, text: str, language: str = "") -> Wording:
+        return Wording.of(self.normalise(text, language), self.tokenizer.encode)
+
+    def clause(self, wording: Wording, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
         """Prepare one clause: one request of the language model.
 
         Raises:
             InvalidRequest: nothing in the text can be spoken.
         """
-        if is_only_punctuation(normalised.text.replace(" ", "")):
-            raise InvalidRequest(f"none of the {len(normalised.source)} characters can be spoken")
+        if is_only_punctuation(wording.normalised.text.replace(" ", "")):
+            raise InvalidRequest(f"none of the {len(wording.normalised.source)} characters can be spoken")
         mode = choose_mode(voice, instruct=instruct)
-        return self.prompt(normalised.text, voice, mode=mode, instruct=instruct)
+        return self.prompt(wording.ids, voice, mode=mode, instruct=instruct)
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None:
         """Return the request for text that arrives in pieces, still without text. None: the model has no such
         layout."""
         mode = choose_mode(voice, instruct=instruct)
-        return self.prompt("", voice, mode=mode, instruct=instruct) if mode in ("zero_shot", "instruct") else None
+        return self.prompt([], voice, mode=mode, instruct=instruct) if mode in ("zero_shot", "instruct") else None
 
     def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[Word]]:
         """Return the ids and the words of a piece of streamed text: whole words with the space before them.
@@ -102,7 +108,7 @@ class Frontend:
         """
         return self.tokenizer.encode(text), expected_words(normalise(text, language))
 
-    def prompt(self, text: str, voice: VoiceFeatures, *, mode: Mode, instruct: str = "") -> LmPrompt:
+    def prompt(self, text: Sequence[int], voice: VoiceFeatures, *, mode: Mode, instruct: str = "") -> LmPrompt:
         """Lay out the request.
 
         ========== ======================================= =================== =============
@@ -117,9 +123,10 @@ class Frontend:
         A prefix that the text already has is not added again. Lengths count ``text`` with its prefix, as upstream does.
 
         Args:
-            text: normalised text.
+            text: the ids of the normalised text.
         """
-        prefix = SYSTEM_PROMPT + END_OF_PROMPT if self.version == 3 and END_OF_PROMPT not in text else ""
+        has_prefix = self.version == 2 or self.tokenizer.end_of_prompt_id in text
+        prefix = "" if has_prefix else SYSTEM_PROMPT + END_OF_PROMPT
         prompt_text, prompt_speech = "", voice.lm_tokens[:0]
         if mode == "zero_shot":
             transcript = self._transcript(voice.transcript)
@@ -131,15 +138,16 @@ class Frontend:
                 # Without the end mark the model would read the instruction aloud.
                 system = SYSTEM_PROMPT + " " if self.version == 3 else ""
                 prompt_text = system + prompt_text + END_OF_PROMPT
-        else:
-            text = prefix + text
-        ids = self._ids(text)
+        first = self._prompt_ids(prompt_text)
+        prefix_ids = self._prompt_ids(prefix if mode in ("cross_lingual", "sft") else "")
+        ids = np.concatenate([prefix_ids, np.array(text, np.int32)])
         return LmPrompt(
-            prompt_text=self._prompt_ids(prompt_text),
+            prompt_text=first,
             text=ids,
             prompt_speech=prompt_speech,
             min_tokens=MIN_TOKENS_PER_TEXT_ID * len(ids),
             max_tokens=MAX_TOKENS_PER_TEXT_ID * len(ids),
+            shared=len(first) + len(prefix_ids),
         )
 
     def _ids(self, text: str) -> NDArray[np.int32]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from tts_engine.cosyvoice.frontend.normalise import Normalised, has_only_words, normalise
+from tts_engine.cosyvoice.frontend.normalise import has_only_words, normalise
 from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
 from tts_engine.cosyvoice.frontend.words import Wording
 
 _REMEMBERED_CHARS = 1 << 20
-"""Most characters of remembered clauses. With their blocks and words these take some 30 MB."""
+"""Most characters of remembered clauses. With their blocks, words and ids these take some 50 MB."""
 
 
 class NormaliserObserver(Protocol):
@@ -29,19 +29,22 @@ class Normaliser:
 
     def __init__(
         self,
-        normalise: Callable[[str, str], Normalised],
+        make: Callable[[str, str], Wording],
+        encode: Callable[[str], Sequence[int]],
         *,
-        processes: int,
+        processes: Sequence[NormaliserProcess] = (),
         observer: NormaliserObserver | None = None,
     ) -> None:
         """
         Args:
-            normalise: takes a text and its BCP 47 tag. It is called on the event loop while no process can be asked.
-            processes: number of processes. 0: ``normalise`` makes all clauses.
+            make: words a text, whose BCP 47 tag it takes too. It is called on the event loop while no process can be
+                asked.
+            encode: returns the ids of what is spoken.
+            processes: are started and ended here.
             observer: counts look-ups. None: nobody does.
         """
-        self._normalise, self._observer = normalise, observer
-        self._processes = [NormaliserProcess() for _ in range(processes)]
+        self._make, self._encode, self._observer = make, encode, observer
+        self._processes = processes
         self._made: OrderedDict[tuple[str, str], Wording] = OrderedDict()
         """Remembered wordings, least recently asked for first."""
         self._chars = 0
@@ -61,11 +64,13 @@ class Normaliser:
         """End the processes. Idempotent."""
         await asyncio.gather(*(process.aclose() for process in self._processes))
 
-    def guess(self, text: str, language: str) -> Normalised | None:
-        """Return what a process is most likely to answer. None: there is nothing to wait for, or it cannot be told."""
-        if (text, language) in self._made or not self._processes or not has_only_words(text):
+    def guess(self, text: str, language: str) -> Wording | None:
+        """Return what a process is most likely to answer, without words. None: there is nothing to wait for, or it
+        cannot be told, or there are others for whom the event loop has no time to lose."""
+        if (text, language) in self._made or self._asked or not self._processes or not has_only_words(text):
             return None
-        return normalise(text, language)
+        guess = normalise(text, language)
+        return Wording(guess, self._encode(guess.text), ())
 
     async def wording(self, text: str, language: str) -> Wording:
         """Return the wording of a clause, see ``normalise.normalise``. One that many ask for at once is made once."""
@@ -79,13 +84,13 @@ class Normaliser:
         if asked is None:
             ready = [process for process in self._processes if process.ready]
             if not ready:
-                return self._remember(key, Wording.of(self._normalise(text, language)))
+                return self._remember(key, self._make(text, language))
             asked = self._asked[key] = min(ready, key=lambda process: process.waiting).ask(text, language)
             asked.add_done_callback(partial(self._answered, key))
         try:
             return await asyncio.shield(asked)  # others may wait for the wording when this clause is cancelled
         except ConnectionError:  # the process ended meanwhile, and another one is being started
-            return self._remember(key, Wording.of(self._normalise(text, language)))
+            return self._remember(key, self._make(text, language))
 
     def _answered(self, key: tuple[str, str], answer: asyncio.Future[Wording]) -> None:
         del self._asked[key]

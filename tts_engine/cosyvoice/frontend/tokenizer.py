@@ -92,8 +92,13 @@ class CosyTokenizer:
             raise SynthesisFailed(f"tokenizer folder {folder} cannot be read: {exc}") from exc
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of ``text``. An inline control becomes one id. No begin or end token is added."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        """Return the ids of ``text``. An inline control becomes one id. No begin or end token is added. Half a
+        surrogate pair, which is no character, is read as U+FFFD."""
+        try:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        except TypeError:
+            whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            ids = self._tokenizer.encode(whole, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

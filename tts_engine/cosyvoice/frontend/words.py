@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -39,14 +39,16 @@ Word = tuple[int, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a clause is read, and its words."""
+    """How a clause is read."""
 
     normalised: Normalised
+    ids: Sequence[int]
+    """Text ids of what is spoken."""
     words: Sequence[Word]
 
     @classmethod
-    def of(cls, normalised: Normalised) -> Self:
-        return cls(normalised, expected_words(normalised))
+    def of(cls, normalised: Normalised, encode: Callable[[str], Sequence[int]]) -> Self:
+        return cls(normalised, encode(normalised.text), expected_words(normalised))
 
 
 def expected_words(normalised: Normalised) -> list[Word]:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,35 +63,38 @@ def test_layout_of_each_mode(
     speech: int,
 ) -> None:
     frontend = two if version == 2 else three
-    lm = frontend.clause(frontend.normalise("thank you"), given, instruct=instruct)
+    lm = frontend.clause(frontend.wording("thank you"), given, instruct=instruct)
     assert read(frontend, lm.prompt_text) == prompt_text
     assert read(frontend, lm.text) == text
     assert lm.prompt_speech.tolist() == list(range(speech))
     assert (lm.min_tokens, lm.max_tokens) == (2 * lm.text.size, 20 * lm.text.size)
+    other = frontend.clause(frontend.wording("Good bye!"), given, instruct=instruct)
+    first, second = ([*prompt.prompt_text.tolist(), *prompt.text.tolist()] for prompt in (lm, other))
+    assert lm.shared == other.shared == len(os.path.commonprefix([first, second]))
 
 
 @pytest.mark.parametrize("mode", ["zero_shot", "cross_lingual", "instruct", "sft"])
 def test_version_3_always_holds_one_end_of_prompt(three: Frontend, mode: str) -> None:
     for transcript in ("hi", "You are a helpful assistant.<|endofprompt|>hi"):
         for instruct in ("slowly", "slowly<|endofprompt|>"):
-            lm = three.prompt("thank you", voice(transcript), mode=mode, instruct=instruct)  # type: ignore[arg-type]
+            lm = three.prompt(three.tokenizer.encode("thank you"), voice(transcript), mode=mode, instruct=instruct)  # type: ignore[arg-type]
             ids = [*lm.prompt_text.tolist(), *lm.text.tolist()]
             assert ids.count(three.tokenizer.end_of_prompt_id) == 1
 
 
 def test_prefix_in_the_callers_text_is_not_doubled(three: Frontend) -> None:
-    lm = three.clause(three.normalise("Speak up.<|endofprompt|>hi"), voice(""))
+    lm = three.clause(three.wording("Speak up.<|endofprompt|>hi"), voice(""))
     assert read(three, lm.text) == "Speak up.<|endofprompt|>hi"
 
 
 def test_transcript_and_text_are_both_normalised(two: Frontend) -> None:
-    lm = two.clause(two.normalise("call 12"), voice("I am 3"))
+    lm = two.clause(two.wording("call 12"), voice("I am 3"))
     assert read(two, lm.prompt_text) == "I am three"
     assert read(two, lm.text) == "call twelve"
 
 
 def test_controls_reach_the_model_as_their_ids(three: Frontend) -> None:
-    ids = three.clause(three.normalise("ok [laughter] <strong>12</strong> [j][ǐ]"), voice()).text.tolist()
+    ids = three.clause(three.wording("ok [laughter] <strong>12</strong> [j][ǐ]"), voice()).text.tolist()
     specials = three.tokenizer.special_ids
     assert {specials[t] for t in ("[laughter]", "<strong>", "</strong>", "[j]", "[ǐ]")} <= set(ids)
 
@@ -98,7 +102,7 @@ def test_controls_reach_the_model_as_their_ids(three: Frontend) -> None:
 @pytest.mark.parametrize("text", ["", "  ", "...", "，。", "\n", "— !"])
 def test_text_without_words_is_refused(two: Frontend, text: str) -> None:
     with pytest.raises(InvalidRequest, match="can be spoken"):
-        two.clause(two.normalise(text), voice())
+        two.clause(two.wording(text), voice())
 
 
 def test_mode_follows_from_what_there_is() -> None:

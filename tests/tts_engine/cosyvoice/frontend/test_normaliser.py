@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.waiting import until
 from tts_engine.cosyvoice.frontend import normaliser as remembering
-from tts_engine.cosyvoice.frontend.normalise import Normalised, WetextVerbaliser, normalise
+from tts_engine.cosyvoice.frontend.normalise import WetextVerbaliser, normalise
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
+from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
+from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, make_tiny_tokenizer
 from tts_engine.cosyvoice.frontend.words import Wording
 
 TEXTS = [
@@ -28,15 +31,19 @@ TEXTS = [
 ]
 
 
+def encode_length(text: str) -> list[int]:
+    return [len(text)]
+
+
 class Here:
     """What this process normalises itself, in a way that shows."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def __call__(self, text: str, language: str) -> Normalised:
+    def __call__(self, text: str, language: str) -> Wording:
         self.texts.append(text)
-        return normalise(text.upper(), language)
+        return Wording.of(normalise(text.upper(), language), encode_length)
 
 
 class Counted:
@@ -48,8 +55,10 @@ class Counted:
 
 
 @asynccontextmanager
-async def started(here: Here, processes: int, observer: Counted | None = None) -> AsyncIterator[Normaliser]:
-    normaliser = Normaliser(here, processes=processes, observer=observer)
+async def started(
+    here: Here, processes: Sequence[NormaliserProcess] = (), observer: Counted | None = None
+) -> AsyncIterator[Normaliser]:
+    normaliser = Normaliser(here, encode_length, processes=processes, observer=observer)
     await normaliser.start()
     try:
         yield normaliser
@@ -57,14 +66,15 @@ async def started(here: Here, processes: int, observer: Counted | None = None) -
         await normaliser.aclose()
 
 
-async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced() -> None:
+async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
     here, verbalise = Here(), WetextVerbaliser()
-    async with started(here, 1) as normaliser:
+    make_tiny_tokenizer(tmp_path)
+    child, encode = NormaliserProcess(tmp_path, 3), CosyTokenizer.load(tmp_path, version=3).encode
+    async with started(here, [child]) as normaliser:
         made = await asyncio.gather(*(normaliser.wording(text, "") for text in TEXTS))
-        assert made == [Wording.of(normalise(text, verbalise=verbalise)) for text in TEXTS]
+        assert made == [Wording.of(normalise(text, verbalise=verbalise), encode) for text in TEXTS]
         assert not here.texts
 
-        (child,) = normaliser._processes
         assert child.pid is not None
         os.kill(child.pid, signal.SIGSTOP)
         first, second = (asyncio.ensure_future(normaliser.wording("asked twice", "")) for _ in range(2))
@@ -88,7 +98,7 @@ async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced() 
 
 async def test_a_clause_that_many_ask_for_is_made_once() -> None:
     here, counted = Here(), Counted()
-    async with started(here, 0, counted) as normaliser:
+    async with started(here, observer=counted) as normaliser:
         texts = ["welcome"] * 3 + ["other"]
         made = await asyncio.gather(*(normaliser.wording(text, "en") for text in texts))
         assert [one.normalised.text for one in made] == ["WELCOME"] * 3 + ["OTHER"]
@@ -101,7 +111,7 @@ async def test_a_clause_that_many_ask_for_is_made_once() -> None:
 async def test_the_least_recently_asked_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembering, "_REMEMBERED_CHARS", 8)
     here = Here()
-    async with started(here, 0) as normaliser:
+    async with started(here) as normaliser:
         for text in ("aaaa", "bbbb", "aaaa", "cccc", "aaaa", "bbbb"):
             await normaliser.wording(text, "en")
     assert here.texts == ["aaaa", "bbbb", "cccc", "bbbb"]
@@ -110,13 +120,32 @@ async def test_the_least_recently_asked_for_is_forgotten(monkeypatch: pytest.Mon
 async def test_an_error_is_not_remembered() -> None:
     here = Here()
 
-    def fails_once(text: str, language: str) -> Normalised:
+    def fails_once(text: str, language: str) -> Wording:
         if not here.texts:
             here.texts.append(text)
             raise RuntimeError("a fault of ours")
         return here(text, language)
 
-    normaliser = Normaliser(fails_once, processes=0)
+    normaliser = Normaliser(fails_once, encode_length)
     with pytest.raises(RuntimeError):
         await normaliser.wording("welcome", "en")
     assert (await normaliser.wording("welcome", "en")).normalised.text == "WELCOME"
+
+
+async def test_a_wording_is_guessed_only_while_nobody_else_waits_for_one(tmp_path: Path) -> None:
+    make_tiny_tokenizer(tmp_path)
+    child = NormaliserProcess(tmp_path, 3)
+    async with started(Here(), [child]) as normaliser:
+        guess = normaliser.guess("Hello there.", "en")
+        assert guess is not None and (guess.normalised, guess.ids) == (normalise("Hello there.", "en"), [12])
+        assert normaliser.guess("Hello 12.", "en") is None
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        asked = asyncio.ensure_future(normaliser.wording("Hello there.", "en"))
+        await until(lambda: child.waiting > 0)
+        await asyncio.sleep(0)
+        assert normaliser.guess("Good bye.", "en") is None
+        os.kill(child.pid, signal.SIGCONT)
+        assert (await asked).normalised == guess.normalised
+        assert normaliser.guess("Good bye.", "en") is not None
+        assert normaliser.guess("Hello there.", "en") is None, "it is known"

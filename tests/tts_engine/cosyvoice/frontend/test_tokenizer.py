@@ -96,3 +96,9 @@ def test_broken_file_is_an_error_of_ours(tmp_path: Path) -> None:
 def test_vocabulary_that_holds_an_added_token_is_refused() -> None:
     with pytest.raises(SynthesisFailed, match="added tokens"):
         CosyTokenizer({"a": 0, "[mn]": 1}, [], version=2)
+
+
+def test_half_a_surrogate_pair_is_read_as_the_replacement_character(tmp_path: Path) -> None:
+    make_tiny_tokenizer(tmp_path)
+    encode = CosyTokenizer.load(tmp_path, version=3).encode
+    assert encode("\ud83d alone, \U0001f600 whole") == encode("\ufffd alone, \U0001f600 whole")
