@@ -124,7 +124,10 @@ class ListenServer:
         if wrong:
             return web.Response(status=400, text=wrong)
         websocket = web.WebSocketResponse(max_msg_size=_MESSAGE_BYTES)
-        await websocket.prepare(request)
+        try:
+            await websocket.prepare(request)
+        except ConnectionError:  # the call has ended meanwhile
+            return web.Response(status=499)
         connection = _Connection(websocket, partials=request.query.get("interim_results") == "true")
         self._connections.add(connection)
         try:

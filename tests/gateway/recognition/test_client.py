@@ -39,15 +39,21 @@ def config(**more: Any) -> RecogniserConfig:
 
 @asynccontextmanager
 async def serving(
-    transcribe: Callable[[NDArray[np.float32]], str] = count, key: str = "", port: int = 0, **embedded: Any
+    transcribe: Callable[[NDArray[np.float32]], str] = count,
+    key: str = "",
+    port: int = 0,
+    before: Callable[[web.Request], object] = lambda request: None,
+    **embedded: Any,
 ) -> AsyncIterator[TestServer]:
-    """The recogniser on a TCP port; with a key, as a paid one would ask for it."""
+    """The recogniser on a TCP port; with a key, as a paid one would ask for it. ``before`` is called with each
+    request."""
     listening = ListenServer(transcribe, EmbeddedRecogniserConfig.model_validate(embedded))
 
     @web.middleware
     async def ask(request: web.Request, handler: Callable[[web.Request], object]) -> web.StreamResponse:
         if key and request.headers.get("Authorization") != f"Token {key}":
             return web.Response(status=401)
+        before(request)
         return await handler(request)  # type: ignore[misc,no-any-return]
 
     listening.app.middlewares.append(ask)
@@ -74,6 +80,17 @@ async def stream(url: str, settings: RecogniserConfig, ear: Ear, **more: Any) ->
 
 def ws(server: TestServer) -> str:
     return f"ws://{server.host}:{server.port}{listen.PATH}"
+
+
+async def test_a_call_that_ends_before_it_is_listened_to_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    def leave(request: web.Request) -> None:
+        assert request.transport is not None
+        request.transport.close()  # as when the call's end was read behind its request
+
+    async with serving(before=leave) as server, aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await session.ws_connect(ws(server))
+    assert not caplog.records
 
 
 async def test_every_utterance_gets_one_final_in_order() -> None:
