@@ -193,14 +193,20 @@ async def test_cancel_ends_the_engines_work_within_the_step_under_way(pair: Pair
             async with utterance:
                 pass
         case "task":
-            reading = asyncio.create_task(anext(utterance))
+
+            async def read() -> None:
+                async with utterance:
+                    await anext(utterance)
+
+            reading = asyncio.create_task(read())
             await asyncio.sleep(0)
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
         case "client":
             await pair.client.aclose()
-    await inner.closed.wait()
+    async with asyncio.timeout(EngineConfig().timeouts.audio_s / 2):  # by which the engine would end it anyway
+        await inner.closed.wait()
     inner.release.set()
     await until(lambda: not pair.server._speaks)
     assert inner.steps == 2  # "one", and "hold" that was under way
