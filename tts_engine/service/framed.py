@@ -1,13 +1,13 @@
 """Frames on a unix socket between two processes of ours: what a Speak link and a voice model's connection have in
 common.
 
-A frame is a header, whose first field is the payload's length in bytes, and the payload. What is said leaves at once,
-so that the other process begins with it. What nobody waits for leaves with what is said next, or with the next turn of
-the event loop: of a hundred clauses that get their places in one turn, each would cost a system call here, and a turn
-of the loop there. What has come is taken in several turns, and nothing more is read meanwhile: of 32 first chunks that
-come in one read the first ones are with the next process before the last one is looked at, and whoever else works on
-the loop waits for a few of them. In groups, because one at a time would take a turn of each loop, with its system
-calls, for each.
+A frame is a header, whose first field is the payload's length in bytes, and the payload. Sound leaves at once, so that
+the other process begins with it. What nobody waits for, and what comes in great numbers, leaves with what is said next,
+or with the next turn of the event loop: of a hundred clauses that begin, or get their places, in one turn each would
+cost a system call here, and a turn of the loop there. What has come is taken in several turns, and nothing more is read
+meanwhile: of 32 first chunks that come in one read the first ones are with the next process before the last one is
+looked at, and whoever else works on the loop waits for a few of them. In groups, because one at a time would take a
+turn of each loop, with its system calls, for each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FramedSocket(asyncio.Protocol, ABC):
         self._header, self._turn_bytes = header, turn_bytes
         self._transport: asyncio.Transport | None = None
         self._gathered: list[bytes] = []
-        """What nobody waits for, until the next turn of the loop."""
+        """What does not leave at once, until the next turn of the loop."""
         self._got = bytearray()
         """Bounded by one read and the payload of one frame, since nothing is read while whole frames wait here."""
         self._waits = False
@@ -57,15 +57,15 @@ class FramedSocket(asyncio.Protocol, ABC):
     def lost(self) -> None:
         """Note that the connection has ended."""
 
-    def say(self, payload: bytes, *fields: int, awaited: bool = True) -> None:
+    def say(self, payload: bytes, *fields: int, at_once: bool = True) -> None:
         """Send a frame. Behind the end it is dropped.
 
         Args:
             fields: of the header, behind the length.
-            awaited: does anybody wait for it?
+            at_once: False: with what is said next, or with the next turn of the loop.
         """
         self._gathered.append(self._header.pack(len(payload), *fields) + payload)
-        if awaited:
+        if at_once:
             self._leave()
         elif len(self._gathered) == 1:
             asyncio.get_running_loop().call_soon(self._leave)

@@ -59,4 +59,4 @@ class LinkEnd(FramedSocket):
 
     def send(self, call: int, kind: Kind, payload: bytes = b"") -> None:
         """Send a frame. Behind the end it is dropped."""
-        self.say(payload, call, kind, awaited=kind not in (Kind.BEGIN, Kind.TAKEN))
+        self.say(payload, call, kind, at_once=kind not in (Kind.BEGIN, Kind.TAKEN))

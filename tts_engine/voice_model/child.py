@@ -157,7 +157,7 @@ class _Clause:
                 self._wanted.set()
 
     def _placed(self) -> None:
-        self._connection.send(Placed(self._number), awaited=False)
+        self._connection.send(Placed(self._number), at_once=False)
 
     async def _run(self, clause: ClauseRequest, synthesizer: Synthesizer) -> None:
         try:
@@ -175,7 +175,7 @@ class _Clause:
 
     def _done(self, _task: asyncio.Task[None]) -> None:
         del self._clauses[self._number], self.task  # a circle would outlive the clause (tts_engine.service.garbage)
-        self._connection.send(Done(self._number, self._error), awaited=False)
+        self._connection.send(Done(self._number, self._error), at_once=False)
 
     async def _more(self) -> AsyncIterator[str]:
         while (text := await self._text.get()) is not None:

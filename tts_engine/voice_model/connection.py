@@ -30,9 +30,9 @@ class Connection(FramedSocket):
         """Set when nothing more comes."""
         self._take_message = take
 
-    def send(self, message: object, *, awaited: bool = True) -> None:
-        """Send a message. After the end it is dropped. ``awaited``: does anybody wait for it?"""
-        self.say(pickle.dumps(message, 5), awaited=awaited)
+    def send(self, message: object, *, at_once: bool = True) -> None:
+        """Send a message. After the end it is dropped. ``at_once``: see ``FramedSocket.say``."""
+        self.say(pickle.dumps(message, 5), at_once=at_once)
 
     def took_frame(self, fields: tuple[Any, ...], payload: bytes) -> None:
         self._take_message(pickle.loads(payload))

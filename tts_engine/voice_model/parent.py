@@ -167,7 +167,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
         number, heard = next(self._numbers), Heard.of(playhead, time.monotonic())
         own = self._clauses[number] = _Clause(playhead, playhead.state, heard, clause.placed, asyncio.Queue())
         more = clause.more
-        connection.send(Speak(number, replace(clause, more=None, placed=None), more is not None, heard))
+        connection.send(Speak(number, replace(clause, more=None, placed=None), more is not None, heard), at_once=False)
         feeding = None if more is None else asyncio.create_task(_feed(connection, number, more), name="clause's text")
         if self._looking is None:
             self._look()
@@ -176,7 +176,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
             while not isinstance(got := await own.got.get(), Done):
                 yield got
                 own.state, own.told = playhead.state, Heard.of(playhead, time.monotonic())
-                connection.send(Next(number, own.told), awaited=False)
+                connection.send(Next(number, own.told), at_once=False)
             ended = True
             if got.error is not None:
                 raise got.error
@@ -202,7 +202,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
             clause.state, heard = state, Heard.of(clause.playhead, now)
             if heard.differs(clause.told):
                 clause.told = heard
-                connection.send(Hear(number, heard), awaited=False)
+                connection.send(Hear(number, heard), at_once=False)
         self._looking = asyncio.get_running_loop().call_later(_HEAR_S, self._look)
 
     def _take(self, message: Placed | Chunk | Done | Report | Ready | None) -> None:

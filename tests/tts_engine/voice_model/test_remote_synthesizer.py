@@ -146,7 +146,7 @@ async def test_who_hears_a_clause_as_before_is_not_asked_again(model: RemoteSynt
         asked, sent = playhead.asked, list[object]()
         assert (connection := model._process.connection) is not None
 
-        def send(message: object, *, awaited: bool = True) -> None:
+        def send(message: object, *, at_once: bool = True) -> None:
             sent.append(message)
 
         connection.send = send  # type: ignore[method-assign]
