@@ -132,6 +132,12 @@ async def test_the_childs_clauses_are_freed_without_a_collection_of_garbage() ->
     connection.close()
 
 
+async def another_look(model: RemoteSynthesizer) -> None:
+    """Wait until the clauses have been looked at once more."""
+    before = model._looking
+    await until(lambda: model._looking is not before)
+
+
 async def test_who_hears_a_clause_as_before_is_not_asked_again(model: RemoteSynthesizer) -> None:
     class Counting(Playhead):
         asked = 0
@@ -150,7 +156,8 @@ async def test_who_hears_a_clause_as_before_is_not_asked_again(model: RemoteSynt
             sent.append(message)
 
         connection.send = send  # type: ignore[method-assign]
-        await asyncio.sleep(0.2)
+        for _ in range(3):
+            await another_look(model)
         assert (playhead.asked, sent) == (asked, [])
         playhead.tentative = True
         await until(lambda: any(isinstance(message, Hear) and message.heard.tentative for message in sent))

@@ -82,6 +82,7 @@ class Frontend:
         return normalise(text, language, verbalise=self._verbalise)
 
     def wording(self, text: str, language: str = "") -> Wording:
+        """Return how a text is read; ``language`` is a BCP 47 tag. It takes milliseconds if numbers are verbalised."""
         return Wording.of(self.normalise(text, language), self.tokenizer.encode)
 
     def clause(self, wording: Wording, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
