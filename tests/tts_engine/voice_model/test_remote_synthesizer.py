@@ -138,7 +138,9 @@ async def another_look(model: RemoteSynthesizer) -> None:
     await until(lambda: model._looking is not before)
 
 
-async def test_who_hears_a_clause_as_before_is_not_asked_again(model: RemoteSynthesizer) -> None:
+async def test_who_hears_a_clause_as_before_is_not_asked_again(
+    model: RemoteSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Counting(Playhead):
         asked = 0
 
@@ -151,17 +153,18 @@ async def test_who_hears_a_clause_as_before_is_not_asked_again(model: RemoteSynt
         await anext(chunks)
         asked, sent = playhead.asked, list[object]()
         assert (connection := model._process.connection) is not None
+        send = connection.send
 
-        def send(message: object, *, at_once: bool = True) -> None:
+        def note(message: object, *, at_once: bool = True) -> None:
             sent.append(message)
+            send(message, at_once=at_once)
 
-        connection.send = send  # type: ignore[method-assign]
+        monkeypatch.setattr(connection, "send", note)
         for _ in range(3):
             await another_look(model)
         assert (playhead.asked, sent) == (asked, [])
         playhead.tentative = True
         await until(lambda: any(isinstance(message, Hear) and message.heard.tentative for message in sent))
-        del connection.send
 
 
 async def test_what_is_known_of_the_model(model: RemoteSynthesizer) -> None:
