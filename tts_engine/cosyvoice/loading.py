@@ -164,7 +164,6 @@ def load_synthesizer(
         frontend=frontend,
         normaliser=Normaliser(
             frontend.wording,
-            frontend.tokenizer.encode,
             processes=[
                 NormaliserProcess(frontend.tokenizer_folder, frontend.version)
                 for _ in range(_text_processes(settings) if frontend.verbalises else 0)

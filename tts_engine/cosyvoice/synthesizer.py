@@ -256,18 +256,23 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                 shared=1 + prompt.shared,
             )
 
-        guess, is_right = self._normaliser.guess(text, clause.language), False
-        begun = _Begun(draw(guess)) if guess is not None else None
+        drawn: _Begun | None = None
+        drawn_for: Wording | None = None
         try:
-            made = await self._normaliser.wording(text, clause.language)
-            is_right = guess is not None and made.normalised == guess.normalised
-        finally:
-            if begun is not None and not is_right:
-                await begun.aclose()
+            async with aclosing(self._normaliser.wordings(text, clause.language)) as wordings:
+                async for wording in wordings:
+                    if wording is not drawn_for:
+                        if drawn is not None:
+                            await drawn.aclose()
+                        drawn, drawn_for = _Begun(draw(wording)), wording
+        except BaseException:
+            if drawn is not None:
+                await drawn.aclose()
+            raise
+        assert drawn is not None and drawn_for is not None  # the wording always comes
         reader.worded = True
-        drawing = begun if begun is not None and is_right else draw(made)
-        words.add(made.words)
-        return drawing
+        words.add(drawn_for.words)
+        return drawn
 
     async def _pieces(
         self, clause: ClauseRequest, more: AsyncIterator[str], words: _Words

@@ -129,10 +129,11 @@ def _number_words() -> Callable[[str], object]:
     return inflect.engine().number_to_words
 
 
-def has_only_words(text: str) -> bool:
-    """Has a text letters, and neither numbers nor symbols, so that a verbaliser most likely leaves it alone?"""
+def is_most_likely_read_as_written(text: str) -> bool:
+    """Does a verbaliser most likely leave a text alone? It has letters, and neither numbers, symbols nor what may be an
+    abbreviation."""
     kinds = {unicodedata.category(char)[0] for char in text}
-    return "L" in kinds and not kinds & {"N", "S"}
+    return "L" in kinds and not kinds & {"N", "S"} and "." not in text.rstrip().rstrip(".")
 
 
 def is_only_punctuation(text: str) -> bool:

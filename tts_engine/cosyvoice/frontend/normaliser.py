@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from tts_engine.cosyvoice.frontend.normalise import has_only_words, normalise
-from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
+from tts_engine.cosyvoice.frontend.normaliser_process import Asked, NormaliserProcess
 from tts_engine.cosyvoice.frontend.words import Wording
 
 _REMEMBERED_CHARS = 1 << 20
@@ -30,7 +29,6 @@ class Normaliser:
     def __init__(
         self,
         make: Callable[[str, str], Wording],
-        encode: Callable[[str], Sequence[int]],
         *,
         processes: Sequence[NormaliserProcess] = (),
         observer: NormaliserObserver | None = None,
@@ -39,18 +37,17 @@ class Normaliser:
         Args:
             make: words a text, whose BCP 47 tag it takes too. It is called on the event loop while no process can be
                 asked.
-            encode: returns the ids of what is spoken.
             processes: are started and ended here.
             observer: counts look-ups. None: nobody does.
         """
-        self._make, self._encode, self._observer = make, encode, observer
+        self._make, self._observer = make, observer
         self._processes = processes
         self._made: OrderedDict[tuple[str, str], Wording] = OrderedDict()
         """Remembered wordings, least recently asked for first."""
         self._chars = 0
         """Number of their characters."""
-        self._asked: dict[tuple[str, str], asyncio.Future[Wording]] = {}
-        """What a process is making."""
+        self._asked: dict[tuple[str, str], Asked] = {}
+        """What a process is wording."""
 
     async def start(self) -> None:
         """Start the processes. Raises Unavailable."""
@@ -64,38 +61,38 @@ class Normaliser:
         """End the processes. Idempotent."""
         await asyncio.gather(*(process.aclose() for process in self._processes))
 
-    def guess(self, text: str, language: str) -> Wording | None:
-        """Return what a process is most likely to answer, without words. None: there is nothing to wait for, or it
-        cannot be told, or there are others for whom the event loop has no time to lose."""
-        if (text, language) in self._made or self._asked or not self._processes or not has_only_words(text):
-            return None
-        guess = normalise(text, language)
-        return Wording(guess, self._encode(guess.text), ())
-
-    async def wording(self, text: str, language: str) -> Wording:
-        """Return the wording of a clause, see ``normalise.normalise``. One that many ask for at once is made once."""
+    async def wordings(self, text: str, language: str) -> AsyncGenerator[Wording, None]:
+        """Yield the wording of a clause, see ``normalise.normalise``, and before it, if a process can tell it sooner,
+        what it most likely is; the same object twice: it was right. A clause that many ask for at once is worded
+        once."""
         key = (text, language)
         made, asked = self._made.get(key), self._asked.get(key)
         if self._observer is not None:
             self._observer.normalised(hit=made is not None or asked is not None)
         if made is not None:
             self._made.move_to_end(key)
-            return made
+            yield made
+            return
         if asked is None:
             ready = [process for process in self._processes if process.ready]
             if not ready:
-                return self._remember(key, self._make(text, language))
+                yield self._remember(key, self._make(text, language))
+                return
             asked = self._asked[key] = min(ready, key=lambda process: process.waiting).ask(text, language)
-            asked.add_done_callback(partial(self._answered, key))
+            asked.made.add_done_callback(partial(self._worded, key))
+        # Shielded: others may wait for the wording when this clause is cancelled.
+        if (likely := await asyncio.shield(asked.likely)) is not None:
+            yield likely
         try:
-            return await asyncio.shield(asked)  # others may wait for the wording when this clause is cancelled
+            made = await asyncio.shield(asked.made)
         except ConnectionError:  # the process ended meanwhile, and another one is being started
-            return self._remember(key, self._make(text, language))
+            made = self._remember(key, self._make(text, language))
+        yield made
 
-    def _answered(self, key: tuple[str, str], answer: asyncio.Future[Wording]) -> None:
+    def _worded(self, key: tuple[str, str], made: asyncio.Future[Wording]) -> None:
         del self._asked[key]
-        if answer.exception() is None:
-            self._remember(key, answer.result())
+        if made.exception() is None:
+            self._remember(key, made.result())
 
     def _remember(self, key: tuple[str, str], made: Wording) -> Wording:
         if key not in self._made:

@@ -3,9 +3,13 @@
 wetext holds the interpreter's lock for 1 to 10 ms a clause. In the model's process that time would be taken from its
 event loop and from the threads that feed the device. So would that for ids and words, some 0.1 ms a clause.
 
-On a unix socket, each request is a line ``[text, language]``, and each answer a line ``[spoken text, [block, ...],
-[id, ...], [word, ...]]`` with blocks ``[spoken_start, spoken_end, start, end]`` (see ``normalise.Block``) and words
-``[start, end, weight]`` (see ``words.expected_words``). Both are JSON. Answers come in the order of the requests.
+Where wetext most likely changes nothing, the child first answers what it would be without wetext. A burst has more
+clauses than there are children: all of them get this answer before wetext is asked about any.
+
+On a unix socket, each request is a line ``[number, text, language]``, and each answer a line ``[number, is_final,
+wording]``. A wording is ``[spoken text, [block, ...], [id, ...], [word, ...]]`` with blocks ``[spoken_start,
+spoken_end, start, end]`` (see ``normalise.Block``) and words ``[start, end, weight]`` (see ``words.expected_words``),
+or null: the answer before was right. All is JSON. Answers come in any order.
 """
 
 from __future__ import annotations
@@ -13,11 +17,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import sys
 from collections import deque
+from itertools import count
 from pathlib import Path
+from typing import Any
 
-from tts_engine.cosyvoice.frontend.normalise import Block, Normalised, WetextVerbaliser, normalise
+from tts_engine.cosyvoice.frontend.normalise import (
+    Block,
+    Normalised,
+    WetextVerbaliser,
+    is_most_likely_read_as_written,
+    normalise,
+)
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, Version
 from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.service.child import ChildProcess, ChildTimes, die_with
@@ -28,11 +41,12 @@ _TIMES = ChildTimes(start_s=60.0, hang_s=10.0, end_s=2.0, restart_backoff_s=0.5)
 _LOOK_S = 0.05
 """Time between two checks whether the child listens."""
 _LINE_BYTES = 1 << 20
-"""Longest line. ``speech.max_chars`` characters and their blocks are shorter."""
+"""Longest answer. ``speech.max_chars`` characters and their blocks are shorter."""
+_RECEIVE_BYTES = 1 << 16
 
 
 class NormaliserProcess(ChildProcess):
-    """One child. It answers one request after the other."""
+    """One child. It words one clause after the other."""
 
     def __init__(self, tokenizer: Path, version: Version) -> None:
         """``tokenizer``: see ``CosyTokenizer.load``. At published size it takes 60 MB."""
@@ -62,19 +76,19 @@ class NormaliserProcess(ChildProcess):
     async def answers(self) -> bool:
         try:
             async with asyncio.timeout(_TIMES.hang_s):
-                await self.ask("", "")
+                await asyncio.shield(self.ask("", "").made)
         except (OSError, TimeoutError):
             return False
         return True
 
-    def ask(self, text: str, language: str) -> asyncio.Future[Wording]:
-        """Have a text normalised. The future's exception is a ConnectionError: the child has ended."""
-        future: asyncio.Future[Wording] = asyncio.get_running_loop().create_future()
+    def ask(self, text: str, language: str) -> Asked:
+        """Have a text worded."""
+        asked = Asked(text)
         if self._connection is None or self._connection.has_ended:
-            future.set_exception(ConnectionError("the text normaliser has ended"))
+            asked.lose()
         else:
-            self._connection.ask(text, language, future)
-        return future
+            self._connection.ask(asked, language)
+        return asked
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -82,22 +96,57 @@ class NormaliserProcess(ChildProcess):
             await self._connection.ended()
 
 
+class Asked:
+    """A text that a child words."""
+
+    def __init__(self, text: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.text = text
+        self.likely: asyncio.Future[Wording | None] = loop.create_future()
+        """What the wording most likely is. None: that cannot be told earlier than what it is."""
+        self.made: asyncio.Future[Wording] = loop.create_future()
+        """The wording, the same object if ``likely`` was right. A ConnectionError: the child has ended."""
+
+    def answer(self, wording: list[Any] | None, *, is_final: bool) -> None:
+        """Take an answer."""
+        made = self._read(wording) if wording is not None else self.likely.result()
+        assert made is not None
+        if not self.likely.done():
+            self.likely.set_result(None if is_final else made)
+        if is_final:
+            self.made.set_result(made)
+
+    def lose(self) -> None:
+        """No more answers come."""
+        if not self.likely.done():
+            self.likely.set_result(None)
+        self.made.set_exception(ConnectionError("the text normaliser has ended"))
+        self.made.exception()  # maybe nobody waits any more
+
+    def _read(self, wording: list[Any]) -> Wording:
+        spoken, blocks, ids, words = wording
+        normalised = Normalised(self.text, spoken, tuple(Block(*block) for block in blocks))
+        return Wording(normalised, ids, [tuple(word) for word in words])
+
+
 class _Connection:
     """A connection to a child, from its start to its end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.asked: deque[tuple[str, asyncio.Future[Wording]]] = deque()
-        """Requests without an answer, oldest first. The engine asks once for each open utterance, which bounds them."""
+        self.asked: dict[int, Asked] = {}
+        """What is not worded yet, by number. The engine asks once for each open utterance, which bounds them."""
         self._reader, self._writer = reader, writer
+        self._numbers = count()
         self._reading = asyncio.create_task(self._read(), name="text normaliser")
 
     @property
     def has_ended(self) -> bool:
         return self._reading.done()
 
-    def ask(self, text: str, language: str, future: asyncio.Future[Wording]) -> None:
-        self.asked.append((text, future))
-        self._writer.write(json.dumps([text, language]).encode() + b"\n")
+    def ask(self, asked: Asked, language: str) -> None:
+        number = next(self._numbers)
+        self.asked[number] = asked
+        self._writer.write(json.dumps([number, asked.text, language]).encode() + b"\n")
 
     async def ended(self) -> None:
         """Wait until the child has closed the connection."""
@@ -106,46 +155,88 @@ class _Connection:
     async def _read(self) -> None:
         try:
             while line := await self._reader.readline():
-                source, future = self.asked.popleft()
-                spoken, blocks, ids, words = json.loads(line)
-                if not future.done():
-                    normalised = Normalised(source, spoken, tuple(Block(*block) for block in blocks))
-                    future.set_result(Wording(normalised, ids, [tuple(word) for word in words]))
+                number, is_final, wording = json.loads(line)
+                asked = self.asked.pop(number) if is_final else self.asked[number]
+                asked.answer(wording, is_final=is_final)
         except ConnectionError:
             pass  # the child has ended
         finally:
             self._writer.close()
-            for _, future in self.asked:
-                if not future.done():
-                    future.set_exception(ConnectionError("the text normaliser ended"))
+            for asked in self.asked.values():
+                asked.lose()
             self.asked.clear()
 
 
 # -- inside the child
 
 
-async def _serve(path: str, tokenizer: CosyTokenizer) -> None:
+class _Child:
+    """Words what comes over a connection, until the connection ends."""
+
+    def __init__(self, connection: socket.socket, tokenizer: CosyTokenizer, verbalise: WetextVerbaliser) -> None:
+        self._connection, self._tokenizer, self._verbalise = connection, tokenizer, verbalise
+        self._unknown: deque[tuple[int, str, str]] = deque()
+        """Numbers, texts and languages that nothing is known of yet."""
+        self._likely: deque[tuple[int, str, str, Normalised]] = deque()
+        """Those whose likely wording has been told, with this wording."""
+        self._line = b""
+        """The beginning of a line."""
+
+    def run(self) -> None:
+        while self._receive():
+            if self._unknown:
+                number, text, language = self._unknown.popleft()
+                self._tell(number, normalise(text, language, verbalise=self._verbalise))
+            elif self._likely:
+                number, text, language, likely = self._likely.popleft()
+                made = normalise(text, language, verbalise=self._verbalise)
+                self._tell(number, made if made != likely else None)
+
+    def _receive(self) -> bool:
+        """Take the requests that have come, at least one if there is nothing to do. False: the connection ended."""
+        flags = socket.MSG_DONTWAIT if self._unknown or self._likely else 0
+        try:
+            received = self._connection.recv(_RECEIVE_BYTES, flags)
+        except BlockingIOError:
+            return True
+        *lines, self._line = (self._line + received).split(b"\n")
+        for line in lines:
+            number, text, language = json.loads(line)
+            if is_most_likely_read_as_written(text):
+                likely = normalise(text, language)
+                self._tell(number, likely, is_final=False)
+                self._likely.append((number, text, language, likely))
+            else:
+                self._unknown.append((number, text, language))
+        return bool(received)
+
+    def _tell(self, number: int, normalised: Normalised | None, *, is_final: bool = True) -> None:
+        wording = None
+        if normalised is not None:
+            made = Wording.of(normalised, self._tokenizer.encode)
+            blocks = [(b.spoken_start, b.spoken_end, b.start, b.end) for b in normalised.blocks]
+            wording = [normalised.text, blocks, made.ids, made.words]
+        self._connection.sendall(json.dumps([number, is_final, wording]).encode() + b"\n")
+
+
+def _serve(path: str, tokenizer: CosyTokenizer) -> None:
     verbalise = WetextVerbaliser()
     for language in ("en", "zh"):  # the transducers are loaded at their first use, and so is inflect
         normalise("Room 1", language, verbalise=verbalise)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    Path(path).unlink(missing_ok=True)  # of a child before this one
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        connection, _ = server.accept()
+    with connection:
         try:
-            while line := await reader.readline():
-                text, language = json.loads(line)
-                made = Wording.of(normalise(text, language, verbalise=verbalise), tokenizer.encode)
-                blocks = [(b.spoken_start, b.spoken_end, b.start, b.end) for b in made.normalised.blocks]
-                writer.write(json.dumps([made.normalised.text, blocks, made.ids, made.words]).encode() + b"\n")
-                await writer.drain()
+            _Child(connection, tokenizer, verbalise).run()
         except ConnectionError:
             pass  # the engine has given up
-        except Exception as exc:  # the engine normalises this text itself, and meets the error; ours may quote the text
+        except (
+            Exception
+        ) as exc:  # the engine words what is asked now itself, and meets the error; ours may quote the text
             log.error("a text could not be normalised", extra={"error": type(exc).__name__})
-        finally:
-            writer.close()
-
-    server = await asyncio.start_unix_server(answer, path, limit=_LINE_BYTES)
-    await server.serve_forever()
 
 
 def _socket(folder: Path) -> str:
@@ -157,7 +248,7 @@ def main(arguments: list[str]) -> None:
     file, parent_pid = arguments
     die_with(int(parent_pid))
     folder, version = json.loads(Path(file).read_text())
-    asyncio.run(_serve(_socket(Path(file).parent), CosyTokenizer.load(Path(folder), version=version)))
+    _serve(_socket(Path(file).parent), CosyTokenizer.load(Path(folder), version=version))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -54,11 +54,17 @@ class Counted:
         self.hits.append(hit)
 
 
+async def wording(normaliser: Normaliser, text: str, language: str) -> Wording:
+    """What comes last."""
+    async with aclosing(normaliser.wordings(text, language)) as wordings:
+        return [made async for made in wordings][-1]
+
+
 @asynccontextmanager
 async def started(
     here: Here, processes: Sequence[NormaliserProcess] = (), observer: Counted | None = None
 ) -> AsyncIterator[Normaliser]:
-    normaliser = Normaliser(here, encode_length, processes=processes, observer=observer)
+    normaliser = Normaliser(here, processes=processes, observer=observer)
     await normaliser.start()
     try:
         yield normaliser
@@ -71,13 +77,13 @@ async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced(tm
     make_tiny_tokenizer(tmp_path)
     child, encode = NormaliserProcess(tmp_path, 3), CosyTokenizer.load(tmp_path, version=3).encode
     async with started(here, [child]) as normaliser:
-        made = await asyncio.gather(*(normaliser.wording(text, "") for text in TEXTS))
+        made = await asyncio.gather(*(wording(normaliser, text, "") for text in TEXTS))
         assert made == [Wording.of(normalise(text, verbalise=verbalise), encode) for text in TEXTS]
         assert not here.texts
 
         assert child.pid is not None
         os.kill(child.pid, signal.SIGSTOP)
-        first, second = (asyncio.ensure_future(normaliser.wording("asked twice", "")) for _ in range(2))
+        first, second = (asyncio.ensure_future(wording(normaliser, "asked twice", "")) for _ in range(2))
         await until(lambda: child.waiting == 1)
         first.cancel()
         os.kill(child.pid, signal.SIGCONT)
@@ -87,12 +93,12 @@ async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced(tm
         assert first.cancelled()
 
         os.kill(child.pid, signal.SIGSTOP)
-        asked = asyncio.ensure_future(normaliser.wording("asked before its end", ""))
+        asked = asyncio.ensure_future(wording(normaliser, "asked before its end", ""))
         await until(lambda: child.waiting == 1)
         os.kill(child.pid, signal.SIGKILL)
         assert (await asked).normalised.text == "ASKED BEFORE ITS END"
         await until(lambda: child.restarts == 1 and child.ready)
-        assert (await normaliser.wording("again", "")).normalised.text == "again"
+        assert (await wording(normaliser, "again", "")).normalised.text == "again"
         assert here.texts == ["asked before its end"]
 
 
@@ -100,11 +106,11 @@ async def test_a_clause_that_many_ask_for_is_made_once() -> None:
     here, counted = Here(), Counted()
     async with started(here, observer=counted) as normaliser:
         texts = ["welcome"] * 3 + ["other"]
-        made = await asyncio.gather(*(normaliser.wording(text, "en") for text in texts))
+        made = await asyncio.gather(*(wording(normaliser, text, "en") for text in texts))
         assert [one.normalised.text for one in made] == ["WELCOME"] * 3 + ["OTHER"]
         assert here.texts == ["welcome", "other"]
         assert counted.hits == [False, True, True, False]
-        await normaliser.wording("welcome", "de")
+        await wording(normaliser, "welcome", "de")
         assert here.texts == ["welcome", "other", "welcome"]
 
 
@@ -113,7 +119,7 @@ async def test_the_least_recently_asked_for_is_forgotten(monkeypatch: pytest.Mon
     here = Here()
     async with started(here) as normaliser:
         for text in ("aaaa", "bbbb", "aaaa", "cccc", "aaaa", "bbbb"):
-            await normaliser.wording(text, "en")
+            await wording(normaliser, text, "en")
     assert here.texts == ["aaaa", "bbbb", "cccc", "bbbb"]
 
 
@@ -126,26 +132,49 @@ async def test_an_error_is_not_remembered() -> None:
             raise RuntimeError("a fault of ours")
         return here(text, language)
 
-    normaliser = Normaliser(fails_once, encode_length)
+    normaliser = Normaliser(fails_once)
     with pytest.raises(RuntimeError):
-        await normaliser.wording("welcome", "en")
-    assert (await normaliser.wording("welcome", "en")).normalised.text == "WELCOME"
+        await wording(normaliser, "welcome", "en")
+    assert (await wording(normaliser, "welcome", "en")).normalised.text == "WELCOME"
 
 
-async def test_a_wording_is_guessed_only_while_nobody_else_waits_for_one(tmp_path: Path) -> None:
+async def test_a_process_tells_what_is_likely_before_it_words_anything(tmp_path: Path) -> None:
+    make_tiny_tokenizer(tmp_path)
+    child, encode = NormaliserProcess(tmp_path, 3), CosyTokenizer.load(tmp_path, version=3).encode
+    answers: list[tuple[str, Wording]] = []
+    async with started(Here(), [child]) as normaliser:
+
+        async def ask(text: str) -> None:
+            async with aclosing(normaliser.wordings(text, "en")) as wordings:
+                async for made in wordings:
+                    answers.append((text, made))
+
+        texts = ["Hello there.", "Mr. Young is in.", "Good bye...", "ten to 3", "call 3 pm mark", "half past ten."]
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        asked = [asyncio.create_task(ask(text)) for text in texts]
+        await until(lambda: child.waiting == len(texts))
+        os.kill(child.pid, signal.SIGCONT)
+        await asyncio.gather(*asked)
+
+        likely, known = [0, 2, 5], [1, 3, 4]  # neither digits nor what may be an abbreviation
+        assert [text for text, _ in answers] == [texts[at] for at in [*likely, *known, *likely]]
+        for told, (_, made) in zip(answers[:3], answers[6:], strict=True):
+            assert made is told[1]
+        verbalise = WetextVerbaliser()
+        for text, made in answers:
+            assert made == Wording.of(normalise(text, "en", verbalise=verbalise), encode)
+
+        answers.clear()
+        await ask(texts[0])
+        assert len(answers) == 1, "it is remembered"
+
+
+async def test_a_likely_wording_that_was_wrong_is_told_anew(tmp_path: Path) -> None:
     make_tiny_tokenizer(tmp_path)
     child = NormaliserProcess(tmp_path, 3)
     async with started(Here(), [child]) as normaliser:
-        guess = normaliser.guess("Hello there.", "en")
-        assert guess is not None and (guess.normalised, guess.ids) == (normalise("Hello there.", "en"), [12])
-        assert normaliser.guess("Hello 12.", "en") is None
-        assert child.pid is not None
-        os.kill(child.pid, signal.SIGSTOP)
-        asked = asyncio.ensure_future(normaliser.wording("Hello there.", "en"))
-        await until(lambda: child.waiting > 0)
-        await asyncio.sleep(0)
-        assert normaliser.guess("Good bye.", "en") is None
-        os.kill(child.pid, signal.SIGCONT)
-        assert (await asked).normalised == guess.normalised
-        assert normaliser.guess("Good bye.", "en") is not None
-        assert normaliser.guess("Hello there.", "en") is None, "it is known"
+        async with aclosing(normaliser.wordings("Mr Young is in.", "en")) as wordings:
+            told = [made.normalised.text async for made in wordings]
+        assert told == ["Mr Young is in.", "Mister Young is in."]
+        assert (await wording(normaliser, "Mr Young is in.", "en")).normalised.text == told[1]
