@@ -30,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -248,14 +248,14 @@ async def make_engine(slower: float, folder: Path, *, refuses: bool, text_s: flo
     engine._worker.runner = MadeUpRunner(engine._worker.runner, device)
     engine._worker._ahead = True
     engine._lm._steps = MadeUpSteps(engine._lm._steps, device)
-    made = {text: await engine._normaliser.wording(text, "en-US") for text in TEXTS}
+    made = {text: engine._frontend.wording(text, "en-US") for text in TEXTS}
 
-    async def wording(text: str, language: str) -> Wording:
+    async def wordings(text: str, language: str) -> AsyncGenerator[Wording, None]:
+        yield made[text]
         await asyncio.sleep(random.uniform(TEXT_S, text_s))
-        return made[text]
+        yield made[text]
 
-    engine._normaliser.wording = wording
-    engine._normaliser.guess = lambda text, language: made[text]
+    engine._normaliser.wordings = wordings
     await engine.start()
     return engine  # type: ignore[no-any-return]
 

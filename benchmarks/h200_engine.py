@@ -148,7 +148,6 @@ def make_normaliser(processes: int | None) -> Normaliser:
     verbalise = plain_verbaliser if processes is None else WetextVerbaliser()
     return Normaliser(
         lambda text, language: Wording.of(normalise(text, language, verbalise=verbalise), encode),
-        encode,
         processes=[NormaliserProcess(folder, 3) for _ in range(processes or 0)],
     )
 
