@@ -43,6 +43,7 @@ _LOOK_S = 0.05
 _LINE_BYTES = 1 << 20
 """Longest answer. ``speech.max_chars`` characters and their blocks are shorter."""
 _RECEIVE_BYTES = 1 << 16
+"""Most bytes of requests that the child reads at once."""
 
 
 class NormaliserProcess(ChildProcess):
@@ -233,9 +234,7 @@ def _serve(path: str, tokenizer: CosyTokenizer) -> None:
             _Child(connection, tokenizer, verbalise).run()
         except ConnectionError:
             pass  # the engine has given up
-        except (
-            Exception
-        ) as exc:  # the engine words what is asked now itself, and meets the error; ours may quote the text
+        except Exception as exc:  # the engine words this text itself, and meets the error; ours may quote the text
             log.error("a text could not be normalised", extra={"error": type(exc).__name__})
 
 
