@@ -41,8 +41,9 @@ _SLOWDOWN_SMOOTHING = 0.05
 _CUT = 6 / 7
 _CUT_PERIOD_S = 1.0
 _REGROWTH_PER_S = 0.05
-LATE_S = 0.05
-"""A chunk that comes with less sound in hand than this is late."""
+LATE_S = 0.1
+"""A chunk that comes with less sound in hand than this is late. With half of that, callers hear gaps before the door
+closes."""
 LATE_SECOND_S = 0.02
 """The same for a second chunk behind a short first one. A burst's come with 45 ms by choice (``FirstChunk``), and tell
 nothing of what the device carries behind the burst."""

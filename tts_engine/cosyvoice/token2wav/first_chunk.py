@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tts_engine.cosyvoice.token2wav.admission import LATE_S
-
 _FADES_S = 10.0
 """What was measured counts half after so many seconds. Sooner would try short chunks more often than a steady load
 bears."""
 _MARGIN = 1.25
+IN_HAND_S = 0.05
+"""So much sound shall be left when the second chunk comes."""
 
 
 class FirstChunk:
@@ -48,5 +48,5 @@ class FirstChunk:
         longest = len(sounds_s) - 1
         if slack_s > sounds_s[longest]:
             return longest  # fewer chunks are less work
-        needed_s = (self.slowest_s(now) + wait_s) * _MARGIN + LATE_S
+        needed_s = (self.slowest_s(now) + wait_s) * _MARGIN + IN_HAND_S
         return next((place for place, sound_s in enumerate(sounds_s) if slack_s + sound_s >= needed_s), longest)

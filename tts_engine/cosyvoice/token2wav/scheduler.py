@@ -73,9 +73,9 @@ class SchedulerConfig:
     long."""
     calm_s: float = 1.0
     """A clause with more seconds of sound in hand is not short."""
-    riding_rows: int = 0
-    """A batch with fewer awaited clauses is filled up to so many, while as many wait that nobody awaits. On an H200 8
-    take 16 ms, and one takes 11. 0: an awaited clause is not made slower by others."""
+    riding_rows: int = 16
+    """A batch with fewer awaited clauses is filled up to so many, while as many are short of sound (``calm_s``). On an
+    H200 16 take three times as long as one. 0: an awaited clause is not made slower by others."""
     gathered_rows: int = 0
     """So many clauses that give way to first sounds go on together (``GivingWay``). 0: each by itself."""
     whole_rows: int = 4
@@ -95,7 +95,7 @@ class SchedulerConfig:
     other."""
 
 
-THROUGHPUT = SchedulerConfig(calm_rows=16, riding_rows=8, gathered_rows=16)
+THROUGHPUT = SchedulerConfig(calm_rows=16, gathered_rows=16)
 """For ``performance_mode: throughput``: fuller batches, and first sounds that wait for them."""
 
 
@@ -141,9 +141,10 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
 
     First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
     priority a little earlier. Then comes the least slack. Jobs that nobody awaits must not make an awaited batch
-    slower, so they only fill it up to the size that it runs with, and are no longer. All rows are computed at the
-    length of the longest. So awaited chunks go together unless the padding would take as long as a batch of its own,
-    and of last chunks those whose length is nearest come along.
+    slower, so they only fill it up to the size that it runs with, and are no longer. But while so many are short of
+    sound that they would soon be awaited one after the other, those with the least ride along, whatever their length.
+    All rows are computed at the length of the longest. So awaited chunks go together unless the padding would take as
+    long as a batch of its own, and of last chunks those whose length is nearest come along.
     """
     wait_s = partial(urgency, config=config, burst=in_burst(candidates, config))
     ranked = sorted(candidates, key=lambda c: (wait_s(c), c.since))
@@ -156,13 +157,15 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
         rows = config.calm_rows if leader.slack_s > config.calm_s else config.chunk_rows
     if awaited := sum(wait_s(c) == 0 for c in alike):
         if leader.shape == "chunk":
-            alike = _padded_little(alike, awaited)
-            awaited = sum(wait_s(c) == 0 for c in alike)
+            together = _padded_little(alike, awaited)
+            awaited = sum(wait_s(c) == 0 for c in together)
+            if 2 * awaited <= config.riding_rows <= sum(c.slack_s <= config.calm_s for c in alike):
+                awaited = config.riding_rows
+            else:
+                alike = together
             if awaited >= _BURST_SHARE * config.burst_rows:
                 rows = config.burst_rows
-        riding = config.riding_rows if len(alike) - awaited >= config.riding_rows else 0
-        size = next((size for size in config.sizes if size >= awaited), awaited)
-        rows = min(rows, max(size, riding))
+        rows = min(rows, next((size for size in config.sizes if size >= awaited), awaited))
     if leader.shape == "whole":
         alike.sort(key=lambda c: (wait_s(c) > 0, abs(c.size - leader.size)))
         while rows > 2 and rows * max(c.size for c in alike[:rows]) > config.whole_chunks:

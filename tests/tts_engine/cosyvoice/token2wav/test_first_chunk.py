@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_engine.cosyvoice.token2wav.admission import LATE_S
-from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
+from tts_engine.cosyvoice.token2wav.first_chunk import IN_HAND_S, FirstChunk
 
 SOUNDS_S = (0.2, 0.5, 0.8)
 seconds = st.floats(0, 5)
@@ -20,7 +19,7 @@ def test_the_sound_lasts_until_the_chunk_behind_or_nothing_lasts_longer(
     first = FirstChunk()
     first.followed(took_s, now=0.0)
     place = first.choose(sounds_s, slack_s=slack_s, wait_s=wait_s, now=0.0)
-    lasts = slack_s + sounds_s[place] >= took_s + wait_s + LATE_S
+    lasts = slack_s + sounds_s[place] >= took_s + wait_s + IN_HAND_S
     assert lasts or place == len(sounds_s) - 1
 
 

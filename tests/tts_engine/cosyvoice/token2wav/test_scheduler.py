@@ -12,7 +12,6 @@ import pytest
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.scheduler import (
-    THROUGHPUT,
     Batch,
     Candidate,
     Row,
@@ -93,8 +92,8 @@ def test_who_is_not_awaited_takes_only_what_is_left_of_a_prepared_size() -> None
 
 
 def test_batches_are_filled_up_to_sizes_that_are_prepared() -> None:
-    config = with_sizes(replace(THROUGHPUT, chunk_rows=16), (1, 2, 4, 7, 16, 32))
-    assert (config.calm_rows, config.riding_rows, with_sizes(SchedulerConfig(), config.sizes).calm_rows) == (16, 7, 7)
+    config = with_sizes(SchedulerConfig(riding_rows=8), (1, 2, 4, 7, 16, 32))
+    assert (config.calm_rows, config.riding_rows) == (7, 7)
     others = [candidate(f"other {n}", "chunk", 0.9) for n in range(20)]
 
     def rows(awaited: int) -> int:
@@ -111,15 +110,17 @@ def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
     assert len(owners(*short)) == CONFIG.chunk_rows
 
 
-def test_where_it_may_the_most_urgent_ride_with_an_awaited_one_while_many_wait() -> None:
+def test_while_a_full_batch_is_short_of_sound_the_shortest_ride_with_the_few_that_are_awaited() -> None:
     def owners(*candidates: Candidate[str]) -> list[str]:
-        return [c.owner for c in choose(candidates, replace(CONFIG, riding_rows=3))]
+        return [c.owner for c in choose(candidates, replace(CONFIG, riding_rows=4))]
 
-    awaited = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(3)]
-    others = [candidate(name, "chunk", slack_s) for name, slack_s in (("c", 0.9), ("a", 0.5), ("b", 0.7))]
-    assert owners(*others, awaited[0]) == ["0", "a", "b"]
-    assert owners(*others, *awaited[:2]) == ["0", "1", "a"]
-    assert owners(*others, *awaited) == ["0", "1", "2", "a"]
+    awaited = [first(str(n), 11, since=float(n)) for n in range(3)]
+    others = [first(name, 25, slack_s) for name, slack_s in (("c", 0.9), ("a", 0.5), ("b", 0.7))]
+    assert owners(*others, awaited[0]) == ["0", "a", "b", "c"]
+    assert owners(*others, *awaited[:2]) == ["0", "1", "a", "b"]
+    assert owners(*others, *awaited) == ["0", "1", "2"], "they fill most of a batch, and others would lengthen it"
+    assert owners(*others[:2], awaited[0]) == ["0"]
+    assert owners(*(replace(c, slack_s=1.5) for c in others), awaited[0]) == ["0"], "they can wait"
     last = [candidate(f"last {n}", "whole", 0.5) for n in range(3)]
     assert owners(*last, awaited[0]) == ["0"], "a batch has one shape"
 
