@@ -74,8 +74,8 @@ class SchedulerConfig:
     calm_s: float = 1.0
     """A clause with more seconds of sound in hand is not short."""
     riding_rows: int = 16
-    """A batch with fewer awaited clauses is filled up to so many, while as many are short of sound (``calm_s``). On an
-    H200 16 take three times as long as one. 0: an awaited clause is not made slower by others."""
+    """A batch with half as many awaited clauses or fewer is filled up to so many, while as many are short of sound
+    (``calm_s``). On an H200 16 take three times as long as one. 0: an awaited clause is not made slower by others."""
     gathered_rows: int = 0
     """So many clauses that give way to first sounds go on together (``GivingWay``). 0: each by itself."""
     whole_rows: int = 4
