@@ -160,7 +160,7 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
             together = _padded_little(alike, awaited)
             awaited = sum(wait_s(c) == 0 for c in together)
             if 2 * awaited <= config.riding_rows <= sum(c.slack_s <= config.calm_s for c in alike):
-                awaited = config.riding_rows
+                awaited = config.riding_rows  # who rides along is awaited from now on
             else:
                 alike = together
             if awaited >= _BURST_SHARE * config.burst_rows:
