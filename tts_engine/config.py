@@ -150,9 +150,9 @@ class CosyVoiceConfig(EngineModel):
 
     performance_mode: Literal["interactivity", "throughput"] = "interactivity"
     """``interactivity`` (default): first sounds come as soon as they can, and the device is left to them.
-    ``throughput``: other clauses share their batches, and gather for fuller ones. On an H200 it made a quarter more
-    sound and refused nobody at 20 turns a second; first sounds came 2 to 11 ms later at half of that, and where clients
-    asked for all that the device makes, up to a sixth of their answers had a gap."""
+    ``throughput``: clauses that have sound to spare gather for fuller batches. On an H200 it made a tenth more sound,
+    before the default filled its batches, too, when many are short of sound; first sounds came 2 to 11 ms later at 10
+    turns a second, and where clients asked for all that the device makes, up to a sixth of their answers had a gap."""
 
     own_process: bool | None = None
     """Whether the model has a process of its own, beside that of the engine, which then has the text's clauses, the

@@ -149,7 +149,7 @@ class InHand(Playhead):
         return self.seconds
 
 
-@pytest.mark.parametrize(("seconds", "late"), [(0.11, [0, 0]), (0.06, [0, 1]), (0.01, [1, 2])])
+@pytest.mark.parametrize(("seconds", "late"), [(0.11, [0, 0]), (0.06, [0, 1]), (0.03, [0, 1]), (0.01, [1, 2])])
 async def test_a_second_chunk_behind_a_short_first_one_may_come_with_less_in_hand(
     folder: Path, seconds: float, late: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ _FADES_S = 10.0
 bears."""
 _MARGIN = 1.25
 IN_HAND_S = 0.05
-"""So much sound shall be left when the second chunk comes."""
+"""Seconds of sound that shall be left when the second chunk comes, since its time is a forecast."""
 
 
 class FirstChunk:
