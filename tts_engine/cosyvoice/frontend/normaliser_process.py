@@ -3,8 +3,9 @@
 wetext holds the interpreter's lock for 1 to 10 ms a clause. In the model's process that time would be taken from its
 event loop and from the threads that feed the device. So would that for ids and words, some 0.1 ms a clause.
 
-Where wetext most likely changes nothing, the child first answers what it would be without wetext. A burst has more
-clauses than there are children: all of them get this answer before wetext is asked about any.
+The child first answers what the wording most likely is: as wetext reads the few words that are most likely read other
+than as written, and else as it is written. A burst has more clauses than there are children: all of them get this
+answer before wetext reads any as a whole. A text of which more than half had to be read twice does not.
 
 On a unix socket, each request is a line ``[number, text, language]``, and each answer a line ``[number, is_final,
 wording]``. A wording is ``[spoken text, [block, ...], [id, ...], [word, ...]]`` with blocks ``[spoken_start,
@@ -26,9 +27,9 @@ from typing import Any
 
 from tts_engine.cosyvoice.frontend.normalise import (
     Block,
+    LikelyVerbaliser,
     Normalised,
     WetextVerbaliser,
-    is_most_likely_read_as_written,
     normalise,
 )
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, Version
@@ -42,6 +43,8 @@ _LOOK_S = 0.05
 """Time between two checks whether the child listens."""
 _LINE_BYTES = 1 << 20
 """Longest answer. ``speech.max_chars`` characters and their blocks are shorter."""
+_MOST_TWICE = 0.5
+"""Largest share of a text that is verbalised for what is likely, and again with the text."""
 _RECEIVE_BYTES = 1 << 16
 """Most bytes of requests that the child reads at once."""
 
@@ -176,6 +179,7 @@ class _Child:
 
     def __init__(self, connection: socket.socket, tokenizer: CosyTokenizer, verbalise: WetextVerbaliser) -> None:
         self._connection, self._tokenizer, self._verbalise = connection, tokenizer, verbalise
+        self._verbalise_likely = LikelyVerbaliser(verbalise)
         self._unknown: deque[tuple[int, str, str]] = deque()
         """Numbers, texts and languages that nothing is known of yet."""
         self._likely: deque[tuple[int, str, str, Normalised]] = deque()
@@ -187,7 +191,10 @@ class _Child:
         while self._receive():
             if self._unknown:
                 number, text, language = self._unknown.popleft()
-                self._tell(number, normalise(text, language, verbalise=self._verbalise))
+                if self._verbalise_likely.share(text) <= _MOST_TWICE:
+                    self._tell_likely(number, text, language)
+                else:
+                    self._tell(number, normalise(text, language, verbalise=self._verbalise))
             elif self._likely:
                 number, text, language, likely = self._likely.popleft()
                 made = normalise(text, language, verbalise=self._verbalise)
@@ -203,13 +210,16 @@ class _Child:
         *lines, self._line = (self._line + received).split(b"\n")
         for line in lines:
             number, text, language = json.loads(line)
-            if is_most_likely_read_as_written(text):
-                likely = normalise(text, language)
-                self._tell(number, likely, is_final=False)
-                self._likely.append((number, text, language, likely))
+            if not self._verbalise_likely.share(text):
+                self._tell_likely(number, text, language)
             else:
                 self._unknown.append((number, text, language))
         return bool(received)
+
+    def _tell_likely(self, number: int, text: str, language: str) -> None:
+        likely = normalise(text, language, verbalise=self._verbalise_likely)
+        self._tell(number, likely, is_final=False)
+        self._likely.append((number, text, language, likely))
 
     def _tell(self, number: int, normalised: Normalised | None, *, is_final: bool = True) -> None:
         wording = None

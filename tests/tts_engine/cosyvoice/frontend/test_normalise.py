@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tts_engine.cosyvoice.frontend import normalise as rules
 from tts_engine.cosyvoice.frontend.normalise import (
+    LikelyVerbaliser,
     WetextVerbaliser,
     detect_script,
     normalise,
@@ -47,6 +48,35 @@ def test_wetext_reads_amounts_dates_and_abbreviations(wetext: WetextVerbaliser) 
     spoken = normalise("Mr. Smith owes $45.20 by 10:30.", verbalise=wetext).text
     assert spoken == "Mister Smith owes forty five point two dollars by ten thirty."
     assert normalise("3.5天前发货，共￥56.20", verbalise=wetext).text == "三点五天前发货，共五十六点二零元"
+
+
+@pytest.mark.parametrize(
+    ("clause", "read"),
+    [
+        ("The blender is in our store today.", []),
+        ("The blender costs $123.20 in our store, but the black one is faster.", ["costs $123.20 in"]),
+        ("We will call you on the 3 rd of March 5 times or so, as you like it.", ["the 3 rd", "March 5 times"]),
+        ("Mr. Foster called you on Sunday.", ["Mr. Foster"]),
+        ("He is 6 ft tall, and weighs 80 kg.", ["is 6 ft", "weighs 80 kg."]),
+        ("So be it...", []),
+    ],
+)
+def test_what_is_likely_needs_few_words_verbalised(wetext: WetextVerbaliser, clause: str, read: list[str]) -> None:
+    asked: list[str] = []
+
+    def spy(text: str, script: rules.Script) -> str:
+        asked.append(text)
+        return wetext(text, script)
+
+    likely = LikelyVerbaliser(spy)
+    assert normalise(clause, "en", verbalise=likely) == normalise(clause, "en", verbalise=wetext)
+    assert asked == read
+    assert likely.share(clause) == sum(map(len, read)) / len(clause)
+
+
+def test_a_text_without_letters_is_not_guessed() -> None:
+    assert LikelyVerbaliser(rules.plain_verbaliser).share("12:30") == 1
+    assert LikelyVerbaliser(rules.plain_verbaliser).share("...") == 1
 
 
 @pytest.mark.parametrize("text", ['He said  "ok" twice.', "a\\b", "x\n\ny", "(", "5", "😀 3 pm", "a/b 1/2"])
