@@ -43,6 +43,8 @@ class Rendering:
     """Number of tokens of the clause that the vocoder has been fed."""
     asked: bool = False
     """Has its first chunk been asked for?"""
+    opened_at: float = 0.0
+    """Monotonic second at which the clause was let in."""
     closed: bool = False
     error: EngineError | None = None
     """The fault that ended the device's thread while this clause was in it."""

@@ -89,6 +89,9 @@ class SchedulerConfig:
     75 ms beside the language model, and one may have just begun."""
     gather_s: float = 0.015
     """A first chunk waits no longer than this for those of others (``gathering``)."""
+    hold_s: float = 0.03
+    """Few chunks that nobody awaits stand still while a clause that came less than so long ago is drawn for
+    (``holding``)."""
     patient_s: float = 0.3
     """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
     ms. Other chunks, which take less time, do so down to ``tight_s``. All let several such batches run one after the
@@ -314,7 +317,7 @@ class Scheduler:
         if len(self.renderings) >= (limit := self._blocks.clauses):
             raise Exhausted(f"{limit} clauses are being spoken", retry_after_s=0.5)
         first_hop = self.first_hops(voice)[0]
-        rendering = Rendering(voice=voice, playhead=playhead, first_hop=first_hop, order=self._opened)
+        rendering = Rendering(voice=voice, playhead=playhead, first_hop=first_hop, order=self._opened, opened_at=now)
         self._blocks.open(rendering, now=now)
         self._opened += 1
         self.renderings.add(rendering)
@@ -455,6 +458,23 @@ class Scheduler:
         if wait_s <= 0:
             return 0.0, jobs
         return wait_s if many else min(wait_s, _LOOK_S), [job for job in jobs if job not in awaited]
+
+    def holding(self, jobs: Sequence[Job], *, now: float) -> float:
+        """Return for how many seconds these jobs had better not go on, because somebody's first chunk is drawn for. A
+        change may end that earlier.
+
+        What the device does meanwhile makes the steps of the language model longer by a third, and then the first chunk
+        waits for the rest of a stage. So as long as all jobs fit into one batch, and these have sound for more than
+        ``calm_s``, they stand still for clauses that were let in less than ``hold_s`` ago.
+        """
+        config = self.config
+        if not self.silent or len(self.jobs) > config.calm_rows:
+            return 0.0
+        if any(job.rendering.playhead.slack_s(now) <= config.calm_s for job in jobs):
+            return 0.0
+        coming = [r for r in self.renderings if not (r.sounded or r.asked) and now - r.opened_at < config.hold_s]
+        awaited = [r.opened_at for r in coming if r.playhead.slack_s(now) <= config.tight_s]
+        return max(awaited) + config.hold_s - now if awaited else 0.0
 
     def urgent(
         self, running: Sequence[Job], *, now: float, again: bool = False, ending: Sequence[Job] = ()

@@ -177,7 +177,10 @@ class WaveWorker(DeviceThread):
                 self.scheduler.sweep()
                 task = self._tasks.pop(0) if self._tasks else None
                 free = [job for job in self.scheduler.jobs if job not in self._running]
-                wait_s, jobs = self.scheduler.gathering(free, now=time.monotonic(), lacking=self.lacking())
+                now = time.monotonic()
+                wait_s, jobs = self.scheduler.gathering(free, now=now, lacking=self.lacking())
+                if jobs and (hold_s := self.scheduler.holding(jobs, now=now)):
+                    wait_s, jobs = min(wait_s or hold_s, hold_s), ()
                 if wait_s and not (task or jobs or self._given):
                     self._changed.wait(wait_s)
                     continue
@@ -266,7 +269,10 @@ class WaveWorker(DeviceThread):
             with self._changed:
                 now = time.monotonic()
                 urgent = self.scheduler.urgent(left, now=now, again=again, ending=self._running)
-                _, urgent = self.scheduler.gathering(urgent, now=now, lacking=self.lacking() if urgent else ())
+                wait_s, urgent = self.scheduler.gathering(urgent, now=now, lacking=self.lacking() if urgent else ())
+                if not (urgent or self._tasks or self._given) and (hold_s := self.scheduler.holding(left, now=now)):
+                    self._changed.wait(min(wait_s or hold_s, hold_s))
+                    continue
             # One batch behind the other: a stage between them would leave the device idle while the sound of the one
             # before it is handed out. Tasks wait for the end of the long batch, so they end this.
             if not urgent or not self._round(urgent, left) or self._tasks:

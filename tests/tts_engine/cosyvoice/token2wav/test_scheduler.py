@@ -394,6 +394,46 @@ def test_the_first_of_a_burst_wait_a_little_for_the_others() -> None:
     assert queue.scheduler.gathering(queue.scheduler.jobs, now=wait_s) == (0.0, [of_speaker, of_first])
 
 
+def test_what_nobody_awaits_stands_still_while_a_first_chunk_is_drawn_for() -> None:
+    queue = Queue(clauses=12, blocks=40)
+    for _ in range(CONFIG.calm_rows - 1):
+        queue.submit(queue.open(60, slack_s=2.0))
+    jobs, hold_s = queue.scheduler.jobs, CONFIG.hold_s
+    assert queue.scheduler.holding(jobs, now=0.0) == 0.0, "nobody is drawn for"
+    comes = queue.open(60)
+    assert queue.scheduler.holding(jobs, now=0.01) == pytest.approx(hold_s - 0.01)
+    assert queue.scheduler.holding(jobs, now=hold_s) == 0.0, "a text may still be on its way"
+    queue.submit(comes)
+    assert queue.scheduler.holding(jobs[:-1], now=0.01) == 0.0, "it is drawn for no more"
+
+
+def test_who_is_awaited_or_short_of_sound_stands_still_for_nobody() -> None:
+    queue = Queue(clauses=12, blocks=40)
+    queue.submit(queue.open(60, slack_s=2.0))
+    queue.open(60)
+    jobs = queue.scheduler.jobs
+    assert queue.scheduler.holding(jobs, now=0.0) > 0
+    queue.submit(queue.open(60, slack_s=CONFIG.calm_s))
+    assert queue.scheduler.holding(jobs, now=0.0) == 0.0
+    assert queue.scheduler.holding(jobs[:1], now=0.0) > 0
+
+
+def test_more_than_one_batch_stands_still_for_nobody() -> None:
+    queue = Queue(clauses=12, blocks=40)
+    for _ in range(CONFIG.calm_rows + 1):
+        queue.submit(queue.open(60, slack_s=2.0))
+    queue.open(60)
+    assert queue.scheduler.holding(queue.scheduler.jobs, now=0.0) == 0.0
+
+
+def test_nothing_stands_still_for_clauses_that_nobody_awaits_yet() -> None:
+    queue = Queue(clauses=12, blocks=40)
+    queue.submit(queue.open(60, slack_s=2.0))
+    queue.open(60, slack_s=2.0)  # of a turn that speaks
+    queue.scheduler.open(queue.voice, Playhead(ahead=True), now=0.0)
+    assert queue.scheduler.holding(queue.scheduler.jobs, now=0.0) == 0.0
+
+
 def test_a_full_batch_waits_for_nobody() -> None:
     queue = Queue(clauses=40, blocks=80)
     for _ in range(CONFIG.burst_rows):

@@ -421,6 +421,44 @@ async def test_a_first_chunk_goes_between_the_stages_of_chunks_that_nobody_await
 
 
 @pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("final", [False, True])
+async def test_chunks_that_nobody_awaits_stand_still_while_a_first_one_is_drawn_for(
+    monkeypatch: pytest.MonkeyPatch, ahead: bool, final: bool
+) -> None:
+    """Those that have begun and those that have not."""
+    staged, prompt = Staged(monkeypatch), Prompt(50)
+    async with running(3, SchedulerConfig(hold_s=20.0), ahead=ahead, finalize="upstream") as worker:
+        voice, order = await voice_of(worker, prompt), []
+        run = WaveBatch.run
+
+        def spy(batch: WaveBatch, stage: int) -> None:
+            order.append(f"{batch.rows} {batch.shape} {stage}" if len(batch.stages) > 1 else "awaited")
+            run(batch, stage)
+
+        monkeypatch.setattr(WaveBatch, "run", spy)
+        calm, later = (worker.open(voice, speaking()) for _ in range(2))
+        for rendering in (calm, later):
+            rendering.tokens += SHORT if final else CLAUSES[0]
+        first = worker.submit(calm, final=final)
+        await asyncio.to_thread(staged.begun.wait, 10)
+        comes = worker.open(voice, Playhead())
+        staged.go_on.set()
+        second = worker.submit(later, final=final)
+        await asyncio.sleep(0.1)  # while it is drawn for
+        comes.tokens += CLAUSES[4]
+        sound = await worker.submit(comes, final=False)
+        assert_same(sound, one_pass(prompt, CLAUSES[4])[: len(sound)])
+        await first
+        await second
+        for rendering in (calm, later, comes):
+            worker.close(rendering)
+        shape = "whole" if final else "chunk"
+        stages = len(worker.runner.staged_batches[1].stages) if not final else 2
+        rest = [f"1 {shape} {stage}" for stage in range(1, stages)]
+        assert order == [f"1 {shape} 0", "awaited", *rest, f"1 {shape} 0", *rest]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
 async def test_no_stage_goes_between_two_batches_that_are_awaited(monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
     """Else the device would stand still while the sound of the first of them is handed out."""
     staged, prompt = Staged(monkeypatch), Prompt(50)
