@@ -101,6 +101,8 @@ class LikelyVerbaliser:
         self._verbalise = verbalise
 
     def __call__(self, text: str, script: Script) -> str:
+        if not script:  # nothing is verbalised, and white space stays
+            return self._verbalise(text, script)
         return " ".join(self._verbalise(part, script) if otherwise else part for part, otherwise in likely_parts(text))
 
     def share(self, text: str) -> float:

@@ -74,6 +74,13 @@ def test_what_is_likely_needs_few_words_verbalised(wetext: WetextVerbaliser, cla
     assert likely.share(clause) == sum(map(len, read)) / len(clause)
 
 
+@pytest.mark.parametrize("language", ["en", "es"])
+def test_white_space_is_guessed_as_it_is_read(wetext: WetextVerbaliser, language: str) -> None:
+    clause = "Une  llave\ny una luz."
+    likely = LikelyVerbaliser(wetext)
+    assert normalise(clause, language, verbalise=likely) == normalise(clause, language, verbalise=wetext)
+
+
 def test_a_text_without_letters_is_not_guessed() -> None:
     assert LikelyVerbaliser(rules.plain_verbaliser).share("12:30") == 1
     assert LikelyVerbaliser(rules.plain_verbaliser).share("...") == 1
