@@ -173,6 +173,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         rendering = await self._open(voice, playhead, goes_on=not clause.first)
         if clause.placed is not None:
             clause.placed()
+        ended = False
         try:
             opened = time.monotonic()
             drawing = await self._draw(clause, features, words, _Reader(self._scheduler, rendering))
@@ -194,12 +195,14 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
             while len(rendering.tokens) > rendering.sounded:
                 final = self._scheduler.is_last(rendering)
-                yield await self._chunk(rendering, words, playhead, begun, text_s, final=final), final
+                chunk = await self._chunk(rendering, words, playhead, begun, text_s, final=final)
+                ended = final
+                yield chunk, final
                 begun, text_s = time.monotonic(), 0.0
         finally:
             self._worker.close(rendering)
             sound_s = rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE
-            self._admission.departed(time.monotonic(), sound_s / clause.speed)
+            self._admission.departed(time.monotonic(), sound_s / clause.speed, cut=not ended)
 
     def _lengthened(self, rendering: Rendering, playhead: Hearing, speed: float) -> bool:
         """Let a clause whose shortest first chunk is ready begin with a longer one, if it needs that. Return whether it

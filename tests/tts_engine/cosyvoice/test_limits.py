@@ -98,6 +98,18 @@ async def test_a_turn_nobody_waits_for_waits_itself_until_somebody_does(engine: 
     assert engine.status().queued == 0
 
 
+async def test_admission_hears_of_each_clause_whether_it_was_cut(
+    engine: CosyVoiceSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: list[bool] = []
+    monkeypatch.setattr(engine._admission, "departed", lambda now, sound_s, cut: gone.append(cut))
+    await whole(engine, Playhead())
+    assert gone == [False]
+    async with aclosing(engine.synthesize(clause(), Playhead())) as chunks:
+        await anext(chunks)
+    assert gone == [False, True]
+
+
 async def test_measured_steps_close_the_door(folder: Path) -> None:
     # No machine makes a chunk in so small a share of a second: after the first batch nobody else fits.
     engine = await started(folder, max_clauses=50, busy_share=1e-6)

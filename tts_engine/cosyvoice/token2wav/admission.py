@@ -3,9 +3,9 @@ a verdict.
 
 Two things can go wrong when one more turn begins: clauses that speak run out of sound, or the new turn's first sound
 comes late. The first is watched as a share of the device. A speaking clause needs one chunk for every second of sound,
-at the measured cost of a clause in a full batch, and in its lifetime one first and one last chunk; lifetimes are those
-of recent clauses. A short first chunk costs less than others. The second is the wait behind the first chunks that are
-due already.
+at the measured cost of a clause in a full batch, and in its lifetime one first chunk and, unless it is cut, one last
+one; lifetimes, and how many were cut, are those of recent clauses. A short first chunk costs less than others. The
+second is the wait behind the first chunks that are due already.
 
 If something else is short (the language model, the host), the measured steps do not show it, but late chunks do. If one
 clause of fifty, and three at least, had a late chunk within a second, the limit becomes six sevenths of the number of
@@ -32,6 +32,7 @@ _PACE_S = 5.0
 _LENGTH_S = 5.0
 """Assumed length of a clause in seconds, until one has ended."""
 _LENGTH_SMOOTHING = 0.02
+"""Of lengths, and of how many are cut."""
 _LATE_SHARE = 0.02
 _LATE_LEAST = 3
 """Late chunks that a cut needs, however few clauses there are: of four, one is a quarter, and may be bad luck."""
@@ -87,6 +88,8 @@ class Admission:
         self._ceiling, self._cut_at = math.inf, -math.inf
         self._late: deque[float] = deque(maxlen=_DEPARTURES)
         self._length_s = _LENGTH_S
+        self._ended_share = 1.0
+        """Of recent clauses, how many had a last chunk."""
         self._departures: deque[float] = deque(maxlen=_DEPARTURES)
 
     # -- measured
@@ -128,10 +131,12 @@ class Admission:
     def _ceiling_at(self, now: float) -> float:
         return self._ceiling * (1 + _REGROWTH_PER_S * (now - self._cut_at)) if self._cut_at > -math.inf else math.inf
 
-    def departed(self, now: float, sound_s: float) -> None:
-        """Note that a clause has ended at monotonic second ``now``, after ``sound_s`` seconds of sound."""
+    def departed(self, now: float, sound_s: float, *, cut: bool = False) -> None:
+        """Note that a clause is gone at monotonic second ``now``, after ``sound_s`` seconds of sound. ``cut``: before
+        its last chunk was made."""
         self._departures.append(now)
         self._length_s += _LENGTH_SMOOTHING * (max(sound_s, 1.0) - self._length_s)
+        self._ended_share += _LENGTH_SMOOTHING * ((not cut) - self._ended_share)
 
     def cost_s(self, work: Work) -> float:
         """Return the device time in seconds of one clause's chunk, in the batch size where it is lowest.
@@ -150,10 +155,11 @@ class Admission:
     def share(self, clauses: int) -> float:
         """Return the share of the device that ``clauses`` speaking clauses take, in seconds of work per second.
 
-        The work is one chunk per clause for each second of sound, and one first and one last chunk per clause for each
-        mean length of recent clauses. With ``finalize: upstream`` the last chunk costs a whole pass.
+        The work is one chunk per clause for each second of sound, and, for each mean length of recent clauses, one
+        first chunk and, if it is not cut, one last chunk. With ``finalize: upstream`` that costs a whole pass.
         """
-        return clauses * (self.cost_s("chunk") + (self._first_s() + self.cost_s("whole")) / self._length_s)
+        last_s = self._ended_share * self.cost_s("whole")
+        return clauses * (self.cost_s("chunk") + (self._first_s() + last_s) / self._length_s)
 
     def wait_s(self, load: Load) -> float:
         """Return the expected wait in seconds for the first chunk of a clause that begins now.

@@ -288,6 +288,17 @@ def test_short_clauses_cost_more_for_a_second_of_sound_than_long_ones() -> None:
     assert long.share(10) == pytest.approx(10 * (0.01 + 0.03 / 20), rel=0.02)
 
 
+def test_clauses_that_are_cut_cost_no_last_chunk() -> None:
+    admission = measured()
+    admission.observe("whole", 2, 0.04)
+    for number in range(400):
+        admission.departed(0.0, 2.0, cut=number % 2 == 0)
+    assert admission.share(10) == pytest.approx(10 * (0.01 + (0.01 + 0.01) / 2), rel=0.02)
+    for _ in range(400):
+        admission.departed(0.0, 2.0)
+    assert admission.share(10) == pytest.approx(10 * (0.01 + (0.01 + 0.02) / 2), rel=0.02)
+
+
 def test_a_burst_after_a_burst_is_no_more_than_the_first() -> None:
     admission = measured()
     for _ in range(70):
