@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
@@ -17,6 +15,7 @@ from tts_engine.errors import Exhausted
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
 from tts_engine.service.link_frames import COUNT, SUFFIX, Kind, LinkEnd
+from tts_engine.service.socket_file import SocketFile
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +43,15 @@ class LinkServer:
         self._speak, self._most_calls, self._most_bytes = speak, most_calls, most_bytes
         self._retry_after_s = retry_after_s
         self._server: asyncio.Server | None = None
-        self._path = ""
-        self._file: tuple[int, int] | None = None
+        self._file: SocketFile | None = None
         self._ends: set[_ServerEnd] = set()
 
     async def start(self, target: str) -> None:
         """Listen. ``target``: of the engine, ``unix:/path``. Raises OSError."""
         # A socket that is left of a process that we replace is replaced, too.
-        self._path = target.removeprefix("unix:") + SUFFIX
-        self._server = await asyncio.get_running_loop().create_unix_server(self._connected, self._path)
-        self._file = _file_at(self._path)
+        path = target.removeprefix("unix:") + SUFFIX
+        self._server = await asyncio.get_running_loop().create_unix_server(self._connected, path)
+        self._file = SocketFile(path)
 
     def _connected(self) -> _ServerEnd:
         full = Exhausted(f"{self._most_calls} calls are on the link", retry_after_s=self._retry_after_s)
@@ -65,11 +63,8 @@ class LinkServer:
         """Stop listening, and cancel the calls that have not ended in ``grace_s``."""
         if self._server is None:
             return
-        # The file goes, as that of gRPC's socket does. One that a newer engine has put in its place stays.
-        if self._file is not None and _file_at(self._path) == self._file:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
-        self._file = None
+        if self._file is not None:
+            self._file.remove()
         self._server.close()
         tasks = [task for end in self._ends for task in end.tasks]
         if tasks:
@@ -216,15 +211,6 @@ class LinkContext:
         self._over = True
         assert self.task is not None
         self.task.cancel()
-
-
-def _file_at(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from another one at the same path. None: there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

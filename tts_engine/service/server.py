@@ -34,6 +34,7 @@ from tts_engine.service.link_server import LinkServer
 from tts_engine.service.load import RecentWait
 from tts_engine.service.models import EngineWithModels
 from tts_engine.service.security import TokenCheck, server_credentials
+from tts_engine.service.socket_file import SocketFile, move, name_beside
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         self._link = LinkServer(
             self.Speak, most_calls=streams, most_bytes=config.message_bytes, retry_after_s=config.retry_after_s
         )
+        self._file: SocketFile | None = None
         by_name = _ByName(self._server)
         pb_grpc.add_SpeechEngineServicer_to_server(self, by_name)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, by_name)
@@ -181,16 +183,21 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             names = (wire.SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
         await self._set_health(NOT_SERVING)
+        path = listen.removeprefix("unix:") if listen.startswith("unix:") else ""
+        # gRPC removes whatever is at its path when it ends, be it a newer engine's, so it gets a path of its own.
+        own = f"unix:{name_beside(path)}" if path else listen
         try:
             if credentials is None:
-                port = self._server.add_insecure_port(listen)
+                port = self._server.add_insecure_port(own)
             else:
-                port = self._server.add_secure_port(listen, credentials)
+                port = self._server.add_secure_port(own, credentials)
         except RuntimeError as exc:
             raise OSError(f"cannot listen on {listen}: {exc}") from exc
-        self.address = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+        if path:
+            self._file = move(own.removeprefix("unix:"), path)
+        self.address = listen if path else f"{listen.rpartition(':')[0]}:{port}"
         await self._server.start()
-        if listen.startswith("unix:") and self.config.token is None:
+        if path and self.config.token is None:
             try:
                 await self._link.start(listen)
             except OSError as exc:  # such as a path that is too long; calls then come over gRPC
@@ -232,6 +239,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         """Stop listening and cancel what still runs. Idempotent."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self._file is not None:
+            self._file.remove()
         # A short grace lets refusals that drain() has just caused reach their clients.
         await asyncio.gather(self._server.stop(_GRACE_S), self._link.aclose(_GRACE_S))
 

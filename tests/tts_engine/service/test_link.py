@@ -107,15 +107,37 @@ async def test_a_server_that_shuts_down_leaves_no_file(engine: Engine, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_server_that_shuts_down_leaves_the_file_of_one_that_has_replaced_it(
+async def test_a_server_that_shuts_down_leaves_the_sockets_of_one_that_has_replaced_it(
     engine: Engine, tmp_path: Path
 ) -> None:
     newer = Engine(engine.config)
     await newer.start()
     await engine.server.aclose()
-    assert (tmp_path / "engine.sock.speak").is_socket()
+    client = GrpcEngine(newer.config.listen, newer.config)
+    assert (await speak(client, "over gRPC"))[1] is SpeakCall
+    await linked(client)
+    assert (await speak(client, "on the link"))[1] is LinkCall
+    await client.aclose()
     await newer.server.aclose()
-    assert not (tmp_path / "engine.sock.speak").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_engine_replaces_the_socket_of_one_that_was_killed_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    engine = Engine(EngineConfig(listen=f"unix:{path}"))
+    await engine.start()
+    client = GrpcEngine(engine.config.listen, engine.config)
+    assert (await speak(client, "hello"))[0]
+    await client.aclose()
+    await engine.server.aclose()
+    path.write_text("notes")
+    with pytest.raises(OSError, match="exists and is no socket"):
+        await engine.start()
+    await engine.server.aclose()
+    assert [each.name for each in tmp_path.iterdir()] == ["engine.sock"]
+    assert path.read_text() == "notes"
 
 
 async def test_the_link_comes_back_with_the_engine(engine: Engine, client: GrpcEngine) -> None:
