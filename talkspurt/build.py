@@ -460,7 +460,8 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             made.records.watch(),
             made.health.watch(),
             made.known_voices.watch(),
-            collect_between_calls(lambda: len(made.directory)),
+            # An HTTP answer is no call.
+            collect_between_calls(lambda: max(len(made.directory), engine.utterances)),
             made.watch_load(),
             *(database.watch() for database in made.databases),
         ]

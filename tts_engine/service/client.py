@@ -348,6 +348,11 @@ class GrpcEngine:
         """Whether calls to each engine take the link, not gRPC. The order is that of ``metrics``."""
         return [one.link is not None and one.link.stands for one in self._by_address.values()]
 
+    @property
+    def utterances(self) -> int:
+        """Number of our open utterances, of all engines."""
+        return sum(one.active for one in (*self._by_address.values(), *self._leaving))
+
     def _follow(self) -> None:
         """Connect to engines that are new, and leave those that are gone."""
         known = self.targets.known()

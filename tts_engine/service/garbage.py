@@ -1,7 +1,7 @@
 """When a process that serves calls collects cyclic garbage, and when it returns free memory. Both stop every call: a
 collection for as long as there are objects to look at, some 0.2 to 0.5 us each, so each looks at few; a return for
-0.1 ms per MB, so each returns little. A call is what the process has most of: in the gateway a call, in the engine's
-process an utterance, in a voice model's a clause.
+0.1 ms per MB, so each returns little. A call is what the process has most of: in the gateway a call or an answer to an
+HTTP request, in the engine's process an utterance, in a voice model's a clause.
 
 The young generations are collected automatically, the second one more often than by default, and besides every
 ``YOUNG_S``: Python counts what was made less what was freed, and calls free as much as they make. What survives three

@@ -5,7 +5,7 @@ import base64
 import io
 import json
 import wave
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from gateway.config import RouteConfig
+from talkspurt import build
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
 from tests.gateway.webrtc.webrtc_gateway import strongest_hz
 from tests.waiting import until
@@ -190,6 +191,24 @@ async def test_a_speed_out_of_range_is_told_with_what_came(api: Api, path: str, 
 async def test_a_body_that_is_no_json_and_one_that_is_too_large(api: Api) -> None:
     assert (await api.ask("POST", "/v1/tts", data=b"{", headers=JSON))[0] == 422
     assert (await api.ask("POST", "/v1/tts", data=b" " * 1_000_001, headers=JSON))[0] == 413
+
+
+async def test_an_answer_counts_for_the_rule_that_says_when_garbage_may_be_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[Callable[[], int]] = []
+
+    async def collect(calls: Callable[[], int]) -> None:
+        counted.append(calls)
+
+    monkeypatch.setattr(build, "collect_between_calls", collect)
+    async with api_gateway(tmp_path) as (_, _, url), aiohttp.ClientSession(url) as http:
+        await until(lambda: bool(counted))
+        assert counted[0]() == 0
+        async with http.post("/v1/tts/stream", json={"text": "And on it goes. " * 500, "format": "pcm"}) as answer:
+            await answer.content.readany()
+            assert counted[0]() == 1
+        await until(lambda: counted[0]() == 0)
 
 
 async def test_a_listener_who_leaves_frees_the_engine(tmp_path: Path) -> None:
