@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -28,3 +30,10 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], what: str = "") -
             return result
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain for {what or condition}"
         await asyncio.sleep(0.005)
+
+
+async def stand_still(pid: int) -> None:
+    """Stop a child process, and wait until it stands still: until then it may take what comes first. SIGCONT lets it go
+    on."""
+    os.kill(pid, signal.SIGSTOP)
+    await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)

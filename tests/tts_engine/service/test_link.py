@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.tts_engine.service.scripted import ScriptedEngine, chunk_of
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, stand_still, until
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import Exhausted, Unavailable
@@ -197,7 +197,7 @@ async def test_an_engine_that_stands_still_is_given_up() -> None:
             utterance.feed("one hold two")
             await anext(utterance)
             assert process.pid is not None
-            os.kill(process.pid, signal.SIGSTOP)
+            await stand_still(process.pid)
             with pytest.raises(Unavailable, match="closed the connection"):
                 await asyncio.wait_for(anext(utterance), PATIENCE_S)
             os.kill(process.pid, signal.SIGCONT)
@@ -236,7 +236,7 @@ async def test_tokens_that_come_while_the_engine_stands_still_cost_no_call() -> 
             utterance.feed("one ")
             await anext(utterance)
             assert process.pid is not None
-            os.kill(process.pid, signal.SIGSTOP)
+            await stand_still(process.pid)
             for word in words:
                 utterance.feed(f"{word} ")
                 await asyncio.sleep(0)  # each in a message of its own

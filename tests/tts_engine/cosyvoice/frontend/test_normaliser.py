@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import stand_still, until
 from tts_engine.cosyvoice.frontend import normaliser as remembering
 from tts_engine.cosyvoice.frontend.normalise import WetextVerbaliser, normalise
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
@@ -82,7 +82,7 @@ async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced(tm
         assert not here.texts
 
         assert child.pid is not None
-        os.kill(child.pid, signal.SIGSTOP)
+        await stand_still(child.pid)
         first, second = (asyncio.ensure_future(wording(normaliser, "asked twice", "")) for _ in range(2))
         await until(lambda: child.waiting == 1)
         first.cancel()
@@ -92,7 +92,7 @@ async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced(tm
         )
         assert first.cancelled()
 
-        os.kill(child.pid, signal.SIGSTOP)
+        await stand_still(child.pid)
         asked = asyncio.ensure_future(wording(normaliser, "asked before its end", ""))
         await until(lambda: child.waiting == 1)
         os.kill(child.pid, signal.SIGKILL)
@@ -152,7 +152,7 @@ async def test_a_process_tells_what_is_likely_before_it_words_anything(tmp_path:
         shown = "We have moved your lamp to 3 pm."
         texts = ["Hello there.", "Mr. Young is in.", "Good bye...", shown, "call 3 pm mark", "half past ten."]
         assert child.pid is not None
-        os.kill(child.pid, signal.SIGSTOP)
+        await stand_still(child.pid)
         asked = [asyncio.create_task(ask(text)) for text in texts]
         await until(lambda: child.waiting == len(texts))
         os.kill(child.pid, signal.SIGCONT)
