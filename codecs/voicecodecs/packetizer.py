@@ -81,14 +81,14 @@ class Packetizer:
         return frames
 
     def _frames(self, pcm: NDArray[np.float32]) -> list[bytes]:
-        fmt = self.format
+        frame_samples, frame_bytes = self.format.frame_samples, self.format.frame_bytes
         pending = np.concatenate((self._pending, to_int16(pcm)))
-        samples = len(pending) - len(pending) % fmt.frame_samples
+        samples = len(pending) - len(pending) % frame_samples
         whole, self._pending = pending[:samples], pending[samples:]
         if not samples:
             return []
         self.samples_out += samples
-        if fmt.frame_bytes is None:
-            return [self._encoder.encode(frame) for frame in whole.reshape(-1, fmt.frame_samples)]
+        if frame_bytes is None:
+            return [self._encoder.encode(frame) for frame in whole.reshape(-1, frame_samples)]
         payload = self._encoder.encode(whole)
-        return [payload[at : at + fmt.frame_bytes] for at in range(0, len(payload), fmt.frame_bytes)]
+        return [payload[at : at + frame_bytes] for at in range(0, len(payload), frame_bytes)]
