@@ -180,8 +180,8 @@ class _Child:
     def __init__(self, connection: socket.socket, tokenizer: CosyTokenizer, verbalise: WetextVerbaliser) -> None:
         self._connection, self._tokenizer, self._verbalise = connection, tokenizer, verbalise
         self._verbalise_likely = LikelyVerbaliser(verbalise)
-        self._unknown: deque[tuple[int, str, str]] = deque()
-        """Numbers, texts and languages that nothing is known of yet."""
+        self._unknown: deque[tuple[int, str, str, bool]] = deque()
+        """Numbers, texts and languages that nothing is known of yet, and whether a guess is worth while."""
         self._likely: deque[tuple[int, str, str, Normalised]] = deque()
         """Those whose likely wording has been told, with this wording."""
         self._line = b""
@@ -190,8 +190,8 @@ class _Child:
     def run(self) -> None:
         while self._receive():
             if self._unknown:
-                number, text, language = self._unknown.popleft()
-                if self._verbalise_likely.share(text) <= _MOST_TWICE:
+                number, text, language, is_guessed = self._unknown.popleft()
+                if is_guessed:
                     self._tell_likely(number, text, language)
                 else:
                     self._tell(number, normalise(text, language, verbalise=self._verbalise))
@@ -210,10 +210,11 @@ class _Child:
         *lines, self._line = (self._line + received).split(b"\n")
         for line in lines:
             number, text, language = json.loads(line)
-            if not self._verbalise_likely.share(text):
+            share = self._verbalise_likely.share(text)
+            if not share:
                 self._tell_likely(number, text, language)
             else:
-                self._unknown.append((number, text, language))
+                self._unknown.append((number, text, language, share <= _MOST_TWICE))
         return bool(received)
 
     def _tell_likely(self, number: int, text: str, language: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.cosyvoice.models.flow import Flow
@@ -26,7 +26,7 @@ from tts_engine.cosyvoice.token2wav import batch as wave_batch
 from tts_engine.cosyvoice.token2wav.batch import Vocoder, WaveBatch
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.runner import RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import SchedulerConfig
+from tts_engine.cosyvoice.token2wav.scheduler import Job, SchedulerConfig
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.synthesizer import Playhead
@@ -436,6 +436,14 @@ async def test_chunks_that_nobody_awaits_stand_still_while_a_first_one_is_drawn_
             run(batch, stage)
 
         monkeypatch.setattr(WaveBatch, "run", spy)
+        holding, stands_still = worker.scheduler.holding, threading.Event()
+
+        def spy_holding(jobs: Sequence[Job], *, now: float) -> float:
+            if seconds := holding(jobs, now=now):
+                stands_still.set()
+            return seconds
+
+        monkeypatch.setattr(worker.scheduler, "holding", spy_holding)
         calm, later = (worker.open(voice, speaking()) for _ in range(2))
         for rendering in (calm, later):
             rendering.tokens += SHORT if final else CLAUSES[0]
@@ -444,7 +452,7 @@ async def test_chunks_that_nobody_awaits_stand_still_while_a_first_one_is_drawn_
         comes = worker.open(voice, Playhead())
         staged.go_on.set()
         second = worker.submit(later, final=final)
-        await asyncio.sleep(0.1)  # while it is drawn for
+        assert await asyncio.to_thread(stands_still.wait, PATIENCE_S)
         comes.tokens += CLAUSES[4]
         sound = await worker.submit(comes, final=False)
         assert_same(sound, one_pass(prompt, CLAUSES[4])[: len(sound)])
