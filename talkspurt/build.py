@@ -460,7 +460,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             made.records.watch(),
             made.health.watch(),
             made.known_voices.watch(),
-            # An HTTP answer is no call.
+            # An answer to an HTTP request has an utterance, but no call.
             collect_between_calls(lambda: max(len(made.directory), engine.utterances)),
             made.watch_load(),
             *(database.watch() for database in made.databases),
