@@ -9,7 +9,8 @@ second is the wait behind the first chunks that are due already.
 
 If something else is short (the language model, the host), the measured steps do not show it, but late chunks do. If one
 clause of fifty, and three at least, had a late chunk within a second, the limit becomes six sevenths of the number of
-clauses that were open while the chunk was waited for. It then grows again.
+clauses that were open while the chunk was waited for. It then grows again, and is forgotten if sound was not late once
+more: a moment in which the host stood still beside four clauses tells nothing of forty.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ _SLOWDOWN_SMOOTHING = 0.05
 _CUT = 6 / 7
 _CUT_PERIOD_S = 1.0
 _REGROWTH_PER_S = 0.05
+_FORGOTTEN_S = 10.0
+"""So long after the last cut there is no limit. Were it what the host or the language model carries, the door would
+have opened beyond it within 3 s, and sound would have been late again."""
 LATE_S = 0.1
 """A chunk that comes with less sound in hand than this is late. With half of that, callers hear gaps before the door
 closes."""
@@ -129,7 +133,8 @@ class Admission:
         self._ceiling, self._cut_at = max(min(clauses, self._ceiling_at(now)) * _CUT, 1.0), now
 
     def _ceiling_at(self, now: float) -> float:
-        return self._ceiling * (1 + _REGROWTH_PER_S * (now - self._cut_at)) if self._cut_at > -math.inf else math.inf
+        since_s = now - self._cut_at
+        return self._ceiling * (1 + _REGROWTH_PER_S * since_s) if since_s < _FORGOTTEN_S else math.inf
 
     def departed(self, now: float, sound_s: float, *, cut: bool = False) -> None:
         """Note that a clause is gone at monotonic second ``now``, after ``sound_s`` seconds of sound. ``cut``: before

@@ -190,6 +190,14 @@ def test_after_late_chunks_the_door_opens_again_step_by_step() -> None:
     assert admission.judge(Load(speaking=85, silent=0), now=110.0).admitted
 
 
+def test_a_moment_of_late_sound_beside_a_few_is_forgotten() -> None:
+    admission = Admission(settings())
+    for tenth in range(4):
+        admission.late(4, now=100.0 + tenth / 10)
+    assert not admission.judge(Load(speaking=6, silent=0), now=109.0).admitted
+    assert admission.judge(Load(speaking=60, silent=0), now=110.5).admitted
+
+
 def test_a_device_that_was_calibrated_is_known_before_the_first_caller() -> None:
     admission = Admission(settings(first_chunk_s=0.2))
     for rows in (1, 2, 4, 8):
