@@ -45,7 +45,7 @@ _CUT_PERIOD_S = 1.0
 _REGROWTH_PER_S = 0.05
 _FORGOTTEN_S = 10.0
 """So long after the last cut there is no limit. Were it what the host or the language model carries, the door would
-have opened beyond it within 3 s, and sound would have been late again."""
+have opened beyond it within 4 s, and sound would have been late again."""
 LATE_S = 0.1
 """A chunk that comes with less sound in hand than this is late. With half of that, callers hear gaps before the door
 closes."""
