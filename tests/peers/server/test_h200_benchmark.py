@@ -140,3 +140,16 @@ def test_a_burst_is_made_without_a_gpu_in_a_gpus_time(tmp_path: Path) -> None:
     assert burst["first_chunk_ms"]["p50"] > burst["engine_ms"]["p50"]
     assert 0 < burst["least_in_hand_ms"] < 1000
     assert (burst["then"], burst["refused"], burst["then_refused"]) == (2, 0, 0)
+
+
+@pytest.mark.slow
+def test_sentences_arrive_without_a_gpu_in_a_gpus_time(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    script = str(FOLDER / "edge_order.py")
+    arguments = ["--rate", "4", "--seconds", "2", "--runs", "1", "--slower", "3", "--out", str(out)]
+    subprocess.run([sys.executable, script, *arguments], check=True)
+    (row,) = (json.loads(line) for line in out.read_text().splitlines())
+    # Eleven steps of 0.6 ms, and a batch of 8.
+    assert row["first_chunk_ms"]["p50"] > 3 * (11 * 0.56 + 8)
+    assert row["sentences"] > row["refused"] == 0
+    assert row["audio_seconds_per_second"] > row["sentences"] / 2
