@@ -5,8 +5,9 @@ of a GPU made up as in ``burst_order.py``.
 
 It tells which way of scheduling and admission is better, and how much luck is in a row; what a GPU does is
 ``h200_product.py``'s to tell (``sentence:R``). A sentence ends by chance, after 5.4 s on average and 13 at most, as
-random weights end theirs. Its text is ready 5 to 12 ms after it came, and who is refused asks again for half a second,
-as the engine's service does. Runs of the same seed have the same arrivals. One JSON line a run.
+random weights end theirs. Its text is ready 5 to 12 ms after it came. Who is refused asks again every 10 ms for half a
+second, where the engine's service has them wait in line. Runs of the same seed have the same arrivals. One JSON line a
+run.
 """
 
 from __future__ import annotations
