@@ -1,4 +1,4 @@
-"""What the dialects' readers share: strict values out of lenient JSON, and the decode loop of event messages.
+"""Helpers that the dialects' readers share: strict values out of lenient JSON, and the decode loop of event messages.
 
 Numbers are taken as numbers or numeric strings (vendors differ, and differ between versions); unknown keys are ignored.
 Readers only index and convert: whatever they raise becomes one ``ProtocolError``.
@@ -6,6 +6,8 @@ Readers only index and convert: whatever they raise becomes one ``ProtocolError`
 
 from __future__ import annotations
 
+import logging
+import re
 from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
@@ -15,7 +17,9 @@ import orjson
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import DtmfReceived, Message, UnknownEvent
 from voicecodecs import g722
-from voicecodecs.registry import AudioFormat
+from voicecodecs.registry import RTP_CLOCK_HZ, AudioFormat
+
+log = logging.getLogger(__name__)
 
 Body = Mapping[str, Any]
 
@@ -31,7 +35,12 @@ _ENCODINGS = {
     "l16": "L16",
     "raw": "L16",
     "slin": "L16",
+    "linear16": "L16",
 }
+_OTHER_CODECS = frozenset(("amr", "amrwb", "evs", "g723", "g729", "gsm", "ilbc", "speex"))
+"""Codecs that nothing here decodes. Their audio taken for another encoding would be noise, so the call is refused."""
+_RATE = re.compile(r"\s*(\d{1,6})(?:\.0*)?\s*(k?)(?:hz)?\s*", re.IGNORECASE | re.ASCII)
+_LOWEST_RATE = 8000
 
 
 def text(value: Any) -> str:
@@ -82,19 +91,67 @@ def parameters(value: Any) -> dict[str, str]:
     return {str(key): str(entry) for key, entry in value.items() if isinstance(entry, str | int | float)}
 
 
-def audio_format(encoding: str, sample_rate: int, *, ptime_ms: int = 20) -> AudioFormat:
-    """A vendor's name for an encoding (``audio/x-mulaw``, ``PCMU``, ``slin``) and its rate.
+def audio_format(dialect: str, media: Any, default: AudioFormat) -> AudioFormat:
+    """Read the format that a stream's start announces.
+
+    Vendors disagree with their own documents, so nothing unreadable ends the call: an unknown encoding or rate is
+    logged, and the dialect's default takes its place. Keys that are missing mean the default too.
+
+    Args:
+        dialect: name of the dialect, for messages.
+        media: the object with ``encoding`` (``audio/x-mulaw``, ``PCMU``, ``audio/l16;rate=16000``) and ``sample_rate``
+            or ``sampleRate``. Any other type counts as unreadable.
+        default: the dialect's format; its frame length is kept.
 
     Raises:
-        ValueError: not spoken here.
+        ProtocolError: the encoding is a codec that nothing here decodes, such as AMR-WB.
     """
-    short = encoding.strip().lower().removeprefix("audio/").removeprefix("raw/").removeprefix("x-")
-    name = _ENCODINGS.get(short)
-    if name is None:
-        raise ValueError(f"encoding is {encoding[:40]!r}, expected one of mu-law, A-law, G722, Opus, L16")
-    if name == "G722":
-        sample_rate = g722.SAMPLE_RATE  # announced as 8000, its RTP clock, by some
-    return AudioFormat(name, sample_rate, ptime_ms)
+    if not isinstance(media, Mapping):
+        _use_default(dialect, "media format", media, default)
+        return default
+    encoding, rate = media.get("encoding"), media.get("sample_rate", media.get("sampleRate"))
+    named, _, options = encoding.partition(";") if isinstance(encoding, str) else ("", "", "")
+    name = named.strip().lower().removeprefix("audio/").removeprefix("raw/").removeprefix("x-").replace("-", "")
+    if name in _OTHER_CODECS:
+        raise ProtocolError(
+            f"{dialect}: encoding is {named[:40]!r}, expected one of mu-law, A-law, G722, Opus, L16", field="encoding"
+        )
+    chosen = _ENCODINGS.get(name)
+    if chosen is None:
+        chosen = default.encoding
+        if "encoding" in media:
+            _use_default(dialect, "encoding", encoding, default)
+    if stated := re.search(r"rate\s*=\s*(.*)", options):
+        rate = stated[1]
+    if chosen == "G722":  # some announce 8000, its RTP clock
+        return AudioFormat(chosen, g722.SAMPLE_RATE, default.ptime_ms)
+    if rate is not None or "sample_rate" in media or "sampleRate" in media:
+        try:
+            return AudioFormat(chosen, _sample_rate(rate), default.ptime_ms)
+        except ValueError:
+            _use_default(dialect, "sample rate", rate, default)
+    return AudioFormat(chosen, default.sample_rate if chosen == "L16" else RTP_CLOCK_HZ[chosen], default.ptime_ms)
+
+
+def _sample_rate(value: Any) -> int:
+    """Return a rate in hertz that stands there as ``8000``, ``8000.0``, ``"8000"``, ``"8000Hz"`` or ``"8 kHz"``.
+
+    Raises:
+        ValueError: the value is none of these, or below 8000.
+    """
+    match = None if isinstance(value, bool) else _RATE.fullmatch(str(value))
+    rate = int(match[1]) * (1000 if match[2] else 1) if match else 0
+    if rate < _LOWEST_RATE:
+        raise ValueError(f"sample rate is {str(value)[:40]!r}, expected hertz, {_LOWEST_RATE} or more")
+    return rate
+
+
+def _use_default(dialect: str, what: str, came: Any, default: AudioFormat) -> None:
+    extra = {"dialect": dialect, "field": what, "came": repr(came)[:40]}
+    log.warning(
+        "unknown audio format, taken as the dialect's default",
+        extra={**extra, "default": f"{default.encoding} at {default.sample_rate} Hz"},
+    )
 
 
 def reading(name: str, data: str | bytes, read: Callable[[], list[Message]]) -> list[Message]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
 
-from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, integer, item, parameters, payload, text
+from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, item, parameters, payload, text
 from gateway.seams.media_messages import Ignored, MarkReached, MediaReceived, Message, StreamStarted, StreamStopped
+from voicecodecs.registry import AudioFormat
 
 
 class Exotel(JsonEvents):
@@ -63,10 +65,8 @@ class Exotel(JsonEvents):
 
     def _started(self, body: Body) -> Iterable[Message]:
         start = body["start"]
-        media = start.get("media_format", start.get("mediaFormat", {}))
-        encoding, _, _ = text(media.get("encoding", "audio/x-raw")).partition(";")
-        rate = integer(media.get("sample_rate", media.get("sampleRate", 8000)))
-        fmt = audio_format(encoding, rate, ptime_ms=self._message_ms or (200 if rate < 16000 else 100))
+        fmt = audio_format(self.name, start.get("media_format", start.get("mediaFormat", {})), AudioFormat("L16", 8000))
+        fmt = replace(fmt, ptime_ms=self._message_ms or (200 if fmt.sample_rate < 16000 else 100))
         names = ("stream_sid", "streamSid")
         self._stream_id = text(item({**start, **body}, *names))
         self._media_head = b'{"event":"media","stream_sid":' + orjson.dumps(self._stream_id) + b',"media":{"payload":"'

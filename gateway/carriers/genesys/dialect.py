@@ -163,7 +163,9 @@ class Genesys(JsonEvents):
             )
         best = min(usable, key=rank)
         self._channels, self._caller = len(best["channels"]), best["channels"].index("external")
-        self._inbound = audio_format(best["format"], integer(best["rate"]))
+        self._inbound = audio_format(
+            self.name, {"encoding": best["format"], "sample_rate": best.get("rate")}, AudioFormat("PCMU", 8000)
+        )
         return best, self._inbound
 
     def _close(self, body: Body) -> Iterable[Message]:

@@ -19,7 +19,6 @@ from gateway.carriers.reading import (
     JsonEvents,
     audio_format,
     digit,
-    integer,
     item,
     json_object,
     parameters,
@@ -37,6 +36,7 @@ from gateway.seams.media_messages import (
     StreamStarted,
     StreamStopped,
 )
+from voicecodecs.registry import AudioFormat
 
 _CONTENT_TYPES = {"PCMU": "audio/x-mulaw", "L16": "audio/x-l16"}
 
@@ -88,10 +88,7 @@ class Plivo(JsonEvents):
 
     def _started(self, body: Body) -> Iterable[Message]:
         start = body["start"]
-        media = start.get("mediaFormat", {})
-        encoding, _, options = text(media.get("encoding", "audio/x-mulaw")).partition(";")
-        rate = options.partition("rate=")[2] or media.get("sampleRate", 8000)
-        fmt = audio_format(encoding, integer(rate))
+        fmt = audio_format(self.name, start.get("mediaFormat", {}), AudioFormat("PCMU", 8000))
         if fmt.encoding not in _CONTENT_TYPES:
             raise ProtocolError(f"plivo: stream is {fmt.encoding}, expected audio/x-mulaw or audio/x-l16")
         self._stream_id = text(start.get("streamId") or body["streamId"])

@@ -7,11 +7,11 @@ is not documented; we take it as little-endian unless the configuration says oth
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import orjson
 
-from gateway.carriers.reading import Body, audio_format, integer, text
+from gateway.carriers.reading import audio_format
 from gateway.carriers.twilio.dialect import Twilio
 from voicecodecs.l16 import swap_byte_order
 from voicecodecs.registry import AudioFormat
@@ -37,8 +37,8 @@ class SignalWire(Twilio):
             return None
         return orjson.dumps({"event": "dtmf", "streamSid": self._stream_id, "dtmf": {"digit": digits}})
 
-    def _format(self, media: Body) -> AudioFormat:
-        fmt = audio_format(text(media.get("encoding", "audio/x-mulaw")), integer(media.get("sampleRate", 8000)))
+    def _format(self, media: Any) -> AudioFormat:
+        fmt = audio_format(self.name, media, AudioFormat("PCMU", 8000))
         self._swap = self._big_endian and fmt.encoding == "L16"
         return fmt
 

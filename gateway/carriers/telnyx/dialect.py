@@ -118,8 +118,7 @@ class Telnyx(JsonEvents):
 
     def _started(self, body: Body) -> Iterable[Message]:
         start = body["start"]
-        media = start.get("media_format", {})
-        inbound = audio_format(text(media.get("encoding", "PCMU")), integer(media.get("sample_rate", 8000)))
+        inbound = audio_format(self.name, start.get("media_format", {}), AudioFormat("PCMU", 8000))
         self._swap_in = self._big_endian and inbound.encoding == "L16"
         yield StreamStarted(
             stream_id=text(body["stream_id"]),

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, integer, parameters, payload, text
+from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, parameters, payload, text
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import Ignored, MarkReached, MediaReceived, Message, StreamStarted, StreamStopped
 from voicecodecs.registry import AudioFormat
@@ -66,8 +66,8 @@ class Twilio(JsonEvents):
 
     # --- readers ---------------------------------------------------------------------------------------------------
 
-    def _format(self, media: Body) -> AudioFormat:
-        fmt = audio_format(text(media.get("encoding", "audio/x-mulaw")), integer(media.get("sampleRate", 8000)))
+    def _format(self, media: Any) -> AudioFormat:
+        fmt = audio_format(self.name, media, AudioFormat("PCMU", 8000))
         if fmt != AudioFormat("PCMU", 8000):
             raise ProtocolError(
                 f"{self.name}: stream is {fmt.encoding} at {fmt.sample_rate} Hz, expected audio/x-mulaw at 8000",

@@ -22,6 +22,7 @@ from gateway.seams.media_messages import (
     PlayoutCleared,
     StreamStarted,
 )
+from voicecodecs.registry import AudioFormat
 
 _OURS = ("event", "content-type")
 
@@ -70,8 +71,7 @@ class Vonage(JsonEvents):
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _connected(self, body: Body) -> Iterable[Message]:
-        encoding, _, options = text(body["content-type"]).partition(";")
-        fmt = audio_format(encoding, int(options.partition("rate=")[2] or 16000))
+        fmt = audio_format(self.name, {"encoding": body.get("content-type")}, AudioFormat("L16", 16000))
         own = parameters({key: value for key, value in body.items() if key not in _OURS})
         call = own.pop("talkspurt.CallSid", "")
         yield StreamStarted(
