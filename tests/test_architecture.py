@@ -231,8 +231,11 @@ def _named_paths(text: str) -> Iterator[str]:
         yield from ("".join(choice) for choice in itertools.product(*pieces))
 
 
+DECISIONS = sorted(set((ROOT / "docs/decisions").glob("*.md")) - {ROOT / "docs/decisions/README.md"})
+
+
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_the_files_that_a_page_names_are_there(page: str) -> None:
+def test_the_files_that_a_page_names_exist(page: str) -> None:
     named = set(_named_paths((ROOT / page).read_text()))
     assert len(named) > 10
     assert not [name for name in sorted(named) if not list(ROOT.glob(name.replace("VENDOR", "*")))]
@@ -246,6 +249,37 @@ def test_architecture_names_every_room() -> None:
     assert not [room for room in sorted(rooms) if f"`{room.relative_to(ROOT)}/`" not in text]
 
 
-def test_every_decision_has_a_number_of_its_own() -> None:
-    numbers = [int(n) for n in re.findall(r"^\*\*(\d+)\. ", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)]
-    assert numbers == list(range(1, len(numbers) + 1))
+def test_the_files_that_architecture_starts_a_room_with_exist() -> None:
+    rows = re.findall(r"^\| `([\w/]+/)` \|.*\| (.*) \|$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    started = [(room, name) for room, cell in rows for name in re.findall(r"`([\w/]+\.(?:py|js))`", cell)]
+    assert len(started) > 50
+    assert not [
+        (room, name)
+        for room, name in started
+        if not list((ROOT / room).rglob(name.replace("VENDOR", "*"))) and not (ROOT / name).exists()
+    ]
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_has_context_choice_and_consequence(page: Path) -> None:
+    text = page.read_text()
+    assert re.findall(r"^\*\*(\w+)\.\*\* \S", text, re.MULTILINE) == ["Context", "Choice", "Consequence"]
+    missing = [name for name in sorted(set(_named_paths(text))) if not list(ROOT.glob(name))]
+    assert not missing
+
+
+def test_the_index_of_decisions_links_every_page_by_its_title() -> None:
+    linked = re.findall(r"^\* \[(.*)\]\((.*)\)$", (ROOT / "docs/decisions/README.md").read_text(), re.MULTILINE)
+    titles = {(page.read_text().splitlines()[0].removeprefix("# "), page.name) for page in DECISIONS}
+    assert len(linked) == len(set(linked))
+    assert set(linked) == titles
+
+
+def test_the_decisions_that_other_files_name_exist() -> None:
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(p for package in PACKAGES for p in files(package))]
+        for name in re.findall(r"docs/decisions/[\w-]+\.md", path.read_text())
+    }
+    assert named
+    assert not [each for each in sorted(named) if not (ROOT / each[1]).is_file()]

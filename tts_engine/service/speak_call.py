@@ -1,9 +1,9 @@
-"""A Speak call of gRPC, whose first message leaves in one piece with the request.
+"""A gRPC Speak call that sends its first message together with the request.
 
-``grpc.aio`` sends the metadata of a request, waits until they have left, and only then sends a message. So an engine
-took in the requests of all turns of an instant before the text of the first. gRPC's core takes metadata and message in
-one batch, and likewise gives the metadata of the answer with its first message. This is a call of ``grpc.aio`` that
-lets the core do so. No other module knows so much of ``grpc.aio``'s inside (ARCHITECTURE.md, decisions 81 and 93).
+``grpc.aio`` sends the metadata of a request, waits until they have left, and then sends the first message. In a burst
+the engine therefore received the requests of all turns before the text of the first one. gRPC's core can send metadata
+and message in one batch, and the answer's metadata with its first message. This call makes the core do so. It is the
+only module that uses private parts of ``grpc.aio`` (docs/decisions/grpc-internals.md).
 """
 
 from __future__ import annotations
