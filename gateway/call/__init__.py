@@ -1,5 +1,6 @@
-"""One call: how it begins, what it may do, how turns become sound, what is counted, how it ends. This room knows no
-carrier, no socket and no codec: all of these come in through `gateway.seams`.
+"""One call: its start, its permissions, its speech, its statistics and its end. This room knows no carrier, socket or
+codec; they come in through `gateway.seams`.
 
-Two rooms below it decide, and know nothing of it: `turn_taking` whose turn it is, `hearing` what the caller says.
+Two rooms below it decide and do not import it: `turn_taking` decides when each turn speaks, `hearing` what the caller
+said.
 """

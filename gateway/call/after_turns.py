@@ -1,4 +1,4 @@
-"""Waits for turns on behalf of what comes behind them, such as a transfer."""
+"""Waiting for turns to end before something else, such as a transfer, starts."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from gateway.call.turn_taking.turn import Turn
 
 
 class AfterTurns:
-    """Calls ``then`` once for each wait: when its turns are over in any way, or when it has lasted too long."""
+    """Calls ``then`` once for each wait: when the turns have ended in any way, or after the longest wait."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
         self._turns: Sequence[Turn] = ()
         self._timer: asyncio.TimerHandle | None = None
-        """Ends the wait. None: nothing waits."""
+        """Ends the wait. None: no wait is under way."""
 
     @property
     def waits(self) -> bool:
-        """Whether ``then`` is still to be called."""
+        """True while a wait is under way and ``then`` has not been called."""
         return self._timer is not None
 
     def wait(self, turns: Sequence[Turn], wait_s: float) -> None:
-        """Wait for ``turns``, at most ``wait_s`` seconds; without turns not at all."""
+        """Wait for ``turns``, at most ``wait_s`` seconds. Without turns, call ``then`` at once."""
         if not turns:
             self._then()
             return
         self._turns = turns
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._go)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish)
 
     def turn_ended(self) -> None:
-        """A turn of the call is over, one of these or another."""
+        """Note that any turn of the call has ended."""
         if self.waits and not any(turn.live for turn in self._turns):
-            self._go()
+            self._finish()
 
     def cancel(self) -> None:
-        """Wait no more; ``then`` is not called."""
+        """Stop the wait without calling ``then``."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._turns = None, ()
 
-    def _go(self) -> None:
+    def _finish(self) -> None:
         self.cancel()
         self._then()

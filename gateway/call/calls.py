@@ -1,6 +1,5 @@
-"""Every call of this process, from the moment an edge brings the call until it is over. ``LiveCalls`` makes the call's
-session, runs and counts it, and keeps what it leaves behind. It does not know how a call came.
-"""
+"""All live calls of this process. ``LiveCalls`` creates a session for each incoming call, runs it, counts it and stores
+its records at the end. It does not know which transport a call used."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from tts_engine.correlation import CORRELATION
 
 log = logging.getLogger(__name__)
 
-_CLOSE_S = 5.0  # longest wait for calls that were told to end when the drain was over
+_CLOSE_S = 5.0  # longest wait for the calls that the drain told to end
 
 
 class CallMeter(Protocol):
@@ -37,7 +36,7 @@ class CallMeter(Protocol):
 
 
 class LiveCalls:
-    """Makes calls and owns their tasks."""
+    """Creates calls and owns their tasks."""
 
     def __init__(
         self,
@@ -76,10 +75,10 @@ class LiveCalls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, incoming: IncomingCall, leg: MediaLeg) -> Session:
-        """Make a call's session and let it run.
+        """Create the session of a call and start it.
 
         Raises:
-            Rejected: 503, because the limit of calls is reached or the process drains; 429, because the tenant's is.
+            Rejected: 503 if the limit of calls is reached or the process drains; 429 if the tenant's limit is reached.
         """
         self._directory.check_room()
         self._limiter.check_room(self._tenants[incoming.route], "calls")
@@ -127,16 +126,16 @@ class LiveCalls:
                 self._handoffs.leave(transport, session.call.call_sid, session.handoff)
 
     async def _count(self, session: Session) -> None:
-        """Count a call among its tenant's while it lasts. The call does not wait until it is counted."""
+        """Count the call against its tenant's limit while it lasts. The call starts without waiting for the count."""
         try:
             async with self._limiter.held(self._tenants[session.call.route], "calls", session.call_id):
                 await asyncio.Event().wait()
-        except Rejected as exc:  # other gateways have the tenant's calls
+        except Rejected as exc:  # calls on other gateways fill the tenant's limit
             log.info("call rejected", extra={"call": session.call_id, "why": exc.code})
             session.end(exc.code, hang_up=True)
 
     async def drain(self, timeout_s: float) -> None:
-        """Take no new calls, give live ones ``timeout_s`` seconds to finish, then hang up those that are left."""
+        """Refuse new calls, give live calls ``timeout_s`` seconds to finish, then hang up the rest."""
         self._directory.draining = True
         if self._tasks:
             log.info("draining", extra={"calls": len(self._tasks)})

@@ -1,5 +1,5 @@
-"""What a dialogue manager changes in its call: settings, hints and languages. What is possible is decided here, what a
-change means in ``settings``."""
+"""Changes that the dialogue manager makes during a call: settings, hints and languages. This module checks and applies
+a change; ``settings`` computes the new values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.seams.messages import Config, Error, Hints, Info, Language, Outboun
 log = logging.getLogger(__name__)
 
 LANGUAGES_DECLARED = 100
-"""Most languages that a manager may declare in a call."""
+"""Most languages that a manager may declare in one call."""
 
 
 class Configuration:
@@ -28,13 +28,13 @@ class Configuration:
 
     Args:
         call: the call.
-        turns: get what changes for turns to come.
-        caller: gets what changes in how the call listens.
-        instructions: make the switch of a language.
-        hearing: how the route listens; None without a recogniser.
+        turns: receives the new defaults for later turns.
+        caller: receives the new settings for listening.
+        instructions: switches the language of speech.
+        hearing: the route's settings for listening; None without a recogniser.
         voice_problem: see ``gateway.call.session.Services``.
         tell: sends to the manager.
-        announced: whether the manager is told what has changed.
+        announced: True if the manager receives ``configUpdated``.
         clock: monotonic seconds.
     """
 
@@ -56,7 +56,7 @@ class Configuration:
         self._caller = caller
         self._instructions = instructions
         self._hearing = hearing
-        self._own_rules = turns.defaults.barge_in
+        self._route_rules = turns.defaults.barge_in
         self._voice_problem = voice_problem
         self._tell = tell
         self._announced = announced
@@ -64,7 +64,7 @@ class Configuration:
         self._unused: set[str] = set()
 
     def change(self, message: Config | Hints | Language) -> None:
-        """Do what the manager asks for."""
+        """Apply a message of the manager."""
         match message:
             case Language():
                 self._switch(message)
@@ -77,11 +77,11 @@ class Configuration:
                 self._configure(hints_of(message), {}, {"hints": list(message.hints)})
 
     def _configure(self, config: Config, hints: Mapping[str, tuple[str, ...]], told: Mapping[str, object]) -> None:
-        """Change settings of the call. ``hints`` are those of single languages; ``told`` is what was asked for."""
-        self._say_unused(unused(config, self._hearing))
+        """Change settings. ``hints`` are keyed by language; ``told`` is what ``configUpdated`` reports."""
+        self._log_unused(unused(config, self._hearing))
         defaults = turn_settings(config, self._turns.defaults)
         if config.ignore_backchannel is not None:
-            defaults = replace(defaults, barge_in=rules(config, self._own_rules, self._hearing))
+            defaults = replace(defaults, barge_in=rules(config, self._route_rules, self._hearing))
         self._turns.configure(defaults)
         if self._hearing is not None:
             self._hearing = hearing_settings(config, self._hearing)
@@ -90,9 +90,9 @@ class Configuration:
         self._announce(told)
 
     def _switch(self, message: Language) -> None:
-        """Declare languages, then switch to one. What is not possible is an error and changes nothing."""
-        self._say_unused(message.ignored)
-        error = self._why_not(message)
+        """Declare languages, then switch to one. If any part is not possible, send an error and change nothing."""
+        self._log_unused(message.ignored)
+        error = self._problem_with(message)
         if error is not None:
             self._tell(error)
             return
@@ -108,7 +108,7 @@ class Configuration:
         told_languages: dict[str, object] = {"languages": declared} if declared else {}
         self._announce({**{name: tag for name, tag in switched.items() if tag}, **told_languages})
 
-    def _why_not(self, message: Language) -> Error | None:
+    def _problem_with(self, message: Language) -> Error | None:
         for field_name, language, voice in (
             ("ttsLanguage", message.tts_language, ""),
             *(("voice", each.code, each.voice) for each in message.languages if each.voice),
@@ -125,8 +125,8 @@ class Configuration:
         if self._announced and changed:
             self._tell(Info(name="configUpdated", value=orjson.dumps(changed).decode()))
 
-    def _say_unused(self, names: tuple[str, ...]) -> None:
-        """Log, once in a call, which settings of the manager change nothing."""
+    def _log_unused(self, names: tuple[str, ...]) -> None:
+        """Log each setting that has no effect in this call, once per call."""
         new = [name for name in names if name not in self._unused]
         if new:
             self._unused.update(new)

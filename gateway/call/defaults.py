@@ -1,4 +1,4 @@
-"""What does a route's configuration mean for the turns of its calls? Pure."""
+"""Translation of a route's configuration into the defaults of its turns. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.seams.messages import Interruptible
 
 
 def interruptible_word(value: Interruptible | bool) -> Interruptible:
-    """Turn ConversationRelay's two spellings, a word or a boolean, into the word."""
+    """Translate ConversationRelay's two spellings, a word or a boolean, to the word."""
     return ("any" if value else "none") if isinstance(value, bool) else value
 
 
@@ -25,7 +25,7 @@ def turn_defaults(
     turns_queued: int,
     hearing: Hearing | None = None,
 ) -> TurnDefaults:
-    """Make a route's defaults for ``Turns`` from the configuration. ``hearing`` is None without a recogniser."""
+    """Return the ``TurnDefaults`` of a route. ``hearing`` is None without a recogniser."""
     return TurnDefaults(
         interruptible=interruptible_word(route.interruptible),
         preemptible=route.preemptible,
@@ -47,7 +47,7 @@ def turn_defaults(
 
 
 def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: Hearing | None) -> Rules:
-    """Find the interruption rules that a route's settings mean; ``gateway.call.turn_taking.barge_in`` has the table."""
+    """Return the interruption rules of a route; ``gateway.call.turn_taking.barge_in`` explains the policies."""
     own = route.barge_in.false_alarm_ms
     false_alarm_s = (barge_in.false_alarm_ms if own is None else own) / 1000
     if false_alarm_s:

@@ -1,6 +1,6 @@
-"""Every look-up that crosses calls goes through here, so that more processes need no redesign.
+"""Look-ups that cross calls. They all go through ``Directory``, so that more processes need no redesign.
 
-Call ids carry the worker's index, so that any process knows who owns a call; the in-process directory knows its own.
+A call id contains the index of its worker, so any process can tell which worker owns a call.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from gateway.tokens import StreamToken
 
 
 class Listed(Protocol):
-    """What the directory needs of a call."""
+    """The part of a call that the directory uses."""
 
     @property
     def call_id(self) -> str: ...
 
 
 SPENT = 50_000
-"""How many stream tokens of begun calls are remembered, some 100 bytes each. Of more, the oldest are forgotten, but
-none that is still good."""
+"""Number of stream tokens remembered after their call began, about 100 bytes each. Beyond it the oldest are forgotten,
+but only once they have expired."""
 
 C = TypeVar("C", bound=Listed)
 
 
 def number_of(address: str) -> str:
-    """Return the four digits that name a gateway of several in the ids of its calls; empty for no address."""
+    """Return four hexadecimal digits that identify a gateway in its call ids; empty for an empty address."""
     return hashlib.sha256(address.encode()).hexdigest()[:4] if address else ""
 
 
 def owner_of(call_id: str) -> int:
-    """Return the index of the worker that has a call of this id.
+    """Return the index of the worker that owns the call.
 
     Raises:
         ValueError: ``call_id`` is not ``VX`` and 32 hexadecimal digits.
@@ -45,21 +45,21 @@ def owner_of(call_id: str) -> int:
 
 
 class Directory(Protocol[C]):
-    """Calls by id, and how many there may be."""
+    """Live calls by id, and the limit on their number."""
 
     def new_call_id(self, token_id: bytes = b"") -> str:
-        """``VX`` + 32 hex; the first two hex digits are the worker's index, the last ones the stream token's id."""
+        """Return ``VX`` + 32 hexadecimal digits: first two for the worker's index, at the end the stream token's id."""
         ...
 
     def owner(self, call_id: str) -> int:
-        """Index of the worker that has a call of this id."""
+        """Return the index of the worker that owns the call."""
         ...
 
     def add(self, call: C) -> None:
         """Register a live call.
 
         Raises:
-            Rejected: 503, the limit is reached or the process drains.
+            Rejected: 503 if the limit is reached or the process drains.
         """
         ...
 
@@ -68,10 +68,10 @@ class Directory(Protocol[C]):
     def get(self, call_id: str) -> C | None: ...
 
     def spend(self, token: StreamToken, *, now: float) -> None:
-        """Note that a call begins with this stream token.
+        """Record that a call begins with this stream token.
 
         Raises:
-            Rejected: 403, another call began with the same token.
+            Rejected: 403 if another call began with the same token.
         """
         ...
 
@@ -92,7 +92,7 @@ class LocalDirectory(Generic[C]):
     Args:
         limit: most live calls at a time (``limits.calls``).
         worker: index of this process, 0-255.
-        gateway: four hexadecimal digits that name this gateway among several; empty: it is alone.
+        gateway: four hexadecimal digits that identify this gateway among several; empty if it is the only one.
     """
 
     def __init__(self, *, limit: int, worker: int = 0, gateway: str = "") -> None:
@@ -102,33 +102,34 @@ class LocalDirectory(Generic[C]):
         self.worker = worker
         self.gateway = gateway
         self.leaving = False
-        """Does the process end soon? Who looks at readiness sends no calls then; those that come are still taken."""
+        """True if the process ends soon. Readiness then fails, so load balancers send no more calls; calls that still
+        come are accepted."""
         self.draining = False
         self.overloaded = False
-        """Is there so much to do that one more call would cost the others their quality?"""
+        """True if one more call would degrade the calls that are live."""
         self._calls: dict[str, C] = {}
         self._spent: dict[bytes, int] = {}
-        """Id of a stream token -> when it expires, in the order in which calls began. A webhook that is repeated after
-        its call asks for the same id, so ids are remembered beyond their time, up to ``SPENT`` of them."""
+        """Expiry time by id of the stream token, in the order in which calls began. A webhook that is repeated after
+        its call asks for the same id, so up to ``SPENT`` ids are kept beyond their expiry."""
 
     def new_call_id(self, token_id: bytes = b"") -> str:
-        """A fresh id that names this worker, and this gateway among several.
+        """Return a new id that contains this worker's index and the gateway's digits.
 
         Args:
-            token_id: of the stream token that a call began with, 8 bytes. The id ends with it, so that what the webhook
-                logged before there was a call is found by the call's id too. Empty: random digits.
+            token_id: id of the stream token that the call began with, 8 bytes. The call id ends with it, so a search
+                for the call id also finds what the webhook logged before the call. Empty: random digits.
         """
         return f"VX{self.worker:02x}{self.gateway}{secrets.token_hex(15)}"[: 34 - 2 * len(token_id)] + token_id.hex()
 
     def owner(self, call_id: str) -> int:
-        """The worker's index in the id. Raises ``ValueError`` as ``owner_of``."""
+        """Return the worker's index in the id. Raises ``ValueError`` like ``owner_of``."""
         return owner_of(call_id)
 
     def check_room(self) -> None:
-        """Check that one more call may come.
+        """Check that one more call is allowed.
 
         Raises:
-            Rejected: 503, the limit is reached or the process drains.
+            Rejected: 503 if the limit is reached, the process drains or it is overloaded.
         """
         if self.draining:
             raise Rejected(
@@ -150,22 +151,22 @@ class LocalDirectory(Generic[C]):
         self._calls[call.call_id] = call
 
     def remove(self, call: C) -> None:
-        """Forget a call. Forgetting the same call twice is no error."""
+        """Remove a call. Removing it twice is no error."""
         self._calls.pop(call.call_id, None)
 
     def get(self, call_id: str) -> C | None:
-        """The live call of that id, or None."""
+        """Return the live call of that id, or None."""
         return self._calls.get(call_id)
 
     def spend(self, token: StreamToken, *, now: float) -> None:
-        """Note that a call begins with this stream token; the token is remembered at least until it has expired."""
+        """Record that a call begins with this stream token; the token is remembered at least until it expires."""
         self.check_unspent(token)
         while len(self._spent) >= SPENT and next(iter(self._spent.values())) < now:
             del self._spent[next(iter(self._spent))]
         self._spent[token.id] = token.expires
 
     def is_spent(self, token_id: bytes) -> bool:
-        """Whether a call began with a stream token of this id."""
+        """Return True if a call began with a stream token of this id."""
         return token_id in self._spent
 
     def check_unspent(self, token: StreamToken) -> None:

@@ -1,5 +1,5 @@
-"""Calls that will arrive with nothing but an id. What they are is told beforehand, kept in a bounded table, and
-forgotten if the call does not come in time."""
+"""Calls announced before they arrive with nothing but a UUID. Their route and parameters are kept in a bounded table
+until the call comes or the announcement expires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.errors import Rejected
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """The route of an expected call, and the custom parameters that it brings."""
+    """The route and the custom parameters of an expected call."""
 
     route: str
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -24,8 +24,8 @@ class ExpectedCalls:
     """The expected calls by UUID, oldest first.
 
     Args:
-        limit: calls that may be expected at a time; one more is refused.
-        expiry_s: how long each call is expected.
+        limit: most calls expected at a time; one more is refused.
+        expiry_s: time until an expected call is forgotten.
         now: a monotonic clock, seconds.
     """
 
@@ -36,10 +36,10 @@ class ExpectedCalls:
         self._calls: OrderedDict[UUID, tuple[float, ExpectedCall]] = OrderedDict()
 
     def put(self, uuid: UUID, call: ExpectedCall) -> bool:
-        """Expect a call. True: the call was not expected yet. False: ``call`` replaces what was said of it before.
+        """Expect a call. Returns True for a new UUID, False if ``call`` replaces an earlier entry.
 
         Raises:
-            Rejected: 503, ``limit`` calls are expected already.
+            Rejected: 503 if ``limit`` calls are expected already.
         """
         self._expire()
         new = self._calls.pop(uuid, None) is None
@@ -53,13 +53,13 @@ class ExpectedCalls:
         return new
 
     def take(self, uuid: UUID) -> ExpectedCall | None:
-        """Return what was said of a call and forget it. None: the call was not expected, or its time is up."""
+        """Return and remove an expected call. None: the call was not expected, or the entry has expired."""
         self._expire()
         entry = self._calls.pop(uuid, None)
         return None if entry is None else entry[1]
 
     def get(self, uuid: UUID) -> ExpectedCall | None:
-        """Return what was said of a call. None: the call was not expected, or its time is up."""
+        """Return an expected call. None: the call was not expected, or the entry has expired."""
         self._expire()
         entry = self._calls.get(uuid)
         return None if entry is None else entry[1]

@@ -1,4 +1,5 @@
-"""What a call leaves behind for whoever goes on with it (the webhook ``…/after``, a dialplan): data and a target."""
+"""Data that an ended call leaves for the next step of its carrier (the webhook ``…/after``, a dialplan): its end,
+handoff data and transfer target."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ log = logging.getLogger(__name__)
 
 
 class Handoffs:
-    """The handoffs of ended calls, by dialect and the carrier's call id, until somebody asks for them. Of more than
-    ``limit`` the oldest is dropped.
+    """The handoffs of ended calls by dialect and the carrier's call id, until they are taken. Beyond ``limit`` the
+    oldest is dropped.
 
     Args:
-        shared: where other processes look for them; None: this process is the only one. What cannot be shared, because
-            nothing answers there, stays here.
+        shared: the store that other processes read; None if this process is the only one. A handoff stays in this
+            process while the store does not answer.
     """
 
     def __init__(self, *, limit: int = 10_000, shared: SharedState | None = None) -> None:
@@ -29,7 +30,7 @@ class Handoffs:
         self._sharing: set[asyncio.Task[None]] = set()
 
     def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
-        """Remember a call's end."""
+        """Store the handoff of a call."""
         self._by_call[dialect, call_sid] = handoff
         self._by_call.move_to_end((dialect, call_sid))
         while len(self._by_call) > self._limit:
@@ -49,18 +50,18 @@ class Handoffs:
             del self._by_call[dialect, call_sid]
 
     async def take(self, dialect: str, call_sid: str) -> Handoff | None:
-        """Return what a call left and forget it. None: the call left nothing, or somebody has taken it.
+        """Return and remove the handoff of a call. None: there is none, or it was taken before.
 
         Raises:
-            Rejected: 503, it may have been left where nothing answers now.
+            Rejected: 503 if the handoff may be in the shared store and the store does not answer.
         """
         await self.shared()
         here = self._by_call.pop((dialect, call_sid), None)
         return here if here is not None or self._shared is None else await self._shared.take(dialect, call_sid)
 
     async def take_of_any(self, call_sid: str, sees: Callable[[str], bool]) -> Handoff | None:
-        """The same without a dialect, of the routes that somebody sees. If two dialects have calls with this id, the
-        later call counts."""
+        """Like ``take``, for any dialect and only for routes for which ``sees`` returns True. If calls of two dialects
+        have this id, the later call wins."""
         await self.shared()
         here = [(key[0], left) for key, left in reversed(self._by_call.items()) if key[1] == call_sid]
         there = () if here or self._shared is None else await self._shared.left(call_sid)
@@ -68,6 +69,6 @@ class Handoffs:
         return None if dialect is None else await self.take(dialect, call_sid)
 
     async def shared(self) -> None:
-        """Return when all that was left is where the others look, or cannot be put there."""
+        """Wait until every handoff is in the shared store or has failed to get there."""
         if self._sharing:
             await asyncio.wait(set(self._sharing))

@@ -1,6 +1,6 @@
-"""Remembers one call for the call log: who said what and when, what was heard of it, and what the caller waited for.
+"""The history of one call for the call log: what was said and heard, when, and how long the caller waited.
 
-It is told by the call's statistics and its messages, and decides nothing. Time is an argument. Pure.
+The call's statistics and messages feed the journal, which decides nothing. Time is an argument. Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Dtmf, Error, Outbound, Prompt
 
 ENTRIES = 2_000
-"""Most entries of a call; later ones are counted."""
+"""Most entries of a call; later ones are only counted."""
 
 CHARS = 200_000
-"""Most characters of a call; entries beyond are kept without text."""
+"""Most characters of a call; later entries are kept without text."""
 
 
-class _Wait:
-    """What is known of a turn that has not ended."""
+class _Measured:
+    """Measurements of a turn that has not ended."""
 
     def __init__(self) -> None:
         self.started_at: float | None = None
@@ -33,8 +33,8 @@ class Journal:
     """The journal of one call.
 
     Args:
-        keeps_text: whether words, descriptions of errors and digits are kept.
-        begun: when the call began, on the clock of all ``now`` arguments, in seconds.
+        keeps_text: keep words, error descriptions and digits.
+        begun: start of the call in seconds, on the clock of all ``now`` arguments.
     """
 
     def __init__(self, *, keeps_text: bool, begun: float) -> None:
@@ -43,14 +43,14 @@ class Journal:
         self._entries: list[Entry] = []
         self._lost = 0
         self._chars = 0
-        self._waits: dict[str, _Wait] = {}
+        self._measured: dict[str, _Measured] = {}
         self._turns = 0
         self._gaps = 0
         self._gap_s = 0.0
         self._longest_ms: float | None = None
 
     def told(self, message: Outbound, now: float) -> None:
-        """The manager was told something; most messages leave no entry."""
+        """Record a message to the manager; most messages leave no entry."""
         at_ms = self._ms(now)
         match message:
             case Prompt(last=True):
@@ -61,29 +61,29 @@ class Journal:
                 self._add(Fault(atMs=at_ms, code=message.code, description=self._kept(message.description)))
 
     def listened(self, by: str, event: Literal["joined", "left"], now: float) -> None:
-        """Somebody with a key of tenant ``by`` began to listen in, or stopped."""
+        """Record that a client with a key of tenant ``by`` began or stopped listening in."""
         self._add(Listened(atMs=self._ms(now), by=by, event=event))
 
     def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
-        """The first audible frame of a turn left."""
-        wait = self._waits.setdefault(turn.id, _Wait())
-        wait.started_at, wait.first_packet = now, measured
+        """Record the first audible frame of a turn."""
+        of_turn = self._measured.setdefault(turn.id, _Measured())
+        of_turn.started_at, of_turn.first_packet = now, measured
 
     def gap(self, turn: Turn, length_s: float) -> None:
-        """The caller heard nothing in the middle of a turn."""
-        wait = self._waits.setdefault(turn.id, _Wait())
-        wait.gaps += 1
-        wait.gap_s += length_s
+        """Record a gap in the middle of a turn."""
+        of_turn = self._measured.setdefault(turn.id, _Measured())
+        of_turn.gaps += 1
+        of_turn.gap_s += length_s
 
     def turn_ended(self, turn: Turn, reason: str, *, heard_chars: int, now: float) -> None:
-        """A turn is over, in one of the three ways."""
-        wait = self._waits.pop(turn.id, None) or _Wait()
-        first = wait.first_packet
+        """Record the end of a turn."""
+        of_turn = self._measured.pop(turn.id, None) or _Measured()
+        first = of_turn.first_packet
         waited_ms = None if first is None or first.follows else round(first.total_s * 1000, 1)
-        if wait.started_at is not None:
+        if of_turn.started_at is not None:
             self._turns += 1
-        self._gaps += wait.gaps
-        self._gap_s += wait.gap_s
+        self._gaps += of_turn.gaps
+        self._gap_s += of_turn.gap_s
         if waited_ms is not None:
             self._longest_ms = max(waited_ms, self._longest_ms or 0.0)
         self._add(
@@ -91,27 +91,27 @@ class Journal:
                 atMs=self._ms(turn.accepted_at),
                 turn=turn.id,
                 what=turn.kind,
-                # The digits of a turn may be a card's; a clip's address is configuration.
+                # The digits of a turn may belong to a card; a clip's address is configuration.
                 text=self._kept(turn.text),
                 heardChars=len(turn.text) if turn.state.place is Place.FINISHED else heard_chars,
-                startedMs=None if wait.started_at is None else self._ms(wait.started_at),
+                startedMs=None if of_turn.started_at is None else self._ms(of_turn.started_at),
                 endedMs=self._ms(now),
                 outcome=turn.state.place.value,
                 reason=reason,
                 firstPacketMs=waited_ms,
                 stagesMs={} if first is None else {name: round(ms, 1) for name, ms in first.stages_ms.items()},
-                gaps=wait.gaps,
-                gapMs=round(wait.gap_s * 1000),
+                gaps=of_turn.gaps,
+                gapMs=round(of_turn.gap_s * 1000),
             )
         )
 
     def record(self, call: CallInfo, *, started_at: float, reason: str, failed: bool, now: float) -> CallRecord:
-        """Return the record of the call, which is over.
+        """Return the record of the ended call.
 
         Args:
-            started_at: when it began, in seconds since the epoch.
-            reason: why it ended.
-            failed: whether a fault of ours ended it, or no dialogue manager could be had.
+            started_at: start of the call, seconds since the epoch.
+            reason: reason of the end.
+            failed: True if an internal error ended the call or no dialogue manager was available.
         """
         return CallRecord(
             callId=call.call_id,

@@ -1,4 +1,4 @@
-"""What is billed of a call: its record, as it begins, while it lasts and when it is over."""
+"""The billing record of one call: at its start, while it lasts and at its end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gateway.metering.record import MeterRecord
 from gateway.seams.leg import CallInfo, MediaLeg, Reception
 
 _NUMBER_CHARS = 500
-"""Most characters that a record keeps of a number or a reason."""
+"""Most characters of a number or a reason in a record."""
 
 
 class Metering:
-    """The record of one call."""
+    """Builder of one call's records."""
 
     def __init__(self, call: CallInfo, leg: MediaLeg, stats: CallStats, clock: Callable[[], float]) -> None:
         self._call = call
@@ -23,7 +23,7 @@ class Metering:
         self._begun = clock()
 
     def begun(self, tenant: str, *, numbers: bool) -> MeterRecord:
-        """Return the record as the call begins; ``numbers``: whether it keeps who called whom."""
+        """Return the record at the start of the call. ``numbers``: keep the caller's and the called number."""
         call = self._call
         return MeterRecord(
             id=call.call_id,
@@ -38,11 +38,11 @@ class Metering:
         )
 
     def so_far(self, record: MeterRecord) -> MeterRecord:
-        """Return the record with what is known now; turns that are not over are not in it."""
+        """Return the record with the current values; turns that have not ended are not included."""
         return record.model_copy(update=self._known(record))
 
     def ended(self, record: MeterRecord, reason: str, *, failed: bool) -> MeterRecord:
-        """Return the record as the call is over."""
+        """Return the record of the ended call."""
         ended = {"outcome": "failed" if failed else "completed", "reason": reason[:_NUMBER_CHARS]}
         return record.model_copy(update=self._known(record) | ended)
 
@@ -62,7 +62,7 @@ class Metering:
 
 
 def _received(reception: Reception | None) -> dict[str, float | None]:
-    """Return the fields of a record that say how the caller's sound arrived."""
+    """Return the fields that describe the reception of the caller's audio."""
     if reception is None:
         return {}
     lost, remote_jitter_s = reception.lost, reception.remote_jitter_s

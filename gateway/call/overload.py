@@ -1,4 +1,4 @@
-"""Decides by the lateness of ticks whether one more call would cost the others their quality. Pure."""
+"""Overload detection from the lateness of ticks: whether one more call would degrade the others. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import deque
 from gateway.histogram import Histogram
 
 LOOK_S = 1.0
-"""How often ``look`` is called."""
+"""Interval of calls of ``look``, seconds."""
 
 _LOOKS = 5
 _LATE_SHARE = 0.01
 _LEAST_TICKS = 200
-"""Ticks of a window with which a hundredth means something. One call has 50 a second."""
+"""Fewest ticks of a window for which a share of one percent is meaningful. One call has 50 ticks a second."""
 
 
 class Overload:
-    """Looks at the ticks of the last five seconds. There is too much to do when the 99th percentile of their lateness
-    is over the limit, and no longer when it is below the next smaller bound of the histogram: new calls do not come and
-    go with each second.
+    """Overload detector over the ticks of the last five seconds. Overload begins when the 99th percentile of their
+    lateness exceeds the limit. It ends when the percentile is below the next smaller bound of the histogram; this
+    hysteresis avoids a change every second.
 
     Args:
-        lateness: of ticks, counted by the ticker.
-        limit_s: one of the bounds of ``lateness``, but the first; 0: there is never too much.
+        lateness: lateness of ticks, counted by the ticker.
+        limit_s: one of the bounds of ``lateness`` except the first; 0 disables the detection.
     """
 
     def __init__(self, lateness: Histogram, *, limit_s: float) -> None:
@@ -32,7 +32,7 @@ class Overload:
         self.too_much = False
 
     def look(self) -> bool:
-        """Take the ticks since the last look. Return whether there is too much to do."""
+        """Take the ticks since the last call. Return True if the process is overloaded."""
         if self._limit is None:
             return False
         self._seen.append(list(self._lateness.counts))

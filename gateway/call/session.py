@@ -1,7 +1,7 @@
-"""One call: its life, from the first message to the manager until all its resources are cleaned up.
+"""The life of one call, from the first message to the manager until all its resources are released.
 
-Media comes from a leg (WebSocket, WebRTC, SIP), words from the dialogue manager; they are passed on to ``Speech`` (what
-we say) and ``Caller`` (what comes from the phone). Decides nothing but when the call is over.
+Media comes from a leg (WebSocket, WebRTC, SIP), text from the dialogue manager. ``Session`` passes both to ``Speech``
+(what the bot says) and ``Caller`` (what comes from the phone). It decides only when the call is over.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class Services(Means):
-    """What all calls of a process share."""
+    """The services that all calls of a process share."""
 
     dialogues: Dialogues
     meter: Meter
@@ -64,15 +64,15 @@ class Services(Means):
     tracer: Tracer | None = None
     uplink: Uplink | None = None
     call_log: CallLogSink | None = None
-    """Gets what remains of each call. None: nothing remains."""
+    """Receives the record of each ended call. None: calls are not recorded."""
     voice_problem: Callable[[str, str, str], str] = lambda route, language, voice: ""
-    """Says why a route cannot speak a language, or cannot use a voice; empty where it can, or where that is unknown."""
+    """Returns why a route cannot use a language or a voice; empty if it can, or if that is unknown."""
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """``Hearing`` by the name of the route; a route that is missing has no recogniser."""
 
 
 class Session:
-    """One call from setup to ``ended``. ``run`` returns when the call is over and everything of it is cleaned up."""
+    """One call from setup to ``ended``. ``run`` returns when the call is over and its resources are released."""
 
     def __init__(
         self,
@@ -95,20 +95,21 @@ class Session:
         self._early: list[Outbound] = []
         self._over = asyncio.Event()
         self.reason = ""
-        """Why the call ended. Empty while it lasts."""
+        """Reason of the end. Empty while the call lasts."""
         self._hang_up_leg = False
         self._handoff_data: str | None = None
         this = upward(self)
         self.handoff: Handoff | None = None
-        """What the call leaves for the webhook that follows it."""
+        """Data for the webhook that follows the call."""
         self.wants_round_trip = "debugging" in route.events
-        """Whether anybody is told of round trips. A leg that would measure them only for this may ask first."""
+        """True if the manager receives round-trip times. A leg that measures them only for that may check it first."""
         loop = asyncio.get_running_loop()
         self.metered: asyncio.Future[None] = loop.create_future()
-        """Done when the call may be answered and may speak, as far as its record goes (``wait_until_metered``)."""
+        """Done when the call's record permits answering and speaking (``wait_until_metered``)."""
         self.metered.set_result(None)
         self.ready: asyncio.Future[None] = loop.create_future()
-        """Done when the dialogue manager has its ``setup`` too: a leg that rings until then may answer the call."""
+        """Done when the dialogue manager has also received ``setup``; a leg that rings until then may answer the
+        call."""
         self._has_manager = False
         self._leg_on_hold = False
         kept = services.call_log
@@ -135,7 +136,7 @@ class Session:
             instructions=self._instructions,
         )  # fmt: skip
         self.greeted = self.speech.greeted
-        """Done when the first turn has ended in any way: a leg that speaks before it answers may then answer."""
+        """Done when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         hearing = services.hearing.get(call.route)
         self.caller = Caller(route, self.turns, this, hearing, clock=self._now)
         self._configuration = Configuration(
@@ -152,14 +153,14 @@ class Session:
         return self.call.call_id
 
     def spoken_text(self) -> SpokenText:
-        """What the caller has heard, and what will be spoken next."""
+        """Return what the caller has heard and what will be spoken next."""
         return self.stats.spoken_text(self.turns, self._now())
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     def wait_until_metered(self, metered: asyncio.Future[None]) -> None:
-        """Let the caller hear nothing before the beginning of the call's record is kept: speech is made, and is on
-        hold. Call it before ``run``."""
+        """Keep speech on hold until the start of the call's record is stored; speech is synthesised meanwhile. Call
+        this before ``run``."""
         if not metered.done():
             self.metered = metered
             self._put_on_hold()
@@ -172,7 +173,7 @@ class Session:
             self._perhaps_ready()
 
     async def run(self) -> str:
-        """Run the call to its end; returns the reason."""
+        """Run the call to its end; return the reason."""
         try:
             self._link = await self._dialogues.attach(
                 self.call, upward(self), codec=f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
@@ -189,14 +190,14 @@ class Session:
             self.caller.start()
             await self._over.wait()
         except BaseException:
-            self._hang_up_leg = True  # without a session nobody can lead the call
+            self._hang_up_leg = True  # no session is left to control the call
             raise
         finally:
             await self._finish()
         return self.reason
 
     def record(self, *, failed: bool) -> CallRecord | None:
-        """Return what the call log gets of this call, which is over. None: there is no log."""
+        """Return the call log's record of the ended call. None: there is no log."""
         if self.stats.journal is None:
             return None
         return self.stats.journal.record(
@@ -204,7 +205,7 @@ class Session:
         )
 
     def traced(self, *, failed: bool) -> CallTrace:
-        """Return what a trace tells of the call, which is over."""
+        """Return the trace of the ended call."""
         return CallTrace(
             call_id=self.call_id,
             route=self.call.route,
@@ -225,11 +226,11 @@ class Session:
         if self._link is not None:
             await self._link.aclose()
         if self._hang_up_leg:
-            await self.metered  # the caller, or whoever has the call next, hears that it was one
+            await self.metered  # the start of the call is stored before the next step of the call can ask for it
             self._leg.hang_up(self.reason, self._handoff_data)
 
     def end(self, reason: str, *, hang_up: bool, handoff_data: str | None = None) -> None:
-        """End the call; ``hang_up`` closes the leg too. Later calls change nothing: the first reason stays."""
+        """End the call; ``hang_up`` also closes the leg. Later calls change nothing: the first reason stays."""
         if not self._over.is_set():
             self.reason = reason
             self._hang_up_leg = hang_up
@@ -238,12 +239,12 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the call was told to end."""
+        """True once the call has been told to end."""
         return self._over.is_set()
 
     def leave(self, reason: str, handoff_data: str | None, *, target: str = "") -> None:
-        """End the call for whoever goes on with it; ``target`` is where it went, if it was transferred. Of a call that
-        was told to end this changes nothing: whoever goes on learns the reason for which it ended, or nothing."""
+        """End the call and leave a handoff for the next step of the carrier. ``target``: the transfer's target, empty
+        without a transfer. No effect if the call has already been told to end."""
         if not self.over:
             self.handoff = Handoff(
                 self.call_id, "ended" if reason == "end" else reason, handoff_data, target, self.call.route
@@ -251,15 +252,15 @@ class Session:
             self.end(reason, hang_up=True, handoff_data=handoff_data)
 
     def _all_said(self, handoff_data: str | None) -> None:
-        if not self._transfers.pending:  # else what becomes of the call is known when that is over
+        if not self._transfers.pending:  # else the end of the transfer decides
             self.leave("end", handoff_data)
 
     @contextmanager
     def listen_in(self, tenant: str) -> Iterator[Listener]:
-        """Let somebody with a key of ``tenant`` hear both sides while the context lasts; the journal knows of it.
+        """Let a client with a key of ``tenant`` hear both sides while the context lasts; the journal records it.
 
         Raises:
-            Rejected: 429, too many listen in already.
+            Rejected: 429 if too many clients listen already.
         """
         with self.caller.listeners.join() as listener:
             self._meter.listener_joined()
@@ -279,7 +280,7 @@ class Session:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now; read for every frame that comes."""
+        """True if any part needs the caller's audio now; read for every frame that arrives."""
         return self.caller.wanted
 
     def on_audio(self, payload: bytes) -> None:
@@ -287,27 +288,27 @@ class Session:
         self.caller.on_audio(payload)
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key, and the leg says so."""
+        """The leg reports a key that the caller pressed."""
         self.caller.on_digit(digit)
 
     def on_mark(self, name: str) -> None:
-        """The peer has played up to a mark of ours."""
+        """The peer has played up to a mark of the playout."""
         self.speech.mark_reached(name, self._now())
 
     def on_playback(self, *, started: bool) -> None:
-        """The peer has begun to play after silence (``started``), or has played all that it got."""
+        """The peer has begun to play after silence (``started``), or has played all that it received."""
         self.speech.playback(started=started, now=self._now())
 
     def on_round_trip(self, seconds: float) -> None:
-        """The way to the caller and back takes this long now."""
+        """Report a new round-trip time of the media path."""
         if self.wants_round_trip:
             self.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
 
     def on_hold(self, on_hold: bool) -> None:
-        """The leg cannot carry sound now (it is on hold, or not answered yet), or it can again.
+        """The leg cannot carry sound now (on hold, or not answered yet), or can again.
 
-        While on hold, speech stops where it is, new turns wait behind it, and none of this counts as heard. Afterwards
-        speech goes on where it stopped.
+        While on hold, speech stops where it is, new turns wait, and no time counts as heard. Afterwards speech resumes
+        where it stopped.
         """
         self._leg_on_hold = on_hold
         self._put_on_hold()
@@ -316,11 +317,12 @@ class Session:
         self.speech.put_on_hold(self._leg_on_hold or not self.metered.done(), self._now())
 
     def on_transferred(self, problem: str) -> None:
-        """A transfer that was under way has ended. If ``problem`` is not empty, it failed and the call goes on."""
+        """A transfer that was under way has ended. A ``problem`` that is not empty means that it failed and the call
+        continues."""
         self._transfers.ended(problem)
 
     def on_leg_closed(self, reason: str) -> None:
-        """The caller is gone."""
+        """The leg is closed: the caller is gone."""
         self.end(reason, hang_up=False)
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
@@ -345,7 +347,7 @@ class Session:
             self.tell(Error(description=f"the recording was given up: {reason}", code="recording_lost"))
 
     def on_message(self, message: Inbound) -> None:
-        """A decoded message of the dialogue manager."""
+        """Take a decoded message of the dialogue manager."""
         match message:
             case Subscribe():
                 self.caller.subscribe(message)
@@ -362,7 +364,7 @@ class Session:
                 self._instructions.on_message(message, self._now())
 
     def on_dialogue_ready(self) -> None:
-        """The manager has its ``setup``."""
+        """The manager has received ``setup``."""
         self._has_manager = True
         self._perhaps_ready()
 
@@ -371,18 +373,18 @@ class Session:
             self.ready.set_result(None)
 
     def on_dialogue_closed(self) -> None:
-        """The manager closed its line on purpose, which means the same as the message ``end``."""
+        """The manager closed its connection on purpose, which means the same as the message ``end``."""
         self._instructions.on_message(End(), self._now())
 
     def on_dialogue_lost(self) -> None:
-        """The manager's line broke."""
+        """The manager's connection broke."""
         self._instructions.on_dialogue_lost(self._route.fallback.text, self._now())
 
     def on_dialogue_resumed(self) -> None:
-        """The manager is back."""
+        """The manager is connected again."""
 
     def on_dialogue_failed(self, description: str) -> None:
-        """No dialogue manager can be had for this call."""
+        """No dialogue manager is available for this call any more."""
         log.warning("dialogue manager lost", extra={"call": self.call_id, "why": description})
         self._meter.dialogue_failed(route=self.call.route)
         self._transfers.manager_gone()

@@ -1,6 +1,6 @@
-"""What do ``config`` and ``hints`` of a dialogue manager change in a call? Pure.
+"""New values of a call's settings after ``config`` or ``hints`` of the dialogue manager. Pure.
 
-A change counts for what comes after it: turns that were accepted before keep what they were accepted with.
+A change applies to later turns; turns that were accepted before keep their values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UNUSED_WITHOUT_RECOGNISER = ("partialPrompts", "speechTimeout", "ignoreBackchan
 
 
 def turn_settings(config: Config, defaults: TurnDefaults) -> TurnDefaults:
-    """Return the defaults of turns to come."""
+    """Return the defaults of later turns."""
     return replace(
         defaults,
         interruptible=config.interruptible or defaults.interruptible,
@@ -27,7 +27,7 @@ def turn_settings(config: Config, defaults: TurnDefaults) -> TurnDefaults:
 
 
 def hearing_settings(config: Config, hearing: Hearing) -> Hearing:
-    """Return how the call listens from now on."""
+    """Return the new settings for listening."""
     new = hearing
     if config.partial_prompts is not None:
         new = replace(new, partial_prompts=config.partial_prompts)
@@ -41,7 +41,7 @@ def hearing_settings(config: Config, hearing: Hearing) -> Hearing:
 
 
 def rules(config: Config, base: Rules, hearing: Hearing | None) -> Rules:
-    """Return the interruption rules where the manager says whether acknowledgements count; ``base`` are the route's."""
+    """Return the interruption rules after the manager has set ``ignoreBackchannel``; ``base`` are the route's rules."""
     if hearing is None or base.policy is Policy.DURATION:
         return base
     if config.ignore_backchannel:
@@ -50,18 +50,18 @@ def rules(config: Config, base: Rules, hearing: Hearing | None) -> Rules:
 
 
 def unused(config: Config, hearing: Hearing | None) -> tuple[str, ...]:
-    """Return the names of settings that change nothing in this call."""
+    """Return the names of settings that have no effect in this call."""
     known = () if hearing is not None else tuple(name for name in _UNUSED_WITHOUT_RECOGNISER if name in config.names)
     return (*config.ignored, *known)
 
 
 def hints_of(message: Hints) -> Config:
-    """Return ``hints`` as the setting that it is."""
+    """Return ``hints`` as a ``Config``."""
     return Config(hints=message.hints, names=("hints",))
 
 
 def shown(config: Config) -> dict[str, object]:
-    """Return the settings that a message has, by their names on the wire."""
+    """Return the settings of a message by their names on the wire."""
     values: dict[str, object] = {
         "interruptible": config.interruptible,
         "preemptible": config.preemptible,

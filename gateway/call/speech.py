@@ -1,8 +1,8 @@
-"""The speech of one call. ``Speech`` carries out what ``Turns`` decides, and owns a task for each turn that is made.
+"""The speech of one call. ``Speech`` carries out the decisions of ``Turns`` and owns a task for each turn in synthesis.
 
-Text goes to the engine, files and digits to the clips; their frames go into the playout, and the ticker sends them to
-the leg. While the playout holds ``playout.buffer_s`` of a turn, no more is read from the engine. Nothing here waits
-inside a tick. This module does not know who leads the dialogue.
+Text goes to the engine, files and digits to the clips. Their frames go into the playout, and the ticker sends them to
+the leg. While the playout holds ``playout.buffer_s`` of a turn, reading from the engine pauses. Nothing here waits
+inside a tick.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _POSITION_EVERY_S = 0.2
 
 
 class Clips(Protocol):
-    """Makes utterances of sound that is not synthesised: files and tones."""
+    """Source of utterances that are not synthesised: files and tones."""
 
     async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
         """Open a clip that plays ``loop`` times. Raises ``ClipError``."""
@@ -51,7 +51,7 @@ class Clips(Protocol):
 
 @dataclass(kw_only=True)
 class Means:
-    """What makes and sends speech; all calls of a process share it."""
+    """The parts that make and send speech; all calls of a process share them."""
 
     engine: SpeechEngine
     clips: Clips
@@ -59,48 +59,48 @@ class Means:
     playout: PlayoutConfig
     start: StartPolicy
     voices: Mapping[str, str] = field(default_factory=dict)
-    """What ids of the voices of a route's tenant begin with, by the name of the route. A route that is missing may use
-    all voices."""
+    """Prefix of the voice ids of a route's tenant, by the name of the route. A route that is missing may use all
+    voices."""
     trials: ModelTrials = field(default_factory=ModelTrials)
-    """Which calls a model speaks that is on trial."""
+    """The calls that use a model on trial."""
 
 
 class Ear(Protocol):
-    """Listens to the caller while we speak."""
+    """Listener to the caller while the bot speaks."""
 
     def spoke(self, frame: bytes, now: float, heard_at: float, /) -> None:
-        """A frame of ours left at ``now``, and is heard from ``heard_at`` on; its echo must not be taken for the
-        caller."""
+        """A frame left at ``now`` and is heard from ``heard_at`` on; its echo must not be taken for the caller."""
         ...
 
     def unheard(self, seconds: float) -> None:
-        """So much of what left last was cut before anybody heard it."""
+        """The last ``seconds`` of sent audio were cut before the caller heard them."""
         ...
 
     def refresh(self, now: float) -> None:
-        """Turns began or ended, or ``Turns`` has to decide something later: look again at what is needed."""
+        """Turns began or ended, or the deadline of ``Turns`` changed: update the requests to the uplink and the
+        timer."""
         ...
 
 
 @dataclass(slots=True)
 class _Making:
-    """The work on a turn whose sound is being made."""
+    """The synthesis of one turn."""
 
     task: asyncio.Task[None]
-    """It opens the utterance itself, since a task that is cancelled before it starts cannot close anything."""
+    """Opens the utterance itself, since a task that is cancelled before it starts cannot close anything."""
     utterance: Utterance | None = None
     pending: list[str] = field(default_factory=list)
-    """Text for the utterance that is not open yet. It is fed in the pieces that came, as later text is."""
+    """Text for the utterance while it is not open yet. It is fed in the pieces in which it came, like later text."""
 
 
 class Speech:
     """The speech of one call; implements the ``Effects`` of ``Turns``. Call ``close`` first, then ``aclose``.
 
     Args:
-        correlation: of the call; the engine gets it with each utterance.
+        correlation: ids of the call; the engine receives them with each utterance.
         tell: sends a message to the dialogue manager.
         hang_up: called when the manager has ended the session and all speech queued before has been spoken.
-        turn_ended: called after each turn that is over, in any way.
+        turn_ended: called after the end of each turn.
         priority: see ``UtteranceRequest``.
         trial: the trial of a model that the call is part of.
     """
@@ -157,9 +157,10 @@ class Speech:
         self._room.set()
         self._next_position = 0.0
         self._next_words = 0.0
-        """When a word or a segment of the speaking turn is due to be told; infinity: none is, until something wakes."""
+        """Time at which the next word or segment of the speaking turn is due to be reported; infinity: none is due
+        before the next wake-up."""
         self._dtmf_by_leg: set[str] = set()
-        """Ids of digit turns whose tones the leg sends outside the audio, when their place in the audio comes."""
+        """Ids of digit turns that the leg sends itself, outside the audio, when their place in the audio is reached."""
         self._handle = means.ticker.add(
             self.playout, self._send_frame, self.settle, pacing_error=stats.meter.pacing_error(stats.transport)
         )
@@ -171,14 +172,14 @@ class Speech:
             making.task.cancel()
 
     async def aclose(self) -> None:
-        """Wait for the end of all tasks, and leave the ticker."""
+        """Wait for the end of all tasks, then leave the ticker."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._means.ticker.remove(self._handle)
 
     # --- the leg's side --------------------------------------------------------------------------------------------
 
     def mark_reached(self, name: str, now: float) -> None:
-        """The peer has played up to a mark of ours."""
+        """The peer has played up to a mark of the playout."""
         self.playout.mark_reached(name, now)
         if self.playout.last_mark_delay_s is not None:
             self._stats.meter.mark_delay(seconds=max(0.0, self.playout.last_mark_delay_s))
@@ -186,7 +187,7 @@ class Speech:
         self.settle(now)
 
     def put_on_hold(self, on_hold: bool, now: float) -> None:
-        """The leg cannot carry sound now, or it can again. Speech stops where it is, and goes on from there later."""
+        """The leg cannot carry sound now, or can again. Speech stops where it is and resumes from there."""
         if on_hold != self.playout.on_hold:
             self.playout.on_hold = on_hold
             if on_hold:
@@ -194,7 +195,7 @@ class Speech:
             self.wake(now)
 
     def playback(self, *, started: bool, now: float) -> None:
-        """The peer has begun to play after silence (``started``), or has played all that it got."""
+        """The peer has begun to play after silence (``started``), or has played all that it received."""
         if started:
             self.playout.playback_started(now)
         else:
@@ -213,7 +214,7 @@ class Speech:
         making.task.add_done_callback(self._tasks.discard)
 
     def feed(self, turn: Turn, text: str) -> None:
-        """Give the engine more text of a turn that is being made."""
+        """Send the engine more text of a turn."""
         making = self._making.get(turn.id)
         if making is not None:
             if making.utterance is None:
@@ -228,7 +229,7 @@ class Speech:
             making.utterance.end_text()
 
     def stop(self, turn: Turn, now: float) -> None:
-        """Abort a turn's work."""
+        """Stop making a turn's sound."""
         making = self._making.pop(turn.id, None)
         if making is not None:
             if making.utterance is not None:
@@ -236,13 +237,13 @@ class Speech:
             making.task.cancel()
 
     def flush(self, since: float | None, now: float) -> None:
-        """Fall silent now: empty the peer's buffer, then send the shortest fade that the codec allows."""
+        """Fall silent now: clear the peer's buffer, then send the shortest fade that the codec allows."""
         sounding = self._flush_playout(now)
         self._leg.send_clear()
         # The fade takes a whole frame: a long one would delay the next turn more than a click at the cut is worth.
         if sounding is not None and self._means.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
             tail = faded(self._leg.outbound, sounding, ms=self._means.playout.fade_ms)
-            at = min(now, self.playout.pacer.dry_s)  # behind the last frame, even if the next one is late
+            at = min(now, self.playout.pacer.dry_s)  # after the last frame, even if the next one is late
             if tail is not None and self._leg.send_frame(tail, at):
                 self.ear.spoke(tail, at, at)
         self._stats.fell_silent(since, now)
@@ -252,14 +253,14 @@ class Speech:
         return self.playout.flushed(now)
 
     def wake(self, now: float) -> None:
-        """Look at the playout again in the next slot."""
+        """Check the playout again in the next slot."""
         if self._next_words == inf:
             self._next_words = now
         self._means.ticker.wake(self._handle, now=now)
         self.ear.refresh(now)
 
     def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
-        """Count a first packet and tell the engine the position; digits that the leg carries itself are sent here."""
+        """Count a first packet and report the position to the engine; send digits that the leg carries itself."""
         if turn.id in self._dtmf_by_leg:
             self._dtmf_by_leg.discard(turn.id)
             self._leg.send_dtmf(turn.text)
@@ -273,7 +274,7 @@ class Speech:
             self._means.trials.gap(turn.engine)
 
     def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
-        """Count a turn, and let go of what made it."""
+        """Count a turn and release the utterance that made it."""
         self._making.pop(turn.id, None)
         self._stats.ended(turn, reason, since, heard_chars=self.turns.heard.chars(turn, now), now=now)
         if not self.greeted.done():
@@ -281,7 +282,7 @@ class Speech:
         self._turn_ended()
 
     def dropped_tokens(self, count: int) -> None:
-        """Count late tokens."""
+        """Count late tokens that were dropped."""
         self._stats.meter.tokens_dropped(count)
 
     # --- making sound ----------------------------------------------------------------------------------------------
@@ -296,7 +297,7 @@ class Speech:
                     if turn.track.sent:
                         self._stats.meter.playout_buffer(seconds=self._in_hand_s(turn))
                     self.turns.on_chunk(turn, chunk, self._now())
-                    self._means.ticker.catch_up()  # an engine may bring chunks for many calls at once
+                    self._means.ticker.catch_up()  # an engine may deliver chunks for many calls at once
                     if self._in_hand_s(turn) > self._means.playout.buffer_s:
                         self._room.clear()
                         await self._room.wait()
@@ -307,13 +308,13 @@ class Speech:
             self.turns.on_failed(turn, code=code, description=str(exc), now=self._now())
         except asyncio.CancelledError:
             raise
-        except Exception:  # a bug of ours must end this turn, not the call
+        except Exception:  # an internal error must end this turn, not the call
             log.exception("turn failed", extra={"call": self._call_id})
             self.turns.on_failed(turn, code="INTERNAL", description="internal error", now=self._now())
 
     def _opened(self, turn: Turn, utterance: Utterance) -> bool:
-        """Feed an utterance what waits for it. False: nobody needs it any more."""
-        # Not in _make, where a cancellation, the frame in its traceback and the task there would be a circle.
+        """Feed a new utterance the text that waits for it. False: the turn was stopped meanwhile."""
+        # Not in _make: there a cancellation, the frame in its traceback and the task would form a reference cycle.
         making = self._making.get(turn.id)
         if making is None:
             return False
@@ -358,7 +359,9 @@ class Speech:
     def _send_frame(self, frame: bytes, now: float) -> bool:
         playout = self.playout
         sounds_s = playout.pacer.sounds_s
-        at = now if now < sounds_s else sounds_s  # a late frame is heard at its place, if it is heard in time
+        at = (
+            now if now < sounds_s else sounds_s
+        )  # a late frame counts from its planned time if it still arrives in time
         sent = self._leg.send_frame(frame, at)
         if playout.marks_due:
             playout.frame_sent()
@@ -369,7 +372,7 @@ class Speech:
         return sent
 
     def settle(self, now: float) -> None:
-        """Act on the position that the caller has reached; called at the end of each visit of the ticker."""
+        """Report the position that the caller has reached; called at the end of each visit of the ticker."""
         if self.playout.events:
             self.turns.settle(now)
             self._next_words = now

@@ -1,4 +1,4 @@
-"""What is counted and shown of a call. This module decides nothing."""
+"""Statistics of one call, for REST, the console and the metrics. This module decides nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.seams.tracing import Tracer, TurnTrace
 
 
 class Meter(Protocol):
-    """Counts what happens in all calls. ``gateway.metrics`` implements this Protocol."""
+    """Metrics over all calls. ``gateway.metrics`` implements this Protocol."""
 
     def pacing_error(self, transport: str) -> Histogram: ...
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None: ...
@@ -37,21 +37,21 @@ SPOKEN_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """Where a call is in its text. The strings are bounded by ``SPOKEN_CHARS`` each."""
+    """Position of a call in its text. Each string has at most ``SPOKEN_CHARS`` characters."""
 
     turn: str
     """Id of the turn that is being heard, or else of the last one that was."""
     played: str
-    """What the caller has heard of that turn, including the word that is sounding."""
+    """Text of that turn that the caller has heard, including the current word."""
     queued: str
-    """What will be spoken next: the rest of that turn, and the turns after it, one a line."""
+    """Text that will be spoken next: the rest of that turn, then the later turns, one a line."""
     outcome: str
-    """How that turn ended: ``finished``, ``interrupted``, ``failed``; empty while it is being heard."""
+    """End of that turn: ``finished``, ``interrupted``, ``failed``; empty while it is being heard."""
 
 
 @dataclass(slots=True)
 class CallStats:
-    """What REST and the console show of one call; the meter counts the same events over all calls."""
+    """Statistics of one call for REST and the console; the meter counts the same events over all calls."""
 
     transport: str
     meter: Meter
@@ -59,32 +59,32 @@ class CallStats:
     route: str = ""
     tracer: Tracer | None = None
     journal: Journal | None = None
-    """What the call log gets. None: there is no log."""
+    """History for the call log. None: there is no log."""
     started_at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     turns: int = 0
     gaps: int = 0
     gap_s: float = 0.0
     characters: int = 0
-    """Characters of the turns that had a sound."""
+    """Characters of the turns that the caller heard."""
     frames: int = 0
     """Frames of sound that were sent."""
     cuts: int = 0
     longest_first_packet_ms: float | None = None
     first_packet_ms: list[float] = field(default_factory=list)
     stages_ms: dict[str, float] = field(default_factory=dict)
-    """Where the time of the latest of these went."""
+    """Stages of the latest of these delays."""
     last_cut_ms: float | None = None
     stalls: int = 0
     last_turn: str = ""
-    """Id of the last turn that was heard and is over; the next fields say what the caller heard and how it ended."""
+    """Id of the last ended turn that was heard; the next two fields hold its heard text and its end."""
     last_heard: str = ""
     last_outcome: str = ""
     silent_at: float = 0.0
-    """When our voice last fell silent because somebody asked for it, on the clock of the turns."""
+    """Time of the last cut by the caller or the manager, on the clock of the turns."""
 
     def first_packet(self, turn: Turn, measured: FirstPacket, *, now: float) -> None:
-        """The first sound of a turn left. If it follows another turn without silence, nobody has waited for it."""
+        """Record the first sound of a turn. A turn that follows another without silence has no delay to record."""
         if self.journal is not None:
             self.journal.first_packet(turn, measured, now)
         if not measured.follows:
@@ -100,7 +100,7 @@ class CallStats:
             )
 
     def gap(self, turn: Turn, length_s: float) -> None:
-        """The caller heard nothing in the middle of a turn."""
+        """Record a gap in the middle of a turn."""
         if self.journal is not None:
             self.journal.gap(turn, length_s)
         self.gaps += 1
@@ -108,18 +108,19 @@ class CallStats:
         self.meter.gap(transport=self.transport, seconds=length_s)
 
     def stalled(self) -> None:
-        """The socket did not take a frame, because its buffer is full."""
+        """Record a frame that the socket did not take because its buffer was full."""
         self.stalls += 1
         self.meter.stalled(transport=self.transport)
 
     def fell_silent(self, since: float | None, now: float) -> None:
-        """Our voice fell silent at ``now``. ``since``: when the caller or the manager asked for that; None: nobody."""
+        """Record that speech stopped at ``now``. ``since``: time at which the caller or the manager caused it; None:
+        neither did."""
         if since is not None:
             self.silent_at = now
             self.last_cut_ms = (now - since) * 1000
 
     def ended(self, turn: Turn, reason: str, since: float | None, *, heard_chars: int, now: float) -> None:
-        """A turn is over; ``reason`` is empty unless the turn was cut."""
+        """Record the end of a turn; ``reason`` is empty unless the turn was cut."""
         self.frames += turn.track.sent
         self.cuts += reason in ("speech", "dtmf", "cancel")
         if turn.track.sent:
@@ -133,7 +134,7 @@ class CallStats:
         if self.tracer is not None:
             self.tracer.turn(self._trace(turn, reason, now))
         if reason in ("speech", "dtmf", "cancel") and since is not None:
-            # If a suspension became a cut, our last frame left when the suspension began.
+            # If a suspension became a cut, the last frame left when the suspension began.
             self.meter.cut(reason=reason, seconds=(self.silent_at if self.silent_at >= since else now) - since)
 
     def _trace(self, turn: Turn, reason: str, now: float) -> TurnTrace:
@@ -154,7 +155,7 @@ class CallStats:
         )
 
     def spoken_text(self, turns: Turns, now: float) -> SpokenText:
-        """What the caller has heard, and what will be spoken next. Digits and clips are left out, since they have no
+        """Return what the caller has heard and what will be spoken next. Digits and clips are left out: they have no
         text."""
         speaking = turns.queue.speaking()
         waiting = [turn.text for turn in turns.queue.in_line if turn.kind == "text" and turn is not speaking]

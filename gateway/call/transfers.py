@@ -1,4 +1,5 @@
-"""How a call is passed on to somebody else: because its manager wants it, or because it has no manager any more."""
+"""Transfers of a call to another party: on request of the manager, or to the fallback target when the manager is
+gone."""
 
 from __future__ import annotations
 
@@ -20,11 +21,12 @@ from gateway.upward import upward
 log = logging.getLogger(__name__)
 
 NO_MANAGER = "dialogue_failed"
-"""Why a call ends whose dialogue manager is gone. Whoever goes on with the call has to know: the caller still waits."""
+"""Reason of a call's end when its dialogue manager is gone. The carrier's next step needs it: the caller is still
+waiting."""
 
 
 class Leaving(Protocol):
-    """The call, as far as it is told to end. ``gateway.call.session.Session`` implements this Protocol."""
+    """The part of the call that ends it. ``gateway.call.session.Session`` implements this Protocol."""
 
     @property
     def over(self) -> bool: ...
@@ -34,22 +36,22 @@ class Leaving(Protocol):
         ...
 
     def leave(self, reason: str, handoff_data: str | None, *, target: str = "") -> None:
-        """End the call for whoever goes on with it; ``target`` is where it went, if it was transferred."""
+        """End the call and leave a handoff; ``target`` is the target of a transfer."""
         ...
 
 
 class Transfers:
-    """The transfers of one call, one after another: it waits for speech, it is under way, it has ended.
+    """The transfers of one call, one at a time. A transfer waits for speech, is under way, then ends.
 
     Args:
         whole: the call; see ``gateway.upward``.
-        call: whom it is about.
-        leg: transfers it.
-        route: its route, which says how long a transfer waits, and who takes a call without a manager.
-        calling: who may be called.
+        call: description of the call.
+        leg: carries out the transfer.
+        route: the call's route: longest wait for speech, fallback target.
+        calling: decides which targets are allowed.
         meter: counts refusals.
         turns: the turns that a transfer waits for.
-        instructions: end the line that a transfer is behind.
+        instructions: completes the text of the turns before a transfer.
     """
 
     def __init__(
@@ -73,22 +75,22 @@ class Transfers:
         self._turns = turns
         self._instructions = instructions
         self._message: Transfer | None = None
-        """The transfer that waits for speech, or is under way."""
+        """The transfer that waits for speech or is under way."""
         this = upward(self)
-        self._before = AfterTurns(lambda: this._start())
+        self._speech_wait = AfterTurns(lambda: this._start())
         """The wait for that speech."""
         self._managed = True
-        """False: no dialogue manager can be had any more."""
+        """False: no dialogue manager is available any more."""
         self._fallback_tried = False
-        """Whether the transfer under way is that to the route's human, which is tried once."""
+        """True if the transfer under way goes to the route's fallback target, which is tried once."""
 
     @property
     def pending(self) -> bool:
-        """Whether one waits for speech, or is under way."""
+        """True if a transfer waits for speech or is under way."""
         return self._message is not None
 
     def begin(self, message: Transfer, now: float) -> None:
-        """Transfer the call behind the speech that was queued before. What is not possible is an error."""
+        """Transfer the call after the speech that is queued now. Report an error if that is not possible."""
         if self._message is not None:
             self._whole.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
             return
@@ -99,16 +101,16 @@ class Transfers:
             return
         self._message = replace(message, target=target)
         wait_s = self._route.dialogue.transfer_wait_s
-        self._before.wait(self._instructions.complete_line(now) if wait_s else [], wait_s)
+        self._speech_wait.wait(self._instructions.complete_line(now) if wait_s else [], wait_s)
 
     def turn_ended(self) -> None:
-        """A turn of the call is over."""
-        self._before.turn_ended()
+        """Note that a turn of the call has ended."""
+        self._speech_wait.turn_ended()
 
     def ended(self, problem: str) -> None:
-        """The leg's transfer has ended. If ``problem`` is not empty, it failed and the call goes on."""
-        if self._before.waits:
-            return  # the leg means an earlier one
+        """The leg's transfer has ended. A ``problem`` that is not empty means that it failed and the call continues."""
+        if self._speech_wait.waits:
+            return  # the report is about an earlier transfer
         message, self._message = self._message, None
         if message is None:
             return
@@ -122,15 +124,15 @@ class Transfers:
             self._failed(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
 
     def manager_gone(self) -> None:
-        """No dialogue manager can be had for the call: as soon as no transfer is pending, it goes to the route's human,
-        or to whoever goes on with it."""
+        """No dialogue manager is available any more: once no transfer is pending, transfer the call to the route's
+        fallback target, or end it for the carrier's next step."""
         self._managed = False
         if self._message is None:
             self._fall_back()
 
     def close(self) -> None:
-        """Wait for no speech any more."""
-        self._before.cancel()
+        """Stop waiting for speech."""
+        self._speech_wait.cancel()
 
     def _start(self) -> None:
         message = self._message
@@ -152,14 +154,14 @@ class Transfers:
         self._failed(Error(description=f"transfer: {why}", code=why.code, field="target"))
 
     def _failed(self, error: Error) -> None:
-        """The call stays, and goes on with whoever leads it now."""
+        """Continue the call after a failed transfer: report the error, or fall back if the manager is gone."""
         self._message = None
         if not self._managed:
             self._fall_back()
             return
         self._whole.tell(error)
         ending = self._turns.queue.ending
-        if ending is not None and self._turns.closed and not self._whole.over:  # nobody leads it any more
+        if ending is not None and self._turns.closed and not self._whole.over:  # no manager controls the call any more
             self._whole.leave("end", ending.handoff_data)
 
     def _done(self, message: Transfer) -> None:

@@ -1,3 +1,2 @@
-"""What comes from the phone: speech, words and digits of the caller, whether the thought has ended and whether what was
-heard is our own echo. It tells `turn_taking`, which decides what becomes of it.
-"""
+"""Everything that comes from the phone: the caller's speech, words and touch tones, the end of a thought, and the bot's
+echo. This room reports to `turn_taking`, which decides what follows."""

@@ -1,6 +1,7 @@
-"""What comes from the caller: audio, what the VAD and the recogniser hear in that audio, and touch tones.
+"""The caller's side of a call: audio, the results of VAD and recogniser, and touch tones.
 
-This module decides nothing about turns: it tells ``Turns``, and comes back when ``Turns`` wants to decide later.
+This module decides nothing about turns. It reports events to ``Turns`` and runs the timer for the deadline of
+``Turns``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from voicecodecs.registry import AudioFormat
 
 
 class Manager(Protocol):
-    """The dialogue manager, which is told about the caller."""
+    """The dialogue manager, which receives messages about the caller."""
 
     def tell(self, message: Outbound) -> None: ...
 
@@ -33,12 +34,12 @@ class Manager(Protocol):
         ...
 
 
-def _nobody_needs(_frame: bytes, _now: float, _heard_at: float) -> None:
+def _ignore_frame(_frame: bytes, _now: float, _heard_at: float) -> None:
     return None
 
 
 class Caller:
-    """The caller of one call. It implements the ``UplinkEvents`` of the caller's audio.
+    """The caller of one call. Implements the ``UplinkEvents`` of the caller's audio.
 
     Args:
         clock: the ticker's ``now``.
@@ -67,25 +68,25 @@ class Caller:
             else None
         )
         self._uplink: UplinkStream | None = None
-        self.spoke: Callable[[bytes, float, float], None] = _nobody_needs
-        """See ``gateway.call.speech.Ear``. The uplink gets each frame itself, even before anybody listens, since the
-        echo of a turn's first frames comes later."""
+        self.spoke: Callable[[bytes, float, float], None] = _ignore_frame
+        """See ``gateway.call.speech.Ear``. The uplink receives every frame, even before it needs any, because the echo
+        of a turn's first frames arrives later."""
         self.listeners = Listeners(lambda wanted: this._listen(wanted))
-        """Those who listen in to the call."""
+        """Clients that listen in to the call."""
         self._leg_tells_dtmf = False
         self._subscribed_rate = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
         self.wanted = False
-        """Whether anybody wants the caller's audio now; read for every frame that comes."""
+        """True if any part needs the caller's audio now; read for every frame that arrives."""
 
     def connect(self, uplink: Uplink, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str) -> None:
-        """Open the uplink stream that works on the caller's audio."""
+        """Open the uplink stream that processes the caller's audio."""
         self._uplink = uplink.open(call_id, inbound, outbound, route, upward(self))
         self.spoke = self._uplink.spoke
 
     def start(self) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Raises:
             RecognitionError: the recogniser cannot do what the route wants.
@@ -95,12 +96,12 @@ class Caller:
         self.refresh(self._now())
 
     def close(self) -> None:
-        """Stop deciding: the timer is cancelled."""
+        """Cancel the timer, so that no more decisions are made."""
         if self._timer is not None:
             self._timer.cancel()
 
     async def aclose(self) -> None:
-        """Close the uplink stream and the recogniser: no audio and no words come after this."""
+        """Close the uplink stream and the recogniser; no audio and no words come after this."""
         self.listeners.close()
         if self._uplink is not None:
             self._uplink.close()
@@ -108,7 +109,7 @@ class Caller:
             await self._listening.aclose()
 
     def refresh(self, now: float) -> None:
-        """Tell the uplink what is needed of the caller's audio now, and set the timer for the next decision."""
+        """Tell the uplink which results are needed now, and set the timer for the next decision."""
         due = self._turns.deadline()
         if due != self._timer_due:
             self._timer_due = due
@@ -123,10 +124,10 @@ class Caller:
                 speech
                 or self._tells_speaking
                 or self._turns.queue.interruptible_by("speech")
-                or self._turns.floor.barge_in.state is not State.SILENT  # the VAD has to say when it ends
+                or self._turns.floor.barge_in.state is not State.SILENT  # the VAD must report the end of the speech
             )
             dtmf = self._inband_dtmf and not self._leg_tells_dtmf
-            lulls = self._listening is not None and self._listening.knows_thoughts
+            lulls = self._listening is not None and self._listening.has_turn_model
             self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls)
             self.wanted = self._uplink.needed
 
@@ -146,7 +147,7 @@ class Caller:
 
     @property
     def listen_rate(self) -> int:
-        """Sample rate of what listeners hear, hertz. 0: nothing can be heard here."""
+        """Sample rate of the audio for listeners, hertz. 0: this call has no audio to listen to."""
         return 0 if self._uplink is None else self._uplink.rate
 
     def _listen(self, wanted: bool) -> None:
@@ -162,39 +163,39 @@ class Caller:
             self._uplink.push(payload, now=self._now())
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key, and the leg says so."""
+        """The leg reports a key that the caller pressed."""
         now = self._now()
         if self._uplink is not None:
             self._uplink.pressed(now=now)
         if not self._leg_tells_dtmf:
-            self._leg_tells_dtmf = True  # the key's tone may be in the audio too, and must not count twice
+            self._leg_tells_dtmf = True  # the key's tone may be in the audio too and must not count twice
             self.refresh(now)
         self._turns.on_digit(digit, now)
 
     def unheard(self, seconds: float) -> None:
-        """So much of what left last was cut before anybody heard it."""
+        """The last ``seconds`` of sent audio were cut before the caller heard them."""
         if self._uplink is not None:
             self._uplink.unheard(seconds)
 
     # --- the manager's side ----------------------------------------------------------------------------------------
 
     def subscribe(self, message: Subscribe) -> None:
-        """The manager wants the caller's audio, or does not want it any more."""
+        """Start or stop sending the caller's audio to the manager."""
         self._subscribed_rate = message.sample_rate if message.media else 0
         self.refresh(self._now())
 
     def record(self, state: RecordState) -> bool:
-        """The manager wants the recording to pause, to go on or to end. False: there is none."""
+        """Pause, resume or stop the recording. False: the call is not recorded."""
         return self._uplink is not None and self._uplink.record(state, now=self._now())
 
     def configure(self, hearing: Hearing, hints: Mapping[str, tuple[str, ...]]) -> None:
-        """Listen in another way from now on; ``hints`` are those of single languages."""
+        """Use other settings for listening; ``hints`` are keyed by language."""
         if self._listening is not None:
             self._listening.configure(hearing, hints)
 
     def transcribe(self, language: str) -> bool:
-        """The caller speaks another language from now on; an empty ``language`` changes nothing. False: the recogniser
-        does not know it, and the manager was told so."""
+        """Recognise another language from now on; an empty ``language`` changes nothing. False: the recogniser does not
+        know it, and the manager has received an error."""
         if self._listening is not None and language:
             try:
                 self._listening.use_language(language)
@@ -210,7 +211,7 @@ class Caller:
         self._decide(Event.SUSPECTED, onset)
 
     def on_speech_dismissed(self) -> None:
-        """What the VAD suspected was no speech."""
+        """The VAD has decided that the suspected sound was not speech."""
         self._decide(Event.DISMISSED)
 
     def on_speech_started(self, *, onset: float) -> None:
@@ -222,17 +223,17 @@ class Caller:
             self._decide(Event.SPEECH, onset)
 
     def on_lull(self, *, since: float, silence_s: float) -> None:
-        """The caller has been silent since then, perhaps only between two words."""
+        """The caller has been silent since ``since``, perhaps only between two words."""
         if self._listening is not None:
             self._listening.on_lull(since=since, silence_s=silence_s)
 
     def on_speech_resumed(self) -> None:
-        """The caller speaks on after a lull."""
+        """The caller speaks again after a lull."""
         if self._listening is not None:
             self._listening.on_speech_resumed()
 
     def on_speech_ended(self) -> None:
-        """The caller has stopped."""
+        """The VAD is sure that the caller has stopped."""
         if self._listening is not None:
             self._listening.on_speech_ended()
         else:
@@ -240,22 +241,22 @@ class Caller:
             self._tell_speaking("off")
 
     def on_speech(self, pcm: bytes) -> None:
-        """20 ms of the caller's speech, for the recogniser."""
+        """Take 20 ms of the caller's speech for the recogniser."""
         if self._listening is not None:
             self._listening.on_speech(pcm)
 
     def on_dtmf_heard(self, digit: str) -> None:
-        """A touch tone was found in the audio; it counts only as long as the leg itself has told no key."""
+        """The uplink found a touch tone in the audio. It is ignored once the leg itself has reported a key."""
         if not self._leg_tells_dtmf:
             self._turns.on_digit(digit, self._now())
 
     def on_pcm(self, pcm: bytes) -> None:
-        """Audio for the dialogue manager that subscribed."""
+        """Pass the caller's audio to a manager that subscribed."""
         if self._subscribed_rate:
             self._manager.send_audio(pcm)
 
     def on_both(self, pcm: bytes) -> None:
-        """Both sides, for those who listen in."""
+        """Pass both sides to the clients that listen in."""
         self.listeners.put(pcm)
 
     def on_recording_lost(self, reason: str) -> None:

@@ -1,7 +1,7 @@
-"""Is a transcript the echo of what we have just said? Pure.
+"""Detection of transcripts that are an echo of the bot's own speech. Pure.
 
-A phone without echo cancelling sends our own voice back, and the recogniser writes it down. Such a transcript has our
-words in our order, but for some that were misheard.
+A phone without echo cancelling sends the bot's voice back, and the recogniser transcribes it. The transcript then has
+the bot's words in the bot's order, apart from some misheard ones.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 MIN_WORDS = 3
-"""A shorter transcript may be an answer in our words ("yes", "the second one"), so it never counts as an echo."""
+"""Words that a transcript needs to count as an echo. A shorter one may be an answer in the bot's words ("yes", "the
+second one")."""
 SAME_WORDS = 0.8
-"""How many of a transcript's words have to be ours, in our order."""
+"""Share of a transcript's words that must be the bot's, in the bot's order."""
 STRETCH = 1.5
-"""Over how many of our words they may be spread, as a multiple of their number."""
+"""Longest stretch of the bot's words that an echo may cover, as a multiple of the transcript's words."""
 
 
 def is_echo(heard: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether the words ``heard`` are an echo of a stretch of the words ``said``. Both are in one spelling."""
+    """Return True if the words ``heard`` echo a stretch of the words ``said``. Both use the same spelling."""
     if len(heard) < MIN_WORDS or not said:
         return False
     *blocks, _ = SequenceMatcher(None, heard, said, autojunk=False).get_matching_blocks()
@@ -28,7 +29,7 @@ def is_echo(heard: Sequence[str], said: Sequence[str]) -> bool:
 
 
 def may_become_echo(heard: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether so few words, all of them ours and in a row, may be the beginning of an echo."""
+    """Return True if ``heard`` is too short to be an echo yet and is a run of the words ``said``."""
     if len(heard) >= MIN_WORDS:
         return False
     beginnings = range(len(said) - len(heard) + 1)

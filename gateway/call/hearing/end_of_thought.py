@@ -1,13 +1,13 @@
-"""How long has a caller to be silent until the utterance is over? Pure.
+"""The silence that ends the caller's utterance. Pure.
 
-A fixed silence is too long after a question, and too short for somebody who looks for a word. A turn model hears in the
-melody whether more will come. It is asked once whenever the caller falls silent: with more silence behind it, every
-sound seems complete to Smart Turn v3.2 (measured). Its answer decides:
+One fixed silence is too long after a question and too short for a caller who searches for a word. A turn model
+estimates from the melody of the speech whether more will come. It is asked once when the caller falls silent, because
+Smart Turn v3.2 judges every utterance complete once more silence follows it. Its answer decides:
 
-    answer                          the utterance is over after
-    finished                        ``finished_s``: enough to tell the end from a pause between two words
+    answer                          silence that ends the utterance
+    finished                        ``finished_s``: distinguishes the end from a pause between two words
     between the two, or none        ``usual_s``: as without a model
-    in the middle of something      ``hesitating_s``: this bounds what a wrong answer costs
+    in the middle of something      ``hesitating_s``: limits the cost of a wrong answer
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """A route's silences in seconds, and the probabilities between which they are chosen."""
+    """A route's silences in seconds, and the probabilities that choose between them."""
 
     usual_s: float
     finished_s: float
@@ -26,7 +26,7 @@ class Patience:
     hesitating_below: float
 
     def is_finished(self, probability: float | None) -> bool:
-        """Whether the model says that the thought is complete. ``None``: it has not answered."""
+        """Return True if the model says that the thought is complete. ``None``: the model has not answered."""
         return probability is not None and probability >= self.finished_from
 
     def silence_s(self, probability: float | None) -> float:

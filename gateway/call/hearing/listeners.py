@@ -1,6 +1,5 @@
-"""Who listens in to a call: they hear both sides and are heard by nobody. Each has a bounded queue, so that one with a
-slow connection loses sound and delays nobody.
-"""
+"""Clients that listen in to a call. They hear both sides and cannot be heard. Each has a bounded queue, so a slow
+connection loses sound and delays nothing else."""
 
 from __future__ import annotations
 
@@ -12,24 +11,24 @@ from contextlib import contextmanager
 from gateway.errors import Rejected
 
 PIECES = 50
-"""Longest queue of a listener: about a second. Of more, the oldest are dropped and counted."""
+"""Longest queue of a listener, about one second. Beyond it the oldest pieces are dropped and counted."""
 
 LISTENERS = 8
 """Most listeners of one call."""
 
 
 class Listener:
-    """One who listens in. Iterate over it to hear, until the call is over."""
+    """One listening client. Iterate over it for the audio until the call is over."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
         self._come = asyncio.Event()
         self._over = False
         self.dropped = 0
-        """Pieces that were lost because the listener's connection was too slow."""
+        """Pieces lost because the listener's connection was too slow."""
 
     def put(self, pcm: bytes) -> None:
-        """Queue sound; called on the loop that paces calls."""
+        """Queue audio; called on the loop that paces calls."""
         if len(self._pieces) >= PIECES:
             self._pieces.popleft()
             self.dropped += 1
@@ -37,12 +36,12 @@ class Listener:
         self._come.set()
 
     def end(self) -> None:
-        """The call is over: what is queued is the last."""
+        """The call is over: iteration ends after the queued audio."""
         self._over = True
         self._come.set()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the next sound: s16le, the caller left, the bot right."""
+        """Yield the next piece: s16le, caller left, bot right."""
         while True:
             while self._pieces:
                 yield self._pieces.popleft()
@@ -53,10 +52,10 @@ class Listener:
 
 
 class Listeners:
-    """Those of one call.
+    """The listeners of one call.
 
     Args:
-        wanted: told whether there is anybody to hear.
+        wanted: called with True when the first listener joins, with False when the last one leaves.
     """
 
     def __init__(self, wanted: Callable[[bool], None]) -> None:
@@ -69,7 +68,7 @@ class Listeners:
         """Listen in while the context lasts.
 
         Raises:
-            Rejected: 429, too many do already.
+            Rejected: 429 if ``LISTENERS`` clients listen already.
         """
         if len(self._all) >= LISTENERS:
             raise Rejected(f"{LISTENERS} listen in to this call already", status=429, code="too_many_listeners")
@@ -90,12 +89,12 @@ class Listeners:
                     self._wanted(False)
 
     def put(self, pcm: bytes) -> None:
-        """Give sound to all."""
+        """Queue audio for every listener."""
         for listener in self._all:
             listener.put(pcm)
 
     def close(self) -> None:
-        """The call is over."""
+        """The call is over: end every listener."""
         self._over = True
         for listener in self._all:
             listener.end()

@@ -1,9 +1,9 @@
-"""What the caller says, and what follows from it: prompts, interruptions, and acknowledgements that change nothing.
+"""Conversion of the caller's speech to prompts and interruptions. Acknowledgements change nothing.
 
-The VAD says when the caller speaks, the recogniser what. An utterance goes from the first onset to the end of a silence
-that is long enough; it becomes one final prompt. Silence is counted in the caller's audio: while that does not come,
-nobody knows whether the caller is silent. Words that come while we speak interrupt first (what may be interrupted), so
-that ``interrupt`` always precedes the ``prompt`` that it belongs to.
+The VAD reports when the caller speaks, the recogniser which words. An utterance lasts from its first onset until a long
+enough silence has passed; it becomes one final prompt. Silence is counted in the caller's audio: while no audio
+arrives, the caller may be speaking. Words that arrive while the bot speaks cut the interruptible turns first, so
+``interrupt`` always precedes the ``prompt`` that it belongs to.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from gateway.upward import upward
 
 
 class Timer(Protocol):
-    """What ``call_later`` returns."""
+    """The handle that ``call_later`` returns."""
 
     def cancel(self) -> None: ...
 
 
 Later = Callable[[float, Callable[[], None]], Timer]
 
-_BEHIND_S = 0.08
-"""So much audio is always on its way through jitter, windows and the VAD's thread, and counts as if it were here."""
-_AGAIN_S = 0.02
-"""So often it is seen whether audio has come that is missing."""
-_GOES_ON_S = 0.7
-"""A caller who speaks again so soon after an utterance was judged to be over goes on with it: an answer may have begun,
-but nobody has understood it yet."""
+_IN_TRANSIT_S = 0.08
+"""Audio that is always in transit through jitter buffer, windows and the VAD's thread, seconds. It counts as heard."""
+_RECHECK_S = 0.02
+"""Interval of checks for missing audio, seconds."""
+_CONTINUES_WITHIN_S = 0.7
+"""Longest time between the end of an utterance and new speech that continues it, seconds. An answer may have begun by
+then, but the caller has not understood it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hearing:
-    """How a route listens."""
+    """The settings with which a route listens."""
 
     recogniser: Recogniser
     language: str
@@ -55,29 +55,29 @@ class Hearing:
     partial_prompts: bool
     speaker_events: bool
     agreement: re.Pattern[str] | None
-    """Matches a mere acknowledgement in the spelling of ``_plain``. None: nothing counts as one."""
+    """Matches an acknowledgement in the spelling of ``_plain``. None: no text counts as one."""
     patience: Patience
-    """How long a silence ends an utterance."""
+    """The silences that end an utterance."""
     vad_silence_s: float
-    """Seconds of silence that have passed when the VAD says that speech has ended."""
+    """Silence that has passed when the VAD reports the end of speech, seconds."""
     stall_s: float
-    """Audio that does not come for longer than these seconds counts as silence."""
+    """Audio missing for longer than this counts as silence, seconds."""
     turn_model: TurnModel | None
-    """Says whether a thought is complete. None: all silences are the usual one."""
+    """Estimates whether a thought is complete. None: every silence is the usual one."""
     lasts_s: float
-    """A caller who speaks over us for this many seconds interrupts even without a word. 0: the onset of speech has
-    decided already."""
+    """Speech over the bot's for this many seconds interrupts even without a word. 0: the onset of speech has already
+    decided."""
     most_frames: int
     """Most frames of 20 ms in one utterance."""
     acknowledgements: re.Pattern[str] | None = None
-    """What ``agreement`` is where acknowledgements are to be ignored."""
+    """The value of ``agreement`` if the manager turns ``ignoreBackchannel`` on."""
     agreement_s: float = 1.0
-    """What ``lasts_s`` is at least where acknowledgements are to be ignored."""
+    """The least ``lasts_s`` if the manager turns ``ignoreBackchannel`` on, seconds."""
     drops_echo: bool = False
-    """Whether transcripts that echo what we have just said count as nothing."""
+    """Drop transcripts that echo what the bot has just said."""
 
     def with_silence(self, seconds: float) -> Hearing:
-        """Return the same with another usual silence that ends an utterance."""
+        """Return a copy with another usual silence that ends an utterance."""
         return replace(self, patience=replace(self.patience, usual_s=seconds))
 
 
@@ -88,7 +88,7 @@ def hearing(
     barge_in: BargeInConfig,
     turn_model: TurnModel | None = None,
 ) -> Hearing:
-    """Make a route's ``Hearing`` from the configuration."""
+    """Return a route's ``Hearing`` from the configuration."""
     own = route.barge_in.false_alarm_ms
     false_alarm_ms = barge_in.false_alarm_ms if own is None else own
     phrases = "|".join(re.escape(_plain(phrase)) for phrase in config.backchannels)
@@ -119,36 +119,36 @@ def hearing(
 
 
 def _plain(text: str) -> str:
-    """Return the words of ``text`` in lower case, with one space between them and no punctuation."""
+    """Return the words of ``text`` in lower case, separated by one space, without punctuation."""
     return " ".join(re.findall(r"[\w']+", text.lower()))
 
 
 @dataclass(slots=True)
 class _Utterance:
-    """What the caller says without a long silence in between."""
+    """The caller's speech between two long silences."""
 
     onset: float
-    over_us: bool
-    """Whether we were speaking when the utterance began."""
+    over_bot: bool
+    """True if the bot was speaking when the utterance began."""
     ended: float = math.inf
-    """When it was judged to be over."""
+    """Time at which the utterance was judged to be over."""
     frames: int = 0
     sound: list[bytes] = field(default_factory=list)
-    """The frames, where a turn model may be asked about them."""
+    """The frames, for the turn model."""
     cuts: bool = False
-    """Whether words of the utterance have interrupted us."""
+    """True if words of the utterance have interrupted the bot."""
     unwanted: bool = False
-    """Whether it ended while a turn played that speech may not interrupt and during which no speech is reported."""
+    """True if it ended during a turn that speech may not interrupt, while the route reports no speech."""
 
 
 class Listening:
-    """What one call's caller says; implements ``RecognitionEvents``. Call ``start`` once.
+    """The speech of one caller; implements ``RecognitionEvents``. Call ``start`` once.
 
     Args:
-        decide: takes an event of the interruption machine, with the onset of what was heard, and acts on it.
+        decide: passes an event and its onset to the interruption machine and acts on the verdict.
         end_speech: tells the VAD that the caller's speech is over.
         clock: the time of the VAD's events, seconds.
-        heard_s: seconds of the caller's audio that the VAD has judged.
+        heard_s: returns the seconds of the caller's audio that the VAD has judged.
         later: the loop's ``call_later``.
     """
 
@@ -174,33 +174,33 @@ class Listening:
         self._later: Later = later or asyncio.get_running_loop().call_later
         self._language = hearing.language
         self._hints: dict[str, tuple[str, ...]] = {}
-        """Hints by the language that the manager declared them for."""
+        """Hints by the language for which the manager declared them."""
         self._outdated = False
-        """Whether the stream was opened with settings that have changed since."""
+        """True if the settings have changed since the stream was opened."""
         self._stream: RecognitionStream | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._current: _Utterance | None = None
-        self._finished: deque[_Utterance] = deque()  # over, but their words have not come; the stream bounds them
+        self._finished: deque[_Utterance] = deque()  # over, waiting for their words; the stream bounds their number
         self._prompt_ended = -math.inf
-        """When the utterance of the latest final prompt was judged to be over."""
+        """Time at which the utterance of the latest final prompt was judged to be over."""
         self._end: Timer | None = None
         self._silent_since: float | None = None
-        """When the silence under way began. None: the caller speaks."""
+        """Start of the current silence. None: the caller speaks."""
         self._silent_from_s = 0.0
-        """Where in the caller's audio it began."""
+        """Start of the current silence in the caller's audio, seconds."""
         self._stopped: Timer | None = None
-        """Looks whether audio still comes while the caller speaks."""
+        """Checks that audio still arrives while the caller speaks."""
         self._vad_ended = True
         self._withheld: list[bytes] = []
-        """The silence under way. The recogniser gets it only if speech goes on, so the words that it works out in the
-        pause are those of the whole utterance."""
+        """Audio of the current silence. The recogniser receives it only if the caller speaks again, so the words that
+        it finalises in the pause cover the whole utterance."""
         self._look: Look | None = None
         self._finished_probability: float | None = None
-        """The turn model's answer about the silence under way: a probability."""
+        """The turn model's probability that the thought is finished, for the current silence."""
 
     @property
-    def knows_thoughts(self) -> bool:
-        """Whether a turn model is asked in pauses."""
+    def has_turn_model(self) -> bool:
+        """True if a turn model is asked during pauses."""
         return self._hearing.turn_model is not None
 
     def start(self) -> None:
@@ -208,23 +208,23 @@ class Listening:
         self._open(self._language)
 
     def use_language(self, tag: str) -> None:
-        """From now on the caller speaks another language. The utterance that is being said is lost.
+        """Recognise another language from now on. The current utterance is lost.
 
         Raises:
-            RecognitionError: the recogniser does not know the language, and nothing has changed.
+            RecognitionError: the recogniser does not know the language; nothing has changed.
         """
         old = self._stream
         self._open(tag)
         if self._finished:
-            self._finished.clear()  # their words do not come any more
+            self._finished.clear()  # the old stream sends no more words
             self._heard_nothing()
         if self._current is not None:
             self._current.frames = 0
         self._close(old)
 
     def configure(self, hearing: Hearing, hints: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> None:
-        """Listen in another way from now on; ``hints`` are those of single languages. The recogniser learns of it
-        between two utterances."""
+        """Use other settings from now on; ``hints`` are keyed by language. The recogniser is reopened between two
+        utterances."""
         self._hearing = hearing
         self._hints.update(hints)
         self._outdated = True
@@ -254,7 +254,7 @@ class Listening:
         self._outdated = False
 
     async def aclose(self) -> None:
-        self._speaks_on()
+        self._end_silence()
         if self._stopped is not None:
             self._stopped.cancel()
         if self._stream is not None:
@@ -264,19 +264,19 @@ class Listening:
     # --- the VAD's side ----------------------------------------------------------------------------------------------
 
     def on_speech_started(self, *, onset: float) -> None:
-        """The caller has begun, or goes on after a short silence."""
-        self._withheld.clear()  # the stretch before the onset comes again
-        self._speaks_on()
+        """The caller has started to speak, or continues after a short silence."""
+        self._withheld.clear()  # the VAD sends the audio before the onset again
+        self._end_silence()
         self._vad_ended = False
         if self._current is None:
-            self._current = _Utterance(onset, over_us=self._turns.queue.speaking() is not None)
+            self._current = _Utterance(onset, over_bot=self._turns.queue.speaking() is not None)
             self._tell_speaking("on")
         if self._stopped is None:
             self._look_for_audio()
         self._decide(Event.SPEECH, onset)
 
     def on_speech(self, pcm: bytes) -> None:
-        """20 ms of the caller's speech."""
+        """Take 20 ms of the caller's speech."""
         utterance = self._current
         if utterance is None or self._stream is None:
             return
@@ -285,14 +285,14 @@ class Listening:
         else:
             self._withheld.append(pcm)
         utterance.frames += 1
-        if self.knows_thoughts:
+        if self.has_turn_model:
             utterance.sound.append(pcm)
         if utterance.frames >= self._hearing.most_frames:
             self._finish(utterance)
-            self._current = _Utterance(utterance.onset, over_us=utterance.over_us, cuts=utterance.cuts)
+            self._current = _Utterance(utterance.onset, over_bot=utterance.over_bot, cuts=utterance.cuts)
 
     def on_lull(self, *, since: float, silence_s: float) -> None:
-        """The caller has been silent since then, perhaps only between two words: ask the turn model."""
+        """The caller has been silent since ``since``, perhaps only between two words: ask the turn model."""
         utterance, model = self._current, self._hearing.turn_model
         if utterance is None or model is None:
             return
@@ -300,22 +300,22 @@ class Listening:
         self._look = model.look(utterance.sound, self._on_thought_judged)
 
     def on_speech_resumed(self) -> None:
-        """The caller speaks on after a lull."""
+        """The caller speaks again after a lull."""
         if self._current is None or self._stream is None:
             return
         for pcm in self._withheld:
             self._stream.push(pcm)
-        self._speaks_on()
+        self._end_silence()
 
     def on_speech_ended(self) -> None:
-        """The caller is silent, perhaps only to take a breath."""
+        """The VAD reports silence, perhaps only a breath."""
         self._decide(Event.SILENCE, None)
         self._vad_ended = True
         if self._current is not None:
             silence_s = self._hearing.vad_silence_s
-            # The VAD is surer than the level of the sound, which is all that a lull is.
+            # A lull is judged by the level of the audio alone; the VAD's time replaces it.
             self._silent(self._current, self._now() - silence_s, silence_s)
-            self._wait()
+            self._set_end_timer()
 
     def _silent(self, utterance: _Utterance, since: float, silence_s: float) -> None:
         begins = self._silent_since is None
@@ -327,7 +327,7 @@ class Listening:
         if self._stream is not None:
             self._stream.pause()
 
-    def _speaks_on(self) -> None:
+    def _end_silence(self) -> None:
         self._silent_since = None
         self._finished_probability = None
         self._withheld.clear()
@@ -338,31 +338,32 @@ class Listening:
     def _on_thought_judged(self, probability: float) -> None:
         self._finished_probability = probability
         if self._current is not None and self._silent_since is not None:
-            self._wait()
+            self._set_end_timer()
 
-    def _wait(self) -> None:
-        """Wait until the silence is long enough. Only a finished thought ends before the VAD says "silence"."""
+    def _set_end_timer(self) -> None:
+        """Set the timer for the end of the utterance. Before the VAD reports silence, only a finished thought sets
+        it."""
         if self._end is not None:
             self._end.cancel()
         if self._vad_ended or self._hearing.patience.is_finished(self._finished_probability):
             self._end = self._later(max(0.0, self._missing_s()), self._on_quiet)
 
     def _missing_s(self) -> float:
-        """Return how much longer the silence under way has to be."""
+        """Return how much longer the current silence has to last, seconds."""
         assert self._silent_since is not None
         passed_s = self._now() - self._silent_since
-        heard_s = self._heard_s() - self._silent_from_s + _BEHIND_S
+        heard_s = self._heard_s() - self._silent_from_s + _IN_TRANSIT_S
         silence_s = min(passed_s, max(heard_s, passed_s - self._hearing.stall_s))
         return self._hearing.patience.silence_s(self._finished_probability) - silence_s
 
     def _look_for_audio(self, before_s: float = -1.0) -> None:
-        """End the utterance of a caller whose audio has stopped, which the VAD cannot tell."""
+        """End the utterance if the caller's audio has stopped, which the VAD cannot detect."""
         self._stopped = None
         if self._current is None or self._vad_ended:
             return
         heard_s = self._heard_s()
         if heard_s == before_s:
-            self._over()
+            self._end_utterance()
         else:
             again_s = self._hearing.patience.usual_s + self._hearing.stall_s
             self._stopped = self._later(again_s, lambda: self._look_for_audio(heard_s))
@@ -371,15 +372,15 @@ class Listening:
         if self._current is None:
             return
         if (missing_s := self._missing_s()) > 1e-6:  # the caller's audio is late
-            self._end = self._later(min(missing_s, _AGAIN_S), self._on_quiet)
+            self._end = self._later(min(missing_s, _RECHECK_S), self._on_quiet)
         else:
-            self._over()
+            self._end_utterance()
 
-    def _over(self) -> None:
-        """The utterance is over."""
+    def _end_utterance(self) -> None:
+        """End the utterance."""
         if self._current is not None:
             utterance, self._current = self._current, None
-            self._speaks_on()
+            self._end_silence()
             if not self._vad_ended:
                 self._end_speech()
             self._decide(Event.THOUGHT_ENDED, None)
@@ -395,7 +396,7 @@ class Listening:
     # --- the recogniser's side ---------------------------------------------------------------------------------------
 
     def on_partial(self, text: str) -> None:
-        """The words of an utterance up to now."""
+        """Take the words of an utterance up to now."""
         utterance = self._finished[0] if self._finished else self._current
         if utterance is None or self._is_agreement(utterance, text, begun=self._turns.floor.barge_in.caller_speaks):
             return
@@ -404,14 +405,14 @@ class Listening:
         if not utterance.cuts:
             utterance.cuts = True
             self._decide(Event.WORDS, utterance.onset)
-        # Once an utterance is over, its final prompt is on its way, and no partial one is wanted.
+        # The final prompt of a finished utterance is on its way, so its partial ones are not sent.
         if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
             self._tell_prompt(utterance, text, last=False)
 
     def on_final(self, text: str) -> None:
-        """All words of the oldest utterance that is over."""
+        """Take all words of the oldest finished utterance."""
         if not self._finished:
-            return  # the words belong to the stream before a change of language
+            return  # words of the stream before a change of language
         self._judge(self._finished.popleft(), text)
         self._renew()
 
@@ -419,7 +420,7 @@ class Listening:
         if not text or self._is_agreement(utterance, text) or self._is_echo(utterance, text) or utterance.unwanted:
             self._heard_nothing()
             return
-        # This cuts also what we began to say meanwhile: the answer to this utterance must not wait behind it.
+        # This also cuts what the bot began to say meanwhile: the answer to this utterance must not wait for it.
         self._decide(Event.WORDS, utterance.onset)
         self._tell_prompt(utterance, text, last=True)
         self._prompt_ended = utterance.ended
@@ -427,26 +428,27 @@ class Listening:
     # --- what follows ------------------------------------------------------------------------------------------------
 
     def _tell_prompt(self, utterance: _Utterance, text: str, *, last: bool) -> None:
-        continues = utterance.onset - self._prompt_ended < _GOES_ON_S
+        continues = utterance.onset - self._prompt_ended < _CONTINUES_WITHIN_S
         self._tell(Prompt(voice_prompt=text, lang=self._language, last=last, continues=continues))
         self._turns.untagged.expect_answer()
 
     def _heard_nothing(self) -> None:
-        """The utterance is over, and had no words that count."""
+        """Report an utterance that had no words that count."""
         if self._current is None:
             self._decide(Event.NO_WORDS, None)
 
     def _is_agreement(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
         pattern = self._hearing.agreement
-        if pattern is None or not utterance.over_us:
+        if pattern is None or not utterance.over_bot:
             return False
         plain = _plain(text)
-        # A single word that is not finished may become an acknowledgement: half a "yeah" is recognised as many words.
+        # An unfinished single word may become an acknowledgement: half a "yeah" is recognised as many words.
         return pattern.fullmatch(plain) is not None or (begun and " " not in plain)
 
     def _is_echo(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
-        """Whether words that began while we spoke are ours. ``begun``: more of them may come."""
-        if not self._hearing.drops_echo or not utterance.over_us:
+        """Return True if words of an utterance that began while the bot spoke are the bot's. ``begun``: more words may
+        follow."""
+        if not self._hearing.drops_echo or not utterance.over_bot:
             return False
         heard, said = _plain(text).split(), _plain(" ".join(self._turns.heard.said)).split()
         return is_echo(heard, said) or (begun and may_become_echo(heard, said))

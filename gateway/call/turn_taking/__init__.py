@@ -1,3 +1,2 @@
-"""Whose turn it is, what an interruption cuts, what the caller has heard of each turn. Pure: the time is an argument,
-and what is to be done goes out through `turns.Effects`.
-"""
+"""Turn-taking: when each turn speaks, what an interruption cuts, and what the caller has heard. Pure: time is an
+argument, and actions go out through `turns.Effects`."""

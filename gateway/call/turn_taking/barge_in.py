@@ -1,43 +1,42 @@
-"""Is the caller interrupting? Only this module decides that. It is pure.
+"""The decision whether the caller is interrupting. Only this module makes it. Pure.
 
-Two sources say something about the caller, and they come at different times. The VAD hears sound: it suspects speech
-after 64 ms, is sure after about 100 ms or dismisses the suspicion, and says when the speech has ended. The recogniser,
-where a route has one, knows words, half a second later. Three rules are kept:
+Two sources describe the caller, at different times. The VAD hears sound: it suspects speech after 64 ms, confirms or
+dismisses the suspicion after about 100 ms, and reports the end of the speech. The recogniser, if the route has one,
+knows words half a second later. Three rules hold:
 
-1. We fall silent early and lose a turn late. Falling silent costs a hesitation and can be undone, so a suspicion is
-   enough for it. What is cut is lost, so a cut needs the evidence that the route's policy names.
-2. Every suspension of our voice ends, in a cut or in going on where we were. Each suspension has a deadline or somebody
-   who is bound to answer (the VAD says ``SILENCE``, the recogniser answers each utterance once).
-3. An interruption counts from the caller's first sound, however late we learn of it. Turns accepted after that onset
-   answer it already, so they stay.
+1. Falling silent takes little evidence, losing a turn takes more. Silence costs a hesitation and can be undone, so a
+   suspicion is enough. What is cut is lost, so a cut needs the evidence that the route's policy names.
+2. Every suspension of the bot's voice ends: in a cut, or by resuming where it stopped. Each suspension has a
+   deadline or a source that must answer (the VAD reports ``SILENCE``, the recogniser answers each utterance once).
+3. An interruption counts from the caller's first sound, however late it is reported. Turns accepted after that onset
+   already answer it, so they stay.
 
-What cuts is the policy. It follows from two settings:
+The policy says what cuts. It follows from two settings:
 
-    policy      settings                                      speech that is sure      what cuts
-    ONSET       ``false_alarm_ms`` 0                          cuts at once             speech, words
-    DURATION    ``false_alarm_ms`` above 0                    suspends our voice       speech that lasts, words
-    WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  we speak on              speech that lasts, words
+    policy      settings                                      confirmed speech          cut by
+    ONSET       ``false_alarm_ms`` 0                          cuts at once              speech, words
+    DURATION    ``false_alarm_ms`` above 0                    suspends the voice        lasting speech, words
+    WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  changes nothing           lasting speech, words
                 and a recogniser
 
-"Words" means more than a mere acknowledgement; ``gateway.call.hearing.listening`` tells the two apart.
-``Rules.lasts_s`` says how long speech has to last. Where speech may cut nothing now (we are silent, or the turn is not
-``interruptible``), speech and words change only what is known of the caller. ``Turns`` reads that too: a turn may wait
-while ``caller_speaks``.
+"Words" excludes acknowledgements; ``gateway.call.hearing.listening`` separates the two. ``Rules.lasts_s`` says how long
+speech has to last. If speech may cut nothing now (the bot is silent, or the turn is not ``interruptible``), speech and
+words change only the state. ``Turns`` reads the state too: a turn may wait while ``caller_speaks``.
 
-    state            the caller                        our voice      ends by
-    SILENT           is not speaking                   goes on
-    SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: go on
+    state            the caller                        bot's voice    ends by
+    SILENT           is not speaking                   speaks
+    SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: resume
     CONFIRMING       speaks, words are unknown         suspended      WORDS, SILENCE, or its deadline: cut
     AWAITING_WORDS   has stopped, words are unknown    suspended      WORDS, NO_WORDS
-    SPEAKING         speaks                            goes on        SILENCE; its deadline cuts, with a recogniser
+    SPEAKING         speaks                            speaks         SILENCE; its deadline cuts, with a recogniser
 
-The table below has a row for each thing that changes something; the first row that fits counts. A case without a row
-changes nothing: a suspicion while nothing may be cut, or words that nobody waits for. Only the deadline, and the onset
-that an interruption counts from, are outside the table. Whoever drives the machine tells it the events with their time,
-does what the machine answers, and comes back with ``DEADLINE`` at ``deadline()``.
+The table below has a row for each case that changes something; the first row that fits applies. A case without a row
+changes nothing, for example a suspicion while nothing may be cut. Only the deadline and the onset of an interruption
+are kept outside the table. The caller of this machine passes events with their time, carries out the verdicts, and
+passes ``DEADLINE`` at ``deadline()``.
 
-``THOUGHT_ENDED`` says that the caller has said it all. With a turn model it may come before the VAD's ``SILENCE``
-(``gateway.call.hearing.end_of_thought``); otherwise it follows when the silence has lasted long enough.
+``THOUGHT_ENDED`` says that the caller has finished. With a turn model it may come before the VAD's ``SILENCE``
+(``gateway.call.hearing.end_of_thought``); otherwise it follows once the silence has lasted long enough.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from dataclasses import dataclass
 
 
 class Policy(enum.Enum):
-    """What cuts our speech."""
+    """The evidence that cuts the bot's speech."""
 
     ONSET = "onset"
     DURATION = "duration"
@@ -57,7 +56,7 @@ class Policy(enum.Enum):
 
 
 class State(enum.Enum):
-    """What is known of the caller, and whether our voice is suspended for it."""
+    """The state of the caller, and of the bot's voice."""
 
     SILENT = "silent"
     SUSPECTED = "suspected"
@@ -67,30 +66,30 @@ class State(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What can happen."""
+    """An event of the VAD, the recogniser, another part of the call or the clock."""
 
     SUSPECTED = "suspected"  # VAD: the sound may be speech
     DISMISSED = "dismissed"  # VAD: the suspected sound was no speech
     SPEECH = "speech"  # VAD: the caller speaks
     SILENCE = "silence"  # VAD: the caller has stopped
     WORDS = "words"  # recogniser: the caller says something
-    NO_WORDS = "no words"  # recogniser: the caller said nothing, or a mere acknowledgement, and is silent now
+    NO_WORDS = "no words"  # recogniser: no words, or only an acknowledgement, and the caller is silent now
     THOUGHT_ENDED = "thought ended"  # the caller has finished a thought
-    RELEASED = "released"  # something else (a digit, the manager) cut what we were saying
-    DEADLINE = "deadline"  # ``deadline()`` has come
+    RELEASED = "released"  # something else (a digit, the manager) cut the speech
+    DEADLINE = "deadline"  # the time of ``deadline()`` has come
 
 
 class Verdict(enum.Enum):
-    """What to do about an event."""
+    """The action that follows an event."""
 
     NOTHING = "nothing"
-    SUSPEND = "suspend"  # silence now; nothing is lost
-    RESUME = "resume"  # go on where we were
+    SUSPEND = "suspend"  # fall silent now; nothing is lost
+    RESUME = "resume"  # continue where the speech stopped
     CUT = "cut"  # it is an interruption
 
 
 EARLY_S = 0.002
-"""How much too early a timer of the event loop may fire, seconds: uvloop counts in milliseconds."""
+"""Most seconds by which a timer of the event loop may fire early: uvloop counts in milliseconds."""
 
 SUSPENDED = frozenset({State.SUSPECTED, State.CONFIRMING, State.AWAITING_WORDS})
 SPEAKS = frozenset({State.CONFIRMING, State.SPEAKING})
@@ -98,22 +97,22 @@ SPEAKS = frozenset({State.CONFIRMING, State.SPEAKING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a route says about interruptions."""
+    """A route's rules for interruptions."""
 
     policy: Policy = Policy.ONSET
     recogniser: bool = False
-    """Whether a recogniser tells ``WORDS`` and ``NO_WORDS``. If one does, ``SILENCE`` alone does not end a doubt."""
+    """True if a recogniser reports ``WORDS`` and ``NO_WORDS``. ``SILENCE`` alone then does not end a suspension."""
     lasts_s: float = 0.0
     """Speech that lasts this long from its onset cuts even without a word. 0 with a recogniser: only words cut."""
     give_up_s: float = 1.4
-    """Longest suspension for a suspicion that nothing follows."""
+    """Longest suspension for a suspicion that is neither confirmed nor dismissed."""
     max_wait_s: float = 4.0
-    """Longest wait of a turn for a caller who is speaking; ``gateway.call.turn_taking.floor`` keeps this bound."""
+    """Longest wait of a turn for a caller who is speaking; ``gateway.call.turn_taking.floor`` applies it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """In each of ``states``, ``event`` leads to the state ``to``. A condition that is ``None`` always holds."""
+    """A transition: in each of ``states``, ``event`` leads to ``to``. A condition that is ``None`` always holds."""
 
     states: frozenset[State]
     event: Event
@@ -122,10 +121,10 @@ class Row:
     policies: frozenset[Policy] = frozenset(Policy)
     recogniser: bool | None = None
     may_cut: bool | None = None
-    """Whether we are saying something that speech may cut."""
+    """True if the bot is saying something that speech may cut."""
 
     def fits(self, key: Key) -> bool:
-        """Whether this row is about the case ``key``."""
+        """Return True if this row applies to the case ``key``."""
         policy, recogniser, state, event, may_cut = key
         return (
             state in self.states
@@ -141,7 +140,7 @@ Key = tuple[Policy, bool, State, Event, bool]
 
 _SILENT, _SUSPECTED, _SPEAKING = (frozenset({state}) for state in (State.SILENT, State.SUSPECTED, State.SPEAKING))
 _CONFIRMING, _AWAITING = frozenset({State.CONFIRMING}), frozenset({State.AWAITING_WORDS})
-_ON = _SILENT | _SPEAKING  # our voice goes on
+_ON = _SILENT | _SPEAKING  # the bot's voice is not suspended
 _SURE = frozenset({Policy.ONSET})
 _PAUSES = frozenset({Policy.ONSET, Policy.DURATION})
 _LASTING = frozenset({Policy.DURATION})
@@ -188,34 +187,34 @@ class BargeIn:
     def __init__(self, rules: Rules) -> None:
         self.state = State.SILENT
         self.onset = 0.0
-        """When the sound or words began that led to the last ``SUSPEND`` or ``CUT``: seconds on the events' clock."""
+        """Onset of the sound or words that led to the last ``SUSPEND`` or ``CUT``, seconds on the events' clock."""
         self.rules = rules
         self._spoke_from = 0.0
         self._deadline: float | None = None
 
     @property
     def suspended(self) -> bool:
-        """Whether our voice is silent until it is clear what the caller's sound is."""
+        """True while the bot's voice is suspended because the caller's sound is not identified yet."""
         return self.state in SUSPENDED
 
     @property
     def caller_speaks(self) -> bool:
-        """Whether the VAD is sure that the caller is speaking."""
+        """True if the VAD is sure that the caller is speaking."""
         return self.state in SPEAKS
 
     def deadline(self) -> float | None:
-        """When to come back with ``DEADLINE``. None: there is nothing to wait for until the next event."""
+        """Return the time of the next ``DEADLINE`` event. None: only another event can change something."""
         return self._deadline
 
     def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
-        """Take one event.
+        """Take one event and return the verdict.
 
         Args:
-            onset: when the sound or the words that the event is about began; None where it is about neither.
-            may_cut: whether we are saying something that speech may cut.
+            onset: start of the sound or words of the event; None if it has none.
+            may_cut: True if the bot is saying something that speech may cut.
         """
         if event is Event.DEADLINE and (self._deadline is None or now < self._deadline - EARLY_S):
-            return Verdict.NOTHING  # the question behind the deadline has been decided, or put off, meanwhile
+            return Verdict.NOTHING  # the suspension of this deadline has ended or has a later deadline now
         before = self.state
         key = (self.rules.policy, self.rules.recogniser, before, event, may_cut)
         self.state, verdict = TABLE.get(key, (before, Verdict.NOTHING))

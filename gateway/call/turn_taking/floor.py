@@ -1,4 +1,5 @@
-"""Who has the floor: is our voice suspended for the caller, does a turn wait until the caller has finished? Pure."""
+"""The floor: whether the bot's voice is suspended for the caller, and whether a turn waits until the caller has
+finished. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from gateway.media.playout import Playout
 
 
 class Floor:
-    """The interruption machine of one call, what it does to the playout, and the patience that turns have."""
+    """The interruption machine of one call, its effect on the playout, and the longest wait of turns for the caller."""
 
     def __init__(self, rules: Rules, playout: Playout) -> None:
         self.barge_in = BargeIn(rules)
         self._playout = playout
         self._max_wait_s = rules.max_wait_s
         self._patience_ends: float | None = None
-        """When turns stop waiting for a caller who speaks. None: no turn is waiting."""
+        """Time at which turns stop waiting for a caller who speaks. None: no turn is waiting."""
         self._patient = True
 
     def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
@@ -29,14 +30,14 @@ class Floor:
         return verdict
 
     def deadline(self) -> float | None:
-        """When to come back with ``DEADLINE``. None: there is nothing to wait for until the next event."""
+        """Return the time of the next ``DEADLINE`` event. None: only another event can change something."""
         due = self.barge_in.deadline()
         if self._patience_ends is None or not self._patient:
             return due
         return self._patience_ends if due is None else min(due, self._patience_ends)
 
     def keeps_waiting(self, turn: Turn, now: float) -> bool:
-        """Whether a turn lets the caller finish first. The longest wait is counted once for all turns together."""
+        """Return True if a turn lets the caller finish first. The longest wait counts once for all turns together."""
         if not (self.barge_in.caller_speaks and turn.waits_for_caller and turn.interruptible in ("any", "speech")):
             return False
         if self._patience_ends is None:

@@ -1,4 +1,4 @@
-"""What has the caller heard of each turn, and what of that was the dialogue manager told? Pure."""
+"""Text of each turn that the caller has heard, and the reports of it to the dialogue manager. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gateway.media.playout import Playout
 from gateway.seams.messages import Caption, Info, MarkReached, Outbound
 
 SAID_WORDS = 60
-"""How many words of ours are remembered: a recogniser's echo of them comes some seconds later."""
+"""Number of the bot's words that are remembered: the recogniser's echo of them comes some seconds later."""
 
 
 class Heard:
-    """Positions in the text of turns, from positions in their sound. ``tell`` sends to the dialogue manager.
+    """Conversion of positions in a turn's sound to positions in its text. ``tell`` sends to the dialogue manager.
 
     Args:
-        tokens_played: whether the manager is told ``tokensPlayed``.
+        tokens_played: the manager receives ``tokensPlayed``.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class Heard:
         self._frame_samples = frame_samples
         self._tokens_played = tokens_played
         self.said: deque[str] = deque(maxlen=SAID_WORDS)
-        """The words that the caller has heard last, with what stands between them."""
+        """The last text that the caller has heard, one entry for each caption."""
 
     def samples(self, turn: Turn, now: float) -> int:
-        """Samples of the turn that the caller has heard."""
+        """Return the number of samples of the turn that the caller has heard."""
         return int(self._playout.heard_frames(turn.track, now) * self._frame_samples)
 
     def ms(self, turn: Turn, now: float) -> int:
-        """Milliseconds of the turn that the caller has heard."""
+        """Return the milliseconds of the turn that the caller has heard."""
         return round(self.samples(turn, now) * 1000 / self._rate)
 
     def chars(self, turn: Turn, now: float) -> int:
-        """Characters of the turn that the caller has heard, including the word that is sounding; never less than the
-        manager has been told already."""
+        """Return the number of characters of the turn that the caller has heard, including the current word. Never less
+        than the manager has already been told."""
         heard = self.samples(turn, now)
         chars = turn.reported_chars
         for span in turn.spans:
@@ -58,34 +58,34 @@ class Heard:
         return chars
 
     def pass_marks(self, turn: Turn, now: float) -> None:
-        """Tell the marks inside the turn that have been heard."""
+        """Report the marks inside the turn that have been heard."""
         if not turn.marks:
             return
         heard = self.samples(turn, now)
         while turn.marks:
             chars, name = turn.marks[0]
-            behind = next((span for span in turn.spans if span.end_char > chars), None)
+            after = next((span for span in turn.spans if span.end_char > chars), None)
             before = [span for span in turn.spans if span.end_char <= chars]
-            # A mark has been heard only when the word after it has begun, or when the word before it is over and is
-            # the last of its text. A mark at the very end is passed when the turn has finished.
-            if behind is None or not before or heard < before[-1].end_sample:
+            # A mark has been heard only when the word after it has begun, or when the word before it is over and is the
+            # last of its text. A mark at the very end is reported when the turn has finished.
+            if after is None or not before or heard < before[-1].end_sample:
                 return
             turn.marks.pop(0)
             self._tell(MarkReached(name=name, cleared=False))
 
     def follow(self, turn: Turn, now: float) -> float:
-        """Tell the words of the speaking turn that have begun to sound since the last time, and the segments that have
-        been heard.
+        """Report the words of the speaking turn that have begun since the last call, and the segments that have been
+        heard.
 
         Returns:
-            When to look again; infinity: when more sound of the turn has come.
+            The time of the next report; infinity: not before more sound of the turn has arrived.
         """
         heard = self.samples(turn, now)
         following = [self._follow_words(turn, heard), self._follow_segments(turn, heard)]
         return min((now + (sample - heard) / self._rate for sample in following if sample is not None), default=inf)
 
     def _follow_words(self, turn: Turn, heard: int) -> int | None:
-        """Tell captions; returns the sample at which the next word begins."""
+        """Report captions; return the sample at which the next word begins."""
         while turn.captioned_spans < len(turn.spans):
             span = turn.spans[turn.captioned_spans]
             if span.first_sample >= heard:
@@ -95,10 +95,10 @@ class Heard:
         return None
 
     def _follow_segments(self, turn: Turn, heard: int) -> int | None:
-        """Tell ``tokensPlayed``; returns the sample at which the next segment ends.
+        """Report ``tokensPlayed``; return the sample at which the next segment ends.
 
-        The last segment of a turn is told when the turn has been heard to its end, together with the text after its
-        last word; a turn that is told whole has no other.
+        The last segment is reported when the turn has been heard to its end, together with the text after its last
+        word. A turn that is reported whole has only that one.
         """
         while len(turn.segments) > turn.track.done and not turn.told_whole:
             end_sample, end_char = turn.segments[0]
@@ -109,7 +109,7 @@ class Heard:
         return None
 
     def report(self, turn: Turn, end_char: int) -> None:
-        """Tell what has been heard of a turn that ends."""
+        """Report what has been heard of a turn that ends."""
         self._caption(turn, end_char)
         self._report_played(turn, end_char)
 
@@ -122,8 +122,8 @@ class Heard:
                 self._tell(Caption(turn=turn.id, text=text))
 
     def _report_played(self, turn: Turn, end_char: int) -> None:
-        """Tell ``tokensPlayed`` up to ``end_char``: a message for each segment heard to its end, and one for the rest
-        when the turn ends or is cut."""
+        """Report ``tokensPlayed`` up to ``end_char``: one message for each segment heard to its end, and one for the
+        rest when the turn ends or is cut."""
         if not self._tokens_played or (turn.silent and turn.kind == "text"):
             return
         if end_char > turn.reported_chars:

@@ -1,4 +1,4 @@
-"""What does the dialogue manager want said, and what not? Pure.
+"""Messages of the dialogue manager that create, change or end turns. Pure.
 
 A bad request is answered with ``error`` and changes nothing else.
 """
@@ -24,7 +24,7 @@ from gateway.seams.messages import (
 
 
 class Instructions:
-    """Carries the manager's messages out on the turns of one call; the route's greeting and fallback text too."""
+    """Applies the manager's messages to the turns of one call; also speaks the route's greeting and fallback text."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -33,7 +33,7 @@ class Instructions:
         self._effects = turns.effects
 
     def on_message(self, message: Inbound, now: float) -> None:
-        """Do what the dialogue manager says. The session takes ``Subscribe`` and ``Transfer`` itself."""
+        """Apply a message of the dialogue manager. The session handles ``Subscribe`` and ``Transfer`` itself."""
         if self._turns.closed:
             return
         match message:
@@ -72,15 +72,15 @@ class Instructions:
             self._turns.advance(now)
 
     def complete_line(self, now: float) -> list[Turn]:
-        """Take no more text for the turns in line, and return those that are not over now."""
+        """Complete the text of all turns in line, and return the turns that have not ended."""
         for turn in self._queue.in_line:
             self._turns.complete_text(turn)
         self._turns.advance(now)
         return self._queue.in_line
 
     def on_dialogue_lost(self, fallback: str, now: float) -> None:
-        """The manager's line broke: close the turns it had begun, discard those it held, say the fallback text. The
-        manager is told nothing of the latter."""
+        """The manager's connection broke: complete the turns it had begun, discard its held turns, and speak the
+        fallback text. The manager receives no events of the fallback text."""
         if self._turns.closed:
             return
         for turn in self._queue.live:
@@ -94,7 +94,9 @@ class Instructions:
             if said is not None:
                 said.silent = True
                 self._accept_whole(said, fallback, now)
-                self._turns.advance(now)  # once for each: an empty turn gives way to the next one only the second time
+                self._turns.advance(
+                    now
+                )  # once for each: an empty turn makes way for the next one only in the second pass
         self._turns.advance(now)
 
     def _text(self, message: Text, now: float) -> None:
@@ -165,7 +167,7 @@ class Instructions:
             turn.instruct = message.instruct or turn.instruct
 
     def _accept_whole(self, turn: Turn, text: str, now: float) -> None:
-        """Accept a turn with all the text that it will have."""
+        """Accept a turn with its complete text."""
         turn.write(text, now)
         self._turns.complete_text(turn)
         self._turns.accept(turn, now)

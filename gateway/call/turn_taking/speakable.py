@@ -1,12 +1,12 @@
-"""Which characters of a turn's tokens are spoken, and as what? Pure.
+"""Conversion of a turn's tokens to the text that is spoken. Pure.
 
-Managers may put SSML (W3C, Speech Synthesis Markup Language 1.1) into tokens, as ConversationRelay lets them; a tag may
-be split over tokens. No tag of SSML is ever read aloud: ``break`` becomes a pause, ``sub`` its alias, ``say-as`` spells
-characters and digits, and the others are dropped while their content is spoken. What is no well-formed tag of SSML is
-text: "2 < 3" is spoken as it stands. Behind the markup, the route's lexicon replaces words by their spoken forms.
+Managers may put SSML (W3C, Speech Synthesis Markup Language 1.1) into tokens, as with ConversationRelay; a tag may be
+split over tokens. No SSML tag is ever read aloud: ``break`` becomes a pause, ``sub`` its alias, ``say-as`` spells
+characters and digits. Other tags are dropped and their content is spoken. Anything else is text: "2 < 3" is spoken as
+it stands. After the markup, the route's lexicon replaces words by their spoken forms.
 
-What is spoken differs from what was written, so ``Speakable`` keeps, for every spoken character, how far the written
-text had come. Heard text stays a verbatim prefix of the tokens.
+Spoken text differs from written text, so ``Speakable`` stores for every spoken character the position in the written
+text. Heard text therefore stays a verbatim prefix of the tokens.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 MAX_TAG_CHARS = 1000
-"""Longest tag, and longest content of ``sub`` and ``say-as``, in characters. What is longer is text."""
+"""Longest tag, and longest content of ``sub`` and ``say-as``, in characters. Anything longer is text."""
 
 _ELEMENTS = frozenset(
     "speak p s break phoneme say-as sub prosody lang voice emphasis audio mark w token desc metadata meta lexicon "
     "lookup par seq media".split()
 )
-"""Elements of SSML, and those that all vendors of voices added. Vendors' own elements have a prefix of ``_VENDORS``."""
+"""Elements of SSML, and elements that every voice vendor added. Other vendor elements have a prefix in ``_VENDORS``."""
 _VENDORS = ("amazon:", "google:", "mstts:", "voice:")
-_LINES = frozenset({"p", "s"})
-"""Elements that separate words, although nothing stands between their tags and the words."""
+_SEPARATORS = frozenset({"p", "s"})
+"""Elements that separate words even without white space between tag and word."""
 
 _NAME = r"[A-Za-z][\w.:-]*"
 _TAG = re.compile(rf"<(/?)({_NAME})((?:\s+{_NAME}\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))*)\s*(/?)>")
@@ -45,7 +45,7 @@ _SHORT_BREAKS = frozenset({"none", "x-weak", "weak"})
 
 
 class Lexicon:
-    """Words and their spoken forms. A word of small letters is found in any case, another one as it is written."""
+    """Words and their spoken forms. A lower-case entry matches any case, any other entry only its own spelling."""
 
     def __init__(self, words: Mapping[str, str]) -> None:
         self._exact = dict(words)
@@ -60,11 +60,12 @@ class Lexicon:
         self.pattern = re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)")
 
     def spoken(self, word: str) -> str:
-        """Return the spoken form of what ``pattern`` found."""
+        """Return the spoken form of a match of ``pattern``."""
         return self._exact.get(word) or self._small.get(word.casefold(), word)
 
     def undecided(self, text: str, start: int) -> int:
-        """Return where ``text[start:]`` may begin a word of the lexicon that its end does not decide yet."""
+        """Return the first position in ``text[start:]`` at which a word of the lexicon may begin that later text must
+        complete."""
         for at in range(max(start, len(text) - self._longest), len(text)):
             inside_word = at and _is_word(text[at - 1])
             if not inside_word and text[at:].casefold() in self._beginnings:
@@ -73,7 +74,7 @@ class Lexicon:
 
 
 def _in_any_case(char: str) -> str:
-    # re.IGNORECASE also finds "ı" for "i", which casefold() tells apart.
+    # re.IGNORECASE also matches "ı" for "i", which casefold() keeps apart.
     same = {each for each in (char, char.upper()) if each.casefold() == char.casefold() and len(each) == 1}
     return f"[{''.join(map(re.escape, sorted(same)))}]"
 
@@ -84,13 +85,13 @@ def _is_word(char: str) -> bool:
 
 @lru_cache(maxsize=64)
 def lexicon(words: tuple[tuple[str, str], ...]) -> Lexicon | None:
-    """Return the lexicon of a route. It is compiled once, and not for each call."""
+    """Return the lexicon of a route, compiled once for all its calls."""
     return Lexicon(dict(words)) if words else None
 
 
 @dataclass(slots=True)
 class _Piece:
-    """Text, and for each of its characters how many characters were written when it was complete."""
+    """Text, and for each character the number of written characters that complete it."""
 
     text: str
     ends: array[int]
@@ -98,44 +99,44 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Replaced:
-    """An open ``sub`` or ``say-as``, whose content is collected."""
+    """An open ``sub`` or ``say-as`` whose content is being collected."""
 
     element: str
     how: str
-    """The alias, or what the content is to be said as."""
+    """The alias of ``sub``, or the interpretation of ``say-as``."""
     content: _Piece
 
 
 def _straight(text: str, written: int) -> _Piece:
-    """Text that is spoken as it was written, from the character ``written`` on."""
+    """Return text that is spoken as written, starting at written character ``written``."""
     return _Piece(text, array("L", range(written + 1, written + 1 + len(text))))
 
 
 def _instead(text: str, written: int) -> _Piece:
-    """Text that is spoken in place of what was written up to ``written``."""
+    """Return text that is spoken in place of written text that ends at ``written``."""
     return _Piece(text, array("L", [written]) * len(text))
 
 
 class Speakable:
-    """What is spoken of one turn's tokens. Text in pieces gives what the whole text gives."""
+    """The spoken text of one turn's tokens. Text in pieces gives the same result as the whole text."""
 
     def __init__(self, words: Lexicon | None = None) -> None:
         self.text = ""
-        """All that is to be spoken so far."""
+        """All text to be spoken so far."""
         self._ends = array("L")
         self._lexicon = words
         self._undecided = ""
         """Written text that may become a tag or an entity."""
         self._read = 0
-        """Written characters before ``_undecided``."""
+        """Number of written characters before ``_undecided``."""
         self._open: _Replaced | None = None
         self._held = _Piece("", array("L"))
-        """Text whose last word may yet be one of the lexicon."""
+        """Text whose last word may still become a word of the lexicon."""
         self._last = ""
         """The character before ``_held``."""
 
     def feed(self, tokens: str) -> str:
-        """Take tokens; return what is to be spoken in addition."""
+        """Take tokens; return the text to be spoken in addition."""
         if not self._undecided and self._open is None and self._lexicon is None and not _SPECIAL.search(tokens):
             self.text += tokens  # the usual case
             self._ends.extend(range(self._read + 1, self._read + 1 + len(tokens)))
@@ -147,7 +148,7 @@ class Speakable:
         return self.text[before:]
 
     def close(self) -> str:
-        """End the tokens; return what is to be spoken in addition."""
+        """End the tokens; return the text to be spoken in addition."""
         before = len(self.text)
         self._read_markup(final=True)
         if self._open is not None:  # never closed: the content is text
@@ -157,7 +158,7 @@ class Speakable:
         return self.text[before:]
 
     def written(self, spoken: int) -> int:
-        """Return how many characters of the tokens end with the first ``spoken`` characters of ``text``."""
+        """Return the number of written characters that the first ``spoken`` characters of ``text`` stand for."""
         return self._ends[min(spoken, len(self._ends)) - 1] if spoken and self._ends else 0
 
     # --- markup ----------------------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ class Speakable:
             length = self._take_tag(text, at) if text[at] == "<" else self._take_entity(text, at)
             if length:
                 at += length
-            elif not final and self._may_go_on(text, at):
+            elif not final and self._may_become_markup(text, at):
                 break
             else:
                 self._say(_straight(text[at], self._read + at))
@@ -182,14 +183,14 @@ class Speakable:
         self._read += at
         self._undecided = text[at:]
 
-    def _may_go_on(self, text: str, at: int) -> bool:
-        """Whether more text may make a tag or an entity of ``text[at:]``."""
+    def _may_become_markup(self, text: str, at: int) -> bool:
+        """Return True if more text may turn ``text[at:]`` into a tag or an entity."""
         if text[at] == "&":
             return _ENTITY_SO_FAR.fullmatch(text, at) is not None
         if len(text) - at > MAX_TAG_CHARS or _TAG_SO_FAR.fullmatch(text, at) is None:
             return False
         name = re.match(rf"</?({_NAME})?", text[at:])
-        assert name is not None  # since the beginning of a tag was found
+        assert name is not None  # _TAG_SO_FAR has matched
         said = (name[1] or "").lower()
         if at + name.end() < len(text):
             return said in _ELEMENTS or said.startswith(_VENDORS)
@@ -208,7 +209,7 @@ class Speakable:
         return match.end() - at
 
     def _take_tag(self, text: str, at: int) -> int:
-        """Act on a tag of SSML at ``text[at]``; returns its length, or 0 if there is none."""
+        """Apply an SSML tag at ``text[at]``; return its length, or 0 if there is no tag."""
         match = _TAG.match(text, at, at + MAX_TAG_CHARS)
         if match is None:
             return 0
@@ -217,7 +218,7 @@ class Speakable:
         if name not in _ELEMENTS and not name.startswith(_VENDORS):
             return 0
         attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(given)}
-        behind = self._read + match.end()
+        tag_end = self._read + match.end()
         if closing and self._open is not None and self._open.element == name:
             self._say_instead()
         elif closing or empty:
@@ -226,13 +227,13 @@ class Speakable:
             how = attributes.get("alias" if name == "sub" else "interpret-as", "")
             self._open = _Replaced(name, how, _Piece("", array("L")))
         if name == "break" and not closing:
-            self._say(_instead(_pause(attributes), behind))
-        elif name in _LINES:
-            self._say(_instead("\n" if closing else " ", behind))
+            self._say(_instead(_pause(attributes), tag_end))
+        elif name in _SEPARATORS:
+            self._say(_instead("\n" if closing else " ", tag_end))
         return match.end() - at
 
     def _say_instead(self) -> None:
-        """A ``sub`` or ``say-as`` is closed: speak its replacement."""
+        """Speak the replacement of the ``sub`` or ``say-as`` that was closed."""
         assert self._open is not None
         replaced, self._open = self._open, None
         content, how = replaced.content, replaced.how.lower()
@@ -268,7 +269,7 @@ class Speakable:
         self._say_words(final=False)
 
     def _say_words(self, *, final: bool) -> None:
-        """Say what is held, but for the last words if they may yet become one of the lexicon."""
+        """Say the held text, except last words that may still become a word of the lexicon."""
         words = self._lexicon
         if words is None or not self._held.text:
             return
@@ -278,7 +279,7 @@ class Speakable:
         for match in words.pattern.finditer(text, lead):
             if match.start() >= stop:
                 break
-            if match.end() > stop:  # what seemed to begin a word is the end of this one
+            if match.end() > stop:  # the possible beginning of a word turned out to be the end of this one
                 stop = words.undecided(text, match.end())
             self.text += text[at : match.start()]
             self._ends.extend(ends[at - lead : match.start() - lead])
@@ -293,7 +294,8 @@ class Speakable:
 
 
 def _pause(attributes: Mapping[str, str]) -> str:
-    """Return what makes the engine pause as a ``break`` asks: nothing to hear, a line's end, or a paragraph's."""
+    """Return the text that makes the engine pause for a ``break``: a space (no pause), a line end or a paragraph
+    end."""
     match = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})(ms|s)", attributes.get("time", "").strip())
     if match is None:
         strength = attributes.get("strength", "medium")

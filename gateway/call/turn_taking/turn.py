@@ -1,7 +1,7 @@
-"""One turn: its state, as a transition table; its text, its sound, and how it ended. Pure.
+"""One turn: its state as a transition table, its text, its sound and its end. Pure.
 
-Every accepted turn ends in exactly one of FINISHED, INTERRUPTED, FAILED. The table says what may happen to a turn;
-``gateway.call.turn_taking.turns`` decides when that happens.
+Every accepted turn ends in exactly one of FINISHED, INTERRUPTED, FAILED. The table says which changes are legal;
+``gateway.call.turn_taking.turns`` decides when they happen.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from tts_engine.api import AudioChunk, TextSpan
 
 
 class Place(enum.Enum):
-    """Where a turn is on its way to the caller. In the last three it has ended."""
+    """Position of a turn on its way to the caller. The last three mean that it has ended."""
 
-    HELD = "held"  # synthesised ahead, unheard, until commit or discard
+    HELD = "held"  # synthesised ahead, not heard until commit or discard
     QUEUED = "queued"  # waits for the turns before it
-    SPEAKING = "speaking"  # its sound is going out; its track says whether the engine will send more
+    SPEAKING = "speaking"  # its sound is being sent; its track says whether the engine will send more
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
 
 
 class Work(enum.Enum):
-    """What the engine does for a turn, and whether more text will come."""
+    """Progress of the engine's work for a turn, and whether more text will come."""
 
-    WRITING = "writing"  # the text goes on; the engine has not been asked yet
+    WRITING = "writing"  # more text will come; the engine has not been asked yet
     WRITTEN = "written"  # the text is complete; the engine has not been asked yet
-    STREAMING = "streaming"  # the text goes on; the engine makes sound of it meanwhile
+    STREAMING = "streaming"  # more text will come; the engine makes sound of it meanwhile
     MAKING = "making"  # the text is complete; the engine makes the sound, or has made it
 
 
 class State(NamedTuple):
-    """Where a turn is, and what is done for it. A turn that has ended keeps the ``work`` at which it ended."""
+    """Place and work of a turn. An ended turn keeps its last ``work``."""
 
     place: Place
     work: Work
 
 
 class Event(enum.Enum):
-    """What can happen to a turn."""
+    """An event in the life of a turn."""
 
     COMPLETE = "complete"  # no more text will come
-    MAKE = "make"  # the engine, or whoever makes such sound, is asked for it
+    MAKE = "make"  # the engine or the clips are asked for its sound
     COMMIT = "commit"
     FRONT = "front"  # the turns before it are done
     PLAYED_OUT = "played out"
     CUT = "cut"  # speech, dtmf, cancel, preempt, discard, hang-up
-    FAIL = "fail"  # the engine, the clip or the text was bad
+    FAIL = "fail"  # of the engine, the clip or the text
 
 
 STAGES = ("moved", "transit", "token", "fetch", "text", "admission", "queue", "engine", "loop", "codec", "send")
-"""The parts of the time to the first packet, in the order in which a turn passes them. ``docs/latency.md`` explains
-them. ``transit`` holds the way back too."""
+"""The parts of the time to the first packet, in the order in which a turn passes them; see ``docs/latency.md``.
+``transit`` includes the way back."""
 
 LIVE = (Place.HELD, Place.QUEUED, Place.SPEAKING)
 _ASKED = (Work.STREAMING, Work.MAKING)
@@ -82,7 +82,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     for place in places
     for work in works
 }
-"""The legal changes; where a row names no new place or work, it stays."""
+"""The legal transitions. A row without a new place or work keeps the old one."""
 
 Kind = Literal["text", "play", "digits"]
 Reason = Literal["speech", "dtmf", "cancel", "preempted", "discarded", "hangup", "ended"]
@@ -90,7 +90,7 @@ Reason = Literal["speech", "dtmf", "cancel", "preempted", "discarded", "hangup",
 
 @dataclass(frozen=True, slots=True)
 class TurnDefaults:
-    """The route's values for turns that bring none of their own."""
+    """The route's values for turns that do not set their own."""
 
     interruptible: Interruptible = "any"
     preemptible: bool = False
@@ -112,19 +112,19 @@ class TurnDefaults:
 
 @dataclass(slots=True)
 class FirstPacket:
-    """Where the time to the first packet of a turn went."""
+    """The time to a turn's first packet, by stage."""
 
     at: float
-    """When the first frame was sent."""
+    """Time at which the first frame was sent."""
     total_s: float
     stages_ms: dict[str, float] = field(default_factory=dict)
-    """Milliseconds of ``STAGES``; they add up to ``total_s``."""
+    """Milliseconds by stage of ``STAGES``; they add up to ``total_s``."""
     follows: bool = False
-    """Whether the turn's sound was there before the previous turn had ended, so that nobody waited for it."""
+    """True if the turn's sound was ready before the previous turn had ended, so the caller did not wait for it."""
 
 
 class Turn:
-    """One turn. ``defaults`` and ``language`` hold until a message brings other values."""
+    """One turn. ``defaults`` and ``language`` hold until a message sets other values."""
 
     def __init__(
         self, turn_id: str, kind: Kind, defaults: TurnDefaults, *, language: str, now: float, held: bool
@@ -136,9 +136,9 @@ class Turn:
         self.text = ""
         """All tokens so far, verbatim."""
         self.speakable = Speakable(defaults.lexicon)
-        """What of ``text`` is spoken, where it is text to be spoken."""
+        """The spoken form of ``text``, for turns of kind ``text``."""
         self.arrivals: list[tuple[int, float]] = []
-        """(characters so far, when they arrived): the delay of the first packet is measured from these times."""
+        """(characters so far, arrival time): the delay of the first packet is measured from these times."""
         self.interruptible: Interruptible = defaults.interruptible
         self.preemptible = defaults.preemptible
         self.language = language
@@ -148,16 +148,16 @@ class Turn:
         self.source = ""
         self.loop = 1
         self.waits_for_caller = False
-        """Whether the turn does not begin while the caller speaks. True for a turn without an id of the manager's,
-        since it may answer something that the caller no longer means."""
+        """True if the turn must not begin while the caller speaks. Set for turns without the manager's id, which may
+        answer something that the caller no longer means."""
         self.silent = False
-        """True: the manager is told no events of this turn (fallback text, digits)."""
-        self.track = Track(weakref.ref(self))  # a circle would outlive the turn (tts_engine.service.garbage)
+        """True: the manager receives no events of this turn (fallback text, digits)."""
+        self.track = Track(weakref.ref(self))  # a cycle would outlive the turn (tts_engine.service.garbage)
         self.spans: list[TextSpan] = []
         self.segments: deque[tuple[int, int]] = deque()
-        """(sample, character) at which the words of each chunk end, until ``tokensPlayed`` has told them."""
+        """(sample, character) at the end of each chunk's words, until ``tokensPlayed`` has reported them."""
         self.told_whole = False
-        """Whether ``tokensPlayed`` tells the turn in one piece, as that of a greeting is with Twilio."""
+        """True if ``tokensPlayed`` reports the turn in one piece, as Twilio does for a greeting."""
         self.reported_chars = 0
         self.captioned_spans = 0
         self.captioned_chars = 0
@@ -165,7 +165,7 @@ class Turn:
         """Marks of the turn: (characters before the mark, name)."""
         self.front_at: float | None = None
         self.engine = ""
-        """What makes the turn's sound, as its first chunk tells it."""
+        """The engine that makes the turn's sound, as named by its first chunk."""
         self.measured: FirstPacket | None = None
         self.first_stages_ms: Mapping[str, float] = {}
         self.first_chunk_at: float | None = None
@@ -173,24 +173,24 @@ class Turn:
 
     @property
     def live(self) -> bool:
-        """Whether the turn has not ended yet."""
+        """True if the turn has not ended."""
         return self.state.place in LIVE
 
     @property
     def complete(self) -> bool:
-        """Whether all text of the turn has come."""
+        """True if all text of the turn has come."""
         return self.state.work in (Work.WRITTEN, Work.MAKING)
 
     @property
     def asked(self) -> bool:
-        """Whether the engine, or whoever makes such sound, was asked for it."""
+        """True if the engine or the clips were asked for the turn's sound."""
         return self.state.work in _ASKED
 
     def apply(self, event: Event) -> None:
-        """Follow the table.
+        """Apply a transition of the table.
 
         Raises:
-            RuntimeError: the table has no such transition (a bug of ours).
+            RuntimeError: the table has no such transition (an internal error).
         """
         try:
             self.state = TRANSITIONS[self.state, event]
@@ -199,13 +199,13 @@ class Turn:
             raise RuntimeError(f"{event.name} is not possible: turn {self.id} is {place.value}, {work.value}") from None
 
     def write(self, text: str, now: float) -> str:
-        """Add text that arrived; return what is to be spoken in addition."""
+        """Add text that arrived; return the text to be spoken in addition."""
         self.text += text
         self.arrivals.append((len(self.text), now))
         return self.speakable.feed(text) if self.kind == "text" else ""
 
     def add_sound(self, chunk: AudioChunk, now: float, *, ptime_s: float) -> None:
-        """Add sound that arrived. Its spans count what is spoken; from here on they count ``text``."""
+        """Add sound that arrived. Its spans count spoken characters; they are converted to characters of ``text``."""
         written = self.speakable.written if self.kind == "text" else int
         spans = [
             TextSpan(written(s.start_char), written(s.end_char), s.first_sample, s.end_sample, s.exact)
@@ -217,15 +217,15 @@ class Turn:
             self.engine = chunk.engine
             self.first_stages_ms = chunk.stages_ms
             self.first_chunk_chars = written(chunk.clause_end_char) or (spans[-1].end_char if spans else 0)
-        if spans:  # the words of a whole clause may come with the first sound of the clause
+        if spans:  # all words of a clause may come with its first sound
             self.segments.append((spans[-1].end_sample, spans[-1].end_char))
         self.track.push(chunk.frames, now=now, ptime_s=ptime_s)
 
     def first_packet(self, first: FirstFrame) -> FirstPacket | None:
-        """Measure how long the first packet took. None: the turn has ended meanwhile, or has no sound."""
+        """Measure the time to the first packet. None: the turn has ended meanwhile, or has no sound."""
         if not self.live or self.first_chunk_at is None:
             return None
-        # The message counts that completed the text of the first chunk.
+        # The time counts from the message that completed the text of the first chunk.
         complete_at = next((at for chars, at in self.arrivals if chars >= self.first_chunk_chars), self.accepted_at)
         # A turn has to wait while the turn before it is heard; that wait does not count as latency.
         waited_since = max(complete_at, self.accepted_at, self.front_at or 0.0, first.free_at)
@@ -234,13 +234,13 @@ class Turn:
         stages["transit"] = max(0.0, (self.first_chunk_at - complete_at) * 1000 - sum(stages.values()))
         stages["send"] = (first.at - self.first_chunk_at) * 1000
         self.measured = FirstPacket(
-            first.at, total_s, _last(stages, total_s * 1000), follows=first.free_at > self.first_chunk_at
+            first.at, total_s, _last_part(stages, total_s * 1000), follows=first.free_at > self.first_chunk_at
         )
         return self.measured
 
 
-def _last(stages: dict[str, float], total_ms: float) -> dict[str, float]:
-    """Return the last ``total_ms`` of the stages: what was done before anybody waited is no part of the wait."""
+def _last_part(stages: dict[str, float], total_ms: float) -> dict[str, float]:
+    """Return the last ``total_ms`` of the stages: work done before the caller began to wait does not count."""
     too_much = sum(stages.values()) - total_ms
     left = {}
     for stage in sorted(stages, key=lambda name: STAGES.index(name) if name in STAGES else 0):

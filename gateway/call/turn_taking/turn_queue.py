@@ -1,4 +1,4 @@
-"""Which turns live, in which order do they speak, and is another one let in? Pure. Knows nothing of sound.
+"""The live turns of a call in their order of speaking, and the admission of new ones. Pure; knows nothing of sound.
 
 A held turn has no place in the order until it is committed.
 """
@@ -14,19 +14,19 @@ from gateway.seams.messages import End, Error, Outbound
 
 
 class TurnQueue:
-    """The live turns of one call. What is refused is told to the dialogue manager by ``tell``, as an ``error``."""
+    """The live turns of one call. ``tell`` sends refusals to the dialogue manager as ``error``."""
 
     _REMEMBERED_IDS = 1024  # repeated ids and late tokens are recognised over this many turns
 
     def __init__(self, defaults: TurnDefaults, tell: Callable[[Outbound], None]) -> None:
         self.language = defaults.language
-        """The language of turns to come."""
+        """The language of later turns."""
         self.voices: dict[str, str] = {}
-        """Voices by the language that the manager declared them for."""
+        """Voices by the language for which the manager declared them."""
         self.ending: End | None = None
-        """The manager's ``end``: no turn is let in any more, and the session ends with the last live turn."""
+        """The manager's ``end``: no new turn is admitted, and the session ends with the last live turn."""
         self.defaults = defaults
-        """What holds for turns to come."""
+        """Defaults of later turns."""
         self._tell = tell
         self._turns: OrderedDict[str, Turn] = OrderedDict()  # in the order of speaking
         self._ids: OrderedDict[str, None] = OrderedDict()  # recent ids, live and dead
@@ -34,12 +34,12 @@ class TurnQueue:
 
     @property
     def live(self) -> list[Turn]:
-        """Turns that have not ended, in the order of speaking; held ones are somewhere among them."""
+        """Turns that have not ended, in the order of speaking; held turns stand anywhere among them."""
         return list(self._turns.values())
 
     @property
     def held(self) -> list[Turn]:
-        """Turns that are held."""
+        """Held turns."""
         return [turn for turn in self._turns.values() if turn.state.place is Place.HELD]
 
     @property
@@ -48,36 +48,36 @@ class TurnQueue:
         return [turn for turn in self._turns.values() if turn.state.place is not Place.HELD]
 
     def speaking(self) -> Turn | None:
-        """The turn whose sound the caller hears, if any."""
+        """Return the turn that the caller hears now, if any."""
         for turn in self._turns.values():
             if turn.track.sent and turn.state.place is Place.SPEAKING:
                 return turn
         return None
 
     def interruptible_by(self, source: Literal["speech", "dtmf"]) -> bool:
-        """Whether such input would cut something now. The VAD runs only if this is true or somebody listens."""
+        """Return True if such input would cut something now."""
         turn = self.speaking()
         return turn is not None and turn.interruptible in ("any", source)
 
     def get(self, turn_id: str) -> Turn | None:
-        """The live turn of that id."""
+        """Return the live turn of that id, or None."""
         return self._turns.get(turn_id)
 
     def remembers(self, turn_id: str) -> bool:
-        """Whether a turn had that id, be it live or not."""
+        """Return True if a recent turn, live or ended, had that id."""
         return turn_id in self._ids
 
     def find(self, turn_id: str, verb: str) -> Turn | None:
-        """The turn that the message ``verb`` is about. None: it has just ended by itself, or it is unknown, which is an
-        error."""
+        """Return the turn that the message ``verb`` names. None: it has just ended by itself, or it is unknown, which
+        is an error."""
         turn = self._turns.get(turn_id)
         if turn is None and turn_id not in self._ids:
             self.refuse(f"{verb}: turn {turn_id!r} is unknown", "unknown_turn", turn_id, "turn")
         return turn
 
     def admit(self, turn_id: str, kind: Kind, now: float, *, held: bool = False) -> Turn | None:
-        """Let a new turn in, behind the others. None: it is refused. An empty ``turn_id`` stands for the next one of
-        ours."""
+        """Admit a new turn after the others. None: it is refused. An empty ``turn_id`` is replaced by a generated
+        one."""
         limits = self.defaults
         turn_id = turn_id or self._next_id()
         if turn_id in self._ids:
@@ -99,7 +99,7 @@ class TurnQueue:
         return None
 
     def refuse(self, description: str, code: str, turn_id: str, field: str) -> None:
-        """Tell the manager that what it asked for is not done."""
+        """Send the manager an error for a refused request."""
         self._tell(Error(description=description, code=code, turn=turn_id, field=field))
 
     def _next_id(self) -> str:
@@ -118,13 +118,13 @@ class TurnQueue:
                 del self._ids[oldest]
 
     def move_to_end(self, turn: Turn) -> None:
-        """Let a turn speak after all others."""
+        """Move a turn to the end of the order."""
         self._turns.move_to_end(turn.id)
 
     def remove(self, turn: Turn) -> None:
-        """Forget a turn that has ended; its id stays known."""
+        """Remove a turn that has ended; its id stays known."""
         del self._turns[turn.id]
 
     def withdraw(self, turn: Turn) -> None:
-        """Forget a turn as if it had never been let in."""
+        """Remove a turn as if it had never been admitted."""
         del self._turns[turn.id], self._ids[turn.id]

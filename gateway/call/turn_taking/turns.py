@@ -1,9 +1,8 @@
-"""When does a turn speak, what cuts it, and how does it end? The turns of one call. Pure.
+"""The turns of one call: when a turn speaks, what cuts it and how it ends. Pure.
 
-``Turns`` is told the time, and acts through ``Effects``, which ``Speech`` or a test carries out. Its parts answer a
-question each: ``queue`` (which turns there are), ``heard`` (what the caller heard of them), ``untagged`` (which turn a
-token without an id belongs to), ``floor`` (whether we have to wait for the caller). ``instructions`` beside it takes
-what the dialogue manager says.
+``Turns`` receives the time as an argument and acts through ``Effects``, which ``Speech`` or a test implements. Its
+parts: ``queue`` (the live turns), ``heard`` (what the caller heard of them), ``untagged`` (the turn of a token without
+an id), ``floor`` (waiting for the caller). The separate ``instructions`` applies the dialogue manager's messages.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ from tts_engine.api import AudioChunk
 
 
 class Effects(Protocol):
-    """What ``Turns`` wants done, at the time that ``Turns`` was told. No method may call back into ``Turns`` before it
-    returns."""
+    """Actions that ``Turns`` requests. No method may call back into ``Turns`` before it returns."""
 
     def tell(self, message: Outbound) -> None:
         """Send to the dialogue manager."""
         ...
 
     def open(self, turn: Turn) -> None:
-        """Start making the sound of the text that the turn has so far; ``feed`` brings more text."""
+        """Start making the sound of the text that the turn has so far; ``feed`` adds more text."""
         ...
 
     def feed(self, turn: Turn, text: str) -> None: ...
@@ -39,15 +37,15 @@ class Effects(Protocol):
     def end_text(self, turn: Turn) -> None: ...
 
     def stop(self, turn: Turn, now: float) -> None:
-        """Abort the engine's or the clip's work for the turn."""
+        """Stop the engine's or the clip's work for the turn."""
         ...
 
     def flush(self, since: float | None, now: float) -> None:
-        """Empty the peer's buffer and fade out. ``since``: when the caller or the manager asked; None: nobody did."""
+        """Clear the peer's buffer and fade out. ``since``: when the caller or the manager asked; None: neither did."""
         ...
 
     def wake(self, now: float) -> None:
-        """Something may be due: look at the playout again."""
+        """Check the playout again: something may be due."""
         ...
 
     def hang_up(self, handoff_data: str | None) -> None: ...
@@ -57,16 +55,16 @@ class Effects(Protocol):
     def gap(self, turn: Turn, length_s: float) -> None: ...
 
     def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
-        """Count a turn that is over. ``reason`` is empty unless the turn was cut; ``since`` is that of ``flush``."""
+        """Count a turn that has ended. ``reason`` is empty unless the turn was cut; ``since`` is that of ``flush``."""
         ...
 
     def dropped_tokens(self, count: int) -> None:
-        """Count late tokens of a turn that is over; they were dropped."""
+        """Count late tokens of an ended turn; they were dropped."""
         ...
 
 
 class Turns:
-    """All turns of one call. Not reentrant; every method that depends on the time takes it."""
+    """All turns of one call. Not reentrant."""
 
     def __init__(
         self, defaults: TurnDefaults, playout: Playout, effects: Effects, *, sample_rate: int, frame_samples: int
@@ -74,7 +72,7 @@ class Turns:
         self.defaults = defaults
         self.effects = effects
         self.closed = False
-        """The call is over; nothing is taken any more."""
+        """True after the end of the call; nothing is accepted any more."""
         self.queue = TurnQueue(defaults, effects.tell)
         self.untagged = UntaggedText(defaults.stale_s)
         self.floor = Floor(defaults.barge_in, playout)
@@ -88,18 +86,18 @@ class Turns:
         self._playout = playout
         self._agent_speaking = False
         self._taking_over = False
-        """A new turn has cut the one being spoken, and the next has no sound yet. Meanwhile the agent counts as
-        speaking, as with Twilio."""
+        """True if a new turn has cut the one being spoken and no sound of it has been sent. Meanwhile the agent counts
+        as speaking, as with Twilio."""
 
     def configure(self, defaults: TurnDefaults) -> None:
-        """Take new defaults. Turns that were accepted keep theirs; what is reported and may interrupt changes now."""
+        """Take new defaults. Accepted turns keep theirs; reporting and interruption change now."""
         self.defaults = self.queue.defaults = defaults
         self.floor.barge_in.rules = defaults.barge_in
 
     # --- how a turn begins -----------------------------------------------------------------------------------------
 
     def accept(self, turn: Turn, now: float) -> None:
-        """A turn was let in: tell so, and cut the turns before it that may be preempted."""
+        """Announce an admitted turn, and cut the turns before it that may be preempted."""
         self._say(turn, "accepted")
         if turn.state.place is not Place.HELD:
             self.preempt(turn, now)
@@ -112,7 +110,7 @@ class Turns:
             self.cut(before, "preempted", now, now)
 
     def complete_text(self, turn: Turn) -> None:
-        """No more text of a turn will come."""
+        """Mark the text of a turn as complete."""
         if not turn.complete:
             turn.apply(Event.COMPLETE)
             self.untagged.leave(turn)
@@ -123,7 +121,7 @@ class Turns:
                 self.effects.end_text(turn)
 
     def advance(self, now: float) -> None:
-        """Let the front turn speak, have the next turns synthesised, and end the session when it is time."""
+        """Let the front turn speak, synthesise the next turns, and end the session when it is time."""
         ahead = 0
         front_free = True
         for turn in self.queue.live:
@@ -133,7 +131,7 @@ class Turns:
                 if not self.floor.keeps_waiting(turn, now):
                     turn.apply(Event.FRONT)
                     self._playout.add(turn.track)
-            # The next turn follows without silence once all sound of the one before is here.
+            # The next turn may follow without silence once all sound of the previous one has arrived.
             front_free = front_free and (held or (turn.state.place is Place.SPEAKING and turn.track.done))
             waiting = turn.state.place is Place.QUEUED and turn.front_at is None
             ahead += waiting
@@ -149,7 +147,7 @@ class Turns:
         if turn.kind != "text" or turn.speakable.text.strip():
             turn.apply(Event.MAKE)
             self.effects.open(turn)
-        elif turn.complete:  # a turn without a word: there is nothing to make
+        elif turn.complete:  # no words: there is nothing to make
             turn.apply(Event.MAKE)
             turn.track.done = True
 
@@ -164,7 +162,7 @@ class Turns:
         heard = self.heard.chars(shown, now)
         heard_ms = self.heard.ms(shown, now)
         if reason != "cancel" and self.untagged.turn in doomed:
-            self.untagged.cut(now, known_by_prompt=reason == "speech")  # of a digit the manager hears at once
+            self.untagged.cut(now, known_by_prompt=reason == "speech")  # the manager learns of a digit at once
         self.cut(doomed, reason, now, since)
         if not shown.silent:
             self.effects.tell(
@@ -179,7 +177,7 @@ class Turns:
         self._announce()
 
     def cut(self, doomed: list[Turn], reason: Reason, now: float, since: float | None = None) -> None:
-        """End turns before their time. ``since``: when the caller or the manager asked for that; None: nobody did."""
+        """End turns early. ``since``: when the caller or the manager asked for that; None: neither did."""
         sounding = False
         spoken = any(turn.state.place is Place.SPEAKING for turn in doomed)
         for turn in doomed:
@@ -189,7 +187,7 @@ class Turns:
             sounding |= self._terminate(turn, Event.CUT, now)
             self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
             self.effects.ended(turn, reason, since, now)
-        if spoken:  # otherwise nobody had heard a doomed turn, and our voice may still be suspended for the caller
+        if spoken:  # else no doomed turn had been heard, and the voice may still be suspended for the caller
             self.floor.on(barge_in.Event.RELEASED, now, may_cut=False)
         if sounding:
             self.effects.flush(since, now)
@@ -208,7 +206,7 @@ class Turns:
         return sounding
 
     def close(self, reason: Reason, now: float) -> None:
-        """The call is over: end every turn and take nothing more."""
+        """The call is over: end every turn and accept nothing more."""
         if self.closed:
             return
         self.cut(self.queue.live, reason, now)
@@ -229,7 +227,7 @@ class Turns:
             self._cut_by_caller("dtmf", now, now)
 
     def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
-        """Take what the VAD, the recogniser or the clock say about the caller; see ``barge_in``."""
+        """Take an event of the VAD, the recogniser or the clock about the caller; see ``barge_in``."""
         if self.closed:
             return
         verdict = self.floor.on(event, now, onset=onset, may_cut=self.queue.interruptible_by("speech"))
@@ -240,7 +238,8 @@ class Turns:
         self.advance(now)
 
     def deadline(self) -> float | None:
-        """When to call ``on_caller`` with ``DEADLINE``. None: there is nothing to wait for until the next event."""
+        """Return the time at which to call ``on_caller`` with ``DEADLINE``. None: only another event can change
+        something."""
         return None if self.closed else self.floor.deadline()
 
     def _cut_by_caller(self, reason: Literal["speech", "dtmf"], onset: float, now: float) -> None:
@@ -256,19 +255,19 @@ class Turns:
     # --- the engine ------------------------------------------------------------------------------------------------
 
     def on_chunk(self, turn: Turn, chunk: AudioChunk, now: float) -> None:
-        """Sound of a turn arrived."""
+        """Take sound of a turn."""
         if turn.live:
             turn.add_sound(chunk, now, ptime_s=self._playout.pacer.ptime_s)
             self.effects.wake(now)
 
     def on_engine_done(self, turn: Turn, now: float) -> None:
-        """All sound of a turn has come."""
+        """All sound of a turn has arrived."""
         if turn.live and not turn.track.done:
             turn.track.done = True
             self.advance(now)
 
     def on_failed(self, turn: Turn, *, code: str, description: str, now: float) -> None:
-        """A turn's sound cannot be completed: the turn fails, and its unplayed sound is dropped."""
+        """The sound of a turn cannot be completed: the turn fails, and its unplayed sound is dropped."""
         if not turn.live:
             return
         self._playout.stop(turn.track, now)
@@ -285,13 +284,13 @@ class Turns:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Act on what the playout did since the last visit, and on the position that the caller has reached."""
+        """Handle the playout's events since the last call, and the position that the caller has reached."""
         events = self._playout.events
         while events:
             event = events.popleft()
             turn = event.track.owner()
             if not isinstance(turn, Turn):
-                continue  # it has ended, and nobody knows it any more
+                continue  # the turn has ended
             match event:
                 case FirstFrame():
                     self._started(turn, event, now)
@@ -325,7 +324,7 @@ class Turns:
             self.effects.tell(TurnEvent(turn=turn.id, event=event, data=data))
 
     def _announce(self) -> None:
-        """Tell whether we are speaking, when that has changed. Touch tones are no speech."""
+        """Report whether the agent is speaking, if that has changed. Touch tones are no speech."""
         turn = self.queue.speaking()
         if turn is None and self._taking_over:
             turn = next((each for each in self.queue.in_line if each.state.place is Place.SPEAKING), None)

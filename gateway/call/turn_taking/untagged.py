@@ -1,4 +1,4 @@
-"""Text tokens that carry no turn id: which turn takes the next one, and which come too late to be spoken? Pure."""
+"""Text tokens without a turn id: which turn takes the next one, and which tokens come too late to be spoken. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from gateway.call.turn_taking.turn import Turn
 class UntaggedText:
     """The stream of untagged tokens of one call.
 
-    A manager that streams goes on for a while when its turn has been cut, since it does not know of the cut yet. Such
-    tokens are the tail of the turn, and no new turn.
+    A streaming manager keeps sending for a while after its turn has been cut, because it does not know of the cut yet.
+    Such tokens are the tail of the cut turn, not a new turn.
 
     Args:
-        stale_s: for how long after a cut, or after the token before, a token counts as tail.
+        stale_s: time after a cut, or after the previous tail token, in which a token counts as tail.
     """
 
     def __init__(self, stale_s: float) -> None:
@@ -28,18 +28,18 @@ class UntaggedText:
             self.turn = None
 
     def cut(self, now: float, *, known_by_prompt: bool) -> None:
-        """The turn was cut. If the manager knows of that only by the prompt that follows, its tail may last as long as
-        it flows."""
+        """The turn was cut. ``known_by_prompt``: the manager learns of it only by the next prompt, so the tail may last
+        as long as tokens keep coming."""
         self._stale_until = now + self._stale_s
         self._slides = known_by_prompt
 
     def expect_answer(self) -> None:
-        """The manager knows of the cut, or it was told a prompt or digit. Whatever it says from now on is new, however
-        soon it comes."""
+        """The manager knows of the cut, or was told a prompt or digit: every later token is new, however soon it
+        comes."""
         self._stale_until = 0.0
 
     def is_tail(self, now: float, *, last: bool) -> bool:
-        """Whether a token that comes now is the tail of the turn that was cut; its ``last`` token ends the tail."""
+        """Return True if a token that comes now belongs to the cut turn; its ``last`` token ends the tail."""
         if now >= self._stale_until:
             return False
         if last:

@@ -245,7 +245,7 @@ def test_words_after_an_early_end_are_a_new_utterance() -> None:
 
 def test_a_route_may_do_without() -> None:
     call = ThoughtfulCall(end_of_thought=False)
-    assert not call.listening.knows_thoughts
+    assert not call.listening.has_turn_model
     call.starts()
     call.lull()
     assert call.model.heard == []
