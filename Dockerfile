@@ -70,6 +70,14 @@ RUN apt-get update && apt-get install -y --no-install-recommends gcc g++ && rm -
     && mkdir -p /var/cache/talkspurt /var/lib/talkspurt && chown talkspurt /var/cache/talkspurt /var/lib/talkspurt
 COPY --from=build-cuda /opt/talkspurt /opt/talkspurt
 COPY configs /app/configs
+# No library reports to its maker: docs/security.md.
+ENV DO_NOT_TRACK=1 \
+    ORT_DISABLE_TELEMETRY=1 \
+    VLLM_NO_USAGE_STATS=1 \
+    RAY_USAGE_STATS_ENABLED=0 \
+    HF_HUB_DISABLE_TELEMETRY=1 \
+    HF_HUB_OFFLINE=1 \
+    FLASHINFER_CUBINS_REPOSITORY=http://127.0.0.1:9/
 ENV PATH=/opt/talkspurt/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     NVIDIA_VISIBLE_DEVICES=all \
@@ -91,6 +99,14 @@ FROM python:3.12-slim-bookworm AS cpu
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin talkspurt
 COPY --from=build /opt/talkspurt /opt/talkspurt
 COPY configs /app/configs
+# No library reports to its maker: docs/security.md.
+ENV DO_NOT_TRACK=1 \
+    ORT_DISABLE_TELEMETRY=1 \
+    VLLM_NO_USAGE_STATS=1 \
+    RAY_USAGE_STATS_ENABLED=0 \
+    HF_HUB_DISABLE_TELEMETRY=1 \
+    HF_HUB_OFFLINE=1 \
+    FLASHINFER_CUBINS_REPOSITORY=http://127.0.0.1:9/
 ENV PATH=/opt/talkspurt/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TALKSPURT__SERVER__HOST=0.0.0.0 \

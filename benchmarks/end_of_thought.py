@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from gateway.call.hearing.end_of_thought import Patience
@@ -45,6 +44,7 @@ from gateway.uplink.vad import LULL_S, SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, Sp
 from gateway.uplink.windows import measured_db
 from gateway.uplink.worker import silero_model
 from talkspurt.bench.results import commit, machine
+from tts_engine.onnx_runtime import onnxruntime
 from voicecodecs import g711
 from voicecodecs.pcm import dbov, to_float32, to_int16
 from voicecodecs.resample import Resampler

@@ -15,10 +15,14 @@ from pathlib import Path
 
 import pytest
 
+import tts_engine  # noqa: F401, sets the switches against reports of libraries, also of those that tests import
 from tests.virtual_loop import VirtualLoop
 
 # Read when torch and numpy are loaded: the machine's cores are shared by the processes that run the tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Selenium's search for drivers counts its users, and would load a driver that is missing.
+os.environ |= {"SE_AVOID_STATS": "true", "SE_OFFLINE": "true"}
 
 if find_spec("hypothesis"):  # vLLM's environment has none
     from hypothesis import HealthCheck, settings

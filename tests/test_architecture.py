@@ -116,7 +116,8 @@ def test_pure_code_does_no_io(entry: str) -> None:
 
 def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
     # A child process is a child process: the recogniser's is watched as the engine's is.
-    allowed = {f"tts_engine.{name}" for name in ("api", "correlation", "errors", "service.client", "service.child")}
+    names = ("api", "correlation", "errors", "service.client", "service.child", "onnx_runtime")
+    allowed = {f"tts_engine.{name}" for name in names}
     wrong = {}
     for path in files("gateway"):
         modules = {
@@ -127,6 +128,12 @@ def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
         if modules - allowed:
             wrong[str(path.relative_to(ROOT))] = modules - allowed
     assert not wrong
+
+
+def test_onnxruntime_is_imported_where_its_reports_are_switched_off() -> None:
+    folders = ("codecs/voicecodecs", "tts_engine", "gateway", "sip_bridge", "talkspurt", "tests", "benchmarks")
+    importing = [path for folder in folders for path in files(folder) if "onnxruntime" in imported(path)]
+    assert importing == [ROOT / "tts_engine/onnx_runtime.py"]
 
 
 PACKAGES = ("codecs/voicecodecs", "tts_engine", "gateway", "sip_bridge", "talkspurt")

@@ -53,7 +53,7 @@ class Moonshine:
     """
 
     def __init__(self) -> None:
-        import onnxruntime
+        from tts_engine.onnx_runtime import onnxruntime
 
         folder = model_folder()
         options = onnxruntime.SessionOptions()

@@ -52,7 +52,7 @@ class SmartTurn:
     """
 
     def __init__(self, file: Path) -> None:
-        import onnxruntime
+        from tts_engine.onnx_runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1

@@ -71,7 +71,7 @@ class UplinkWorker:
         gather_s: float = 0.01,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        import onnxruntime
+        from tts_engine.onnx_runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1

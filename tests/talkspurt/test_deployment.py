@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tts_engine import telemetry
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -114,3 +116,24 @@ def test_the_image_hears_and_its_media_ports_are_the_published_ones() -> None:
     service = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]["talkspurt"]
     assert service["environment"]["TALKSPURT__WEBRTC__PORTS"] == ports
     assert f"{service['environment']['TALKSPURT__WEBRTC__PUBLIC_ADDRESS']}:{ports}:{ports}/udp" in service["ports"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_libraries_of_an_image_do_not_report(target: str) -> None:
+    settings = " ".join(rest for head, rest in stages()[target] if head == "ENV").split()
+    assert {f"{variable}={value}" for variable, value in telemetry.OFF.items()} <= set(settings)
+
+
+def test_no_service_of_the_compose_file_reports() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
+    assert telemetry.OFF.items() <= services["talkspurt"]["environment"].items()
+    off = {
+        *("GF_ANALYTICS_REPORTING_ENABLED", "GF_ANALYTICS_CHECK_FOR_UPDATES", "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES"),
+        *("GF_NEWS_NEWS_FEED_ENABLED", "GF_SNAPSHOTS_EXTERNAL_ENABLED"),
+    }
+    disabled = {
+        *("GF_PLUGINS_PREINSTALL_DISABLED", "GF_PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED"),
+        "GF_SECURITY_DISABLE_GRAVATAR",
+    }
+    wanted = dict.fromkeys(off, "false") | dict.fromkeys(disabled, "true")
+    assert wanted.items() <= services["grafana"]["environment"].items()

@@ -12,7 +12,7 @@ import yaml
 
 from talkspurt.config.settings import Config
 from tests.gateway.test_metrics import used
-from tts_engine import metrics
+from tts_engine import metrics, telemetry
 
 FOLDER = Path(__file__).parents[2] / "configs" / "k8s"
 VERSION = "1.34"
@@ -93,6 +93,14 @@ def test_ports_and_names_are_those_of_the_configuration() -> None:
     namespace, service = KUSTOMIZATION["namespace"], BY_NAME["Service", "engine"]
     assert service["spec"]["clusterIP"] == "None", "its name has to stand for every engine"
     assert gateway.engine.targets == (f"engine.{namespace}.svc.cluster.local:{listens}",)
+
+
+def test_libraries_of_a_pod_do_not_report() -> None:
+    made = {each["name"]: each.get("literals") for each in KUSTOMIZATION["configMapGenerator"]}
+    assert made["talkspurt-telemetry-off"] == [f"{variable}={value}" for variable, value in telemetry.OFF.items()]
+    for work in WORKLOADS.values():
+        (container,) = work["spec"]["template"]["spec"]["containers"]
+        assert {"configMapRef": {"name": "talkspurt-telemetry-off"}} in container["envFrom"]
 
 
 def test_secrets_are_named_and_not_contained() -> None:

@@ -22,7 +22,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 from hibari import dsp
 from hibari.voices import voice_path
 from numpy.typing import NDArray
@@ -33,6 +32,7 @@ from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.depthwise import depthwise_as_images
 from tts_engine.embedded.onnx.narrow import narrow
 from tts_engine.embedded.onnx.unsigned import exact
+from tts_engine.onnx_runtime import onnxruntime as ort
 from tts_engine.synthesizer import LINE_RATES, WordSpan
 
 SAMPLE_RATE: int = dsp.SR

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from tts_engine.embedded.hibari_text import Piece
 from tts_engine.embedded.mandarin_text import HOW_TO_INSTALL
 from tts_engine.embedded.onnx.cut import with_outputs
 from tts_engine.embedded.voice_ids import MANDARIN_TABLES
 from tts_engine.errors import Unavailable
+from tts_engine.onnx_runtime import Fail
+from tts_engine.onnx_runtime import onnxruntime as ort
 from tts_engine.synthesizer import WordSpan
 
 SAMPLE_RATE = 24_000

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -30,6 +29,7 @@ from tts_engine.cosyvoice.weights import (
     read_config,
     read_state,
 )
+from tts_engine.onnx_runtime import onnxruntime
 
 
 @pytest.fixture(scope="module", params=VERSIONS, ids=["v2", "v3"])

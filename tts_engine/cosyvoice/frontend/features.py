@@ -218,7 +218,7 @@ class _OnnxNetwork:
     """An ONNX file on one CPU thread. It takes inputs by position and returns its first output."""
 
     def __init__(self, path: Path) -> None:
-        import onnxruntime
+        from tts_engine.onnx_runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
         # A registration runs beside live calls, so it gets one thread, which does not spin on a core that they need.

@@ -101,9 +101,7 @@ class VllmBackend:
             Unavailable: vLLM or our plugin is not installed, or the engine does not start.
         """
         config = self._config
-        # The first would import a package that is not needed, the second sends usage data to vLLM's authors.
-        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # it would import a package that is not needed
         os.environ[OWNER] = str(os.getpid())
         if not entry_points(group="vllm.general_plugins", name="talkspurt"):
             raise Unavailable("vLLM does not see our model: the entry point vllm.general_plugins:talkspurt is missing")

@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from tts_engine.embedded.onnx.messages import messages
+from tts_engine.onnx_runtime import onnxruntime as ort
 
 _UINT8, _INT8, _INT32 = 2, 3, 6
 """TensorProto.DataType."""

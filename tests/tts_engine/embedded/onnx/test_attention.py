@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hibari.voices import voice_path
 
@@ -11,6 +10,7 @@ from tts_engine.embedded.hibari_text import Reader
 from tts_engine.embedded.onnx.attention import join_attention
 from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.messages import messages
+from tts_engine.onnx_runtime import onnxruntime as ort
 
 STEPS, F0, FIRST_LAYER = "/CumSum_output_0", "f0", "/Reshape_19_output_0"
 INPUTS = {"ids": 7, "speed": 1}

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hibari.voices import voice_path
 
@@ -11,6 +10,7 @@ from tts_engine.embedded.hibari_text import Reader
 from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.depthwise import depthwise_as_images
 from tts_engine.embedded.onnx.messages import messages
+from tts_engine.onnx_runtime import onnxruntime as ort
 
 INPUTS = {"ids": 7, "speed": 1}
 FIRST, DENSE = "/convs.0/dw/Conv_output_0", "/dec_in/Conv_output_0"

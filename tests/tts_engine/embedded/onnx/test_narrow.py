@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hibari.voices import voice_path
 
 from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.narrow import narrow
+from tts_engine.onnx_runtime import onnxruntime as ort
 
 FEATURES = "/Concat_43_output_0"
 PARTS = ("lh", "theta", "ln", "lr", "phi")

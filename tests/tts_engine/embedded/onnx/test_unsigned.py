@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hibari.voices import voice_path
 
@@ -12,6 +11,7 @@ from tts_engine.embedded.hibari import HibariVoice, NoisePool
 from tts_engine.embedded.hibari_text import Reader
 from tts_engine.embedded.onnx.messages import messages
 from tts_engine.embedded.onnx.unsigned import a_product, exact, overflows, unsigned
+from tts_engine.onnx_runtime import onnxruntime as ort
 
 
 def run(model: bytes, a: np.ndarray) -> np.ndarray:
