@@ -79,3 +79,18 @@ def test_figures_of_the_sizing_table_are_those_of_the_results() -> None:
     results = (ROOT / "benchmarks/RESULTS.md").read_text()
     for number, _ in re.findall(r"(\d+(?:\.\d+)?) (ms|MB|GiB|%)", measured):
         assert number in results, number
+
+
+def test_results_are_short_and_name_the_files_that_are_kept() -> None:
+    text = (ROOT / "benchmarks/RESULTS.md").read_text()
+    assert len(text.encode()) <= 25_000
+    kept = {path.name for path in (ROOT / "benchmarks/results").iterdir()}
+    assert kept == set(re.findall(r"`(\w+\.jsonl?)`", text))
+
+
+def test_every_benchmark_is_named_where_somebody_looks_for_it() -> None:
+    """A script that no document, verb or other benchmark names is of no use to anyone."""
+    readers = [*DOCUMENTS, ROOT / "Makefile", *(ROOT / "benchmarks").glob("*.py"), ROOT / "tts_engine/config.py"]
+    for script in (ROOT / "benchmarks").glob("*.py"):
+        others = (path.read_text() for path in readers if path != script)
+        assert any(re.search(rf"\b{script.stem}(\.py\b| import)", text) for text in others), script.name
