@@ -1,1 +1,2 @@
-"""What CosyVoice 2 and 3 need around their networks: text to ids, reference audio to prompt features."""
+"""The CosyVoice2 and Fun-CosyVoice3 engine: text front end, language model, token-to-wave (flow and vocoder) and
+voices."""

@@ -1,11 +1,10 @@
 """Writes model directories with random weights in the official layout (``talkspurt engine make-checkpoint``).
 
-Everything that reads an official directory can read these: they have the same files, names, shapes (``size="full"``)
-and signatures of the ONNX networks. They speak noise, and say so in a file of their own, in the configuration and in
-the ONNX files.
+Code that reads an official directory can read these. They have the same files, tensor names and ONNX signatures, and
+with ``size="full"`` the same shapes. Their output is noise; a marker file, the configuration and the ONNX files say so.
 
-The weights are scaled so that a load test is realistic: audio is audible and does not clip, and after the minimum
-length the language model ends with a probability of a few per cent per step.
+The weights are scaled so that a load test is realistic: the audio is audible and does not clip, and after the minimum
+length each step of the language model draws the end of speech with a probability of a few per cent.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ VOICE = "random"
 _OFFICIAL_BASE_VOCABULARY = 151643
 _LOGIT_STD = 1.5
 _END_BIAS = 2.66 * _LOGIT_STD
-"""Bias that lifts CosyVoice2's eos to the edge of the 25 best ids of 6,561. CosyVoice3 has 200 ids that end a
-clause."""
+"""Bias of CosyVoice2's only eos, so that top-k (25 of 6,561 ids) sometimes includes it. CosyVoice3 has 200 stop ids and
+needs no bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
     prompt_tokens: int
     base_vocabulary: int | None
-    """Number of entries that ``vocab.json`` is filled up to. None: as many as it needs."""
+    """Size of ``vocab.json`` after padding with filler entries. None: no fillers."""
     llm: dict[str, int] = field(default_factory=dict)
     flow_v2: dict[str, int] = field(default_factory=dict)
     flow_v3: dict[str, int] = field(default_factory=dict)
@@ -86,14 +85,14 @@ def make(
     """Write a random-weight model directory. ``full`` takes 2.4 GB (version 2) or 3.3 GB (version 3).
 
     Args:
-        directory: an empty directory; it is created if it is missing.
+        directory: an empty directory; created if missing.
         progress: called with a line for each file.
 
     Raises:
         FileExistsError: the directory is not empty.
     """
     if directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"{directory} is not empty; a checkpoint is made in a directory of its own")
+        raise FileExistsError(f"{directory} is not empty, expected an empty or new directory")
     directory.mkdir(parents=True, exist_ok=True)
     sizes = _SIZES[size]
     (directory / MARKER).write_text(_marker_text(version, size, seed), "utf-8")
@@ -123,13 +122,13 @@ def make(
 def _marker_text(version: Version, size: Size, seed: int) -> str:
     return (
         f"# RANDOM WEIGHTS\n\nThis directory has the layout of CosyVoice{version}, size `{size}`, seed {seed}, and "
-        "random numbers for weights.\nIt speaks noise. It is for tests and for measuring speed; nothing about "
-        "sound can be learned from it.\n"
+        "random numbers for weights.\nIts output is noise. Use it for tests and for measuring speed, not for judging "
+        "sound quality.\n"
     )
 
 
 def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> ModelConfig:
-    """Write the tokenizer folder. Return the configuration, since the vocabulary decides the size of the embedding."""
+    """Write the tokenizer folder. Return the configuration, whose embedding size follows from the vocabulary."""
     llm = LanguageModelConfig(version=version, **sizes.llm)  # type: ignore[arg-type]
     qwen = {
         "hidden_size": llm.hidden_size,
@@ -160,7 +159,7 @@ def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> ModelC
 
 
 def _fill_vocabulary(folder: Path, size: int) -> None:
-    """Add entries that no merge makes, so that the added tokens get their official ids."""
+    """Pad the vocabulary with entries that no merge produces, so that the added tokens get their official ids."""
     path = folder / "vocab.json"
     vocab = json.loads(path.read_text("utf-8"))
     added = len(vocab)
@@ -174,7 +173,7 @@ def _fill_vocabulary(folder: Path, size: int) -> None:
 
 
 def _voice(config: ModelConfig, sizes: _Sizes, tokenizer: Path, generator: torch.Generator) -> dict[str, Any]:
-    """Return the content of ``spk2info.pt``: one registered voice whose prompt has whole chunks."""
+    """Return the content of ``spk2info.pt``: one voice."""
     text = "Thank you for the call, this is the number."
     if config.version == 3:
         text = SYSTEM_PROMPT + END_OF_PROMPT + text
@@ -199,9 +198,9 @@ def _random_state(network: nn.Module, generator: torch.Generator) -> list[tuple[
 def _random_tensor(name: str, like: Tensor, generator: torch.Generator) -> Tensor:
     """Return values that keep activations near unit scale from layer to layer."""
     if not like.is_meta:
-        return like  # a table that the network makes itself
+        return like  # a table that the network's constructor fills
     if name.endswith(".alpha") or (like.dim() == 1 and name.endswith(".weight")):
-        return torch.ones(like.shape)  # gains of norms and alphas of snakes
+        return torch.ones(like.shape)  # norm gains and snake alphas
     if like.dim() == 1:
         bias = 0.02 * torch.randn(like.shape, generator=generator)
         if name == "llm_decoder.bias":
@@ -222,8 +221,8 @@ def _random_tensor(name: str, like: Tensor, generator: torch.Generator) -> Tenso
 
 
 def _unfold_weight_norm(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Split the vocoder's convolutions into gain and direction, as published. ``source_downs`` and linear layers
-    stay."""
+    """Split the vocoder's convolution weights into gain and direction, as in the published files. ``source_downs`` and
+    linear layers keep plain weights."""
     out = {}
     for name, value in state.items():
         module = name.removesuffix(".weight")
@@ -323,7 +322,7 @@ flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithDiT
 )
 
 _COMMON = """\
-# RANDOM WEIGHTS: made for tests and load, see RANDOM_WEIGHTS.md.
+# RANDOM WEIGHTS: for tests and load tests, see RANDOM_WEIGHTS.md.
 random_weights: true
 
 __set_seed1: !apply:random.seed [1986]

@@ -1,4 +1,4 @@
-"""The thread that owns a device: warmed up, started, ended, and how all who wait hear of a fault."""
+"""Base class of the threads that own a device: warm-up, start, end, and failing all waiting requests after a fault."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ log = logging.getLogger(__name__)
 
 
 class DeviceThread(ABC):
-    """``start`` it, ``aclose`` it. What it shares with the event loop changes under ``_changed`` alone."""
+    """A thread that owns a device. Call ``start`` before use and ``aclose`` at the end. State shared with the event
+    loop may be changed only while holding ``_changed``."""
 
     def __init__(self, name: str, what: str) -> None:
-        """``name``: of the thread; ``what``: of its work, for errors."""
+        """``name``: thread name. ``what``: name of the thread's work in error messages."""
         self._what = what
         self._changed = threading.Condition()
         self._closing = False
         self._notified_by: asyncio.AbstractEventLoop | None = None
-        """The event loop that notifies the thread soon."""
+        """The event loop on which a ``_notify`` is scheduled. None: no notification is pending."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @abstractmethod
     def _warm_up(self) -> None:
-        """Get ready, in another thread than the loop's."""
+        """Prepare the device. Runs in a worker thread of ``asyncio.to_thread`` before the device thread starts."""
 
     @abstractmethod
     def _loop(self) -> None:
-        """Work until ``_closing``."""
+        """Serve requests until ``_closing``. Runs in the device thread."""
 
     @abstractmethod
     def _fail(self, error: EngineError) -> None:
-        """Tell all who wait that nothing more is done."""
+        """Fail every waiting request with ``error``."""
 
     async def start(self) -> None:
-        """Warm up (graphs on a GPU) and begin."""
+        """Warm up (on a GPU, capture CUDA graphs) and start the thread."""
         await asyncio.to_thread(self._warm_up)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """False before ``start``, and after a fault that ended the thread."""
+        """True while the thread runs: False before ``start`` and after a fault."""
         return self._thread.is_alive()
 
     async def aclose(self) -> None:
-        """End the thread; who waits gets ``Unavailable``. Idempotent."""
+        """End the thread. Waiting requests fail with ``Unavailable``. Idempotent."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -55,8 +56,8 @@ class DeviceThread(ABC):
             await asyncio.to_thread(self._thread.join)
 
     def _notify_soon(self) -> None:
-        """Notify the thread when what is ready on the event loop has run. So it finds all of what many ask for at one
-        moment, and does not wrest the interpreter from them, one after another, meanwhile."""
+        """Notify the thread after the callbacks that are ready on the event loop have run. The thread then sees all
+        requests of a burst at once, and does not compete for the interpreter lock while they are being made."""
         loop = asyncio.get_running_loop()
         if self._notified_by is not loop:
             self._notified_by = loop
@@ -74,8 +75,8 @@ class DeviceThread(ABC):
         try:
             self._loop()
             self._fail(self._closed())
-        except Exception as exc:  # a CUDA error leaves the device unusable: the process must be started again
-            log.exception("a device's thread failed", extra={"work": self._what})
+        except Exception as exc:  # after a CUDA error the device is unusable until the process restarts
+            log.exception("device thread failed", extra={"work": self._what})
             with self._changed:
                 self._closing = True
             self._fail(SynthesisFailed(f"{self._what} failed: {type(exc).__name__}"))

@@ -1,8 +1,7 @@
 """Samples an NVIDIA GPU's memory and utilisation in a thread, by NVML (``nvidia-ml-py``, extra ``[cosyvoice]``).
 
-The figures are NVML's. Memory is that of the whole GPU, other processes included. Utilisation is the share of the last
-sample period, of 1/6 to 1 s, in which at least one kernel ran: it says nothing about how much of the GPU that kernel
-filled.
+Memory is that of the whole GPU, other processes included. Utilisation is the share of NVML's last sample period (1/6 to
+1 s) in which at least one kernel ran. It does not tell how many multiprocessors that kernel used.
 """
 
 from __future__ import annotations
@@ -17,50 +16,49 @@ _PERIOD_S = 5.0
 
 
 class GpuObserver(Protocol):
-    """Takes the samples. It is called in the sampler's thread."""
+    """Receives the samples, in the sampler's thread."""
 
     def gpu(self, name: str, *, used_bytes: int, total_bytes: int, utilisation: float) -> None:
-        """Take a sample of the GPU of that product name. ``utilisation`` is 0 to 1."""
+        """Record a sample. ``name``: the GPU's product name; ``utilisation``: 0 to 1."""
         ...
 
 
 class GpuSampler:
-    """The thread. ``start`` begins it, ``stop`` ends it. It never raises: without NVML or its GPU there are no
-    samples."""
+    """The sampling thread. It never raises: if NVML or the GPU is missing, it logs a warning and takes no samples."""
 
     def __init__(self, uuid: str, observer: GpuObserver, *, period_s: float = _PERIOD_S) -> None:
         """
         Args:
-            uuid: NVML's name of the GPU, ``GPU-`` and 36 characters. No number, because CUDA counts the GPUs in another
-                order than NVML.
+            uuid: NVML's name of the GPU, ``GPU-`` and 36 characters. An index would not do: CUDA and NVML order the
+                GPUs differently.
         """
         self._uuid, self._observer, self._period_s = uuid, observer, period_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="talkspurt-gpu", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, which may be in the middle of a sample."""
+        """Stop the thread and wait for it."""
         self._stopped.set()
 
     def _run(self) -> None:
         try:
             import pynvml
         except ModuleNotFoundError:
-            log.warning("no metrics of the GPU: nvidia-ml-py is not installed")
+            log.warning("no GPU metrics: nvidia-ml-py is not installed")
             return
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as exc:
-            log.warning("no metrics of the GPU", extra={"error": str(exc)})
+            log.warning("no GPU metrics: NVML failed", extra={"error": str(exc)})
             return
         try:
             self._sample(pynvml)
         except pynvml.NVMLError as exc:
-            log.warning("no more metrics of the GPU", extra={"error": str(exc)})
+            log.warning("GPU metrics stopped: NVML failed", extra={"error": str(exc)})
         finally:
             pynvml.nvmlShutdown()
 

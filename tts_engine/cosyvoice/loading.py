@@ -1,7 +1,7 @@
-"""Makes a ``CosyVoiceSynthesizer`` from a model directory and a voice registry.
+"""Builds a ``CosyVoiceSynthesizer`` from a model directory and a voice registry.
 
-On a GPU it has fused kernels, CUDA graphs, and bf16 where the measured error allows it (mel: 0.3 % of its size). On a
-CPU it has the plain networks in fp32 and the same loops without graphs.
+On a GPU: fused kernels, CUDA graphs, and bf16 for language model and flow. On a CPU: the plain networks in fp32, in the
+same loops without graphs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class DirectoryVoices(VoiceList):
-    """The voices of a model directory, with what the networks need of each."""
+    """The voices of a model directory and its registry, with their prompt features."""
 
     def __init__(self, folder: Path, frontend: Frontend, registered: Path | None) -> None:
         """
@@ -56,7 +56,7 @@ class DirectoryVoices(VoiceList):
         self._cached: dict[object, VoiceFeatures] = {}
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
-        """See ``VoiceSource``; an empty id is the first voice. Raises NotFound."""
+        """See ``VoiceSource``. An empty id means the first voice."""
         voice_id = voice_id or self.first()
         if voice_id in self._builtin:
             return ("builtin", voice_id), self._builtin[voice_id]
@@ -66,14 +66,14 @@ class DirectoryVoices(VoiceList):
         key = (voice_id, record.revision)
         if key not in self._cached:
             features = VoiceFeatures.from_arrays(self.registry.features(voice_id, self.engine), record.transcript)
-            # An older revision of the same voice is of no use any more.
+            # Drop older revisions of this voice.
             self._cached = {k: v for k, v in self._cached.items() if k[0] != voice_id}  # type: ignore[index]
             self._cached[key] = features
         return key, self._cached[key]
 
 
 class Observer(StepObserver, NormaliserObserver, GpuObserver, Protocol):
-    """Counts what a CosyVoice engine does."""
+    """Receives all measurements of a CosyVoice engine."""
 
 
 def load_synthesizer(
@@ -86,21 +86,21 @@ def load_synthesizer(
     vllm: VllmConfig | None = None,
     observer: Observer | None = None,
 ) -> CosyVoiceSynthesizer:
-    """Read the weights (seconds to a minute) and build the engine. Call its ``start`` then.
+    """Read the weights (up to a minute) and build the engine. Call its ``start`` before use.
 
     Args:
         device: ``cuda``, ``cuda:1`` ... or ``cpu``.
-        voices_folder: where registered voices are kept, one folder for all engines that share them. None: none can be.
-        export_folder: where the language model is written in vLLM's own layout, 1 GB, once for each ``llm`` file.
-        vllm: how vLLM is started; None: as the settings say.
+        voices_folder: folder of registered voices; engines may share it. None: voices cannot be registered.
+        export_folder: folder for language models in vLLM's layout, 1 GB each, written once for each ``llm`` file.
+        vllm: vLLM's start options. None: those of ``settings``.
 
     Raises:
-        Unavailable: the directory cannot be used; the message lists what is missing. Or the device is not there.
+        Unavailable: the device does not exist, or the directory is not usable; the message lists every fault.
     """
     place = torch.device(device)
     gpu = place.type == "cuda"
     if gpu and not torch.cuda.is_available():
-        raise Unavailable(f"device {device}: torch {torch.__version__} sees no CUDA device")
+        raise Unavailable(f"device {device}: torch {torch.__version__} finds no CUDA device")
     try:
         model = load(folder, device=place, llm_weights="llm.rl" if settings.rl else "llm", steps=settings.euler_steps)
     except CheckpointError as exc:
@@ -125,11 +125,11 @@ def load_synthesizer(
     block_frames = flow.solver.chunk_tokens * FRAMES_PER_TOKEN
     block_values = 2 * estimator.attention_layers * 2 * block_frames * estimator.key_channels * flow.solver.steps
     block_bytes = block_values * dtype.itemsize
-    # What the language model can draw, and a voice prompt, of which a tiny model needs less.
+    # The longest clause that the language model can draw, and a voice prompt (shorter for a tiny model on a CPU).
     max_chunks = -(-settings.max_positions // flow.solver.chunk_tokens) + (23 if gpu else 7)
     blocks = _cache_blocks(settings, block_bytes=block_bytes, max_chunks=max_chunks, gpu=gpu)
     if gpu:
-        # Triton, and with it these modules, is on machines with a GPU only.
+        # These modules import Triton, which is installed only on machines with a GPU.
         from tts_engine.cosyvoice.kernels.decode_step import under_mps
         from tts_engine.cosyvoice.kernels.fused_conformer import FusedConformer
         from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
@@ -142,8 +142,8 @@ def load_synthesizer(
         hift = fuse(hift)
         if settings.language_model == "vllm" and not under_mps():
             log.warning(
-                "vLLM and token-to-wave take turns on the GPU, and first sounds come late under load: start CUDA MPS "
-                "before the engine (nvidia-cuda-mps-control -d)"
+                "vLLM and token-to-wave share the GPU by time slices, so first audio is late under load; start CUDA "
+                "MPS before the engine (nvidia-cuda-mps-control -d)"
             )
     few = few_clauses(flow.estimator.rows_at_once)
     worker = WaveWorker(
@@ -185,29 +185,30 @@ def load_synthesizer(
 
 
 def few_clauses(rows_at_once: int | None) -> int:
-    """Return the size of batches between 4 and 16 clauses: 8, or what the estimator feeds at once, if it is between.
-    On an H100 CosyVoice2 takes 15.6 ms for 4, 24.7 for 8, and by its kernel's time hardly more for 7 than for 4."""
+    """Return the batch size, in clauses, of the CUDA graphs between 4 and 16: the estimator's ``rows_at_once`` if it
+    lies between, else 8."""
     clauses = (rows_at_once or 0) // BRANCHES
     return clauses if 4 < clauses < 16 else 8
 
 
 _PROMPT_CHUNKS = 10
-"""Chunks of a voice prompt of 10 s."""
+"""Chunks of a 10 s voice prompt."""
 
 
 def _cache_blocks(settings: CosyVoiceConfig, *, block_bytes: int, max_chunks: int, gpu: bool) -> int:
-    """Return the number of token-to-wave's cache blocks: what ``cache_gb`` holds, or enough for few calls on a CPU.
+    """Return the number of cache blocks of token-to-wave: as many as fit in ``cache_gb``, or enough for a few calls on
+    a CPU.
 
     Raises:
-        Unavailable: the longest clause would not fit.
+        Unavailable: the longest clause does not fit.
     """
-    if not gpu:  # one clause beside one voice prompt in any case
+    if not gpu:  # at least one clause and one voice prompt
         return max(8 * settings.max_clauses, max_chunks + _PROMPT_CHUNKS)
     blocks = round(settings.cache_gb * 1e9) // block_bytes
     if blocks < max_chunks:
         raise Unavailable(
-            f"cache_gb is {settings.cache_gb:g}, room for {blocks} s of sound, expected at least "
-            f"{max_chunks * block_bytes / 1e9:.2g}, room for the {max_chunks} s of the longest clause "
+            f"cache_gb is {settings.cache_gb:g}, enough for {blocks} s of audio, expected at least "
+            f"{max_chunks * block_bytes / 1e9:.2g}, for the {max_chunks} s of the longest clause "
             f"(max_positions is {settings.max_positions})"
         )
     return blocks
@@ -252,14 +253,14 @@ def _vllm_config(settings: CosyVoiceConfig) -> VllmConfig:
 
 
 def _exported(network: SpeechLanguageModel, folder: Path, export_folder: Path, *, rl: bool) -> Path:
-    """Return the folder that vLLM loads. It is written if it does not exist yet."""
+    """Return the folder that vLLM loads, and write it if it does not exist."""
     stem = "llm.rl" if rl else "llm"
     source = next(path for path in (folder / f"{stem}.safetensors", folder / f"{stem}.pt") if path.is_file())
     stamp = source.stat()
     origin = f"{source.resolve()} {stamp.st_size} {stamp.st_mtime_ns} {network.config.sampling}"
     key = hashlib.sha256(origin.encode()).hexdigest()[:16]
     target = export_folder / key
-    if not (target / TABLE_FILE).is_file():  # it is written last
+    if not (target / TABLE_FILE).is_file():  # written last: the folder is complete
         log.info("writing the language model for vLLM", extra={"folder": str(target)})
         export_model(network, target)
     return target

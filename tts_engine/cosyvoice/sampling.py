@@ -1,12 +1,13 @@
-"""Repetition-aware sampling (RAS) of speech ids, batched on the device; the rule of every sampler here.
+"""Repetition-aware sampling (RAS) of speech ids, batched on the device. This is the reference for all samplers of the
+engine.
 
-Nucleus sampling (top-p and top-k together); if the id drawn is among the last ``window`` ids ``least_repeats`` times or
-more, it is struck out and another is drawn from the whole distribution. Randomness comes in as numbers, so that a
-sequence can be replayed: one uniform per draw, two draws at most.
+An id is drawn by nucleus sampling (top-p and top-k together). If it is among the last ``window`` ids ``least_repeats``
+times or more, it is masked and a second id is drawn from the whole distribution. The caller passes the random numbers,
+one per draw, so that a sequence can be replayed.
 
-Each draw takes the first entry whose cumulative probability exceeds ``u``: entries in descending order for the nucleus,
-equal ones in the order of their ids, as upstream's stable sort has them; in index order for the second draw. Where all
-other ids are masked, a repeated id stands; upstream fails there.
+Each draw takes the first id whose cumulative probability exceeds ``u``. The first draw goes through the ids by
+descending probability, equal ones by id, as upstream's stable sort does; the second draw goes through them by id. If
+all other ids are masked, the repeated id is kept; upstream fails in that case.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConf
 
 
 def stop_mask(config: LanguageModelConfig, *, upstream: bool = False) -> Tensor:
-    """Which ids must not come before the minimum length: shape ``(speech_vocab_size,)``, True where masked.
+    """Return the ids that are masked before the minimum length: shape ``(speech_vocab_size,)``, True where masked.
 
-    All that end a generation. Upstream masks the first control id only, which in CosyVoice3 is not the end (its eos is
-    the second): pass ``upstream`` for that.
+    These are all ids that end a generation. Upstream masks only the first control id, which in CosyVoice3 is not eos
+    (eos is the second); ``upstream=True`` does the same.
     """
     mask = torch.zeros(config.speech_vocab_size, dtype=torch.bool)
     last = config.speech_token_size + 1 if upstream else config.speech_vocab_size
@@ -33,9 +34,9 @@ def ras(logits: Tensor, history: Tensor, uniforms: Tensor, config: SamplingConfi
     """Draw one id per row.
 
     Args:
-        logits: shape ``(rows, ids)``, fp32 logits or log-probabilities; masked ids at -inf.
-        history: shape ``(rows, >= window)``, int64: generated ids, of which the last ``window`` columns count, in any
-            order; -1 where there is none.
+        logits: shape ``(rows, ids)``, fp32 logits or log-probabilities; -inf for masked ids.
+        history: shape ``(rows, >= window)``, int64: generated ids, -1 for none. The last ``window`` columns count, in
+            any order.
         uniforms: shape ``(rows, 2)``, fp64, in [0, 1).
 
     Returns:
@@ -55,29 +56,30 @@ def ras(logits: Tensor, history: Tensor, uniforms: Tensor, config: SamplingConfi
 
 
 def _weights(logits: Tensor) -> Tensor:
-    """Return what the ids' probabilities are proportional to, fp64; the likeliest id has 1.
+    """Return the unnormalised probabilities, fp64; the most likely id has 1.
 
-    fp32 exponentials, summed in fp64: the sums are the same in any order, so all samplers agree where ids are equally
-    likely.
+    Exponentials are fp32 and sums fp64, so that the order of summation does not matter and all samplers draw the same
+    id.
     """
     best = logits.amax(dim=-1, keepdim=True)
     return (logits - best.where(best > float("-inf"), torch.zeros_like(best))).exp().double()
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """First index whose cumulative weight exceeds ``uniform`` ``(rows, 1)`` times the whole: shape ``(rows, 1)``."""
+    """Return the first index whose cumulative weight exceeds ``uniform`` ``(rows, 1)`` times the total: shape ``(rows,
+    1)``."""
     cumulative = weights.cumsum(dim=-1)
     index = (cumulative <= uniform * cumulative[:, -1:]).sum(dim=-1, keepdim=True)
-    # A draw that rounding leaves above the last share takes the last entry that has any weight.
+    # If rounding puts the draw beyond the total, take the last entry with a weight.
     last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(dim=-1, keepdim=True)
     return torch.minimum(index, last)
 
 
 def uniforms(seed: Tensor, step: Tensor) -> Tensor:
-    """Two numbers in [0, 1) for each row from its seed and step alone, ``(rows, 2)``, float64.
+    """Return two numbers in [0, 1) per row, ``(rows, 2)``, float64. They depend only on the row's seed and step.
 
-    SplitMix64 (Steele, Lea, Flood 2014) as a counter-based generator: a request draws the same numbers in any row,
-    batch and order of steps, and no generator state has to move with it.
+    This is SplitMix64 (Steele, Lea, Flood 2014) as a counter-based generator. A request gets the same numbers in any
+    row, batch and order of steps, and has no generator state.
     """
     counter = 2 * step[:, None] + torch.arange(1, 3, device=step.device)
     z = _mix(seed)[:, None] + counter * -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as int64; products wrap
@@ -91,10 +93,10 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
-    """Logical shift right of int64."""
+    """Shift int64 right, filling with zeros."""
     return z >> bits & (1 << 64 - bits) - 1
 
 
 def push(history: Tensor, ids: Tensor) -> Tensor:
-    """History ``(rows, window)`` with new ids ``(rows,)`` at its end."""
+    """Return the history ``(rows, window)`` with new ids ``(rows,)`` appended and the oldest dropped."""
     return torch.cat([history[:, 1:], ids[:, None]], dim=1)

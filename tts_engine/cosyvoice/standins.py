@@ -16,7 +16,7 @@ from tts_engine.cosyvoice.models.config import SPEAKER_CHANNELS
 _WHISPER_BINS = 128
 _FBANK_BINS = 80
 _OPSET = 18
-_NOTE = "RANDOM WEIGHTS: a stand-in for tests and load, not the published network"
+_NOTE = "RANDOM WEIGHTS: a stand-in for tests and load tests, not the published network"
 
 
 def write_speech_tokenizer(path: Path, *, codebook: int, seed: int) -> None:
@@ -57,7 +57,7 @@ def write_speaker_encoder(path: Path, *, seed: int) -> None:
     projection = np.random.default_rng(seed).normal(0, 0.1, (_FBANK_BINS, SPEAKER_CHANNELS)).astype(np.float32)
     constants: dict[str, NDArray[Any]] = {"time": np.array([1], np.int64), "projection": projection}
     nodes = [
-        # The energy is used because the normalised input has a mean of zero over time.
+        # The mean of the input itself is always zero, because it is normalised over time.
         helper.make_node("Mul", ["input", "input"], ["energy"]),
         helper.make_node("ReduceMean", ["energy", "time"], ["mean"], keepdims=0),
         helper.make_node("MatMul", ["mean", "projection"], ["output"]),

@@ -1,8 +1,7 @@
-"""CosyVoice as a ``Synthesizer``: it turns a clause into a prompt, the prompt into speech tokens, and these into sound.
+"""CosyVoice as a ``Synthesizer``: text front end, language model and token-to-wave for one clause after another.
 
-A clause can be cancelled at every stage. Closing its generator closes the language model's generator, which takes the
-clause out of the next step, and the rendering, whose caches are free before the next batch. Waiting work leaves its
-queue.
+A clause can be cancelled at every stage by closing its generator. The language model then leaves it out of the next
+step, token-to-wave frees its cache blocks before the next batch, and queued work is dropped.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles, WordSpan
 
 ENOUGH_S = 0.5
-"""So many seconds of sound in hand last several times as long as making the next chunk takes under full load. A clause
-with more gives way."""
-_LEFT_FREE = 0.75
-"""Share of the caches that built-in voices leave free at the start."""
+"""A clause with more unplayed audio than this, in seconds, gives way to others. It is several times what the next chunk
+takes under full load."""
+_FREE_BLOCK_SHARE = 0.75
+"""Built-in voices are loaded at the start only while more than this share of the cache blocks is free."""
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
 
 
@@ -54,18 +53,18 @@ class ClauseFrontend(Protocol):
 
 
 class VoiceSource(VoiceFiles, Protocol):
-    """The source of voices. Its methods raise NotFound for an unknown voice."""
+    """The voices of the engine. Methods raise NotFound for an unknown voice."""
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
-        """Return a key that names voice and revision, and the voice."""
+        """Return a key, unique for the voice and its revision, and the voice's features."""
         ...
 
 
 class StepObserver(Protocol):
-    """Counts steps. It is called in the token-to-wave thread."""
+    """Counts token-to-wave batches, in the token-to-wave thread."""
 
     def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
-        """Count a step of ``rows`` clauses, after which the cache holds ``cache_bytes``."""
+        """Count a batch of ``rows`` clauses. ``cache_bytes``: bytes of the cache in use after it."""
         ...
 
 
@@ -97,11 +96,11 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         """
         Args:
             name: ``cosyvoice2`` or ``cosyvoice3``.
-            streamed_lm: draws clauses whose text is still arriving. None: clauses wait for all their text.
-            start_lm: coroutine function that starts the language model, if it does not run yet.
-            filter_silence: are long runs of silent codes dropped, as upstream does for CosyVoice3?
+            streamed_lm: draws speech ids while text is still arriving. None: clauses wait for all their text.
+            start_lm: coroutine function that starts the language model. None: it is running.
+            filter_silence: drop long runs of silent tokens, as upstream does for CosyVoice3.
             admission: decides which clauses are let in.
-            observer: counts batches and caches. block_bytes: memory of one of the worker's blocks.
+            observer: counts batches and cache use. block_bytes: bytes of one cache block.
             gpu_sampler: samples the GPU from start to close.
         """
         self.name = name
@@ -121,8 +120,8 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         self._ready = False
 
     async def start(self) -> None:
-        """Capture the graphs, then bring the built-in voices' prompts to the device."""
-        # Three threads share the interpreter. With the default of 5 ms, one would wait that long for another's loop.
+        """Start all parts, then compute the prompts of the built-in voices."""
+        # Three busy threads share the interpreter lock. With the default of 5 ms, each may wait that long for another.
         sys.setswitchinterval(0.0005)
         if self._gpu_sampler is not None:
             self._gpu_sampler.start()
@@ -131,7 +130,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
             await self._start_lm()  # type: ignore[misc]
         await self._worker.start()
         for info in self._voices.infos()[:8]:
-            if self._worker.blocks.free_blocks < _LEFT_FREE * self._worker.config.blocks:
+            if self._worker.blocks.free_blocks < _FREE_BLOCK_SHARE * self._worker.config.blocks:
                 break
             await self._voice(info.voice_id)
         self._ready = True
@@ -156,17 +155,17 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         await self._normaliser.aclose()
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
-        """See ``Synthesizer``. The first chunk needs as many speech tokens as ``CosyVoiceConfig.first_hop`` says, and
-        three more; each other chunk needs 25. The model knows no speed, so the sound is stretched: a second of fast
-        speech costs the device proportionally more."""
+        """See ``Synthesizer``. The first chunk needs ``CosyVoiceConfig.first_hop`` speech tokens and three of
+        look-ahead; each later chunk needs 25. The model has no speed, so the audio is stretched: a second of faster
+        speech costs proportionally more computation."""
         stretch = ClauseStretch.beyond(1.0, clause.speed, SAMPLE_RATE)
         async with aclosing(self._chunks(clause, playhead)) as chunks:
             async for chunk, last in chunks:
-                # In a thread, since a long chunk takes milliseconds.
+                # Stretching a long chunk takes milliseconds.
                 yield chunk if stretch is None else await asyncio.to_thread(stretch.chunk, chunk, last=last)
 
     async def _chunks(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[tuple[PcmChunk, bool], None]:
-        """Yield the clause at the model's own speed. True comes with its last chunk."""
+        """Yield the chunks of a clause at the model's own speed, each with True if it is the last."""
         begun = time.monotonic()
         features, voice = await self._voice(clause.voice)
         words = _Words([])
@@ -183,7 +182,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
             async with aclosing(drawing) as tokens:
                 async for ids in tokens:
                     rendering.tokens += ids if silence is None else filter(silence.keep, ids)
-                    while self._scheduler.missing(rendering) <= 0 and not self._lengthened(
+                    while self._scheduler.missing(rendering) <= 0 and not self._waits_for_longer_first_chunk(
                         rendering, playhead, clause.speed
                     ):
                         yield await self._chunk(rendering, words, playhead, begun, text_s, final=False), False
@@ -191,7 +190,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                         await self._giving_way.wait(lambda now: playhead.slack_s(now) - ENOUGH_S)
                         begun = time.monotonic()
             if not rendering.tokens:
-                raise SynthesisFailed("the language model made no speech for this clause")
+                raise SynthesisFailed("the language model drew no speech tokens for this clause")
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
             while len(rendering.tokens) > rendering.sounded:
                 final = self._scheduler.is_last(rendering)
@@ -204,9 +203,9 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
             sound_s = rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE
             self._admission.departed(time.monotonic(), sound_s / clause.speed, cut=not ended)
 
-    def _lengthened(self, rendering: Rendering, playhead: Hearing, speed: float) -> bool:
-        """Let a clause whose shortest first chunk is ready begin with a longer one, if it needs that. Return whether it
-        does."""
+    def _waits_for_longer_first_chunk(self, rendering: Rendering, playhead: Hearing, speed: float) -> bool:
+        """Choose a longer first chunk for a clause whose shortest one is ready, if ``FirstChunk`` says so. Return True
+        if the clause must then wait for more tokens."""
         hops = self._scheduler.first_hops(rendering.voice)
         if rendering.sounded or rendering.first_hop == hops[-1]:
             return False
@@ -219,7 +218,8 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         return self._scheduler.missing(rendering) > 0
 
     def _sound_s(self, first_hop: int) -> float:
-        """Return the seconds of sound of a clause's first chunk. The vocoder keeps a part back."""
+        """Return the audible length of a first chunk of ``first_hop`` tokens, in seconds. The vocoder holds back its
+        end."""
         frames = first_hop * FRAMES_PER_TOKEN
         begin, end = self._worker.runner.state.vocoder.valid(before=0, frames=frames, final=False)
         return (end - begin) / SAMPLE_RATE
@@ -230,10 +230,11 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
 
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: _Reader
-    ) -> AsyncGenerator[Sequence[int], None] | _Begun:
-        """Return the clause's speech ids, as they are drawn. Pass on its words as they become known.
+    ) -> AsyncGenerator[Sequence[int], None] | _PrefetchedIds:
+        """Return the clause's speech ids as they are drawn, and add its words to ``words`` as they become known.
 
-        While the text is verbalised, ids are drawn for the wording that is likely. They are dropped if it is another.
+        While the text is being normalised, ids are drawn for the likely wording. They are dropped if the final wording
+        differs.
         """
         front, seed, text = self._frontend, random.getrandbits(63), clause.text
         if clause.more is not None:
@@ -259,7 +260,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                 shared=1 + prompt.shared,
             )
 
-        drawn: _Begun | None = None
+        drawn: _PrefetchedIds | None = None
         drawn_for: Wording | None = None
         try:
             async with aclosing(self._normaliser.wordings(text, clause.language)) as wordings:
@@ -267,12 +268,12 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                     if wording is not drawn_for:
                         if drawn is not None:
                             await drawn.aclose()
-                        drawn, drawn_for = _Begun(draw(wording)), wording
+                        drawn, drawn_for = _PrefetchedIds(draw(wording)), wording
         except BaseException:
             if drawn is not None:
                 await drawn.aclose()
             raise
-        assert drawn is not None and drawn_for is not None  # the wording always comes
+        assert drawn is not None and drawn_for is not None  # wordings yields at least one
         reader.worded = True
         words.add(drawn_for.words)
         return drawn
@@ -289,10 +290,11 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
             yield ids
 
     async def _open(self, voice: Voice, playhead: Hearing, *, goes_on: bool) -> Rendering:
-        """Return a place for the clause. A speaking turn, and a turn that nobody waits for yet, wait until one is free.
+        """Return an open rendering for the clause. If admission refuses, a clause of a speaking turn, or of a turn made
+        ahead of time, waits until it is admitted.
 
         Raises:
-            Exhausted: somebody waits for this turn, and the turn would be late or make others late.
+            Exhausted: admission refuses a new turn whose audio is awaited.
         """
         waits = False
         try:
@@ -306,7 +308,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                     raise Exhausted(verdict.reason, retry_after_s=verdict.retry_after_s)
                 if not waits:
                     waits, self._waiting = True, self._waiting + 1
-                await asyncio.sleep(0.02)  # polled: places, slack and ``ahead`` change in other threads and tasks
+                await asyncio.sleep(0.02)  # polled: load, slack and ``ahead`` change in other threads and tasks
         finally:
             self._waiting -= waits
 
@@ -328,15 +330,15 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
     ) -> PcmChunk:
         asked, clauses = time.monotonic(), self._scheduler.open_clauses
         begins, longest_hop = not rendering.sounded, self._scheduler.first_hops(rendering.voice)[-1]
-        behind_short = 0 < rendering.sounded == rendering.first_hop < longest_hop
+        after_short_first = 0 < rendering.sounded == rendering.first_hop < longest_hop
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
-        # A clause may have waited for its text before its first chunk.
-        late_s = LATE_SECOND_S if behind_short else LATE_S
+        # First chunks are not judged here, because a clause may have waited for its text.
+        late_s = LATE_SECOND_S if after_short_first else LATE_S
         if not begins and playhead.speaks and playhead.slack_s(done) < late_s:
-            # A chunk of a burst's end may come when most have left. What made it late are those it waited with.
+            # At the end of a burst most clauses may have left. Those present when the chunk was asked for made it late.
             self._admission.late(max(clauses, self._scheduler.open_clauses), done)
-        if behind_short:
+        if after_short_first:
             self._first_chunk.followed(done - begun, now=done)
         return PcmChunk(
             pcm=pcm,
@@ -352,8 +354,8 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         return features, voice
 
 
-class _Begun:
-    """Ids that are drawn from now on, not from the first look at them. Call ``aclose`` at the end."""
+class _PrefetchedIds:
+    """A generator of ids that starts at once, not at the first ``anext``. Call ``aclose`` at the end."""
 
     def __init__(self, ids: AsyncGenerator[Sequence[int], None]) -> None:
         self._ids = ids
@@ -375,7 +377,10 @@ class _Begun:
         return ids
 
     async def aclose(self) -> None:
-        first, self._first = self._first, None  # a circle would outlive the clause (tts_engine.service.garbage)
+        first, self._first = (
+            self._first,
+            None,
+        )  # break the reference cycle, so that the clause is freed at once (tts_engine.service.garbage)
         if first is not None:
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
@@ -384,12 +389,12 @@ class _Begun:
 
 @dataclass(slots=True)
 class _Reader:
-    """Tells the language model how many ids a clause still needs, and how soon."""
+    """Tells the language model how many ids a clause still needs and how soon (``lm.api.Reader``)."""
 
     scheduler: Scheduler
     rendering: Rendering
     worded: bool = False
-    """Are the ids of the clause's wording? While it is made, or text still comes, nobody knows when sound is asked
+    """True if the ids are for the clause's final, complete text. Before that, it is unknown when audio will be asked
     for."""
 
     def wanted(self) -> int:
@@ -404,18 +409,18 @@ class _Reader:
 
 
 class _Words:
-    """Returns each word of a clause with the chunk in which the word begins. Words have their expected lengths at
-    first, and are scaled to the rest of the clause when its length is known."""
+    """Assigns the words of a clause to the chunks in which they begin. Words get their expected lengths first; once the
+    clause's length is known, the remaining words are scaled to it."""
 
     def __init__(self, words: Sequence[Word]) -> None:
         self._left = list(words)
         self._begin = 0.0
         self._heard = 0
         self.total: int | None = None
-        """Number of samples of the clause. None: it is not known yet."""
+        """Number of samples of the clause. None: not known yet."""
 
     def add(self, words: Sequence[Word]) -> None:
-        """Add words that follow those known so far."""
+        """Append words."""
         self._left += words
 
     def take(self, samples: int, *, last: bool) -> Sequence[WordSpan]:

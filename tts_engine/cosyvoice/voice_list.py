@@ -1,5 +1,5 @@
-"""The voices that a model directory and a registry have together. It knows no network: an engine lists and makes voices
-without the device's process."""
+"""The voices of a model directory and a registry together. It needs no networks, so voices can be listed and added
+without the process that owns the device."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tts_engine.errors import InvalidRequest, NotFound
 
 
 class VoiceList:
-    """The voices of ``spk2info.pt`` beside the weights, then those of the registry."""
+    """The built-in voices (``spk2info.pt``), then those of the registry."""
 
     def __init__(self, folder: Path, version: Version, builtin: Sequence[str], registered: Path | None) -> None:
         """
         Args:
             folder: the model directory.
-            builtin: ids of the voices beside the weights.
+            builtin: ids of the built-in voices.
             registered: folder of the voices that users add. None: users cannot add voices.
         """
         self.engine = f"cosyvoice{version}"
@@ -34,7 +34,7 @@ class VoiceList:
             self.registry = VoiceRegistry(registered, engine=self.engine, builtin=self._infos, extractor=extractor)
 
     def infos(self) -> Sequence[VoiceInfo]:
-        """Those of the weights first, then those that were registered for this version."""
+        """Return the built-in voices, then those registered for this version."""
         if self.registry is None:
             return self._infos
         return [voice for voice in self.registry.voices() if voice.engine == self.engine]
@@ -42,7 +42,7 @@ class VoiceList:
     def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
         """See ``VoiceRegistry.add``."""
         if self.registry is None:
-            raise InvalidRequest("this engine has no folder for voices", field="audio")
+            raise InvalidRequest("this engine has no folder for registered voices", field="audio")
         return self.registry.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
 
     def remove(self, voice_id: str) -> None:
@@ -59,10 +59,10 @@ class VoiceList:
         return self.registry.get(voice_id).revision
 
     def first(self) -> str:
-        """Return the id of the voice that speaks if none is named. Raises NotFound."""
+        """Return the id of the default voice. Raises NotFound if there is no voice."""
         if not self._infos and not (voices := self.infos()):
             raise NotFound(
                 "there is no voice yet: the model directory has no spk2info.pt, and none is registered; "
-                "`talkspurt voices add` makes one of a recording"
+                "`talkspurt voices add` makes one from a recording"
             )
         return (self._infos or voices)[0].voice_id

@@ -1,9 +1,9 @@
-"""The voice registry: which voices exist, and the prompt features of those that users registered.
+"""The voice registry: the list of voices, and the prompt features of registered ones.
 
 It does not depend on the model: an engine passes in its built-in voices and, if it can clone, an extractor. Features
-are extracted once, at registration. The index is SQLite in WAL mode; the features of each voice and engine are a
-safetensors file beside it. So several worker processes can share a registry: one writes at a time, readers never wait,
-and the next look-up of every worker sees a change.
+are extracted once, at registration. The index is an SQLite database in WAL mode; a safetensors file beside it has the
+features of one voice for one engine. Several processes can share a registry: one writes at a time, readers never wait,
+and the next look-up of every process sees a change.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BUSY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceLimits:
-    """Bounds of a registry. The extractor bounds the duration of a recording."""
+    """Limits of a registry. The extractor limits the duration of a recording."""
 
     max_voices: int = 1000
     """Most registered voices. Each takes about 1 MB of disk with its recording."""
@@ -67,11 +67,11 @@ class VoiceRecord:
     """Seconds since the epoch; 0 for a built-in voice."""
     has_wav: bool = False
     revision: str = ""
-    """Changes when the id is registered again. A worker may use it as the key of what it caches about a voice."""
+    """Changes when the id is registered again, so it can be part of a cache key."""
 
 
 class VoiceExtractor(Protocol):
-    """The part of an engine that turns a recording into its prompt features. Calls block for seconds."""
+    """The part of an engine that turns a recording into prompt features. Calls block for seconds."""
 
     engine: str
 
@@ -98,10 +98,10 @@ class VoiceRegistry:
     ) -> None:
         """
         Args:
-            folder: the directory that all workers share; it is created if it is missing.
-            engine: name of the engine in use, for messages.
-            builtin: voices of the engine itself. They are listed first and cannot be removed.
-            extractor: None if the engine cannot clone; ``add`` then says so.
+            folder: the directory that all processes share; created if missing.
+            engine: name of the engine in use.
+            builtin: built-in voices. They are listed first and cannot be removed.
+            extractor: None: the engine cannot clone, and ``add`` raises InvalidRequest.
         """
         self._folder = folder
         self._engine = engine
@@ -137,7 +137,7 @@ class VoiceRegistry:
         return _record(row)
 
     def features(self, voice_id: str, engine: str = "") -> dict[str, NDArray[Any]]:
-        """Return the tensors that ``engine`` (default: the one in use) extracted.
+        """Return the features of a voice for ``engine`` (default: the one in use).
 
         Raises:
             NotFound: there is no such voice, or it was never registered for this engine.
@@ -169,13 +169,13 @@ class VoiceRegistry:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def add(self, *, wav: bytes, transcript: str, name: str = "", voice_id: str = "", language: str = "") -> VoiceInfo:
-        """Register a voice from a recording. This extracts its features.
+        """Extract the features of a recording and register it as a voice.
 
         Args:
             wav: WAV file, 16 kHz or more.
             transcript: what is said in the recording. Empty: not known.
             name: the name that users see. Empty: the id.
-            voice_id: letters, digits, ``_`` and ``-``. Empty: an id is made up.
+            voice_id: letters, digits, ``_`` and ``-``. Empty: a new id.
             language: BCP 47 tag of the speaker.
 
         Raises:
@@ -191,7 +191,7 @@ class VoiceRegistry:
             raise InvalidRequest(
                 f"reference audio has {len(wav)} bytes, at most {self._limits.max_wav_bytes} are taken", field="wav"
             )
-        with self._read() as db:  # checked before seconds of extraction, and again when writing
+        with self._read() as db:  # checked before the extraction, which takes seconds, and again when writing
             self._check_room(db, voice_id)
         info = self._checked_info(voice_id, name, [language] if language else [], self._extractor.engine, transcript)
         features = self._extractor.extract(wav, transcript)
@@ -207,7 +207,7 @@ class VoiceRegistry:
         name: str = "",
         languages: Sequence[str] = (),
     ) -> VoiceInfo:
-        """Register a voice whose features exist already, for an import. Errors are those of ``add``."""
+        """Register a voice from existing features. Raises the errors of ``add``."""
         info = self._checked_info(self._checked_id(voice_id), name, languages, self._engine, transcript)
         self._put(info, transcript, features, None)
         return info
@@ -224,7 +224,7 @@ class VoiceRegistry:
             _write_tensors(self._features_path(_normal(voice_id), engine), features)
 
     def remove(self, voice_id: str) -> None:
-        """Remove a registered voice and delete its files. Utterances that already have its features finish.
+        """Remove a registered voice and delete its files. Utterances that have loaded its features continue.
 
         Raises:
             NotFound: there is no such voice.
@@ -244,7 +244,8 @@ class VoiceRegistry:
     def _put(self, info: VoiceInfo, transcript: str, features: Mapping[str, NDArray[Any]], wav: bytes | None) -> None:
         with self._write() as db:
             self._check_room(db, info.voice_id)
-            # The row is written last: a crash before leaves only files, which the next registration of the id replaces.
+            # The row is written last. A crash before that leaves only files, which the next registration of the id
+            # replaces.
             _write_tensors(self._features_path(info.voice_id, info.engine), features)
             if wav is not None:
                 _replace(self._wav_path(info.voice_id), wav)
@@ -303,7 +304,7 @@ class VoiceRegistry:
         return self._folder / f"{voice_id}.wav"
 
     def _connect(self) -> sqlite3.Connection:
-        # Each call has its own connection (about 0.1 ms), so no thread or forked worker inherits another's.
+        # Each call opens its own connection (about 0.1 ms), so threads and forked processes do not share one.
         db = sqlite3.connect(self._folder / "voices.db", timeout=_BUSY_S, isolation_level=None)
         db.row_factory = sqlite3.Row
         return db
@@ -331,7 +332,7 @@ class VoiceRegistry:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        """Open a connection that holds the write lock from its first statement on: one writer over all processes."""
+        """Open a connection that holds the database's write lock: one writer across all processes."""
         try:
             with closing(self._connect()) as db:
                 db.execute("BEGIN IMMEDIATE")
@@ -373,7 +374,7 @@ def _write_tensors(path: Path, features: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file so that readers, also in other processes, see all of it or nothing."""
+    """Write a file atomically: readers, also in other processes, see the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(data)

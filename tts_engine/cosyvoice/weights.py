@@ -1,9 +1,9 @@
-"""Reads official CosyVoice model directories strictly: their configuration and their weights.
+"""Reads the configuration and weights of official CosyVoice model directories, strictly.
 
-A wrong directory is refused with one error that lists everything wrong in it. Configuration files are hyperpyyaml with
-tags such as ``!new:package.Class``. Here they are read as plain data; nothing in them is run. Weights are mapped from
-disk (``torch.load(mmap=True, weights_only=True)`` or safetensors) and become the parameters directly, so that memory
-never holds them twice.
+A wrong directory is refused with one error that lists all its faults. Configuration files are hyperpyyaml with tags
+such as ``!new:package.Class``; they are read as plain data, and nothing in them is run. Weights are mapped from disk
+(``torch.load(mmap=True, weights_only=True)`` or safetensors) and become the parameters directly, so that memory never
+holds them twice.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 TOKENIZER_FOLDER = "CosyVoice-BlankEN"
 _YAML: dict[Version, str] = {2: "cosyvoice2.yaml", 3: "cosyvoice3.yaml"}
 _CHATML_TOKENS = 3
-"""``<|endoftext|>``, ``<|im_start|>`` and ``<|im_end|>`` follow the base vocabulary, then ``<|endofprompt|>``."""
+"""Number of tokens between the base vocabulary and ``<|endofprompt|>``: ``<|endoftext|>``, ``<|im_start|>``,
+``<|im_end|>``."""
 Part = Literal["llm", "flow", "hift"]
 PARTS: tuple[Part, ...] = ("llm", "flow", "hift")
 Number = TypeVar("Number", int, float)
 
 
 class CheckpointError(ValueError):
-    """The model directory is wrong. The message has one line for each fault."""
+    """The model directory is not usable. The message has one line for each fault."""
 
     def __init__(self, directory: Path, faults: list[str]) -> None:
         super().__init__(
@@ -87,13 +88,13 @@ _PlainLoader.add_multi_constructor("!", _plain)
 
 
 class _Settings:
-    """The values of a configuration file by path. It collects what is missing or wrong."""
+    """The values of a configuration file by dotted path. Missing and wrong values are added to ``faults``."""
 
     def __init__(self, name: str, data: Mapping[str, Any], faults: list[str]) -> None:
         self.name, self.data, self.faults = name, data, faults
 
     def get(self, path: str, kind: type, default: Any = None) -> Any:
-        """Return the value at a dotted path. If there is no default, an absent value is a fault."""
+        """Return the value at a dotted path. An absent value without a default is a fault."""
         value: Any = self.data
         for key in path.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -109,12 +110,12 @@ class _Settings:
         return value
 
     def expect(self, path: str, want: Any) -> None:
-        """Check a value that the code fixes. It may be absent, but another value is a fault."""
+        """Add a fault if the value is present and differs from ``want``, the only one that the networks support."""
         if (value := self.get(path, type(want), want)) != want:
             self.faults.append(f"{self.name}: {path} is {value!r}, only {want!r} is supported")
 
     def between(self, path: str, default: Number, *, least: Number, most: Number) -> Number:
-        """Return a number of the default's kind. It may be absent; outside of the bounds it is a fault."""
+        """Return a number of the default's type; ``default`` if absent. A value outside the bounds is a fault."""
         value: Number = self.get(path, type(default), default)
         if not least <= value <= most:
             self.faults.append(f"{self.name}: {path} is {value!r}, expected {least} to {most}")
@@ -132,7 +133,7 @@ def read_config(directory: Path) -> ModelConfig:
     """Read the hyper-parameters of a model directory.
 
     Raises:
-        CheckpointError: the configuration is missing or unreadable, or has values that these networks do not support.
+        CheckpointError: the configuration is missing or unreadable, or has unsupported values.
     """
     faults: list[str] = []
     config = _read_config(directory, faults)
@@ -285,8 +286,7 @@ def _read_hift(version: Version, settings: _Settings) -> HiftConfig:
 
 
 def make_network(config: ModelConfig, part: Part, *, noise_seconds: int = NOISE_SECONDS) -> nn.Module:
-    """Return a network whose parameters have no values (they are on the meta device) and whose fixed tables are
-    made."""
+    """Return a network with its parameters on the meta device (no values) and its fixed tables filled."""
     with torch.device("meta"):
         if part == "llm":
             return SpeechLanguageModel(config.llm)
@@ -312,19 +312,20 @@ def load(
 
     Args:
         llm_weights: ``llm.rl`` takes the reinforcement-tuned weights that come with CosyVoice3.
-        parts: the networks to load. A worker whose language model runs elsewhere leaves out ``llm``.
+        parts: the networks to load. Leave out ``llm`` if the language model runs elsewhere.
         noise_seconds: see ``CausalHift``.
         steps: steps of the Euler solver. None: the published ten.
 
     The vocoder stays in fp32 (CosyVoice3's f0 network in fp64).
 
     Raises:
-        CheckpointError: lists everything that is missing, unexpected or of another shape.
+        CheckpointError: files or tensors are missing, unexpected or have the wrong shape; the message lists all of
+            them.
     """
     stems: dict[Part, str] = {"llm": llm_weights, "flow": "flow", "hift": "hift"}
     config, files, faults = read_layout(directory, {part: stems[part] for part in parts})
     if config is None or faults and any("expected" in fault for fault in faults):
-        raise CheckpointError(directory, faults)  # without sizes the weights cannot be compared
+        raise CheckpointError(directory, faults)  # without the configuration the weights cannot be checked
     if steps is not None:
         solver = replace(config.flow.solver, steps=steps)
         config = replace(config, flow=replace(config.flow, solver=solver))
@@ -345,11 +346,11 @@ def load(
 def read_layout(
     directory: Path, stems: Mapping[Part, str]
 ) -> tuple[ModelConfig | None, dict[Part, Path | None], list[str]]:
-    """Read the configuration, and look for the files of weights (by their names without an ending) and of the front
-    end.
+    """Read the configuration and find the files of weights and front end. ``stems``: file names of weights without
+    suffix.
 
     Returns:
-        The configuration (None: it is missing), the file of each part (None: it is missing), and all faults.
+        The configuration (None: not readable), the file of each part (None: missing), and all faults.
     """
     faults: list[str] = []
     config = _read_config(directory, faults)
@@ -364,15 +365,15 @@ def read_layout(
 def read_part(
     config: ModelConfig, part: Part, path: Path, *, noise_seconds: int = NOISE_SECONDS
 ) -> tuple[nn.Module, dict[str, Tensor], list[str]]:
-    """Map a file of weights, and compare names and shapes with those of its network, which has no values yet.
+    """Map a file of weights and compare its names and shapes with the network's.
 
     Returns:
-        The network, the weights by our names, and what is wrong with them.
+        The network without values, the weights by the network's names, and all faults.
     """
     network = make_network(config, part, noise_seconds=noise_seconds)
     try:
         state = official_state(part, read_state(path), version=config.version)
-    except Exception as exc:  # torch and safetensors raise a dozen kinds for a broken file
+    except Exception as exc:  # torch and safetensors raise many types for a broken file
         return network, {}, [f"{path.name}: {_unreadable(path, exc)}"]
     return network, state, [f"{path.name}: {difference}" for difference in _compare(network, state)]
 
@@ -382,8 +383,8 @@ def _unreadable(path: Path, exc: Exception) -> str:
         pointer = file.read(40).startswith(b"version https://git-lfs")
     size = path.stat().st_size
     if pointer:
-        return f"is a Git LFS pointer of {size} bytes, expected weights; `git lfs pull` brings them"
-    return f"not readable as weights ({size} bytes; is it whole?): {str(exc).splitlines()[0]}"
+        return f"is a Git LFS pointer of {size} bytes, expected weights; run `git lfs pull`"
+    return f"not readable as weights ({size} bytes, perhaps truncated): {str(exc).splitlines()[0]}"
 
 
 def _weight_file(directory: Path, stem: str, faults: list[str]) -> Path | None:
@@ -407,7 +408,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def official_state(part: Part, state: dict[str, Tensor], *, version: Version) -> dict[str, Tensor]:
-    """Turn the published names into ours: drop the unused text head, strip ``generator.``, fold weight norm."""
+    """Map the published names to the networks': drop the unused text head, strip ``generator.``, fold weight norm."""
     if part == "llm":
         return {name: value for name, value in state.items() if name != "llm.model.lm_head.weight"}
     if part == "hift":
@@ -427,7 +428,8 @@ def _compare(network: nn.Module, state: Mapping[str, Tensor]) -> list[str]:
 
 
 def _fill(network: nn.Module, state: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype) -> nn.Module:
-    """Give a network its weights. They are fp32 at first, so that the tables of ``prepare`` are not rounded twice."""
+    """Load weights into a network. They stay fp32 until ``prepare`` has made its tables, so that these are rounded only
+    once."""
     kinds = {name: value.dtype for name, value in network.state_dict().items()}
     state = {name: value.to(device, kinds[name]) for name, value in state.items()}
     network.load_state_dict(state, assign=True)

@@ -104,7 +104,7 @@ def test_a_truncated_file_and_a_pointer_in_its_place_are_told_apart(copy: Path) 
     (copy / "llm.pt").write_bytes(whole[: len(whole) // 2])
     (copy / "hift.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 83364158\n")
     cut, pointer = failed(copy)
-    assert cut.startswith(f"weights: llm.pt: not readable as weights ({len(whole) // 2} bytes; is it whole?)")
+    assert cut.startswith(f"weights: llm.pt: not readable as weights ({len(whole) // 2} bytes, perhaps truncated)")
     assert pointer.startswith("weights: hift.pt: is a Git LFS pointer of ") and "git lfs pull" in pointer
 
 

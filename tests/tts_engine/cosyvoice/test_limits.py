@@ -63,7 +63,7 @@ async def test_an_engine_of_one_clause_with_first_chunks_of_any_length_speaks(fo
 
 def test_a_cache_too_small_for_the_longest_clause_is_refused_at_start() -> None:
     with pytest.raises(
-        Unavailable, match=r"cache_gb is 1, room for 11 s of sound, expected at least 5.8, room for the 64 s"
+        Unavailable, match=r"cache_gb is 1, enough for 11 s of audio, expected at least 5.8, for the 64 s"
     ):
         _cache_blocks(CosyVoiceConfig(cache_gb=1), block_bytes=90_000_000, max_chunks=64, gpu=True)
     assert _cache_blocks(CosyVoiceConfig(cache_gb=5.8), block_bytes=90_000_000, max_chunks=64, gpu=True) == 64

@@ -1,2 +1,2 @@
-"""Turns text into token ids and reference audio into prompt features. Decides the wording that is read; knows no
-GPU."""
+"""Turns text into token ids and reference audio into prompt features. It decides how text is read aloud. It does not
+use the GPU."""

@@ -1,7 +1,8 @@
-"""Reference audio to prompt features: mel, whisper log-mel and Kaldi filter banks in numpy, and the two ONNX networks.
+"""Turns reference audio into prompt features: mel, Whisper log-mel and Kaldi filter banks in numpy, and two ONNX
+networks.
 
-Signal definitions follow what the checkpoints were trained with: librosa's slaney mel scale (mel, whisper), Kaldi's
-mel scale (speaker), torchaudio's windowed-sinc resampler. All arrays are float32 and mono.
+Definitions are those of the checkpoints' training: librosa's Slaney mel scale (mel, Whisper), Kaldi's mel scale
+(speaker), torchaudio's windowed-sinc resampler. All arrays are float32 and mono.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from tts_engine.errors import InvalidRequest, SynthesisFailed
 Floats = NDArray[np.float32]
 
 SAMPLE_RATE = 24_000
-"""Hz of the model's mel and of its output."""
+"""Sample rate of the model's mel and output, Hz."""
 TOKENS_PER_SECOND = 25
 CHUNK_TOKENS = 25
-"""The flow's static chunk. After a prompt of whole chunks, the first chunk of speech needs no padding."""
+"""Tokens in a chunk of the flow's attention mask."""
 LOOK_AHEAD_TOKENS = 3
-"""A chunk's mel depends on so many tokens behind the chunk."""
+"""Tokens after a chunk that the chunk's mel depends on."""
 MEL_BINS = 80
 SPEAKER_DIM = 192
 
 MIN_REFERENCE_S = 1.0
-"""Shortest recording. A prompt of less than one chunk carries no voice."""
+"""Shortest recording, seconds: one chunk of tokens."""
 MAX_REFERENCE_S = 30.0
-"""Longest recording, a limit of the speech tokenizer."""
+"""Longest recording, seconds; a limit of the speech tokenizer."""
 REFERENCE_HZ = (16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000)
-"""Rates of a recording. The resampler's kernel grows with the product of both rates over their common divisor: at
-47,999 Hz it would take 6 GB."""
+"""Sample rates of recordings that are accepted, Hz. Others are refused because the resampler's kernel could be huge: 6
+GB at 47,999 Hz."""
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -55,20 +56,19 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
         Samples of shape ``(samples,)`` in [-1, 1], the mean over channels, and their rate in Hz.
 
     Raises:
-        InvalidRequest: not a WAV file, of a rate not in ``REFERENCE_HZ``, shorter than 1 s or longer than 30 s, or
-            silent.
+        InvalidRequest: not a WAV file, rate not in ``REFERENCE_HZ``, shorter than 1 s, longer than 30 s, or silent.
     """
     import av
 
     try:
-        # The format is fixed, because a probing demuxer would follow play lists to files and addresses of the uploader.
+        # The format is fixed: a probing demuxer would open files and URLs that an uploaded playlist names.
         with av.open(io.BytesIO(data), "r", format="wav", metadata_errors="replace") as container:
             stream = container.streams.audio[0]
             rate = stream.rate
             if rate not in REFERENCE_HZ:
                 expected = ", ".join(map(str, REFERENCE_HZ))
                 raise InvalidRequest(f"reference audio is {rate} Hz, expected {expected}", field="wav")
-            # Not planar: of more than eight channels, PyAV reads the planes from beyond the end of their table.
+            # Packed, because with more than eight planar channels PyAV reads beyond the end of its table of planes.
             packed = av.AudioResampler(format="flt", layout=stream.layout, rate=rate)
             pieces: list[Floats] = []
             samples = 0
@@ -79,7 +79,7 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
                     samples += pieces[-1].size
                     if samples > MAX_REFERENCE_S * rate:
                         raise InvalidRequest(
-                            f"reference audio is longer than {MAX_REFERENCE_S:g} s, the most the tokenizer takes",
+                            f"reference audio is longer than {MAX_REFERENCE_S:g} s, the speech tokenizer's limit",
                             field="wav",
                         )
     except (av.FFmpegError, AttributeError, IndexError, ValueError) as exc:  # a stream without a decoder has no rate
@@ -91,7 +91,7 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
             field="wav",
         )
     if not np.isfinite(pcm).all() or float(np.abs(pcm).max()) < 1e-3:
-        raise InvalidRequest("reference audio holds no sound: peak below -60 dBFS", field="wav")
+        raise InvalidRequest("reference audio is silent: peak below -60 dBFS", field="wav")
     return np.clip(pcm, -1.0, 1.0), rate
 
 
@@ -100,8 +100,8 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
 
 @cache
 def _sinc_kernel(source: int, target: int) -> tuple[Floats, int]:
-    """Return the polyphase kernel ``(target, taps)`` and its reach to the left, for coprime rates, as torchaudio
-    does."""
+    """Return torchaudio's polyphase kernel ``(target, taps)`` for coprime rates, and its width to the left in
+    samples."""
     lowpass_width, rolloff = 6, 0.99
     base = min(source, target) * rolloff
     width = math.ceil(lowpass_width * source / base)
@@ -186,8 +186,8 @@ def whisper_log_mel(pcm: Floats) -> Floats:
 def _kaldi_filters() -> Floats:
     """Return 80 unnormalised triangles on Kaldi's mel scale from 20 Hz to 8 kHz, ``(80, 257)``; the Nyquist bin is 0.
 
-    They are float32 throughout, as in the reference, because the rounding of a triangle's feet shows in the logarithm
-    of a quiet bin (1.6e-4 instead of 5e-5).
+    All arithmetic is float32, as in the reference: otherwise the logarithm of a quiet bin differs visibly (1.6e-4
+    instead of 5e-5).
     """
     one = np.float32(1.0)
     low, high = (1127.0 * math.log1p(hz / 700.0) for hz in (20.0, 8000.0))
@@ -199,7 +199,8 @@ def _kaldi_filters() -> Floats:
 
 
 def kaldi_fbank(pcm: Floats) -> Floats:
-    """Return Kaldi's log filter-bank energies of 16 kHz audio, shape ``(frames, 80)``. The mean over time stays.
+    """Return Kaldi's log filter-bank energies of 16 kHz audio, shape ``(frames, 80)``. The mean over time is not
+    removed.
 
     Settings: 25 ms frames every 10 ms, no dither, DC removed, pre-emphasis 0.97, povey window, only whole frames.
     """
@@ -221,7 +222,7 @@ class _OnnxNetwork:
         from tts_engine.onnx_runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # A registration runs beside live calls, so it gets one thread, which does not spin on a core that they need.
+        # Registrations run beside live calls, so they use one thread, which does not spin while it waits.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         if not path.is_file():
             raise SynthesisFailed(f"{path} is missing: voices cannot be registered without it")
@@ -235,7 +236,7 @@ class _OnnxNetwork:
     def run(self, *inputs: NDArray[Any]) -> NDArray[Any]:
         try:
             output: NDArray[Any] = self._session.run(None, dict(zip(self._names, inputs, strict=False)))[0]
-        except Exception as exc:  # as above
+        except Exception as exc:  # no common base class
             raise SynthesisFailed(f"{self.path.name} failed on {[i.shape for i in inputs]}: {exc}") from exc
         return output
 
@@ -257,7 +258,9 @@ class SpeakerEncoder(_OnnxNetwork):
         fbank = kaldi_fbank(pcm)
         vector = self.run((fbank - fbank.mean(axis=0, keepdims=True))[None]).reshape(-1).astype(np.float32)
         if vector.shape != (SPEAKER_DIM,) or not np.isfinite(vector).all():
-            raise SynthesisFailed(f"{self.path.name} gave shape {vector.shape}, expected {SPEAKER_DIM} finite values")
+            raise SynthesisFailed(
+                f"{self.path.name} returned shape {vector.shape}, expected {SPEAKER_DIM} finite values"
+            )
         return vector
 
 
@@ -266,27 +269,26 @@ class SpeakerEncoder(_OnnxNetwork):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceFeatures:
-    """Everything that a request needs from a reference recording.
+    """The features of a reference recording that requests need.
 
-    The language model sees every token of the recording, since the transcript covers all of it. The flow sees a whole
-    number of chunks, and the three tokens behind them that the last chunk looks into. The excess is cut at the
-    beginning, so that the end of the recording runs into the new speech. ``token2wav.scheduler`` says why the three
-    are kept.
+    The language model gets every token of the recording, because the transcript covers all of it. The flow gets a whole
+    number of chunks and three tokens of look-ahead after them. The excess is cut from the beginning, so that the new
+    speech follows the end of the recording.
     """
 
     transcript: str
-    """What is said in the recording, as the user wrote it. Empty: the voice has no transcript."""
+    """Transcript of the recording. Empty: none."""
     lm_tokens: NDArray[np.int32]
     """Speech tokens for the language model, shape ``(n,)``."""
     flow_tokens: NDArray[np.int32]
-    """Speech tokens for the flow, shape ``(25 k + 3,)``. Empty: the voice is only a speaker vector."""
+    """Speech tokens for the flow, shape ``(25 k + 3,)``. Empty: the voice has only a speaker vector."""
     flow_mel: Floats
     """Mel for the flow, shape ``(2 * (25 k + 3), 80)``."""
     speaker: Floats
     """Speaker vector, shape ``(192,)``."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the features as named tensors, for the registry."""
+        """Return the features as named arrays, for the registry."""
         return {
             "lm_tokens": self.lm_tokens,
             "flow_tokens": self.flow_tokens,
@@ -306,10 +308,10 @@ class VoiceFeatures:
 
 
 def align_prompt(transcript: str, tokens: NDArray[np.int32], mel: Floats, speaker: Floats) -> VoiceFeatures:
-    """Cut tokens and mel to the same length (two frames a token), and the flow's part of them to ``25 k + 3`` tokens.
+    """Cut tokens and mel to the same length (two frames per token), and the flow's share to ``25 k + 3`` tokens.
 
     Raises:
-        InvalidRequest: the recording has less than one chunk and its look-ahead (1.12 s).
+        InvalidRequest: the recording is shorter than one chunk and its look-ahead (1.12 s).
     """
     n = min(mel.shape[0] // 2, tokens.size)
     least = CHUNK_TOKENS + LOOK_AHEAD_TOKENS
@@ -326,9 +328,9 @@ def align_prompt(transcript: str, tokens: NDArray[np.int32], mel: Floats, speake
 
 
 class FeatureExtractor:
-    """Turns reference audio into ``VoiceFeatures``. It is a ``VoiceExtractor`` of the registry.
+    """Turns reference audio into ``VoiceFeatures``. It implements ``voices.VoiceExtractor``.
 
-    The networks are loaded at the first use. Calls block for seconds.
+    The networks are loaded on first use. Calls block for seconds.
     """
 
     def __init__(self, folder: Path, *, version: int) -> None:
@@ -338,7 +340,7 @@ class FeatureExtractor:
         self._networks: tuple[SpeechTokenizer, SpeakerEncoder] | None = None
 
     def extract(self, wav: bytes, transcript: str) -> dict[str, NDArray[Any]]:
-        """Return the result of ``voice`` as named tensors."""
+        """Return the result of ``voice`` as named arrays."""
         return self.voice(wav, transcript).to_arrays()
 
     def voice(self, wav: bytes, transcript: str) -> VoiceFeatures:

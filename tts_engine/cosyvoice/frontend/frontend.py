@@ -1,4 +1,4 @@
-"""Turns a clause and a voice into a request for the language model: ids, prompt, shortest and longest length.
+"""Turns a clause and a voice into a request for the language model: ids, prompt and length bounds.
 
 The model's sequence is ``[sos] prompt_text text [task] prompt_speech``, followed by the new speech tokens.
 """
@@ -28,7 +28,7 @@ from tts_engine.cosyvoice.frontend.words import Word, Wording, expected_words
 from tts_engine.errors import InvalidRequest
 
 SYSTEM_PROMPT = "You are a helpful assistant."
-"""Every prompt of version 3 begins with this text. Version 2 has none."""
+"""First text of every version 3 prompt. Version 2 has none."""
 
 MIN_TOKENS_PER_TEXT_ID = 2
 MAX_TOKENS_PER_TEXT_ID = 20
@@ -44,11 +44,11 @@ class LmPrompt:
     text: NDArray[np.int32]
     prompt_speech: NDArray[np.int32]
     min_tokens: int
-    """Fewest speech tokens. Before them the end is masked."""
+    """Fewest speech tokens. Stop ids are masked until then."""
     max_tokens: int
-    """Most speech tokens. The clause is cut there."""
+    """Most speech tokens. Longer clauses are cut."""
     shared: int
-    """How many of the first text ids other clauses of the voice have, too."""
+    """Number of leading text ids that other clauses of the voice share."""
 
 
 class Frontend:
@@ -59,7 +59,7 @@ class Frontend:
         Args:
             folder: a model directory in the official layout.
             version: 2 or 3.
-            verbalise: turns numbers and dates into words. None: the best one that is installed.
+            verbalise: turns numbers and dates into words. None: ``default_verbaliser()``.
 
         Raises:
             SynthesisFailed: the tokenizer folder is missing or broken.
@@ -69,43 +69,45 @@ class Frontend:
         self.tokenizer = CosyTokenizer.load(self.tokenizer_folder, version=version)
         self.features = FeatureExtractor(folder, version=version)
         self._verbalise = verbalise or default_verbaliser()
-        # The same few transcripts and instructions stand in front of every request.
+        # The same few transcripts and instructions are part of every request.
         self._transcript = lru_cache(maxsize=1024)(lambda transcript: self.normalise(transcript).text)
         self._prompt_ids = lru_cache(maxsize=1024)(self._ids)
 
     @property
     def verbalises(self) -> bool:
-        """Does ``normalise`` verbalise numbers and dates, which takes milliseconds?"""
+        """True if ``normalise`` verbalises numbers and dates, which takes milliseconds."""
         return self._verbalise is not plain_verbaliser
 
     def normalise(self, text: str, language: str = "") -> Normalised:
         return normalise(text, language, verbalise=self._verbalise)
 
     def wording(self, text: str, language: str = "") -> Wording:
-        """Return how a text is read; ``language`` is a BCP 47 tag. It takes milliseconds if numbers are verbalised."""
+        """Return the wording of a text. ``language`` is a BCP 47 tag. Takes milliseconds if ``verbalises``."""
         return Wording.of(self.normalise(text, language), self.tokenizer.encode)
 
     def clause(self, wording: Wording, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt:
-        """Prepare one clause: one request of the language model.
+        """Return the language model's request for one clause.
 
         Raises:
             InvalidRequest: nothing in the text can be spoken.
         """
         if is_only_punctuation(wording.normalised.text.replace(" ", "")):
-            raise InvalidRequest(f"none of the {len(wording.normalised.source)} characters can be spoken")
+            raise InvalidRequest(
+                f"the text has {len(wording.normalised.source)} characters, expected at least one that can be spoken"
+            )
         mode = choose_mode(voice, instruct=instruct)
         return self.prompt(wording.ids, voice, mode=mode, instruct=instruct)
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None:
-        """Return the request for text that arrives in pieces, still without text. None: the model has no such
-        layout."""
+        """Return a request without text, for text that arrives in pieces. None: this combination of voice and
+        instruction cannot be streamed."""
         mode = choose_mode(voice, instruct=instruct)
         return self.prompt([], voice, mode=mode, instruct=instruct) if mode in ("zero_shot", "instruct") else None
 
     def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[Word]]:
         """Return the ids and the words of a piece of streamed text: whole words with the space before them.
 
-        As in upstream, streamed text is not verbalised, because that needs the words around.
+        As in upstream, streamed text is not verbalised, because that needs the surrounding words.
         """
         return self.tokenizer.encode(text), expected_words(normalise(text, language))
 
@@ -136,7 +138,7 @@ class Frontend:
         elif mode == "instruct":
             prompt_text = instruct.strip()
             if END_OF_PROMPT not in prompt_text:
-                # Without the end mark the model would read the instruction aloud.
+                # Without the end-of-prompt mark the model would read the instruction aloud.
                 system = SYSTEM_PROMPT + " " if self.version == 3 else ""
                 prompt_text = system + prompt_text + END_OF_PROMPT
         first = self._prompt_ids(prompt_text)
@@ -153,12 +155,12 @@ class Frontend:
 
     def _ids(self, text: str) -> NDArray[np.int32]:
         ids = np.array(self.tokenizer.encode(text), np.int32)
-        ids.flags.writeable = False  # a prompt's are kept for the next clause
+        ids.flags.writeable = False  # cached arrays are shared between clauses
         return ids
 
 
 def choose_mode(voice: VoiceFeatures, *, instruct: str = "") -> Mode:
-    """Return the mode that uses everything given: an instruction, a transcript, a recording, or a speaker vector."""
+    """Return the mode that uses the most of what is given: instruction, transcript, recording, or speaker vector."""
     if instruct.strip():
         return "instruct"
     if not voice.flow_tokens.size:

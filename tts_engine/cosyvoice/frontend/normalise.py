@@ -1,8 +1,8 @@
-"""Turns text into the wording that the model reads aloud, and tells which source characters each part came from.
+"""Turns text into the wording that the model reads aloud, aligned with the characters of the source text.
 
-The rules and their order are upstream's. Before them ``wetext``, if installed, verbalises numbers, dates and amounts. A
-text that contains ``<|`` and ``|>`` stays as it is. The rules never see inline controls (``[laughter]``, ``<strong>``,
-phonemes).
+The rules and their order are upstream's. Before them, ``wetext`` (if installed) verbalises numbers, dates and amounts.
+A text that contains ``<|`` and ``|>`` is not changed. The rules do not apply to inline controls (``[laughter]``,
+``<strong>``, phonemes).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
 log = logging.getLogger(__name__)
 
 Script = Literal["zh", "en", ""]
-"""The rules that apply: Chinese, English, or none (for another language only white space is changed)."""
+"""Set of rules: Chinese, English, or none (for other languages only white space is changed)."""
 
 
 class Verbaliser(Protocol):
@@ -36,12 +36,12 @@ class Verbaliser(Protocol):
 
 
 class WetextVerbaliser:
-    """wetext's transducers (Apache-2.0, part of its package). They take 1-10 ms a clause."""
+    """Verbalises with wetext's transducers (Apache-2.0, part of its package). Takes 1-10 ms a clause."""
 
     def __init__(self) -> None:
         from wetext import Normalizer
 
-        # The language is given, because wetext's own detection takes a text of digits for Chinese.
+        # The language is fixed, because wetext detects a text of digits as Chinese.
         self._normalizers = {
             "zh": Normalizer(lang="zh", operator="tn", remove_erhua=False),
             "en": Normalizer(lang="en", operator="tn"),
@@ -50,24 +50,24 @@ class WetextVerbaliser:
     def __call__(self, text: str, script: Script) -> str:
         if script not in self._normalizers:
             return text
-        text = re.sub(r"\s+", " ", text)  # the English graph has no path for two spaces in a row
+        text = re.sub(r"\s+", " ", text)  # the English transducer fails on two spaces in a row
         quoting = {char for char in '"\\' if char in text}
         try:
             spoken: str = self._normalizers[script].normalize(text)
         except (AssertionError, RuntimeError, TypeError, ValueError, IndexError):
-            log.warning("text could not be verbalised and is read by the plain rules", extra={"characters": len(text)})
+            log.warning("text could not be verbalised; the plain rules are used", extra={"characters": len(text)})
             return text
-        # The English graph escapes the characters of its own tags and leaves the escape in the text.
+        # The English transducer leaves the backslashes with which it escapes quotes in the text.
         return re.sub(r'\\(["\\])', r"\1", spoken) if quoting else spoken
 
 
 def plain_verbaliser(text: str, script: Script) -> str:
-    """Return the text as it is. The rules below still spell out digits of an English text."""
+    """Return the text unchanged. The rules still spell out the digits of an English text."""
     return text
 
 
 def default_verbaliser() -> Verbaliser:
-    """Return wetext if it is installed, else the plain rules, which leave digits in Chinese text to the model."""
+    """Return ``WetextVerbaliser`` if wetext is installed, else ``plain_verbaliser``."""
     try:
         return WetextVerbaliser()
     except ImportError:
@@ -76,10 +76,10 @@ def default_verbaliser() -> Verbaliser:
 
 
 def likely_parts(text: str) -> Sequence[tuple[str, bool]]:
-    """Cut a text into stretches of words, each with whether it is most likely read other than as written.
+    """Split a text into runs of words, each with True if it probably needs verbalising.
 
-    So is a word with numbers, symbols or what may be an abbreviation, together with its neighbours, which may decide
-    how it is read ("6 ft", "March 5").
+    Words with digits, symbols or possible abbreviations do, and so do their neighbours, which may decide the reading
+    ("6 ft", "March 5").
     """
     if not any(map(str.isalpha, text)):
         return [(text, True)]
@@ -94,19 +94,19 @@ def likely_parts(text: str) -> Sequence[tuple[str, bool]]:
 
 
 class LikelyVerbaliser:
-    """What a verbaliser most likely says, in less time for most texts: it has only those words verbalised that are most
-    likely read other than as written."""
+    """Predicts the result of a verbaliser in less time: it verbalises only the words that probably need it
+    (``likely_parts``)."""
 
     def __init__(self, verbalise: Verbaliser) -> None:
         self._verbalise = verbalise
 
     def __call__(self, text: str, script: Script) -> str:
-        if not script:  # nothing is verbalised, and white space stays
+        if not script:  # nothing is verbalised, and white space is kept
             return self._verbalise(text, script)
         return " ".join(self._verbalise(part, script) if otherwise else part for part, otherwise in likely_parts(text))
 
     def share(self, text: str) -> float:
-        """Return which share of a text it verbalises. 0: none, so that it takes no time."""
+        """Return the share of a text's characters that would be verbalised, 0 to 1."""
         return sum(len(part) for part, otherwise in likely_parts(text) if otherwise) / max(len(text), 1)
 
 
@@ -114,12 +114,12 @@ class LikelyVerbaliser:
 
 
 def contains_chinese(text: str) -> bool:
-    """Does the text have a character from U+4E00 to U+9FFF?"""
+    """Return True if the text has a character from U+4E00 to U+9FFF."""
     return any("\u4e00" <= char <= "\u9fff" for char in text)
 
 
 def detect_script(text: str, language: str = "") -> Script:
-    """Return which rules apply to ``text``. ``language`` is its BCP 47 tag, or empty."""
+    """Return the set of rules for ``text``. ``language`` is its BCP 47 tag, or empty."""
     primary = language.partition("-")[0].lower()
     if contains_chinese(text) and primary != "ja":
         return "zh"
@@ -127,7 +127,7 @@ def detect_script(text: str, language: str = "") -> Script:
 
 
 def replace_blank(text: str) -> str:
-    """Drop every space whose neighbours are not both non-space ASCII."""
+    """Drop every space that is not between two non-space ASCII characters."""
     last = len(text) - 1
 
     def latin(index: int) -> bool:
@@ -145,7 +145,7 @@ def remove_bracket(text: str) -> str:
 
 
 _NAMED_DIGITS = 36
-"""Digits of the largest numbers that inflect has names for."""
+"""Most digits of a number that inflect can name."""
 
 
 def spell_out_number(text: str) -> str:
@@ -154,20 +154,20 @@ def spell_out_number(text: str) -> str:
 
 
 def _in_words(digits: str) -> str:
-    """Return a number's words. A number that is too large for a name stays: its digits' words would be thousands of
-    characters to align."""
+    """Return a number in words. A number with more than ``_NAMED_DIGITS`` digits is returned unchanged, because inflect
+    would read it digit by digit, which could be thousands of characters."""
     return str(_number_words()(digits)) if len(digits) <= _NAMED_DIGITS else digits
 
 
 @cache
 def _number_words() -> Callable[[str], object]:
-    import inflect  # takes half a second, and only English texts with digits need it
+    import inflect  # the import takes half a second, and only English texts with digits need it
 
     return inflect.engine().number_to_words
 
 
 def is_only_punctuation(text: str) -> bool:
-    """Is every character punctuation or a symbol? True for an empty text."""
+    """Return True if every character is punctuation or a symbol, also for an empty text."""
     return all(unicodedata.category(char)[0] in "PS" for char in text)
 
 
@@ -189,7 +189,7 @@ def _rules(text: str, script: Script, verbalise: Verbaliser) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Says that characters ``spoken_start:spoken_end`` of the spoken text stand for ``start:end`` of the source."""
+    """An alignment: characters ``spoken_start:spoken_end`` of the spoken text stand for ``start:end`` of the source."""
 
     spoken_start: int
     spoken_end: int
@@ -199,15 +199,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """A text as it is read, aligned with the text as it was written."""
+    """A spoken text, aligned with its source text."""
 
     source: str
     text: str
     blocks: Sequence[Block]
-    """Blocks in order, without holes on either side. A block is equal on both sides, or it is a replacement."""
+    """Blocks in order, without gaps on either side. The two sides of a block are equal, or one replaces the other."""
 
     def spoken_for(self, start: int, end: int) -> str:
-        """Return what is read for ``source[start:end]``. A part of a replaced stretch gets its share of the reading."""
+        """Return the spoken text of ``source[start:end]``. A part of a replacement gets a proportional part of the
+        spoken text."""
         parts = []
         for block in self.blocks:
             low, high = max(start, block.start), min(end, block.end)
@@ -219,8 +220,8 @@ class Normalised:
         return "".join(parts)
 
     def source_for(self, start: int, end: int) -> tuple[int, int]:
-        """Return the source characters that ``text[start:end]`` stands for. Part of a replacement gives the whole of
-        it."""
+        """Return the source range that ``text[start:end]`` stands for. A part of a replacement maps to all of its
+        source."""
         first = last = -1
         for block in self.blocks:
             low, high = max(start, block.spoken_start), min(end, block.spoken_end)
@@ -235,10 +236,10 @@ class Normalised:
 
 
 def normalise(text: str, language: str = "", *, verbalise: Verbaliser = plain_verbaliser) -> Normalised:
-    """Return the wording of ``text`` for the model.
+    """Return the spoken text of ``text``.
 
     Args:
-        text: a clause as it was written.
+        text: a clause.
         language: BCP 47 tag. Empty: Chinese if the text has Chinese characters, else English.
         verbalise: see ``default_verbaliser``.
     """
@@ -254,7 +255,7 @@ def normalise(text: str, language: str = "", *, verbalise: Verbaliser = plain_ve
 
 
 def _between_controls(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of ``text`` in order, each with whether it is an inline control."""
+    """Yield the pieces of ``text`` in order, each with True if it is an inline control."""
     position = 0
     for match in control_pattern().finditer(text):
         if match.start() > position:
@@ -278,7 +279,7 @@ _UNIT = re.compile(rf"[{_WIDE}]|[^\W\d_{_WIDE}]+(?:['’][^\W\d_{_WIDE}]+)*|\d+|
 
 
 def _align(source: str, spoken: str) -> Iterator[Block]:
-    """Yield blocks from a longest-match alignment of words, or of characters in Chinese."""
+    """Yield the blocks of a longest-match alignment by words (in Chinese, by characters)."""
     if source == spoken:
         if source:
             yield Block(0, len(spoken), 0, len(source))
@@ -314,11 +315,11 @@ def split_paragraph(
     merge_length: int = 20,
     comma_split: bool = False,
 ) -> list[str]:
-    """Cut a text after its stops and join the pieces greedily into segments.
+    """Split a text after its sentence marks and join the pieces greedily into segments.
 
-    Lengths count characters (zh) or ids (en). A segment is closed if the next piece would take it above ``max_length``
-    and it has more than ``min_length`` already. So a segment can be much longer than ``max_length``. A last segment
-    below ``merge_length`` joins its predecessor.
+    Lengths count characters (zh) or ids (en). A segment ends if it is longer than ``min_length`` and the next piece
+    would make it longer than ``max_length``. A segment can therefore be much longer than ``max_length``. A last segment
+    shorter than ``merge_length`` is joined to the one before.
     """
     if not text:
         return []
@@ -357,7 +358,8 @@ def split_paragraph(
 def segments(
     text: str, tokenize: Callable[[str], Sequence[Any]], *, verbalise: Verbaliser = plain_verbaliser
 ) -> list[str]:
-    """A whole text as upstream cuts it: normalised segments, each one request; what has no words is left out."""
+    """Split a whole text as upstream does: into normalised segments, one request each, without those that have no
+    words."""
     if not text or ("<|" in text and "|>" in text):
         return [text]
     spoken = normalise(text, verbalise=verbalise).text

@@ -1,4 +1,4 @@
-"""Normalises clauses for the engine's event loop: it remembers them, and has other processes make them."""
+"""Normalises clauses for the event loop, in child processes and with a cache."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from tts_engine.cosyvoice.frontend.normaliser_process import Asked, NormaliserPr
 from tts_engine.cosyvoice.frontend.words import Wording
 
 _REMEMBERED_CHARS = 1 << 20
-"""Most characters of remembered clauses. With their blocks, words and ids these take some 50 MB."""
+"""Most source characters in the cache. With blocks, words and ids they take some 50 MB."""
 
 
 class NormaliserObserver(Protocol):
-    """Counts look-ups. It is called on the event loop."""
+    """Counts look-ups, on the event loop."""
 
     def normalised(self, *, hit: bool) -> None:
-        """Note whether a clause was remembered."""
+        """Count a look-up. ``hit``: the clause was in the cache or already being normalised."""
         ...
 
 
 class Normaliser:
-    """Call ``start`` before use and ``aclose`` at the end. The event loop alone may use it."""
+    """A cache of wordings over child processes. Call ``start`` before use and ``aclose`` at the end. Use it only on the
+    event loop."""
 
     def __init__(
         self,
@@ -35,19 +36,18 @@ class Normaliser:
     ) -> None:
         """
         Args:
-            make: words a text, whose BCP 47 tag it takes too. It is called on the event loop while no process can be
-                asked.
-            processes: are started and ended here.
-            observer: counts look-ups. None: nobody does.
+            make: returns the wording of a text and its BCP 47 tag. Called on the event loop if no process is ready.
+            processes: child processes, which this object starts and ends.
+            observer: counts look-ups.
         """
         self._make, self._observer = make, observer
         self._processes = processes
         self._made: OrderedDict[tuple[str, str], Wording] = OrderedDict()
-        """Remembered wordings, least recently asked for first."""
+        """Cached wordings by text and language, least recently used first."""
         self._chars = 0
-        """Number of their characters."""
+        """Number of source characters in the cache."""
         self._asked: dict[tuple[str, str], Asked] = {}
-        """What a process is wording."""
+        """Requests in progress."""
 
     async def start(self) -> None:
         """Start the processes. Raises Unavailable."""
@@ -62,9 +62,8 @@ class Normaliser:
         await asyncio.gather(*(process.aclose() for process in self._processes))
 
     async def wordings(self, text: str, language: str) -> AsyncGenerator[Wording, None]:
-        """Yield the wording of a clause, see ``normalise.normalise``, and before it, if a process can tell it sooner,
-        what it most likely is; the same object twice: it was right. A clause that many ask for at once is worded
-        once."""
+        """Yield the wording of a clause; before it, the likely wording, if a process knows that earlier. If both are
+        the same object, the guess was right. Concurrent requests for the same clause share one computation."""
         key = (text, language)
         made, asked = self._made.get(key), self._asked.get(key)
         if self._observer is not None:
@@ -80,12 +79,12 @@ class Normaliser:
                 return
             asked = self._asked[key] = min(ready, key=lambda process: process.waiting).ask(text, language)
             asked.made.add_done_callback(partial(self._worded, key))
-        # Shielded: others may wait for the wording when this clause is cancelled.
+        # Shielded: other clauses may wait for the same wording when this one is cancelled.
         if (likely := await asyncio.shield(asked.likely)) is not None:
             yield likely
         try:
             made = await asyncio.shield(asked.made)
-        except ConnectionError:  # the process ended meanwhile, and another one is being started
+        except ConnectionError:  # the process ended; another one is being started
             made = self._remember(key, self._make(text, language))
         yield made
 

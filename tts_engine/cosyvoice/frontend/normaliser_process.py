@@ -1,16 +1,16 @@
-"""A child process that words clauses, and how the model's process asks it.
+"""A child process that normalises clauses, and its client in the model's process.
 
-wetext holds the interpreter's lock for 1 to 10 ms a clause. In the model's process that time would be taken from its
-event loop and from the threads that feed the device. So would that for ids and words, some 0.1 ms a clause.
+wetext holds the interpreter lock for 1 to 10 ms a clause. In the model's process this would delay the event loop and
+the threads that feed the device. Ids and words (0.1 ms a clause) are computed in the child for the same reason.
 
-The child first answers what the wording most likely is: as wetext reads the few words that are most likely read other
-than as written, and else as it is written. A burst has more clauses than there are children: all of them get this
-answer before wetext reads any as a whole. A text of which more than half had to be read twice does not.
+The child first answers with the likely wording, for which wetext reads only the few words that probably need it
+(``LikelyVerbaliser``). In a burst, all clauses get this answer before wetext reads any of them as a whole. A text gets
+no such answer if wetext would have to read more than half of it twice.
 
-On a unix socket, each request is a line ``[number, text, language]``, and each answer a line ``[number, is_final,
+The protocol is JSON lines on a unix socket. A request is ``[number, text, language]``, an answer ``[number, is_final,
 wording]``. A wording is ``[spoken text, [block, ...], [id, ...], [word, ...]]`` with blocks ``[spoken_start,
-spoken_end, start, end]`` (see ``normalise.Block``) and words ``[start, end, weight]`` (see ``words.expected_words``),
-or null: the answer before was right. All is JSON. Answers come in any order.
+spoken_end, start, end]`` (``normalise.Block``) and words ``[start, end, weight]`` (``words.expected_words``), or null
+if the likely wording was right. Answers come in any order.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from tts_engine.service.child import ChildProcess, ChildTimes, die_with
 log = logging.getLogger(__name__)
 
 _TIMES = ChildTimes(start_s=60.0, hang_s=10.0, end_s=2.0, restart_backoff_s=0.5)
-_LOOK_S = 0.05
-"""Time between two checks whether the child listens."""
+_POLL_S = 0.05
+"""Interval of checks for the child's socket, seconds."""
 _LINE_BYTES = 1 << 20
-"""Longest answer. ``speech.max_chars`` characters and their blocks are shorter."""
-_MOST_TWICE = 0.5
-"""Largest share of a text that is verbalised for what is likely, and again with the text."""
+"""Longest answer, bytes. Enough for ``speech.max_chars`` characters and their blocks."""
+_MAX_TWICE_SHARE = 0.5
+"""Largest share of a text that wetext may read twice, for the likely and for the final wording."""
 _RECEIVE_BYTES = 1 << 16
-"""Most bytes of requests that the child reads at once."""
+"""Most bytes that the child reads at once."""
 
 
 class NormaliserProcess(ChildProcess):
-    """One child. It words one clause after the other."""
+    """A child process that normalises one clause after another."""
 
     def __init__(self, tokenizer: Path, version: Version) -> None:
-        """``tokenizer``: see ``CosyTokenizer.load``. At published size it takes 60 MB."""
+        """``tokenizer``: folder for ``CosyTokenizer.load``. The published one takes 60 MB of memory."""
         super().__init__("text normaliser", __name__, times=_TIMES)
         self._settings = json.dumps([str(tokenizer), version])
         self._socket = _socket(self.folder)
@@ -72,7 +72,7 @@ class NormaliserProcess(ChildProcess):
             try:
                 reader, writer = await asyncio.open_unix_connection(self._socket, limit=_LINE_BYTES)
             except OSError:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
             else:
                 self._connection = _Connection(reader, writer)
                 return
@@ -86,7 +86,7 @@ class NormaliserProcess(ChildProcess):
         return True
 
     def ask(self, text: str, language: str) -> Asked:
-        """Have a text worded."""
+        """Send a text to the child."""
         asked = Asked(text)
         if self._connection is None or self._connection.has_ended:
             asked.lose()
@@ -101,18 +101,18 @@ class NormaliserProcess(ChildProcess):
 
 
 class Asked:
-    """A text that a child words."""
+    """A request to a child."""
 
     def __init__(self, text: str) -> None:
         loop = asyncio.get_running_loop()
         self.text = text
         self.likely: asyncio.Future[Wording | None] = loop.create_future()
-        """What the wording most likely is. None: that cannot be told earlier than what it is."""
+        """The likely wording. None: there is only the final one."""
         self.made: asyncio.Future[Wording] = loop.create_future()
-        """The wording, the same object if ``likely`` was right. A ConnectionError: the child has ended."""
+        """The final wording; the same object as ``likely`` if that was right. ConnectionError: the child has ended."""
 
     def answer(self, wording: list[Any] | None, *, is_final: bool) -> None:
-        """Take an answer."""
+        """Store an answer of the child."""
         made = self._read(wording) if wording is not None else self.likely.result()
         assert made is not None
         if not self.likely.done():
@@ -121,11 +121,11 @@ class Asked:
             self.made.set_result(made)
 
     def lose(self) -> None:
-        """No more answers come."""
+        """Fail the request, because the child has ended."""
         if not self.likely.done():
             self.likely.set_result(None)
         self.made.set_exception(ConnectionError("the text normaliser has ended"))
-        self.made.exception()  # maybe nobody waits any more
+        self.made.exception()  # mark it as retrieved, in case no one waits for it
 
     def _read(self, wording: list[Any]) -> Wording:
         spoken, blocks, ids, words = wording
@@ -134,11 +134,11 @@ class Asked:
 
 
 class _Connection:
-    """A connection to a child, from its start to its end."""
+    """A connection to a child."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.asked: dict[int, Asked] = {}
-        """What is not worded yet, by number. The engine asks once for each open utterance, which bounds them."""
+        """Requests without a final answer, by number. Bounded by the number of open utterances, which ask once each."""
         self._reader, self._writer = reader, writer
         self._numbers = count()
         self._reading = asyncio.create_task(self._read(), name="text normaliser")
@@ -175,34 +175,34 @@ class _Connection:
 
 
 class _Child:
-    """Words what comes over a connection, until the connection ends."""
+    """Answers the requests of one connection until it closes."""
 
     def __init__(self, connection: socket.socket, tokenizer: CosyTokenizer, verbalise: WetextVerbaliser) -> None:
         self._connection, self._tokenizer, self._verbalise = connection, tokenizer, verbalise
         self._verbalise_likely = LikelyVerbaliser(verbalise)
-        self._unknown: deque[tuple[int, str, str, bool]] = deque()
-        """Numbers, texts and languages that nothing is known of yet, and whether a guess is worth while."""
+        self._unanswered: deque[tuple[int, str, str, bool]] = deque()
+        """Requests without an answer: number, text, language, and True if the likely wording is sent first."""
         self._likely: deque[tuple[int, str, str, Normalised]] = deque()
-        """Those whose likely wording has been told, with this wording."""
+        """Requests whose likely wording has been sent: number, text, language, that wording."""
         self._line = b""
-        """The beginning of a line."""
+        """An incomplete line."""
 
     def run(self) -> None:
         while self._receive():
-            if self._unknown:
-                number, text, language, is_guessed = self._unknown.popleft()
+            if self._unanswered:
+                number, text, language, is_guessed = self._unanswered.popleft()
                 if is_guessed:
-                    self._tell_likely(number, text, language)
+                    self._send_likely(number, text, language)
                 else:
-                    self._tell(number, normalise(text, language, verbalise=self._verbalise))
+                    self._send(number, normalise(text, language, verbalise=self._verbalise))
             elif self._likely:
                 number, text, language, likely = self._likely.popleft()
                 made = normalise(text, language, verbalise=self._verbalise)
-                self._tell(number, made if made != likely else None)
+                self._send(number, made if made != likely else None)
 
     def _receive(self) -> bool:
-        """Take the requests that have come, at least one if there is nothing to do. False: the connection ended."""
-        flags = socket.MSG_DONTWAIT if self._unknown or self._likely else 0
+        """Read the requests that have arrived; if idle, wait for one. Return False if the connection has closed."""
+        flags = socket.MSG_DONTWAIT if self._unanswered or self._likely else 0
         try:
             received = self._connection.recv(_RECEIVE_BYTES, flags)
         except BlockingIOError:
@@ -212,17 +212,17 @@ class _Child:
             number, text, language = json.loads(line)
             share = self._verbalise_likely.share(text)
             if not share:
-                self._tell_likely(number, text, language)
+                self._send_likely(number, text, language)
             else:
-                self._unknown.append((number, text, language, share <= _MOST_TWICE))
+                self._unanswered.append((number, text, language, share <= _MAX_TWICE_SHARE))
         return bool(received)
 
-    def _tell_likely(self, number: int, text: str, language: str) -> None:
+    def _send_likely(self, number: int, text: str, language: str) -> None:
         likely = normalise(text, language, verbalise=self._verbalise_likely)
-        self._tell(number, likely, is_final=False)
+        self._send(number, likely, is_final=False)
         self._likely.append((number, text, language, likely))
 
-    def _tell(self, number: int, normalised: Normalised | None, *, is_final: bool = True) -> None:
+    def _send(self, number: int, normalised: Normalised | None, *, is_final: bool = True) -> None:
         wording = None
         if normalised is not None:
             made = Wording.of(normalised, self._tokenizer.encode)
@@ -233,9 +233,9 @@ class _Child:
 
 def _serve(path: str, tokenizer: CosyTokenizer) -> None:
     verbalise = WetextVerbaliser()
-    for language in ("en", "zh"):  # the transducers are loaded at their first use, and so is inflect
+    for language in ("en", "zh"):  # loads the transducers and inflect
         normalise("Room 1", language, verbalise=verbalise)
-    Path(path).unlink(missing_ok=True)  # of a child before this one
+    Path(path).unlink(missing_ok=True)  # left by an earlier child
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
@@ -244,9 +244,10 @@ def _serve(path: str, tokenizer: CosyTokenizer) -> None:
         try:
             _Child(connection, tokenizer, verbalise).run()
         except ConnectionError:
-            pass  # the engine has given up
-        except Exception as exc:  # the engine words this text itself, and meets the error; ours may quote the text
-            log.error("a text could not be normalised", extra={"error": type(exc).__name__})
+            pass  # the engine closed the connection
+        except Exception as exc:
+            # The engine then normalises the text itself. The message may quote the text, so only the type is logged.
+            log.error("text could not be normalised", extra={"error": type(exc).__name__})
 
 
 def _socket(folder: Path) -> str:

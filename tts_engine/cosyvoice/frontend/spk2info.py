@@ -1,7 +1,7 @@
-"""CosyVoice's own voice file, ``spk2info.pt``: read into features and written from them.
+"""Reads and writes CosyVoice's own voice file, ``spk2info.pt``.
 
-A file maps ids to dicts. An entry with ``flow_prompt_speech_token`` is a registered recording, whose prompt text is
-kept as ids of the tokenizer. An entry with only ``embedding`` is a speaker vector (``sft``).
+The file maps voice ids to dicts. An entry with ``flow_prompt_speech_token`` is a registered recording with its prompt
+text as token ids. An entry with only ``embedding`` is a speaker vector (``sft``).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tts_engine.errors import InvalidRequest
 
 
 def read_spk2info(path: Path, tokenizer: CosyTokenizer) -> dict[str, VoiceFeatures]:
-    """Return the voices of a file. Their prompts are trimmed as those of a new registration are (``align_prompt``).
+    """Return the voices of a file. Prompts are trimmed by ``align_prompt``, like those of new registrations.
 
     Raises:
-        InvalidRequest: the file is another one, or an entry lacks a tensor or has one of another shape.
+        InvalidRequest: the file is not a ``spk2info.pt``, or a tensor is missing or has the wrong shape.
     """
     try:
-        # Only tensors are read: the file may come from anyone, and a pickle can run any code.
+        # Only tensors are read: a pickle from an untrusted source can run any code.
         table = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as exc:  # torch raises OSError, RuntimeError and several kinds of pickle errors
+    except Exception as exc:  # torch raises OSError, RuntimeError and several pickle errors
         raise InvalidRequest(f"{path} cannot be read as spk2info.pt: {exc}", field="path") from exc
     if not isinstance(table, dict) or not all(isinstance(entry, dict) for entry in table.values()):
         raise InvalidRequest(f"{path} holds {type(table).__name__}, expected a dict of dicts", field="path")
@@ -73,12 +73,12 @@ def _array(
         return value.detach().float().numpy().reshape(shape).astype(dtype)
     except ValueError as exc:
         raise InvalidRequest(
-            f"voice {voice_id!r}: {key} has shape {tuple(value.shape)}, expected one that fits {shape}", field=key
+            f"voice {voice_id!r}: {key} has shape {tuple(value.shape)}, expected {shape}", field=key
         ) from exc
 
 
 def write_spk2info(path: Path, voices: Mapping[str, VoiceFeatures], tokenizer: CosyTokenizer, *, version: int) -> None:
-    """Write voices so that upstream's ``zero_shot_spk_id`` (or ``inference_sft``) takes them."""
+    """Write voices for upstream's ``zero_shot_spk_id`` or ``inference_sft``."""
     table: dict[str, dict[str, torch.Tensor]] = {}
     for voice_id, voice in voices.items():
         speaker = torch.from_numpy(voice.speaker.copy())[None]

@@ -79,7 +79,7 @@ class CosyTokenizer:
         """Read ``vocab.json`` and ``merges.txt`` of a ``CosyVoice-BlankEN`` folder.
 
         Raises:
-            SynthesisFailed: a file is missing or has another content than its name says.
+            SynthesisFailed: a file is missing or cannot be read.
         """
         if missing := [name for name in ("vocab.json", "merges.txt") if not (folder / name).is_file()]:
             raise SynthesisFailed(f"tokenizer folder {folder} lacks {', '.join(missing)}")
@@ -92,8 +92,8 @@ class CosyTokenizer:
             raise SynthesisFailed(f"tokenizer folder {folder} cannot be read: {exc}") from exc
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of ``text``. An inline control becomes one id. No begin or end token is added. Half a
-        surrogate pair, which is no character, is read as U+FFFD."""
+        """Return the ids of ``text``. An inline control becomes one id. No begin or end token is added. An unpaired
+        surrogate is read as U+FFFD."""
         try:
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         except TypeError:
@@ -119,11 +119,11 @@ def make_tiny_tokenizer(folder: Path, *, config: Mapping[str, object] | None = N
     """Write a small, valid Qwen2-style tokenizer folder and return the size of its base vocabulary.
 
     It has the 256 byte symbols and the merges of ten frequent words, so any text can be encoded. Added tokens follow
-    the base vocabulary as in the official one. So the text embedding of a tiny model needs the returned size plus
-    ``len(special_tokens(version))`` rows.
+    the base vocabulary as in the official one. The text embedding of a tiny model therefore needs the returned size
+    plus ``len(special_tokens(version))`` rows.
 
     Args:
-        folder: the folder; it is created if it is missing.
+        folder: the folder; created if missing.
         config: the backbone's hyper-parameters for ``config.json``. If ``vocab_size`` is absent, it becomes the number
             of rows that version 3 needs.
     """
@@ -133,7 +133,7 @@ def make_tiny_tokenizer(folder: Path, *, config: Mapping[str, object] | None = N
     for word in _TINY_WORDS:
         left = word[0]
         for right in [*word[1:], ""]:
-            # The whole word also merges with the space before it, as words in running text do.
+            # The whole word also merges with a space before it.
             left, right = (left, right) if right else ("\u0120", left)
             if left + right not in vocab:
                 vocab[left + right] = len(vocab)
@@ -174,7 +174,8 @@ def make_tiny_tokenizer(folder: Path, *, config: Mapping[str, object] | None = N
 
 
 def _byte_symbols() -> list[str]:
-    """Return GPT-2's 256 symbols for bytes: printable Latin-1 is itself, all others are characters from U+0100 on."""
+    """Return GPT-2's 256 symbols for bytes: printable Latin-1 bytes map to themselves, all others to characters from
+    U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte) for byte in printable] + [chr(0x100 + index) for index in range(len(others))]

@@ -1,7 +1,7 @@
-"""Estimates where the words of a clause are heard, as shares of the clause's length by syllables.
+"""Estimates when the words of a clause are heard, from their syllables.
 
-The networks give no durations of words, only the length of a clause. The edges of a clause are exact, since a clause is
-one request to the language model. Inside, each word gets its share of the length that is known so far.
+The networks give only the length of a clause, not of its words. Start and end of a clause are exact, because a clause
+is one request to the language model. Within it, each word gets a share of the length in proportion to its syllables.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
 from tts_engine.synthesizer import WordSpan
 
 SYLLABLE_S = 0.2
-"""Expected length of a syllable in seconds, used until the clause's length is known: five a second, ordinary
-reading."""
+"""Expected length of a syllable, seconds; used until the clause's length is known."""
 
 _PAUSE = {",": 1.0, "，": 1.0, "、": 0.7, ";": 1.3, "；": 1.3, ":": 1.3, "：": 1.3}
 """Silence after a mark inside a clause, in syllables."""
@@ -39,11 +38,11 @@ Word = tuple[int, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a clause is read."""
+    """The spoken text of a clause, its ids and its words."""
 
     normalised: Normalised
     ids: Sequence[int]
-    """Text ids of what is spoken."""
+    """Ids of the spoken text."""
     words: Sequence[Word]
 
     @classmethod
@@ -57,7 +56,7 @@ def expected_words(normalised: Normalised) -> list[Word]:
     Returns:
         ``(start_char, end_char, weight)``. The characters are those of the source text and include punctuation that
         touches the word. The weight is the number of spoken syllables (``4512`` has eight) plus the pause after the
-        word. A Chinese or Japanese character is a word. Marks without sound (``<strong>``) are not words.
+        word. A Chinese or Japanese character is a word. Silent controls (``<strong>``) are not words.
     """
     words: list[Word] = []
     for match in _WORD.finditer(normalised.source):
@@ -84,7 +83,7 @@ def _control_syllables(control: str) -> float:
 
 
 def syllables(text: str) -> float:
-    """Count syllables by spelling: groups of vowels, characters of Chinese, letters of an acronym."""
+    """Estimate the number of syllables: vowel groups, Chinese characters, letters of acronyms."""
     total = 0.0
     for run in re.findall(rf"[{_WIDE}]|\d|[^\W\d_]+(?:['’][^\W\d_]+)*", text):
         if len(run) == 1:
@@ -100,9 +99,9 @@ def syllables(text: str) -> float:
 
 
 def place_words(words: Sequence[Word], *, sample_rate: int, total_samples: int | None = None) -> list[WordSpan]:
-    """Spread words over a clause of ``total_samples``, or over its expected length if the real one is not known yet.
+    """Place words in a clause of ``total_samples``. None: the expected length.
 
-    Spans follow each other without a hole. The first begins at 0 and the last ends at the clause's end.
+    Spans follow each other without gaps. The first starts at 0 and the last ends at the clause's end.
     """
     total = sum(weight for *_, weight in words)
     if total_samples is None:

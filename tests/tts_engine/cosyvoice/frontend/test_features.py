@@ -51,7 +51,7 @@ def test_wav_of_any_rate_and_channels_is_read_to_mono(make_wav: MakeWav, rate: i
         ({"rate": 8000}, "8000 Hz, expected 16000"),
         ({"seconds": 0.5}, "0.50 s, expected 1 to 30"),
         ({"seconds": 30.5, "rate": 16_000}, "longer than 30 s"),
-        ({"gain": 0.0}, "no sound"),
+        ({"gain": 0.0}, "silent"),
     ],
 )
 def test_unfit_audio_is_refused_with_what_arrived(make_wav: MakeWav, kwargs: dict[str, float], message: str) -> None:
