@@ -96,13 +96,13 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:
-    """How a shared database does."""
+    """State of a shared database."""
 
     of: What
     """``calls``: the log of ended calls, ``records``: what is billed."""
     answers: bool
     waiting: int
-    """Ended ones on this machine's disk that it does not have yet."""
+    """Ended calls or records on this machine's disk that the database lacks."""
 
 
 class DatabaseMeter(Protocol):

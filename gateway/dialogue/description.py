@@ -68,8 +68,8 @@ def _turn(text: str = "The manager's own id of the turn. A repeated id is an err
 
 
 _CUTS = (
-    Field("interruptible", _INTERRUPTIBLE, "What of the caller cuts this turn.", default="the route's"),
-    Field("preemptible", _FLAG, "Whether a later turn cuts this one.", default="the route's"),
+    Field("interruptible", _INTERRUPTIBLE, "Caller input that cuts this turn.", default="the route's"),
+    Field("preemptible", _FLAG, "True: a later turn cuts this one.", default="the route's"),
 )
 _HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed on byte for byte. JSON has to be text here.")
 
@@ -162,10 +162,9 @@ FROM_MANAGER: tuple[Message, ...] = (
             Field(
                 "ttsLanguage",
                 _NAME,
-                "The language that is spoken from now on. If no voice speaks it, there is an "
-                "`error` at once and nothing changes.",
+                "The language spoken from now on. If no voice speaks it, the answer is an `error` and nothing changes.",
             ),
-            Field("transcriptionLanguage", _NAME, "The language that is recognised from now on."),
+            Field("transcriptionLanguage", _NAME, "The language recognised from now on."),
             Field(
                 "code",
                 _NAME,
@@ -203,17 +202,15 @@ FROM_MANAGER: tuple[Message, ...] = (
         "config",
         m.Config,
         (
-            Field("interruptible", _as_text(_INTERRUPTIBLE), "What cuts turns to come."),
-            Field("preemptible", _SAID_FLAG, "Whether turns to come may be preempted."),
-            Field("dtmfDetection", _SAID_FLAG, "Whether keys are told and interrupt; from now on."),
+            Field("interruptible", _as_text(_INTERRUPTIBLE), "What cuts later turns."),
+            Field("preemptible", _SAID_FLAG, "True: later turns may be preempted."),
+            Field("dtmfDetection", _SAID_FLAG, "True: keys are reported and interrupt, from now on."),
             Field(
                 "reportInputDuringAgentSpeech",
                 _as_text(_INTERRUPTIBLE),
-                "Which input is told while a turn plays that it may not interrupt; from now on.",
+                "Input that is reported during a turn that it may not interrupt, from now on.",
             ),
-            Field(
-                "partialPrompts", _SAID_FLAG, "Whether prompts are sent that are not final; from the next utterance on."
-            ),
+            Field("partialPrompts", _SAID_FLAG, "True: partial prompts are sent, from the next utterance on."),
             Field(
                 "speechTimeout",
                 _as_text(
@@ -221,9 +218,9 @@ FROM_MANAGER: tuple[Message, ...] = (
                 ),
                 "Silence that ends what the caller says, milliseconds.",
             ),
-            Field("ignoreBackchannel", _SAID_FLAG, "Whether acknowledgements neither interrupt nor become prompts."),
-            Field("echoPromptFiltering", _SAID_FLAG, "Whether transcripts of our own voice are dropped."),
-            Field("hints", _HINTS, "Phrases to expect; from the next utterance on."),
+            Field("ignoreBackchannel", _SAID_FLAG, "True: acknowledgements neither interrupt nor become prompts."),
+            Field("echoPromptFiltering", _SAID_FLAG, "True: transcripts of the bot's own voice are dropped."),
+            Field("hints", _HINTS, "Expected phrases, from the next utterance on."),
         ),
         {
             "type": "config",
@@ -237,13 +234,10 @@ FROM_MANAGER: tuple[Message, ...] = (
             "echoPromptFiltering": True,
             "hints": "talkspurt, jitter",
         },
-        notes="Published sources show no example of this message (November 2026), so its shape is inferred: the "
-        "settings "
-        "stand at the top level or one level down, under these names or those of the route's keys "
-        "(`dtmf_detection`), as "
-        "JSON or as text. Unknown settings are passed over. A wrong value is one `error`, and nothing of the "
-        "message is "
-        "done. Turns that were accepted before keep what they had. Taken without effect, and logged once: "
+        notes="Published sources show no example of this message (November 2026), so its shape is inferred. Settings "
+        "may stand at the top level or one level down, under these names or the names of the route's keys "
+        "(`dtmf_detection`), as JSON or as text. Unknown settings are ignored. A wrong value gives one `error`, and "
+        "the message changes nothing. Accepted turns keep their settings. Accepted without effect, and logged once: "
         + ", ".join(f"`{name}`" for name in sorted(wire.UNUSED_SETTINGS))
         + ".",
     ),
@@ -254,10 +248,10 @@ FROM_MANAGER: tuple[Message, ...] = (
             Field(
                 "hints",
                 _HINTS,
-                "Phrases, with commas between them or as a list. They replace those before.",
+                "Phrases as a list, or as text with commas. They replace earlier ones.",
                 required=True,
             ),
-            Field("language", _NAME, "The language they are for.", default="all without hints of their own"),
+            Field("language", _NAME, "The language of the phrases.", default="all without hints of their own"),
         ),
         {"type": "hints", "hints": ["Ulm", "Bad Ems"], "language": "de-DE"},
         notes="The shape is inferred, as that of `config`.",
@@ -267,7 +261,7 @@ FROM_MANAGER: tuple[Message, ...] = (
         m.End,
         (_HANDOFF,),
         {"type": "end", "handoffData": '{"queue": "sales"}'},
-        notes="Speech that is queued is spoken first, unless `dialogue.end_drain` is off.",
+        notes="Queued speech is spoken first, unless `dialogue.end_drain` is off.",
     ),
     Message(
         "cancel",
@@ -301,23 +295,26 @@ FROM_MANAGER: tuple[Message, ...] = (
         "subscribe",
         m.Subscribe,
         (
-            Field("media", _FLAG, "Whether audio is wanted.", required=True, ours=True),
+            Field("media", _FLAG, "True: send audio.", required=True, ours=True),
             Field("sampleRate", {"enum": list(wire.SAMPLE_RATES)}, "Hertz.", default="8000", ours=True),
         ),
         {"type": "subscribe", "media": True, "sampleRate": 16000},
         ours=True,
-        notes="Each binary message is then 20 ms of s16le mono; on a multiplexed socket it begins with the 16 "
-        "bytes behind "
-        "`VX` of the `sessionId`.",
+        notes="Each binary message is then 20 ms of s16le mono. On a multiplexed socket it begins with the 16 bytes "
+        "that follow `VX` in the `sessionId`.",
     ),
     Message(
         "record",
         m.Record,
-        (Field("state", {"enum": ["pause", "resume", "stop"]}, "What becomes of it.", required=True, ours=True),),
+        (
+            Field(
+                "state", {"enum": ["pause", "resume", "stop"]}, "New state of the recording.", required=True, ours=True
+            ),
+        ),
         {"type": "record", "state": "pause"},
         ours=True,
-        notes="Without a recording, or after `stop`, the answer is an `error` with the code `not_recording`. A "
-        "recording whose file cannot be written is told as an `error` with the code `recording_lost`; calls go on.",
+        notes="Without a recording, or after `stop`, the answer is an `error` with the code `not_recording`. If "
+        "the file cannot be written, the gateway sends an `error` with the code `recording_lost`; the call continues.",
     ),
     Message(
         "transfer",
@@ -334,8 +331,8 @@ FROM_MANAGER: tuple[Message, ...] = (
         ),
         {"type": "transfer", "target": "+4930123456", "handoffData": "vip"},
         ours=True,
-        notes="Speech that is queued is spoken first, within `dialogue.transfer_wait_s` (30 s), unless the caller or a "
-        "`cancel` cuts it. An `error` tells a transfer that fails, and the call goes on.",
+        notes="Queued speech is spoken first, within `dialogue.transfer_wait_s` (30 s), unless the caller or a "
+        "`cancel` cuts it. A transfer that fails gives an `error`, and the call continues.",
     ),
 )
 
@@ -371,8 +368,8 @@ TO_MANAGER: tuple[Message, ...] = (
             Field(
                 "resumed",
                 _FLAG,
-                "True: the session goes on after a lost connection. What was missed follows. True is "
-                "told without extensions too.",
+                "True: the session continues after a lost connection, and missed messages follow. True is sent "
+                "without extensions too.",
                 ours=True,
             ),
         ),
@@ -395,7 +392,7 @@ TO_MANAGER: tuple[Message, ...] = (
             "version": "0.1.0",
             "resumed": False,
         },
-        notes="The fields without a + are always there, empty if nothing is known.",
+        notes="Fields without a + are always present, and empty if unknown.",
     ),
     Message(
         "prompt",
@@ -407,13 +404,13 @@ TO_MANAGER: tuple[Message, ...] = (
                 "The whole utterance so far. A later partial prompt may correct it.",
                 required=True,
             ),
-            Field("lang", _TEXT, "The language that is recognised.", required=True),
+            Field("lang", _TEXT, "The recognised language.", required=True),
             Field("last", _FLAG, "False only where the route has `partial_prompts`.", required=True),
             Field(
                 "continues",
                 _FLAG,
-                "True: the caller went on within 0.7 s after the final prompt before was judged to be all, too soon to "
-                "have understood an answer. Join the two, and answer both at once.",
+                "True: the caller continued within 0.7 s after the previous final prompt, too soon to have understood "
+                "an answer. Join the two prompts and answer both.",
                 ours=True,
             ),
         ),
@@ -433,12 +430,12 @@ TO_MANAGER: tuple[Message, ...] = (
             Field(
                 "utteranceUntilInterrupt",
                 _TEXT,
-                "What was heard of the turn, the word under way included: a verbatim prefix of its tokens.",
+                "The part that was heard, up to and including the current word: a verbatim prefix of its tokens.",
                 required=True,
             ),
             Field("durationUntilInterruptMs", _MS, "Milliseconds of the turn that were heard.", required=True),
             Field("turn", _TEXT, "The turn that was cut.", ours=True),
-            Field("reason", {"enum": ["speech", "dtmf", "cancel"]}, "Who cut it.", ours=True),
+            Field("reason", {"enum": ["speech", "dtmf", "cancel"]}, "Cause of the cut.", ours=True),
             Field("utteranceRemaining", _TEXT, "The rest of its tokens.", ours=True),
         ),
         {
@@ -449,17 +446,17 @@ TO_MANAGER: tuple[Message, ...] = (
             "reason": "speech",
             "utteranceRemaining": " on its way.",
         },
-        notes="Never for a preempted turn. Tokens of the stream that was cut are dropped for a while "
+        notes="Never sent for a preempted turn. Tokens of the cut stream are dropped for a while "
         f"(`dialogue.stale_ms`, {_DIALOGUE.stale_ms}).",
     ),
     Message(
         "error",
         m.Error,
         (
-            Field("description", _TEXT, "What came, what was expected, in which field.", required=True),
+            Field("description", _TEXT, "The received value, the expected value, and the field.", required=True),
             Field("code", _TEXT, "For programs, e.g. `invalid_message`, `unknown_turn`, `turn_too_long`.", ours=True),
-            Field("turn", _TEXT, "The turn that it is about.", ours=True),
-            Field("field", _TEXT, "The field that it is about.", ours=True),
+            Field("turn", _TEXT, "The turn concerned.", ours=True),
+            Field("field", _TEXT, "The field concerned.", ours=True),
         ),
         {
             "type": "error",
@@ -478,7 +475,7 @@ TO_MANAGER: tuple[Message, ...] = (
             Field(
                 "name",
                 {"enum": ["agentSpeaking", "clientSpeaking", "tokensPlayed", "roundTripDelayMs", "configUpdated"]},
-                "What it tells.",
+                "Kind of information.",
                 required=True,
             ),
             Field(
@@ -500,7 +497,7 @@ TO_MANAGER: tuple[Message, ...] = (
             Field(
                 "event",
                 {"enum": ["accepted", "started", "finished", "interrupted", "failed"]},
-                "Every turn that was accepted ends in exactly one of the last three.",
+                "Every accepted turn ends in exactly one of the last three.",
                 required=True,
                 ours=True,
             ),
@@ -516,7 +513,7 @@ TO_MANAGER: tuple[Message, ...] = (
         m.MarkReached,
         (
             Field("name", _TEXT, "The manager's.", required=True, ours=True),
-            Field("cleared", _FLAG, "True: what stood before it was thrown away.", required=True, ours=True),
+            Field("cleared", _FLAG, "True: the sound before the mark was dropped.", required=True, ours=True),
         ),
         {"type": "mark", "name": "after the greeting", "cleared": False},
         ours=True,
@@ -526,7 +523,7 @@ TO_MANAGER: tuple[Message, ...] = (
         m.Caption,
         (
             Field("turn", _TEXT, "The turn.", required=True, ours=True),
-            Field("text", _TEXT, "The next word, with what stands before it.", required=True, ours=True),
+            Field("text", _TEXT, "The next word, with the characters before it.", required=True, ours=True),
         ),
         {"type": "caption", "turn": "t1", "text": "Your"},
         ours=True,
@@ -624,86 +621,85 @@ _BEFORE = """# The dialogue protocol
 
 <!-- Written by `python -m gateway.dialogue.description docs`; change gateway/dialogue/description.py. -->
 
-A **dialogue manager** is your program, for example a language-model agent. It and the gateway exchange JSON
-objects, one a WebSocket text message; `type` says which. The wire format is that of Twilio's ConversationRelay, so
-an application written for that works unchanged. What is marked + is ours.
+A **dialogue manager** is your program, for example a language-model agent. It exchanges JSON objects with the gateway,
+one per WebSocket text message; `type` names the message. The format is that of Twilio's ConversationRelay, so an
+application written for that works unchanged. A **+** marks our extensions; **(r)** marks a required field.
 
-For tools: [protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml)
-(AsyncAPI 3.0) are made of the same table as this page. `talkspurt conformance URL` tells whether
-[your application is right](#is-my-application-right).
+[protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3.0) are
+made from the same table as this page. `talkspurt conformance URL` [tests your application](#is-my-application-right).
 
-## Two ways to be connected
+## Two ways to connect
 
 * **The gateway dials out** to the route's `dialogue.url`, one WebSocket per call. `X-Twilio-Signature` signs the
-  address if `dialogue.auth_token` is set. Messages and fields marked + are sent only if `dialogue.extensions` is
-  on, but may always be sent to the gateway.
-* **The manager dials in** to `WS /v1/dialogue?route=NAME`: one socket for many calls. Every message in both
-  directions then has `sessionId`, and extensions are on. Several sockets of one route share its calls in turn.
+  address if `dialogue.auth_token` is set. The gateway sends messages and fields marked + only if `dialogue.extensions`
+  is on. It always accepts them.
+* **The manager dials in** to `WS /v1/dialogue?route=NAME`: one socket for many calls. Every message in both directions
+  then has `sessionId`, and extensions are on. Several sockets of one route share its calls in turn.
 
-Over REST, `POST /v1/calls/{id}/messages` takes any message below, and `GET /v1/calls/{id}/events` tells those of
-the gateway.
+Over REST, `POST /v1/calls/{id}/messages` takes any message below, and `GET /v1/calls/{id}/events` sends those of the
+gateway.
 
 ## A lost connection
 
-A close with 1000 or 1001 means the same as `end`. After any other end the gateway connects again
-(`dialogue.reconnect`), for at most `dialogue.give_up_s`, and speaks the route's `fallback.text` meanwhile; after that
-the caller goes to `fallback.transfer`. The pauses double up to `reconnect_max_s`, and begin anew once a connection
-has lived for longer than that. The new connection begins with `setup`: the same `sessionId`, and `resumed: true`.
-Then come the messages that the manager had not read, in order and once, at most `dialogue.replay_messages`
-(%(replay)d); of more the oldest are dropped and counted. A WebSocket ping behind each batch tells the gateway what
-was read; every WebSocket library answers pings by itself. So what was read last, if the connection broke before that
-answer, comes again. Caller audio is not kept.
+A close with 1000 or 1001 means the same as `end`. After any other end the gateway reconnects (`dialogue.reconnect`) for
+at most `dialogue.give_up_s` and speaks the route's `fallback.text` meanwhile. Then the caller goes to
+`fallback.transfer`. The pauses double up to `reconnect_max_s`, and start again after a connection that lived longer
+than that.
+
+The new connection begins with `setup`: the same `sessionId`, and `resumed: true`. The messages that the manager had
+not read follow once and in order, at most `dialogue.replay_messages` (%(replay)d); of more, the oldest are dropped and
+counted. A WebSocket ping after each batch tells the gateway what was read; WebSocket libraries answer pings
+themselves. If the connection broke before that answer, the last batch is sent again. Caller audio is not kept.
 
 ## Turns
 
-A turn is the tokens up to and including the one with `last: true`. Speech begins when the first clause can be
-spoken. A new turn waits for the one before it, unless that one is `preemptible`. An interrupt closes the turn that
-is spoken and drops what was accepted before the caller's first sound or key; tokens after it begin a new turn.
+A turn is the tokens up to and including the one with `last: true`. Speech begins when the first clause can be spoken. A
+new turn waits for the previous one, unless that is `preemptible`. An interrupt closes the turn that is spoken and drops
+what was accepted before the caller's first sound or key. Tokens after it begin a new turn.
 
-SSML in tokens is spoken or dropped and never read aloud, also when a tag is split over tokens: `break` is a pause,
-`sub` its alias, `say-as` spells `characters`, `digits` and `telephone`; of `phoneme`, `prosody`, `lang` and other
-elements the content is spoken. `&amp;` and its like are characters. A `<` that begins no tag of SSML is text. The
-route's `lexicon` replaces words by their spoken forms. Heard text counts the tokens as they were sent, tags
-included.
+SSML in tokens is spoken or dropped and never read aloud, even if a tag is split over tokens. `break` is a pause. `sub`
+speaks its alias. `say-as` spells `characters`, `digits` and `telephone`. Of `phoneme`, `prosody`, `lang` and other
+elements the content is spoken. `&amp;` and similar are characters. A `<` that begins no SSML tag is text. The route's
+`lexicon` replaces words by their spoken forms. Heard text counts the tokens as they were sent, tags included.
 
 """
 
 _AFTER = """## Is my application right?
 
-`talkspurt conformance ws://127.0.0.1:8081/relay` plays the gateway against an application that is dialled, and says
-what the application does wrong. Each check is a session of its own, over which only messages and fields of
-ConversationRelay are sent, and `resumed`. What the application sends is read by the gateway's own reader.
+`talkspurt conformance ws://127.0.0.1:8081/relay` plays the gateway against an application that is dialled, and reports
+its mistakes. Each check is a session of its own. Only messages and fields of ConversationRelay are sent, and `resumed`.
+The gateway's own reader reads the application's messages.
 
-| check | what is sent | what is expected |
+| check | sent | expected |
 |---|---|---|
-| `setup` | `setup` | the socket stays open; if there is a greeting, its last token has `last: true` |
-| `prompt` | a `prompt` with `last: true` | an answer with `last: true` at its end; begins within 2 s (else a warning) |
+| `setup` | `setup` | the socket stays open; the last token of a greeting has `last: true` |
+| `prompt` | a `prompt` with `last: true` | an answer with `last: true` at its end, begins within 2 s (else a warning) |
 | `partial prompt` | a `prompt` with `last: false` | no answer (else a warning) |
 | `dtmf` | a key | the socket stays open |
-| `interrupt` | in an answer `interrupt`, then a `prompt` | no token of that answer after 0.5 s; the next answer |
+| `interrupt` | during an answer `interrupt`, then a `prompt` | no token of that answer after 0.5 s; the next answer |
 | `unknown messages` | an unknown type, `info`, `error`, then a `prompt` | an answer |
 | `reconnect` | a cut; `setup` with `resumed: true`, a `prompt` | an answer; no second greeting (else a warning) |
 | `end` | a close with 1000 | a close frame (else a warning) |
-| `messages` | | everything that came in all sessions can be read |
+| `messages` | | all messages of all sessions can be read |
 
-A failed check makes the exit code 1; a warning does not. A check is skipped if the application gave no occasion for
-it, for example no answer long enough to be interrupted: `--prompt` and `--long-prompt` are what the caller says.
-`--wait` (10 s) bounds each wait for what should come; `--quiet` (1.5 s) is how long to listen for a greeting, which has
-to begin within it, and for what should not come. `--sign-with ENV` signs the request as `dialogue.auth_token` does,
-`--header` adds to it, and `--json` prints one object for a pipeline.
+A failed check makes the exit code 1; a warning does not. A check is skipped if the application gives no occasion for
+it, for example no answer that is long enough to interrupt; `--prompt` and `--long-prompt` are the caller's words.
+`--wait` (10 s) bounds each wait. `--quiet` (1.5 s) is the time to listen for a greeting, and for messages that should
+not come. `--sign-with ENV` signs the request as `dialogue.auth_token` does, `--header` adds to it, and `--json` prints
+one object.
 
 ## Differences from ConversationRelay
 
 | what | ConversationRelay | here |
 |---|---|---|
-| a lost socket | ends the session, unless `applicationReconnect` | connects again (`dialogue.reconnect`) |
-| `utteranceUntilInterrupt` | of the segment that was being spoken | of the whole turn, a verbatim prefix |
-| tokens behind an interrupt by speech | spoken | dropped while they flow without a pause (`dialogue.stale_ms`) |
+| a lost socket | ends the session, unless `applicationReconnect` | reconnects (`dialogue.reconnect`) |
+| `utteranceUntilInterrupt` | of the segment that was spoken | of the whole turn, a verbatim prefix |
+| tokens after an interrupt by speech | spoken | dropped while they flow without a pause (`dialogue.stale_ms`) |
 | `end` | at once | after the speech before it (`dialogue.end_drain`) |
 | a second `setup` | never | after a reconnect, with `resumed: true` |
-| `interruptSensitivity` | `high` (default), `medium`, `low` | taken and logged, without effect: see `barge_in` |
+| `interruptSensitivity` | `high` (default), `medium`, `low` | accepted and logged, no effect: see `barge_in` |
 | `break`, `phoneme`, `prosody` | as the provider can | pauses of `engine.speech.pauses`; the content is spoken |
-| dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `record`, `transfer` | not there | extensions |
+| dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `record`, `transfer` | missing | extensions |
 """
 
 
@@ -719,14 +715,14 @@ def page() -> str:
 
 def _section(message: Message) -> str:
     rows = "".join(
-        f"| {'+ ' if field.ours and not message.ours else ''}`{field.name}` | {_shape(field.schema)} "
-        f"| {'required' if field.required else field.default} | {field.text} |\n"
+        f"* {'+ ' if field.ours and not message.ours else ''}`{field.name}`: {_shape(field.schema)}"
+        f"{' **(r)**' if field.required else f', default {field.default}' if field.default else ''}. {field.text}\n"
         for field in message.fields
     )
     example = json.dumps(message.example, ensure_ascii=False)
     return (
-        f"### {'+ ' if message.ours else ''}`{message.kind}`\n\n{_purpose(message)}\n\n"
-        f"| field | values | default | |\n|---|---|---|---|\n{rows}\n```json\n{example}\n```\n\n"
+        f"### {'+ ' if message.ours else ''}`{message.kind}`\n\n{_purpose(message)}\n\n{rows}\n"
+        f"```json\n{example}\n```\n\n"
     )
 
 

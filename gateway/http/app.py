@@ -152,8 +152,8 @@ def make_app(
         *more,
     ]  # fmt: skip
     hooks: list[tuple[str, Handler, str]] = [
-        ("", webhooks.start, "A call came: the answer that starts the stream"),
-        ("/after", webhooks.after, "What follows the stream"),
+        ("", webhooks.start, "A call arrived; the answer starts the stream"),
+        ("/after", webhooks.after, "The stream ended; the answer says what follows"),
         ("/status", webhooks.status, "Status callback"),
     ]
     for suffix, hook, summary in hooks:

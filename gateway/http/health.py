@@ -35,7 +35,7 @@ class HealthView(ApiModel):
     engine: str
     model: str
     gpu: bool
-    """Whether the engine works on one."""
+    """True: the engine works on a GPU."""
     gpuName: str
     vllm: bool
     """Whether vLLM runs the language model."""

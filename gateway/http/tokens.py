@@ -21,7 +21,7 @@ _WANTS: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls
 
 
 class TokenBody(ApiModel):
-    """Body of the POST."""
+    """Body of `POST /v1/tokens`."""
 
     model_config = ConfigDict(extra="forbid")
 

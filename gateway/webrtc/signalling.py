@@ -56,7 +56,7 @@ class AnswerBody(ApiModel):
     type: Literal["answer"] = "answer"
     callId: str
     leads: bool
-    """May the browser speak as the dialogue manager on its data channel?"""
+    """True: the browser may act as the dialogue manager on its data channel."""
 
 
 class IceServer(ApiModel):

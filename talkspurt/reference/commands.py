@@ -6,15 +6,23 @@ import argparse
 from collections.abc import Iterator
 
 from talkspurt.cli import parser
-from talkspurt.reference.table import table
 
 _HEAD = """# Commands
 
 <!-- Written by `python -m talkspurt.reference docs`; change `talkspurt/cli.py`. -->
 
-`talkspurt COMMAND --help` says the same in a terminal. Exit codes: 0 done, 1 the job failed, 2 bad usage or
-configuration, 130 interrupted. Long work shows a progress bar on a terminal and plain lines in a pipe.
+`talkspurt COMMAND --help` says the same in a terminal. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,
+130 interrupted. Long work shows a progress bar on a terminal and plain lines in a pipe.
+
+Where a command lists them without a meaning: `-c FILE` (or `--config FILE`) is the configuration file, by default the
+built-in values; `--json` prints the result as one JSON object.
 """
+
+_SHARED = {
+    ("-c", "configuration file (default: built-in defaults)"): "`-c FILE`",
+    ("--json", "print the result as one JSON object"): "`--json`",
+}
+"""Option and help text of options that the head of the page explains -> its short form."""
 
 
 def markdown() -> str:
@@ -32,15 +40,28 @@ def _commands(root: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 def _section(command: argparse.ArgumentParser) -> str:
-    actions = [each for each in command._actions if not isinstance(each, argparse._HelpAction)]
-    rows = [(_name(each), _meaning(each)) for each in actions if not isinstance(each, argparse._SubParsersAction)]
+    actions = [
+        each for each in command._actions if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)
+    ]
+    shared = [short for each in actions if (short := _shared(each))]
+    own = [each for each in actions if not _shared(each)]
+    lines = [f"* {_name(each)}" + (f": {about}" if (about := _meaning(each)) else "") for each in own]
+    if shared:
+        lines.append(f"* {', '.join(shared)}")
     parts = [f"## `{command.prog}`\n\n{command.description}\n"]
-    if rows:
-        parts.append(table(("argument", "meaning"), rows))
+    if lines:
+        parts.append("\n".join(lines) + "\n")
     examples = (command.epilog or "").removeprefix("examples:\n")
     if examples:
         parts.append("```sh\n" + "".join(f"{line.removeprefix('  ')}\n" for line in examples.splitlines()) + "```\n")
     return "\n".join(parts)
+
+
+def _shared(action: argparse.Action) -> str:
+    """Return the short form of an option that the head of the page explains, or an empty text."""
+    return next(
+        (_SHARED[key] for option in action.option_strings if (key := (option, action.help or "")) in _SHARED), ""
+    )
 
 
 def _name(action: argparse.Action) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.http import api_page
@@ -20,19 +20,21 @@ _HEAD = """# The HTTP interface
 
 <!-- Written by `python -m talkspurt.reference docs`; change the routes and models in `gateway/http/`. -->
 
-One port has everything: pages, REST, metrics, and the WebSockets of dialogue managers ([protocol.md](protocol.md))
-and carriers. A running server shows this page at `/docs`, and as OpenAPI 3.1 at `/openapi.json`, of which clients can
-be generated.
+One port serves pages, REST, metrics, and the WebSockets of dialogue managers ([protocol.md](protocol.md)) and
+carriers. A running server shows this page at `/docs`. `/openapi.json` is the same as OpenAPI 3.1, for client
+generators.
 
-* **Keys.** `Authorization: Bearer KEY`. Beyond loopback every operation with a scope needs a key that has it
-  ([tenants.md](tenants.md)); `admin` has all scopes.
-* **Bodies** are JSON with `Content-Type: application/json`, unless the table says otherwise.
-* **Errors** are `{"error": {"type", "code", "message", "param"}}`. 400: no JSON. 401: no key. 403: not allowed. 404:
-  not there, or another tenant's. 409: not now. 413: too large. 415: another content type. 422: a wrong value. 429:
-  too often (`Retry-After`). 503: full, draining, or without an engine.
-* **Request ids.** Every answer has `X-Request-Id`: the request's own if it has up to 128 letters, digits and `._:-`,
-  else a new one. It stands beside errors of the server in its log.
-* **Ids of calls** (`{id}`) are `VX` and 32 hexadecimal digits, the dialogue protocol's `sessionId`.
+* **Keys.** `Authorization: Bearer KEY`. Beyond loopback, an operation with a scope needs a key with that scope
+  ([tenants.md](tenants.md)). `admin` has all scopes.
+* **Bodies** are JSON with `Content-Type: application/json`, unless the table says otherwise. **(r)** marks a required
+  field.
+* **Errors** are `{"error": {"type", "code", "message", "param"}}`. 400: not JSON. 401: no key. 403: not allowed. 404:
+  not found, or another tenant's. 409: not possible now. 413: too large. 415: wrong content type. 422: wrong value.
+  429: too many (`Retry-After`). 503: full, draining, or no engine.
+* **Request ids.** Every answer has `X-Request-Id`: that of the request if it has up to 128 letters, digits and `._:-`,
+  else a new one. The server logs it with its errors.
+* **Call ids** (`{id}`) are `VX` and 32 hexadecimal digits: the `sessionId` of the dialogue protocol. Times ending in
+  `At` are seconds since 1970.
 """
 
 
@@ -60,24 +62,42 @@ def markdown() -> str:
     found = api_page.operations(described)
     parts = [_HEAD]
     for group in dict.fromkeys(each.group for each in found):
-        rows = [_row(each) for each in found if each.group == group]
+        rows = _rows([each for each in found if each.group == group])
         parts.append(f"## {group.capitalize()}\n\n" + table(("operation", "does", "scope", "body", "answer"), rows))
     parts.append("## Schemas\n")
+    taken = {each.body for each in found}
     for name, schema in api_page.schemas(described).items():
-        rows = [
-            (f"`{each.name}`", each.value, f"`{each.default}`" if each.default else "", each.about)
-            for each in api_page.fields(schema, _linked)
-        ]
-        parts.append(
-            f"### {name}\n\n{api_page.about(schema)}\n\n" + table(("field", "value", "default", "meaning"), rows)
-        )
+        text = f"{about}\n\n" if (about := api_page.about(schema)) else ""
+        parts.append(f"### {name}\n\n{text}{_fields(schema, shows_required=name in taken)}")
     return "\n".join(parts)
 
 
-def _row(each: Operation) -> tuple[str, ...]:
-    body = _linked(each.body) if each.body else ", ".join(each.takes)
-    answer = _linked(each.answer) if each.answer else ", ".join(each.gives)
-    return f"`{each.method} {each.path}`", each.summary, each.scope or "-", body, answer
+def _rows(operations: Iterable[Operation]) -> list[tuple[str, ...]]:
+    """Return a table's rows. Methods of one path that do the same share a row."""
+    methods: dict[tuple[str, ...], list[str]] = {}
+    for each in operations:
+        body = _linked(each.body) if each.body else ", ".join(each.takes)
+        answer = _linked(each.answer) if each.answer else ", ".join(each.gives)
+        answer = "" if answer == "application/json" else answer
+        methods.setdefault((each.path, each.summary, each.scope or "-", body, answer), []).append(each.method)
+    return [(f"`{'`, `'.join(names)} {path}`", *rest) for (path, *rest), names in methods.items()]
+
+
+def _fields(schema: Mapping[str, Any], *, shows_required: bool) -> str:
+    """Return a list of fields. Neighbours of the same type without a meaning share an item."""
+    items: dict[tuple[str, ...], list[str]] = {}
+    for each in api_page.fields(schema, _linked):
+        default = f", default `{each.default}`" if each.default not in ("", "required", '""', "null") else ""
+        mark = " **(r)**" if shows_required and each.default == "required" else ""
+        key = (f"{each.value}{default}{mark}", each.about) if not each.about else (each.name, each.value)
+        if each.about:
+            items[key] = [f"* `{each.name}`: {each.value}{default}{mark}. {each.about}"]
+        else:
+            items.setdefault(key, []).append(f"`{each.name}`")
+    lines = [
+        names[0] if names[0].startswith("* ") else f"* {', '.join(names)}: {key[0]}" for key, names in items.items()
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _linked(name: str) -> str:

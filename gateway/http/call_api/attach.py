@@ -19,7 +19,7 @@ from gateway.seams.call_api import Attach
 
 
 class AttachBody(ApiModel):
-    """Body of the POST."""
+    """Body of `POST /v1/calls/attach`."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -80,7 +80,7 @@ class CallView(ApiModel):
 
 
 class AttemptView(ApiModel):
-    """A call that was placed and has not been answered (yet)."""
+    """A placed call that is not answered, or not yet."""
 
     callId: str
     """Id of the call that this attempt becomes."""
@@ -101,7 +101,7 @@ class CallList(ApiModel):
 
     calls: list[CallView]
     placed: list[AttemptView]
-    """Calls of ours that nobody has answered yet."""
+    """Placed calls that are not answered yet."""
 
 
 class PlaceCallBody(ApiModel):
@@ -156,7 +156,7 @@ class Left:
             Route(
                 method="GET", path="/v1/handoffs/{callSid}", handler=self.take, scope="calls",
                 answer=HandoffView, tags=["calls"],
-                summary="What a call left for the dialplan that goes on with it; once",
+                summary="Result of a call, for the dialplan that continues it; readable once",
             )
         ]  # fmt: skip
 

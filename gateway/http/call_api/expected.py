@@ -24,7 +24,7 @@ Parameters = Annotated[
 
 
 class ExpectedBody(ApiModel):
-    """Body of the PUT."""
+    """Body of `PUT /v1/calls/expected/{uuid}`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,7 +33,7 @@ class ExpectedBody(ApiModel):
 
 
 class ExpectedAnswer(ApiModel):
-    """Answer to the PUT."""
+    """Answer to an announced call."""
 
     uuid: str
     route: str
@@ -54,7 +54,7 @@ class ExpectedRoutes:
         return [
             Route(
                 method="PUT", path=path, handler=self.put, scope="calls",
-                summary="Say what a call with this UUID will be",
+                summary="Announce the call with this UUID",
                 body=ExpectedBody, answer=ExpectedAnswer, tags=tags,
             ),
             Route(
@@ -63,7 +63,7 @@ class ExpectedRoutes:
                 summary="The same as a form, for dialplans: `route`, and custom parameters under their names",
             ),
             Route(method="DELETE", path=path, handler=self.delete, scope="calls",
-                  summary="Expect it no longer", tags=tags),
+                  summary="Withdraw the announcement", tags=tags),
         ]  # fmt: skip
 
     async def put(self, request: web.Request) -> web.Response:

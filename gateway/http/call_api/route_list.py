@@ -20,7 +20,7 @@ class RouteView(ApiModel):
     """Who leads the route's calls: the built-in script, a manager that we dial, or a manager that dials in."""
     language: str
     recogniser: bool
-    """Does the route have a recogniser, so that callers' words are understood?"""
+    """True: the route has a recogniser, which understands callers' words."""
 
 
 class RouteListView(ApiModel):

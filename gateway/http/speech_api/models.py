@@ -25,7 +25,7 @@ class ModelView(ApiModel):
     owned_by: str
     """The engine that runs it."""
     active: bool
-    """Does this model speak new utterances?"""
+    """True: this model speaks new utterances."""
     stands_for: str = ""
     """The loaded model that a name of OpenAI's means, which is the active one. Empty: this is a loaded model."""
 

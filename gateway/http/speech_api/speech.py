@@ -146,7 +146,7 @@ class Speech:
             ),
             Route(
                 method="POST", path="/v1/audio/speech", handler=self.openai, scope="speak",
-                summary="The same as OpenAI has it",
+                summary="OpenAI's speech endpoint",
                 content_type=(*audio_types(OpenAiBody, "response_format"), "text/event-stream"),
                 body=OpenAiBody, tags=tags,
             ),

@@ -41,7 +41,7 @@ class VoiceView(ApiModel):
     languages: list[str]
     engine: str
     registered: bool
-    """Was this voice added by a user? Only such voices can be removed."""
+    """True: a user added this voice, so it can be removed."""
 
 
 class VoiceList(ApiModel):

@@ -22,7 +22,7 @@ def test_a_page_is_up_to_date(name: str) -> None:
 def test_every_field_that_a_client_may_send_is_explained_or_explains_itself() -> None:
     page = (DOCS / "http-api.md").read_text()
     body = page.partition("### PlaceCallBody")[2].partition("### ")[0]
-    assert "| `to` | string (at most 500 characters) |" in body and "calling.allowed_targets" in body
+    assert "* `to`: string (at most 500 characters). " in body and "calling.allowed_targets" in body
 
 
 def test_a_table_leaves_out_what_is_empty_and_keeps_its_columns() -> None:
