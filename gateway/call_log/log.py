@@ -1,6 +1,6 @@
-"""The log of ended calls: one thread writes it, another reads it, and the event loop waits for neither.
+"""The log of ended calls. One thread writes it, another reads it; the event loop waits for neither.
 
-The database is SQLite in a folder of its own. With PostgreSQL, calls are moved on from there (``gateway/postgres.py``).
+The database is SQLite in its own folder. With PostgreSQL, calls are moved there (``gateway/postgres.py``).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from gateway.sqlite import open_sqlite
 log = logging.getLogger(__name__)
 
 QUEUED = 1_000
-"""Records that wait for the disk. When so many wait, a further one is lost and counted."""
+"""Most records that wait for the disk. One more is lost and counted."""
 
-_TIDY_EVERY = 100  # records; deleting old calls each time would cost more than writing one
-_BUSY_S = 5.0  # how long a writer waits for another process's
+_TIDY_EVERY = 100  # records; deleting old calls with each record would cost more than writing one
+_BUSY_S = 5.0  # longest wait for another process's writer
 _CLOSE_S = 5.0
 
 _PART = 20
-"""Rows that are worked on without a break: 0.2 ms."""
+"""Rows that a thread handles before it yields: 0.2 ms."""
 
 T = TypeVar("T")
 
@@ -49,22 +49,22 @@ _ENTRIES: TypeAdapter[list[Entry]] = TypeAdapter(list[Entry])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which ended calls are asked for; what is empty or None does not matter."""
+    """Search for ended calls; an empty field or None matches every call."""
 
     from_number: str = ""
-    """A part of the caller's number, and of the called one."""
+    """Part of the caller's number; ``to_number``: of the called number."""
     to_number: str = ""
     route: str = ""
     routes: frozenset[str] | None = None
-    """Routes that whoever asks may see. None: all."""
+    """Routes visible to the client. None: all."""
     call_id: str = ""
     text: str = ""
-    """A part of what was said, in any case."""
+    """Part of the spoken words, in any case."""
     since: float | None = None
-    """First and last start of a call, seconds since the epoch."""
+    """Earliest start of a call, seconds since the epoch; ``until``: the latest."""
     until: float | None = None
     before: tuple[float, str] | None = None
-    """Start and id of a call: only calls behind it in the list, which begins with the newest."""
+    """Start and id of a call: only calls after it in the list, which is sorted from new to old."""
     limit: int = 100
 
 
@@ -72,9 +72,10 @@ class CallLog:
     """The log of ended calls. Use ``add`` on any thread, the rest on the event loop.
 
     Args:
-        on_lost: told why, when a record is lost: ``queue_full``, ``not_written`` or ``given_up``. Called on any thread.
-        postgres: with a ``url``, calls are moved there, and read from there.
-        meter: for ``postgres``.
+        on_lost: receives the reason when a record is lost: ``queue_full``, ``not_written`` or ``given_up``. Called on
+            any thread.
+        postgres: with a ``url``, calls are moved there and read from there.
+        meter: metrics for ``postgres``.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class CallLog:
         self._writer.start()
 
     async def aclose(self) -> None:
-        """Write what waits, for some seconds at most, and close the database."""
+        """Write the waiting records, for some seconds at most, and close the database."""
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
         await asyncio.to_thread(self._writer.join, _CLOSE_S)
@@ -113,7 +114,7 @@ class CallLog:
             self._database.dispose()
 
     def add(self, record: CallRecord) -> None:
-        """Keep a record. It never blocks and never raises: a full queue or disk costs the record, and nothing else."""
+        """Queue a record. Never blocks and never raises: a full queue or disk loses the record, nothing else."""
         try:
             self._waiting.put_nowait(record)
         except queue.Full:
@@ -123,20 +124,21 @@ class CallLog:
         """Return calls, newest first.
 
         Raises:
-            Rejected: 503, the database cannot be read.
+            Rejected: 503 if the database cannot be read.
         """
         here = await self.read(lambda: self._rows(_select(query), _summary))
         if self.shared is None:
             return here
-        there = await self._asked(lambda connection: _found(connection, query))  # later, so nothing is missed between
+        # Read second, so no call that moves meanwhile is missed.
+        there = await self._asked(lambda connection: _found(connection, query))
         both = {call.callId: call for call in (*here, *there)}
         return sorted(both.values(), key=lambda call: (call.startedAt, call.callId), reverse=True)[: query.limit]
 
     async def get(self, call_id: str) -> CallRecord | None:
-        """Return a call, whole. None: the log has no such call.
+        """Return the full record of a call. None: the log has no such call.
 
         Raises:
-            Rejected: 503, the database cannot be read.
+            Rejected: 503 if the database cannot be read.
         """
         wanted = select(calls).where(calls.c.call_id == call_id)
         found = await self.read(lambda: self._rows(wanted, _record))
@@ -145,10 +147,10 @@ class CallLog:
         return found[0] if found else None
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Do something in the thread that reads, such as writing down what was found.
+        """Run ``work`` in the reading thread, for example to serialise what was found.
 
         Raises:
-            Rejected: 503, the database cannot be read.
+            Rejected: 503 if the database cannot be read.
         """
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
@@ -175,17 +177,17 @@ class CallLog:
                 with self._opened().begin() as connection:
                     if written % _TIDY_EVERY == 0:
                         self._tidy(connection)
-                    # A record may be there already, because it was written and then told to be written again.
+                    # The record may exist already, if it was written and then queued again.
                     there = select(calls.c.call_id).where(calls.c.call_id == record.callId)
                     if connection.execute(there).first() is None:
                         connection.execute(insert(calls).values(**_columns(record)))
                 written += 1
-            except (SQLAlchemyError, OSError) as exc:  # the next record may find the disk mended
+            except (SQLAlchemyError, OSError) as exc:  # the disk may have recovered by the next record
                 log.error("call log cannot be written", extra={"call": record.callId, "why": type(exc).__name__})
                 self._on_lost("not_written")
 
     def _tidy(self, connection: Connection) -> int:
-        """Delete calls that are too old, and the oldest of too many. Return how many these were."""
+        """Delete expired calls and the oldest beyond ``max_calls``. Return their number."""
         old = select(calls.c.call_id).where(calls.c.started_at < time.time() - self._config.keep_days * 86_400)
         newest = select(calls.c.started_at).order_by(calls.c.started_at.desc()).offset(self._config.max_calls).limit(1)
         too_many = select(calls.c.call_id).where(calls.c.started_at <= newest.scalar_subquery())
@@ -209,7 +211,7 @@ class CallLog:
         )
 
     def _opened(self) -> Engine:
-        """Return the database, which the first use makes. Both threads come here."""
+        """Return the database, created at first use. Both threads call this."""
         with self._lock:
             if self._database is None:
                 self._database = _open(Path(self._config.folder))
@@ -217,8 +219,8 @@ class CallLog:
 
 
 def in_parts(rows: Iterable[T]) -> Iterator[Sequence[T]]:
-    """Cut rows into short parts, and offer the interpreter to the loop that paces calls behind each. A thread that
-    computes would keep it for 5 ms otherwise, whoever waits."""
+    """Cut rows into short parts and yield the interpreter after each, for the loop that paces calls. Without this, a
+    computing thread would keep the interpreter for 5 ms."""
     left = iter(rows)
     while part := tuple(itertools.islice(left, _PART)):
         yield part
@@ -259,7 +261,7 @@ _COLUMNS = {
     "gapMs": "gap_ms",
     "firstPacketMs": "first_packet_ms",
 }
-"""The column of each field that a summary has."""
+"""The database column of each field of a summary."""
 
 
 def _columns(record: CallRecord) -> dict[str, object]:
@@ -284,7 +286,7 @@ def _record(row: Row[Any]) -> CallRecord:
 
 
 def _select(query: Query) -> Select[Any]:
-    """Return the statement that finds what a query asks for."""
+    """Return the SQL statement of a query."""
     statement = select(*(column for column in calls.c if column.name not in ("words", "entries", "entries_lost")))
     if query.from_number:
         statement = statement.where(calls.c.from_number.contains(query.from_number, autoescape=True))
@@ -308,7 +310,7 @@ def _select(query: Query) -> Select[Any]:
 
 
 def _found(connection: Connection, query: Query) -> Sequence[CallSummary]:
-    """Return what a query asks for, read in parts between which the loop that paces calls has its turn."""
+    """Return the calls of a query. They are read in parts, and the interpreter is yielded between them."""
     found: list[CallSummary] = []
     before = query.before
     while len(found) < query.limit:

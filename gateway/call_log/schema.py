@@ -1,16 +1,16 @@
-"""The tables of the call log, for any database that SQLAlchemy speaks to."""
+"""The tables of the call log, for any database that SQLAlchemy supports."""
 
 from __future__ import annotations
 
 from sqlalchemy import Column, Connection, Float, Index, Integer, MetaData, String, Table, Text, func, insert, select
 
 VERSION = 1
-"""Number of this schema. A database of another version is not written to."""
+"""Version of this schema. A database of another version is not written to."""
 
 metadata = MetaData()
 
 Id = String().with_variant(String(collation="C"), "postgresql")
-"""An identifier, in the order of its bytes everywhere, so that pages of two databases can be joined."""
+"""An identifier, sorted by its bytes in every database, so that pages of two databases can be merged."""
 
 schema = Table("call_log_schema", metadata, Column("version", Integer, primary_key=True))
 
@@ -32,7 +32,7 @@ calls = Table(
     Column("gaps", Integer, nullable=False),
     Column("gap_ms", Integer, nullable=False),
     Column("first_packet_ms", Float),
-    Column("words", Text, nullable=False),  # what both sides said, to be searched; empty where text is not kept
+    Column("words", Text, nullable=False),  # what both sides said, for searches; empty if text is not kept
     Column("entries", Text, nullable=False),  # JSON
     Column("entries_lost", Integer, nullable=False),
     Index("calls_by_start", "started_at", "call_id"),
@@ -41,13 +41,13 @@ calls = Table(
 
 
 def make_tables(connection: Connection) -> None:
-    """Make the tables where there are none.
+    """Create missing tables.
 
     Raises:
-        OSError: those that are there are of another version.
+        OSError: the existing tables have another version.
     """
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # another process may make them now
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # another process may be creating them now
     metadata.create_all(connection)
     version = connection.execute(select(func.max(schema.c.version))).scalar()
     if version is None:

@@ -1,2 +1,2 @@
-"""Decides who may be called, as whom, and how often: for transfers and placed calls alike, whatever carries them. This
-room knows neither carriers nor SIP messages."""
+"""The policy for transfers and placed calls: allowed targets, caller ids and rates, for every transport. This room
+knows neither carriers nor SIP messages."""

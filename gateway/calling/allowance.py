@@ -1,4 +1,4 @@
-"""How many calls one key or one route may place. Pure."""
+"""Limits on the calls that one key or one route may place. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from gateway.listener.source_limit import SourceLimit
 
 
 class Allowance:
-    """Calls a minute and calls at once.
+    """Limit on calls a minute and on calls at a time.
 
     Args:
-        per_minute: a bucket of this many calls, which fills again within a minute.
-        at_once: most calls that may be going on.
-        whose: who has this allowance, for error messages.
+        per_minute: size of a bucket that refills within a minute.
+        at_once: most calls at a time.
+        whose: owner of this allowance, for error messages.
     """
 
     def __init__(self, *, per_minute: int, at_once: int, whose: str) -> None:
@@ -26,16 +26,16 @@ class Allowance:
 
     @property
     def tally(self) -> tuple[int, int]:
-        """The calls that go on now, and all that were counted: what other processes with the same allowance add."""
+        """Live calls and all calls counted here; other processes with the same allowance add both."""
         return self._live, self._placed
 
     def begin(self, elsewhere: tuple[int, int]) -> None:
-        """Take what other processes had counted before this allowance was here: of calls that go on, nothing of this
-        minute's."""
+        """Set the tallies of other processes when this allowance starts: their live calls count, their calls of this
+        minute do not."""
         self._elsewhere = elsewhere
 
     def add(self, elsewhere: tuple[int, int], *, now: float) -> None:
-        """Count what other processes have counted, too.
+        """Add what other processes have counted.
 
         Args:
             elsewhere: the sum of their tallies. It falls when one of them ends.
@@ -48,7 +48,7 @@ class Allowance:
         """Check that one more call may begin now; nothing is counted.
 
         Raises:
-            Rejected: 429, with the seconds until one may.
+            Rejected: 429, with the seconds until a call may begin.
         """
         if self._bucket.empty("", now=now):
             raise Rejected(
@@ -62,21 +62,21 @@ class Allowance:
         self._placed += 1
 
     def check_room(self) -> None:
-        """Check that one more call may go on; nothing is counted.
+        """Check that one more call may be live; nothing is counted.
 
         Raises:
-            Rejected: 429, there are too many.
+            Rejected: 429 if too many calls are live.
         """
         if self._live + self._elsewhere[0] >= self._at_once:
             raise Rejected(
-                f"{self._at_once} calls at a time are allowed to {self._whose}",
+                f"{self._whose} may have {self._at_once} calls at a time",
                 status=429, code="too_many_calls", retry_after_s=1,
             )  # fmt: skip
 
     def enter(self) -> None:
-        """Count a call that goes on until ``leave``."""
+        """Count a live call until ``leave``."""
         self._live += 1
 
     def leave(self) -> None:
-        """A call that was counted is over."""
+        """A counted call has ended."""
         self._live -= 1

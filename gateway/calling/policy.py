@@ -1,6 +1,6 @@
-"""The one policy for who may be called. Every transfer and every placed call asks here, whatever carries it. Pure.
+"""The policy for call targets. Every transfer and every placed call uses it, on any transport. Pure.
 
-What no list names is refused. A denied target is refused even if another pattern allows it.
+A target that no list names is refused. A denied target is refused even if another pattern allows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CALL_ID = re.compile(r"VX[0-9a-f]{32}")
 class _Route:
     allowed: Patterns
     on_sip: Patterns
-    """What is allowed to SIP calls in addition."""
+    """Additional targets of SIP calls."""
     allowance: Allowance
     tenant: str
 
@@ -33,7 +33,7 @@ class CallingPolicy:
     """Implements ``gateway.seams.calling.TransferPolicy``.
 
     Args:
-        sip_targets: ``sip.allowed_targets``, which SIP calls may reach in addition.
+        sip_targets: ``sip.allowed_targets``, additional targets of SIP calls.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class CallingPolicy:
         }
 
     def tallies(self) -> dict[str, tuple[int, int]]:
-        """Return what was counted, by route, of the routes where anything was: ``Allowance.tally``."""
+        """Return ``Allowance.tally`` by route, for routes that have counted calls."""
         return {name: tally for name, route in self._routes.items() if any(tally := route.allowance.tally)}
 
     def add(self, elsewhere: Mapping[str, tuple[int, int]], *, now: float) -> None:
-        """Count what other processes of the same configuration have counted, too: the sums of their ``tallies``."""
+        """Add what other processes with the same configuration have counted: the sums of their ``tallies``."""
         for name, route in self._routes.items():
             route.allowance.add(elsewhere.get(name, (0, 0)), now=now)
 
@@ -67,11 +67,11 @@ class CallingPolicy:
         return Patterns(patterns, self._config.international_prefixes)
 
     def transfer(self, call: CallInfo, target: str, *, now: float) -> str:
-        """Count a transfer, and return its target as it is dialled. A SIP call may also be joined with another live
-        call of ours, by that call's id: ``may_join`` tells with which, ``check_joined`` that nobody new is called then.
+        """Count a transfer and return its target as it is dialled. A SIP call may also be joined with another live call
+        by that call's id; ``may_join`` and ``check_joined`` check such a join.
 
         Raises:
-            Rejected: 422, the target names nobody; 403, the target may not be called; 429, the route has made too many
+            Rejected: 422 if the target cannot be read; 403 if it is not allowed; 429 if the route has made too many
                 calls in this minute.
         """
         if call.transport == "sip" and _CALL_ID.fullmatch(target):
@@ -85,21 +85,21 @@ class CallingPolicy:
         return dialled
 
     def fallback(self, call: CallInfo, target: str) -> str:
-        """Return the target of a route's ``fallback.transfer`` as it is dialled; only what is denied is refused."""
+        """Return the target of a route's ``fallback.transfer`` as it is dialled; only a denied target is refused."""
         read = self._read(target, "fallback.transfer")
         if self._denied.match(read.aliases(call.domain)):
             raise _not_allowed(read, "is one of calling.denied_targets", "fallback.transfer")
         return str(read)
 
     def place(self, order: CallOrder, *, transport: str, domain: str, now: float) -> Allowed:
-        """Check and count a call that somebody wants placed.
+        """Check and count a call to be placed.
 
         Args:
             domain: host at which numbers are users.
 
         Raises:
-            Rejected: 422 and 403 as above, also for the caller id and the headers; 429, the key or the route has too
-                many calls, in this minute or now.
+            Rejected: 422 and 403 as for ``transfer``, also for the caller id and the headers; 429 if the key or the
+                route has too many calls, in this minute or at a time.
         """
         target = self.target(order.target, route=order.route, transport=transport, domain=domain)
         from_ = self._caller_id(order.from_, domain) if order.from_ else ""
@@ -128,7 +128,7 @@ class CallingPolicy:
         """Return a target as it is dialled; nothing is counted.
 
         Raises:
-            Rejected: 422, the target names nobody; 403, it may not be called.
+            Rejected: 422 if the target cannot be read; 403 if it is not allowed.
         """
         target = self._read(text, "target")
         rules = self._routes[route]
@@ -140,16 +140,16 @@ class CallingPolicy:
         return str(target)
 
     def check_joined(self, contact: str, *, at_peer: bool, route: str, domain: str) -> None:
-        """Check the address at which a live SIP call's other end says that it is (its Contact), before somebody is told
-        to call it there. It may be at the host that we exchange the call's messages with, and elsewhere only where the
-        route may call. What is denied is refused everywhere.
+        """Check the Contact address of a live SIP call's other end before a peer is told to call it there. The address
+        is allowed at the host with which the call's messages are exchanged, elsewhere only if the route may call it. A
+        denied address is always refused.
 
         Args:
             contact: the address without URI parameters.
-            at_peer: whether the address is at that host.
+            at_peer: True if the address is at that host.
 
         Raises:
-            Rejected: 422 and 403 as above.
+            Rejected: 422 and 403 as for ``target``.
         """
         target = self._read(contact, "the other call's Contact")
         if at_peer and not self._denied.match(target.aliases(domain)):
@@ -157,11 +157,11 @@ class CallingPolicy:
         self.target(contact, route=route, transport="sip", domain=domain)
 
     def may_join(self, route: str, other: str) -> bool:
-        """Return whether a call of one route may be joined with a call of the other: both are one tenant's."""
+        """Return True if calls of these two routes may be joined: both routes belong to one tenant."""
         return self._routes[route].tenant == self._routes[other].tenant
 
     def may_set(self, header: str) -> bool:
-        """Return whether a request, or a parameter of it, may set this header of a SIP call."""
+        """Return True if a request or its parameters may set this header of a SIP call."""
         name = header.lower()
         return any(
             name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
@@ -183,7 +183,7 @@ class CallingPolicy:
         except ProtocolError as exc:
             raise Rejected(f"{param} {exc}", status=422, code=exc.code, param=param) from None
         if target.after and not self._config.post_dial:
-            raise _not_allowed(target, "has keys behind it, which calling.post_dial does not allow", param)
+            raise _not_allowed(target, "has keys after it, which calling.post_dial does not allow", param)
         return target
 
 

@@ -1,7 +1,7 @@
-"""Reads what somebody wants to call, brings it into one form, and compares it with patterns. Pure.
+"""Parsing, normalising and pattern matching of call targets. Pure.
 
-One number has many spellings (``0049 30-12``, ``tel:%2B493012``). If patterns were compared with spellings, another
-spelling would get past them. So what is compared is the form that is dialled afterwards. No error names a digit of the
+One number has many spellings (``0049 30-12``, ``tel:%2B493012``). Patterns are compared with the normalised form that
+is dialled later, because another spelling would evade a comparison with the text. No error contains a digit of the
 target.
 """
 
@@ -25,25 +25,25 @@ _SIP = re.compile(
 )
 _USER = re.compile(r"[A-Za-z0-9_.!~*'()&=+$#/-]{0,64}")
 _PARAMS = frozenset({"transport", "user"})
-"""URI parameters that a target may have. Others (``maddr``, ``ttl``, ``method``) would send the call elsewhere."""
+"""URI parameters that a target may have. Others (``maddr``, ``ttl``, ``method``) could redirect the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Somebody who can be called. ``str()`` gives the form that is dialled."""
+    """A call target. ``str()`` gives the form that is dialled."""
 
     kind: str
-    """What kind of target this is, with its article. Error messages say this instead of the target."""
+    """Kind of target with its article, for error messages, which must not contain the target."""
     user: str
     """A number, a name, or the user of a SIP address."""
     number: str = ""
-    """The number that ``user`` is or may be taken for, in its one form."""
+    """The normalised number that ``user`` is or may be taken for."""
     after: str = ""
-    """What is pressed when somebody has answered, as it was written."""
+    """Keys to send after the answer, as written."""
     scheme: str = ""
     """``sip`` or ``sips``. Empty: a number or a name."""
     host: str = ""
-    """Host of a SIP address, with its port where there is one."""
+    """Host of a SIP address, with its port if given."""
     params: str = ""
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Target:
         """Return the names under which a pattern may allow this target.
 
         Args:
-            domain: host, with its port if there is one, at which numbers are users. Empty: there is none.
+            domain: host at which numbers are users, with its port if it has one. Empty: none.
         """
         hosts = _with_and_without_port(self.host or domain)
         names = {f"{self.user}@{host}" for host in hosts}
@@ -65,8 +65,8 @@ class Target:
         return names
 
     def aliases(self, domain: str) -> set[str]:
-        """Return the names under which a pattern may deny this target: also the bare user, and the number that a switch
-        may take the user for."""
+        """Return the names under which a pattern may deny this target: additionally the bare user, and the number that
+        a switch may take the user for."""
         hosts = _with_and_without_port(self.host or domain)
         users = {self.user, self.number} - {""}
         return self.names(domain) | users | {f"{user}@{host}" for user in users for host in hosts}
@@ -77,13 +77,13 @@ def _with_and_without_port(host: str) -> set[str]:
 
 
 def read_target(text: str, prefixes: Sequence[str] = ()) -> Target:
-    """Return the target that a text names: a number, a ``tel``, ``sip`` or ``sips`` URI, or a name.
+    """Parse a number, a ``tel``, ``sip`` or ``sips`` URI, or a name.
 
     Args:
-        prefixes: what may stand in front of an international number in place of ``+``.
+        prefixes: international prefixes that may replace ``+``.
 
     Raises:
-        ProtocolError: the text names nobody who could be called. The error begins with a verb and names no digit.
+        ProtocolError: the text is not a target. The error begins with a verb and contains no digit.
     """
     scheme, colon, rest = text.strip().partition(":")
     scheme = scheme.lower()
@@ -104,7 +104,7 @@ def read_target(text: str, prefixes: Sequence[str] = ()) -> Target:
 def _read_sip(scheme: str, rest: str, prefixes: Sequence[str]) -> Target:
     found = _SIP.fullmatch(rest)
     if found is None:
-        raise _unreadable("is no bare SIP address, expected sip:user@host[:port][;transport=...]")
+        raise _unreadable("is not a plain SIP address, expected sip:user@host[:port][;transport=...]")
     user = _decoded(found["user"] or "")
     params = found["params"].lower()
     if not {param.partition("=")[0] for param in params.split(";")[1:]} <= _PARAMS:
@@ -117,7 +117,7 @@ def _read_sip(scheme: str, rest: str, prefixes: Sequence[str]) -> Target:
             raise _unreadable("is a SIP address with user=phone and without a number")
         user = number
     if (found["user"] is not None and not user) or not _USER.fullmatch(user):
-        raise _unreadable("is a SIP address whose user is empty, or has characters other than those of names")
+        raise _unreadable("is a SIP address whose user is empty or has characters that are not allowed in a user")
     port = f":{found['port']}" if found["port"] else ""
     host = found["host"].lower() + port
     return Target(
@@ -126,8 +126,7 @@ def _read_sip(scheme: str, rest: str, prefixes: Sequence[str]) -> Target:
 
 
 def _read_number(text: str, prefixes: Sequence[str]) -> tuple[str, str] | None:
-    """Return a number in its one form, and what is pressed after the answer. None: the text does not begin like a
-    number."""
+    """Return a normalised number and the keys to send after the answer. None: the text does not begin like a number."""
     head = _HEAD.match(text)
     assert head is not None
     number, after = _SEPARATORS.sub("", head.group()), text[head.end() :]
@@ -138,9 +137,9 @@ def _read_number(text: str, prefixes: Sequence[str]) -> tuple[str, str] | None:
             number = f"+{number.removeprefix(prefix)}"
             break
     if not _NUMBER.fullmatch(number):
-        raise _unreadable("is no number: behind a + there are up to 15 digits, of which the first is no zero")
+        raise _unreadable("is not a number: a + is followed by up to 15 digits, the first of them not zero")
     if not _AFTER.fullmatch(after):
-        raise _unreadable("is a number with something behind it that cannot be pressed")
+        raise _unreadable("is a number followed by characters that are not keys")
     return number, after
 
 
@@ -151,10 +150,10 @@ def _kind_of(number: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Return the text with its percent-escapes read, once."""
+    """Decode percent-escapes once."""
     plain = unquote(text)
     if not (plain.isascii() and plain.isprintable()) or "%" in plain:
-        raise _unreadable("has characters that no number and no name has")
+        raise _unreadable("has characters that neither a number nor a name may have")
     return plain
 
 
@@ -163,18 +162,18 @@ def _unreadable(what: str) -> ProtocolError:
 
 
 class Patterns:
-    """A list of targets, given as patterns.
+    """A list of target patterns.
 
     A pattern is a number or a name (``+4930*``, ``agent-7``) or a SIP address (``*@pbx.example``, ``sip:pbx.example``).
-    ``*`` stands for any further characters, in a number or name except ``*`` and ``#``, in an address except ``@``.
-    ``%2A`` is the star of a service code. A SIP pattern without a port means any port of the host.
+    ``*`` stands for any further characters: in a number or name except ``*`` and ``#``, in an address except ``@``.
+    ``%2A`` is the star of a service code. A SIP pattern without a port matches any port of the host.
     """
 
     def __init__(self, patterns: Iterable[str], prefixes: Sequence[str] = ()) -> None:
         self._patterns = [_compiled(pattern, prefixes) for pattern in patterns]
 
     def match(self, names: Iterable[str]) -> bool:
-        """Return whether a pattern names one of these."""
+        """Return True if a pattern matches one of the names."""
         return any(pattern.fullmatch(name) for name in names for pattern in self._patterns)
 
 
@@ -188,7 +187,7 @@ def _compiled(pattern: str, prefixes: Sequence[str]) -> re.Pattern[str]:
         user = next((f"+{user.removeprefix(prefix)}" for prefix in prefixes if user.startswith(prefix)), user)
         return re.compile("[A-Za-z0-9+_.-]*".join(map(_literally, user.split("*"))))
     users = "(?!@)" * bool(user) + "[^@]*".join(map(_literally, user.split("*")))
-    # A star in a host must not match an @, because it would then also match a user that the pattern does not allow.
+    # A star in a host must not match an @: it would also match a user that the pattern does not allow.
     return re.compile(f"{users}@" + "[^@]*".join(map(_literally, host.lower().split("*"))))
 
 

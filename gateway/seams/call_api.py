@@ -1,4 +1,4 @@
-"""What a switch or carrier lets us do with a call by an API of its own, outside the call's media stream."""
+"""The API with which a switch or carrier controls a call outside its media stream."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gateway.seams.media_messages import StreamStarted
 
 
 class CallApi(Protocol):
-    """One call, from the start of its stream to the end. No method waits; what fails later is logged."""
+    """Control of one call, from the start of its stream to the end. No method waits; later failures are logged."""
 
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
-        """End the call, or let it go on with whatever follows our stream (a dialplan, a webhook)."""
+        """End the call, or release it to the next step of the switch (a dialplan, a webhook)."""
         ...
 
     def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
-        """Send the call elsewhere, with the reason where the API can carry it. False: that is not possible, and nothing
-        was done."""
+        """Send the call to ``target``, with the reason if the API can carry it. False: not possible, and nothing was
+        done."""
         ...
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether ``send_dtmf`` can send these tones."""
+        """Return True if ``send_dtmf`` can send these tones."""
         ...
 
     def send_dtmf(self, digits: str) -> bool:
@@ -30,17 +30,17 @@ class CallApi(Protocol):
         ...
 
     def clear(self) -> None:
-        """Throw away what the switch has buffered, if the stream itself has no message for that."""
+        """Clear the switch's buffer, if the stream itself has no message for that."""
         ...
 
     def close(self) -> None:
-        """The stream is over."""
+        """The stream has ended."""
         ...
 
 
 OpenCallApi = Callable[[StreamStarted, CallEvents], CallApi | None]
-"""Opens the API of the call behind a started stream. The second argument is told keys, and what was played where the
-stream does not tell it; None: the call has no API."""
+"""Opens the API of the call of a started stream. The second argument receives keys and, if the stream does not report
+it, playback. None: the call has no API."""
 
 Attach = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
 """Joins a call that is on a switch. Arguments: the switch's id of the call, the route, the custom parameters. Raises

@@ -1,6 +1,6 @@
-"""What remains of a call when it is over: one value, which the call makes, the call log keeps and REST shows.
+"""The record of an ended call: the call makes it, the call log stores it, REST shows it.
 
-The names are those of REST. What was said, written and pressed is None where it is not kept (``calls.keep_text``).
+The names are those of REST. Spoken, written and pressed text is None if it is not kept (``calls.keep_text``).
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     atMs: int
-    """Milliseconds after the call began."""
+    """Milliseconds after the start of the call."""
 
 
 class Said(_Entry):
-    """A turn of ours; ``atMs`` is when it was accepted."""
+    """A turn of the bot; ``atMs`` is when it was accepted."""
 
     kind: Literal["said"] = "said"
     turn: str
     what: Literal["text", "play", "digits"]
     text: str | None
-    """All text of the turn, whether it was heard or not."""
+    """All text of the turn, heard or not."""
     heardChars: int
-    """How much of the text the caller heard, the word under way included."""
+    """Characters that the caller heard, including the last word that began."""
     startedMs: int | None
-    """When its first audible frame left. None: it was never heard."""
+    """Time at which its first audible frame left. None: it was never heard."""
     endedMs: int
     outcome: Literal["finished", "interrupted", "failed"]
     reason: str
-    """Who cut it (``speech``, ``dtmf``, ``cancel``, ``preempted``, ...). Empty: nobody."""
+    """Cause of the cut (``speech``, ``dtmf``, ``cancel``, ``preempted``, ...). Empty: it was not cut."""
     firstPacketMs: float | None
-    """How long the caller waited for it. None: nobody waited, since it followed another turn, or it was never heard."""
+    """Wait of the caller for the turn. None: it followed another turn without silence, or was never heard."""
     stagesMs: dict[str, float]
-    """What that wait was made of."""
+    """Stages of that wait."""
     gaps: int
-    """How often the caller heard nothing in the middle of it, and for how long in all."""
+    """Number of silences inside the turn; ``gapMs``: their total length."""
     gapMs: int
 
 
 class Heard(_Entry):
-    """What the caller said, when the manager was told."""
+    """Words of the caller, at the time at which the manager received them."""
 
     kind: Literal["heard"] = "heard"
     text: str | None
@@ -51,14 +51,14 @@ class Heard(_Entry):
 
 
 class Pressed(_Entry):
-    """The caller pressed a key."""
+    """A key that the caller pressed."""
 
     kind: Literal["pressed"] = "pressed"
     digit: str | None
 
 
 class Fault(_Entry):
-    """The manager was told of an error."""
+    """An error that was reported to the manager."""
 
     kind: Literal["fault"] = "fault"
     code: str
@@ -66,11 +66,11 @@ class Fault(_Entry):
 
 
 class Listened(_Entry):
-    """Somebody began to listen in to the call, or stopped. Whoever is still there at the end leaves with the call."""
+    """A client began to listen in to the call, or stopped. The end of the call ends every listener."""
 
     kind: Literal["listened"] = "listened"
     by: str
-    """The tenant of the key."""
+    """The tenant of the client's key."""
     event: Literal["joined", "left"]
 
 
@@ -78,7 +78,7 @@ Entry = Annotated[Said | Heard | Pressed | Fault | Listened, Field(discriminator
 
 
 class CallSummary(BaseModel):
-    """An ended call without what was said in it."""
+    """An ended call without its entries."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -93,31 +93,32 @@ class CallSummary(BaseModel):
     """Seconds since the epoch."""
     durationMs: int
     reason: str
-    """Why it ended, as ``ended`` told the manager."""
+    """Reason of the end, as in ``ended``."""
     outcome: Literal["completed", "failed"]
-    """``failed``: a fault of ours ended it, or no dialogue manager could be had (reason ``dialogue_failed``)."""
+    """``failed``: an internal error ended the call, or no dialogue manager was available (reason
+    ``dialogue_failed``)."""
     turns: int
-    """Turns of ours that were heard."""
+    """Turns that the caller heard."""
     gaps: int
     gapMs: int
     firstPacketMs: float | None
-    """The longest wait for a first packet. None: nobody waited."""
+    """The longest wait for a first packet. None: no turn was waited for."""
 
 
 class CallRecord(CallSummary):
-    """An ended call, whole."""
+    """An ended call with its entries."""
 
     entries: list[Entry]
-    """In the order of ``atMs``."""
+    """Sorted by ``atMs``."""
     entriesLost: int
-    """Entries beyond the bound of a call, which were not kept."""
+    """Number of entries that were not kept because the call had too many."""
 
 
 class CallLogSink(Protocol):
-    """Takes the record of each call that ends."""
+    """Receiver of the record of each ended call."""
 
     keeps_text: bool
 
     def add(self, record: CallRecord) -> None:
-        """Keep a record. It never blocks and never raises: a full queue or disk costs the record, and nothing else."""
+        """Queue a record. Never blocks and never raises: a full queue or disk loses the record, nothing else."""
         ...

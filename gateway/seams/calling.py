@@ -1,4 +1,4 @@
-"""The seam to the policy for who may be called (``gateway/calling/``)."""
+"""The seam to the calling policy (``gateway/calling/``)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from gateway.seams.leg import CallInfo
 
 
 class TransferPolicy(Protocol):
-    """Tells whether a call may be transferred."""
+    """The policy for transfers."""
 
     def transfer(self, call: CallInfo, target: str, *, now: float) -> str:
-        """Count a transfer, and return its target as it is dialled.
+        """Count a transfer and return its target as it is dialled.
 
         Raises:
-            Rejected: the target may not be called, or not now. The text names no digit of the target.
+            Rejected: the target is not allowed, or not now. The text contains no digit of the target.
         """
         ...
 
     def fallback(self, call: CallInfo, target: str) -> str:
-        """Return the target of a route's ``fallback.transfer`` as it is dialled. The operator named it, so no list has
-        to, and a route that loses its manager loses it in all its calls, so none is counted.
+        """Return the target of a route's ``fallback.transfer`` as it is dialled. The operator configured it, so it
+        needs no list. It is not counted, because a route that loses its manager loses it in all its calls.
 
         Raises:
-            Rejected: 422, the target names nobody; 403, it is denied.
+            Rejected: 422 if the target cannot be read; 403 if it is denied.
         """
         ...
 
 
 class Allowance(Protocol):
-    """How many calls somebody may place, in a minute and at once. The checks raise ``Rejected`` (429)."""
+    """Limit on calls in a minute and at a time. The checks raise ``Rejected`` (429)."""
 
     def check_rate(self, now: float) -> None: ...
 
@@ -46,11 +46,11 @@ class Allowance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """A call that may be placed, and is counted."""
+    """A call that may be placed and has been counted."""
 
     target: str
     """The target as it is dialled."""
     from_: str
-    """The caller id in its one form. Empty: the order names none."""
+    """The normalised caller id. Empty: the order has none."""
     over: Callable[[], None]
-    """To be called once when the call is over."""
+    """Must be called once when the call is over."""

@@ -1,5 +1,5 @@
-"""The seam between a session and whoever leads the dialogue: a manager that we dial, a manager that dials in, or a
-built-in script."""
+"""The seam between a session and its dialogue: a manager that the gateway dials, a manager that dials in, or a built-in
+script."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gateway.seams.messages import Inbound, Outbound
 
 
 class DialogueSink(Protocol):
-    """What a dialogue manager may do to a call. The session implements this; its methods are called on its loop."""
+    """Events from a dialogue manager. The session implements this; its methods are called on its loop."""
 
     def on_message(self, message: Inbound) -> None: ...
 
     def on_dialogue_ready(self) -> None:
-        """The manager has its ``setup``. Called once, before any other method."""
+        """The manager has received ``setup``. Called once, before any other method."""
         ...
 
     def on_dialogue_closed(self) -> None:
@@ -27,7 +27,7 @@ class DialogueSink(Protocol):
         ...
 
     def on_dialogue_resumed(self) -> None:
-        """Connected again; the link has sent ``setup`` with ``resumed``."""
+        """The link has reconnected and has sent ``setup`` with ``resumed``."""
         ...
 
     def on_dialogue_failed(self, description: str) -> None:
@@ -39,20 +39,20 @@ class DialogueLink(Protocol):
     """One call's connection to its manager."""
 
     def send(self, message: Outbound) -> None:
-        """Queue one message; never blocks. Extensions are left out if the link's peer does not want them."""
+        """Queue one message; never blocks. Extensions are omitted if the peer does not want them."""
         ...
 
     def send_audio(self, pcm: bytes) -> None:
-        """Queue 20 ms of s16le caller audio as a binary message; the oldest audio is dropped when the queue is full."""
+        """Queue 20 ms of s16le caller audio as a binary message; a full queue drops the oldest audio."""
         ...
 
     async def aclose(self) -> None:
-        """Send what is queued, close with 1000, end all tasks. May be called again."""
+        """Send the queued messages, close with 1000, end all tasks. May be called again."""
         ...
 
 
 class Dialogues(Protocol):
-    """Gives a call its manager, by the call's route."""
+    """Connects calls to the managers of their routes."""
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
         """Connect a call. Returns at once; ``setup`` is sent when the connection is up."""

@@ -1,6 +1,5 @@
-"""An incoming call as a value: every edge (carrier, browser, SIP, AudioSocket) makes one, and hands it to where
-sessions
-are made."""
+"""An incoming call as a value. Every edge (carrier, browser, SIP, AudioSocket) makes one, and a session is created from
+it."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from voicecodecs.registry import AudioFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingCall:
-    """What an edge knows of a call. A field that the edge was not told is empty, or has the value of most calls."""
+    """An edge's description of a call. A field that the edge does not know is empty or has its usual value."""
 
     route: str
     transport: str
     inbound: AudioFormat
     """Format of the caller's audio."""
     call_id: str = ""
-    """Our id of the call, if the peer was told one before; empty: the call gets a new one."""
+    """The gateway's id of the call, if the peer already has it; empty: the call gets a new one."""
     call_sid: str = ""
     """The carrier's id of the call."""
     account_sid: str = ""
@@ -31,16 +30,15 @@ class IncomingCall:
     caller_name: str = ""
     direction: str = "inbound"
     call_type: str = "PSTN"
-    """``CLIENT``, ``SIP`` or ``PSTN``, the words of ConversationRelay."""
+    """``CLIENT``, ``SIP`` or ``PSTN``, as in ConversationRelay."""
     call_status: str = "ringing"
     """State of the call in the carrier's spelling."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     domain: str = ""
-    """Host of a SIP call, with its port where there is one, at which numbers are users."""
+    """Host at which numbers are users, for a SIP call; with its port if it has one."""
 
     def accepted(self, call_id: str, parameters: Mapping[str, str]) -> CallInfo:
-        """Return the call under its id. The route's ``parameters`` are added, except names that the call itself
-        brings."""
+        """Return the call under its id. The route's ``parameters`` are added unless the call has the same names."""
         return CallInfo(
             call_id=call_id,
             route=self.route,

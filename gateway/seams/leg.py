@@ -1,4 +1,4 @@
-"""What carries a session: the media leg of one call, the same for every transport (WebSocket, WebRTC, SIP)."""
+"""The media leg of one call: the same interface for every transport (WebSocket, WebRTC, SIP)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from voicecodecs.registry import AudioFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInfo:
-    """Who calls whom, and how. ``setup`` tells the dialogue manager this."""
+    """Description of a call: its parties, route and transport. ``setup`` passes it to the dialogue manager."""
 
     call_id: str
     """``VX`` and 32 hexadecimal digits; also ``sessionId``, and ``{id}`` in REST."""
     route: str
     transport: str
-    """``twilio`` ... ``webrtc``, ``sip``, ``audiosocket``. The label ``transport`` of the metrics has the same
-    values."""
+    """``twilio`` ... ``webrtc``, ``sip``, ``audiosocket``; also the label ``transport`` of the metrics."""
     call_sid: str = ""
     account_sid: str = ""
     parent_call_sid: str = ""
@@ -32,33 +31,33 @@ class CallInfo:
     call_status: str = "RINGING"
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     domain: str = ""
-    """Host of a SIP call, with its port where there is one, at which numbers are users."""
+    """Host at which numbers are users, for a SIP call; with its port if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reception:
-    """How sound has arrived so far in a call."""
+    """Reception statistics of a call so far."""
 
     received: int
-    """Packets or messages of the caller."""
+    """Packets or messages from the caller."""
     lost: int | None
-    """Packets of the caller that never came. None: the transport loses none, and says of none."""
+    """The caller's packets that did not arrive. None: the transport cannot lose packets."""
     jitter_s: float
-    """Mean difference of transit time between two packets, which RFC 3550 section 6.4.1 smooths."""
+    """Interarrival jitter of RFC 3550 section 6.4.1: the smoothed mean difference of transit time."""
     max_jitter_s: float
-    """The highest that the interarrival jitter of RFC 3550 has been."""
+    """The highest value of that jitter so far."""
     remote_lost: int | None
-    """Our packets that the peer did not get, by its last report. None: it has reported nothing."""
+    """Lost packets of the sent audio, from the peer's last report. None: no report yet."""
     remote_jitter_s: float | None
-    """Interarrival jitter of our packets, by the peer's last report."""
+    """Interarrival jitter of the sent audio, from the peer's last report."""
 
 
 class TransferStart(enum.Enum):
-    """What a leg made of the wish to transfer its call."""
+    """Result of a leg's attempt to start a transfer."""
 
-    REFUSED = "refused"  # this leg cannot, or not now
-    UNDER_WAY = "under way"  # ``on_transferred`` tells the outcome
-    HANDED_OVER = "handed over"  # the call goes on at the target when it ends here
+    REFUSED = "refused"  # this leg cannot transfer, or not now
+    UNDER_WAY = "under way"  # ``on_transferred`` will report the outcome
+    HANDED_OVER = "handed over"  # the call continues at the target when it ends here
 
 
 class MediaLeg(Protocol):
@@ -67,36 +66,36 @@ class MediaLeg(Protocol):
     max_lead_ms: int
     has_marks: bool
     can_clear: bool
-    """Whether ``send_clear`` takes back what the peer has not played yet. False: all that was sent will be heard."""
+    """True if ``send_clear`` removes audio that the peer has not played. False: all sent audio will be heard."""
 
     @property
     def outbound(self) -> AudioFormat:
-        """Format of the audio that we send; it stays the same for the whole call."""
+        """Format of the sent audio; it does not change during the call."""
         ...
 
     def reception(self) -> Reception | None:
-        """Return how the caller's sound arrived. None: nothing came."""
+        """Return the reception statistics. None: nothing has arrived."""
         ...
 
     def send_frame(self, payload: bytes, now: float) -> bool:
-        """Hand one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall).
+        """Pass one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall).
 
         Args:
-            now: the time of the tick that sends, monotonic seconds, or if the frame is late, when it would have been in
-                time. The clock is not read again for each frame.
+            now: time of the sending tick, monotonic seconds; for a late frame, the time at which it would have been
+                punctual. The clock is not read again for each frame.
         """
         ...
 
     def send_mark(self, name: str) -> None:
-        """Ask the peer to report when everything before the mark was played. Call it only if ``has_marks``."""
+        """Ask the peer to report when everything before the mark has been played. Only if ``has_marks``."""
         ...
 
     def send_clear(self) -> None:
-        """Throw away what the peer has buffered. Does nothing if the peer does not buffer."""
+        """Clear the peer's buffer. Does nothing if the peer does not buffer."""
         ...
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether ``send_dtmf`` can send these digits now. False: their tones have to go in the audio."""
+        """Return True if ``send_dtmf`` can send these digits now. False: their tones must be in the audio."""
         ...
 
     def send_dtmf(self, digits: str) -> bool:
@@ -104,29 +103,29 @@ class MediaLeg(Protocol):
         ...
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the call. ``handoff_data`` goes wherever the leg can carry it (REFER, BYE header, action URL)."""
+        """End the call. ``handoff_data`` is sent if the leg can carry it (REFER, BYE header, action URL)."""
         ...
 
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
-        """Start a transfer, and return what became of the start. ``reason`` goes wherever the leg can carry it.
+        """Start a transfer and return the result of the start. ``reason`` is sent if the leg can carry it.
 
         Raises:
-            Rejected: the calling policy refuses the address that the target turns out to have.
+            Rejected: the calling policy refuses the address of the target.
         """
         ...
 
 
 class Moment(Protocol):
-    """Something that happens once; an ``asyncio.Future`` is one."""
+    """An event that happens once; an ``asyncio.Future`` is one."""
 
     def add_done_callback(self, act: Callable[[Any], object], /) -> None:
-        """Call ``act`` when it happens, or soon if it has happened."""
+        """Call ``act`` when the event happens, or soon if it has happened already."""
         ...
 
 
 class CallEvents(Protocol):
-    """What a media leg reports, and may ask. The session implements this for every transport; a leg reports what its
-    transport tells it."""
+    """Events and queries of a media leg. The session implements this for every transport; a leg reports what its
+    transport supports."""
 
     @property
     def call_id(self) -> str:
@@ -135,55 +134,57 @@ class CallEvents(Protocol):
 
     @property
     def metered(self) -> Moment:
-        """When the file of records has the call's beginning, or was waited for in vain: before, a leg neither answers
-        nor sends sound of its own. Frames come later anyway."""
+        """Happens when the start of the call's record is stored, or the wait for that has timed out. Before, a leg
+        neither answers nor sends sound itself; the playout's frames are on hold."""
         ...
 
     @property
     def ready(self) -> Moment:
-        """When the call is ``metered`` and the dialogue manager has its ``setup``: a leg that rings until then may
-        answer the call."""
+        """Happens when the call is ``metered`` and the dialogue manager has received ``setup``; a leg that rings until
+        then may answer the call."""
         ...
 
     @property
     def greeted(self) -> Moment:
-        """When the first turn has ended in any way: a leg that speaks before it answers may then answer."""
+        """Happens when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         ...
 
     @property
     def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""
+        """True if any part needs the caller's audio now (VAD, recogniser, recording, subscription)."""
         ...
 
     @property
     def wants_round_trip(self) -> bool:
-        """Whether anybody is told of round trips. A leg that would measure them only for this may ask first."""
+        """True if the manager receives round-trip times. A leg that measures them only for that may check it first."""
         ...
 
     def on_digit(self, digit: str) -> None: ...
 
     def on_audio(self, payload: bytes) -> None:
-        """Caller audio in the leg's inbound format, empty for a lost frame; called only while ``listening`` is true."""
+        """Take caller audio in the leg's inbound format, empty for a lost frame; called only while ``listening`` is
+        true."""
         ...
 
     def on_mark(self, name: str) -> None:
-        """The peer has played up to a mark of ours."""
+        """The peer has played up to a mark of the playout."""
         ...
 
     def on_playback(self, *, started: bool) -> None:
-        """The peer has begun to play after silence (``started``), or has played all that it got."""
+        """The peer has begun to play after silence (``started``), or has played all that it received."""
         ...
 
     def on_round_trip(self, seconds: float) -> None:
-        """The way to the peer and back takes this long now."""
+        """Report a new round-trip time of the media path."""
         ...
 
     def on_hold(self, on_hold: bool) -> None:
-        """The leg cannot carry sound now (it is on hold, or not answered yet), or it can again."""
+        """The leg cannot carry sound now (on hold, or not answered yet), or can again."""
         ...
 
     def on_transferred(self, problem: str) -> None:
-        """A transfer that was under way has ended. If ``problem`` is not empty, it failed and the call goes on."""
+        """A transfer that was under way has ended. A ``problem`` that is not empty means that it failed and the call
+        continues."""
         ...
 
     def on_leg_closed(self, reason: str) -> None:

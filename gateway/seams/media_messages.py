@@ -1,4 +1,4 @@
-"""The decoded messages of a media stream: one vocabulary for all dialects. This module holds values only."""
+"""The decoded messages of a media stream, common to all dialects. This module holds values only."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class StreamStarted:
     inbound: AudioFormat = AudioFormat()
     """Format of the caller's audio."""
     outbound: AudioFormat = AudioFormat()
-    """Format of the audio that we have to send."""
+    """Format of the audio to send."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class MediaReceived:
-    """Caller audio of any length, encoded as ``StreamStarted.inbound`` says."""
+    """Caller audio of any length, encoded as in ``StreamStarted.inbound``."""
 
     payload: bytes
 
@@ -40,24 +40,24 @@ class DtmfReceived:
 
 @dataclass(frozen=True, slots=True)
 class MarkReached:
-    """The peer has played (or thrown away) everything sent before the mark of this name."""
+    """The peer has played (or discarded) everything sent before the mark of this name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlayoutCleared:
-    """The peer says that it has emptied its buffer."""
+    """The peer reports that it has emptied its buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackStarted:
-    """The peer has begun to play, after silence."""
+    """The peer has begun to play after silence."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackCompleted:
-    """The peer has played all that it was sent."""
+    """The peer has played all that it received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class StreamStopped:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A text message that has to go back at once: handshake answers, keep-alives."""
+    """A text message to send back at once: handshake answers, keep-alives."""
 
     data: bytes
 
@@ -83,19 +83,19 @@ class FlowControl:
 
 @dataclass(frozen=True, slots=True)
 class PeerError:
-    """The peer complains about something we sent; the stream goes on."""
+    """The peer reports an error in a sent message; the stream continues."""
 
     description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """An event that we know and need not act on (``connected``, keep-alives)."""
+    """A known event that needs no action (``connected``, keep-alives)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """An event that we do not know. It is counted and not fatal, since vendors add events."""
+    """An unknown event. It is counted and not fatal, since vendors add events."""
 
     event: str
 

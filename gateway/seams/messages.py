@@ -1,6 +1,6 @@
 """The dialogue protocol's messages, decoded once at the edge. Pure.
 
-The wire format is that of Twilio's ConversationRelay. The docstrings mark our own fields and messages with ``+``.
+The wire format is that of Twilio's ConversationRelay. ``+`` marks fields and messages that this project adds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """An audio file as a turn of its own. ``loop`` 0 means up to 1000 times."""
+    """An audio file as a separate turn. ``loop`` 0 means up to 1000 times."""
 
     source: str
     loop: int = 1
@@ -44,14 +44,14 @@ class Play:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendDigits:
-    """Tones, sent after the speech that was queued before them; ``w`` waits half a second."""
+    """Touch tones, sent after the speech queued before them; ``w`` waits half a second."""
 
     digits: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageSettings:
-    """How one language is spoken and recognised. Empty and None: as the route says."""
+    """Voice and hints of one language. Empty and None: the route's values."""
 
     code: str
     voice: str = ""
@@ -60,19 +60,19 @@ class LanguageSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """Switches the session's languages; an empty field leaves a language unchanged. ``languages`` are declared, or
-    declared anew, before that."""
+    """Switches the session's languages; an empty field leaves a language unchanged. ``languages`` are declared or
+    redeclared first."""
 
     tts_language: str = ""
     transcription_language: str = ""
     languages: tuple[LanguageSettings, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Names of settings that we know of and have no use for."""
+    """Names of settings that are known and have no effect here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Changes settings of the session in mid-call. None leaves a setting unchanged."""
+    """Changes settings during the call. None leaves a setting unchanged."""
 
     interruptible: Interruptible | None = None
     preemptible: bool | None = None
@@ -80,19 +80,19 @@ class Config:
     report_input_during_agent_speech: Interruptible | None = None
     partial_prompts: bool | None = None
     speech_timeout_ms: int | None = None
-    """Silence that ends what the caller says."""
+    """Silence that ends the caller's utterance."""
     ignore_backchannel: bool | None = None
     echo_prompt_filtering: bool | None = None
     hints: tuple[str, ...] | None = None
     names: tuple[str, ...] = ()
-    """Names of the settings that the message has, as on the wire."""
+    """Names of the settings in the message, as on the wire."""
     ignored: tuple[str, ...] = ()
-    """Names of settings that we know of and have no use for."""
+    """Names of settings that are known and have no effect here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """Replaces the phrases that the recogniser should expect; ``language`` empty: in every language."""
+    """Replaces the phrases that the recogniser should expect; an empty ``language`` means every language."""
 
     hints: tuple[str, ...]
     language: str = ""
@@ -100,42 +100,42 @@ class Hints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Ends the session; ``handoff_data`` is passed on byte for byte."""
+    """Ends the session; ``handoff_data`` is passed through byte for byte."""
 
     handoff_data: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """+ The manager cuts our speech: one turn, or all turns."""
+    """+ Cuts speech: one turn, or all turns."""
 
     turn: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """+ Speak a held turn."""
+    """+ Speaks a held turn."""
 
     turn: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """+ Drop a held turn."""
+    """+ Drops a held turn."""
 
     turn: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """+ Tell the manager when everything before this mark has been played."""
+    """+ Requests a report when everything before this mark has been played."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """+ Send the caller's audio to the manager as binary messages, or stop sending it."""
+    """+ Starts or stops sending the caller's audio to the manager as binary messages."""
 
     media: bool
     sample_rate: int = 8000
@@ -143,14 +143,14 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """+ Pauses the recording of the call (both sides are silence in the file), goes on with it, or ends it."""
+    """+ Pauses the recording of the call (both sides are silent in the file), resumes it or ends it."""
 
     state: RecordState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """+ Hand the call to a SIP URI or number."""
+    """+ Transfers the call to a SIP URI or number."""
 
     target: str
     handoff_data: str | None = None
@@ -200,7 +200,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What the caller said."""
+    """Words of the caller."""
 
     voice_prompt: str
     lang: str
@@ -210,14 +210,14 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtmf:
-    """The caller pressed a key."""
+    """A key that the caller pressed."""
 
     digit: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupt:
-    """The caller (or ``cancel``) cut our speech. The text is a verbatim prefix of the turn's tokens."""
+    """The caller (or ``cancel``) cut the speech. The text is a verbatim prefix of the turn's tokens."""
 
     utterance_until_interrupt: str
     duration_until_interrupt_ms: int
@@ -228,7 +228,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """What was wrong with one message, in one sentence; nothing else was lost."""
+    """Description of what was wrong with one message, in one sentence; nothing else was lost."""
 
     description: str
     code: str = ""  # +
@@ -247,7 +247,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEvent:
-    """+ ``accepted started finished interrupted failed``; ``data`` holds the event's own fields."""
+    """+ ``accepted started finished interrupted failed``; ``data`` holds the event's other fields."""
 
     turn: str
     event: str
@@ -256,8 +256,8 @@ class TurnEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caption:
-    """+ The next word of a turn, told when the word's sound begins. Captions are for browsers and observers, not for
-    managers. The captions of a turn, joined, are verbatim what was heard of its tokens."""
+    """+ The next word of a turn, sent when the word's sound begins. Captions are for browsers and observers, not for
+    managers. The joined captions of a turn are verbatim the heard part of its tokens."""
 
     turn: str
     text: str
@@ -265,7 +265,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkReached:
-    """+ Everything before the mark was played, or (``cleared``) thrown away."""
+    """+ Everything before the mark was played, or (``cleared``) discarded."""
 
     name: str
     cleared: bool

@@ -1,8 +1,8 @@
-"""The seam to whoever turns caller speech into words. Pure.
+"""The seam to the speech recogniser. Pure.
 
-A call opens one stream. While the caller speaks, the call pushes 20 ms of audio at a time into the stream; ``finish``
-says that the utterance is over. Every utterance ends in exactly one ``on_final``, whatever happens to the recogniser
-meanwhile. Its text is empty if nothing was understood.
+A call opens one stream. While the caller speaks, the call pushes 20 ms of audio at a time; ``finish`` ends the
+utterance. Every utterance ends in exactly one ``on_final``, even if the recogniser fails. Its text is empty if nothing
+was understood.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from gateway.errors import GatewayError
 
 SAMPLE_RATE = 16000
-"""Hertz of the audio that is pushed: s16le, mono."""
+"""Sample rate of the pushed audio, hertz: s16le, mono."""
 FRAME_BYTES = SAMPLE_RATE // 50 * 2
 """Bytes of 20 ms of that audio."""
 
@@ -23,26 +23,26 @@ class RecognitionError(GatewayError):
 
 
 class RecognitionEvents(Protocol):
-    """What the caller said. Called on the event loop, never from within a call of ours."""
+    """Recognised words of the caller. Called on the event loop, never from within a method of the stream."""
 
     def on_partial(self, text: str) -> None:
         """The words of the utterance up to now; a later partial result may correct them."""
         ...
 
     def on_final(self, text: str) -> None:
-        """The words of the oldest finished utterance that had no result yet; empty: no word was understood."""
+        """The words of the oldest finished utterance without a result; empty: no word was understood."""
         ...
 
 
 class RecognitionStream(Protocol):
-    """One call's speech on its way to a recogniser."""
+    """The speech of one call on its way to a recogniser."""
 
     def push(self, pcm: bytes) -> None:
-        """Take 20 ms of what the caller says: s16le mono, 16 kHz. The queue is bounded; what exceeds it is dropped."""
+        """Take 20 ms of the caller's speech: s16le mono, 16 kHz. The queue is bounded; excess audio is dropped."""
         ...
 
     def pause(self) -> None:
-        """The caller is silent, perhaps only to take a breath. A recogniser that can work ahead may do so now."""
+        """The caller is silent, perhaps only for a breath. A recogniser that can work ahead may do so now."""
         ...
 
     def finish(self) -> None:
@@ -50,22 +50,22 @@ class RecognitionStream(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close the stream; its events are not called after this."""
+        """Close the stream; no events are called after this."""
         ...
 
 
 class Recogniser(Protocol):
-    """Opens a call's stream."""
+    """Opens the recognition stream of a call."""
 
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:
-        """Open a stream. The stream connects by itself, and connects again when the connection is lost.
+        """Open a stream, which connects by itself and reconnects after a loss.
 
         Args:
-            language: BCP 47 tag of what is spoken.
+            language: BCP 47 tag of the spoken language.
             hints: phrases to expect.
-            partials: whether ``on_partial`` is wanted.
+            partials: True if ``on_partial`` is wanted.
 
         Raises:
             RecognitionError: the recogniser does not know the language.

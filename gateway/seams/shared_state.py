@@ -1,5 +1,5 @@
-"""What processes that serve the same callers know together: which stream tokens have begun a call, and what ended calls
-left for whoever goes on with them."""
+"""State that processes serving the same callers share: stream tokens that have begun a call, and handoffs of ended
+calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """How a session ended, for whoever goes on with the call."""
+    """The end of a session, for the carrier's next step with the call."""
 
     session_id: str
     reason: str
@@ -20,24 +20,25 @@ class Handoff:
 
 
 class SharedState(Protocol):
-    """Every method raises ``Rejected`` (503) while the state cannot be reached."""
+    """Store of the shared state. Every method raises ``Rejected`` (503) while the store cannot be reached."""
 
     async def claim(self, token_id: bytes, *, keep_s: float) -> bool:
-        """Note that a call begins with this stream token, for ``keep_s`` seconds. False: another call has begun."""
+        """Record for ``keep_s`` seconds that a call begins with this stream token. False: another call has begun with
+        it."""
         ...
 
     async def is_claimed(self, token_id: bytes) -> bool: ...
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
-        """Keep what a call left."""
+        """Store the handoff of a call."""
         ...
 
     async def left(self, call_sid: str) -> Sequence[tuple[str, Handoff]]:
-        """Return what calls with this id have left, each with its dialect; the latest comes first."""
+        """Return the handoffs of calls with this id, each with its dialect, latest first."""
         ...
 
     async def take(self, dialect: str, call_sid: str) -> Handoff | None:
-        """Return what a call left and forget it. None: it left nothing, or somebody has taken it."""
+        """Return and remove a handoff. None: there is none, or it was taken before."""
         ...
 
     async def aclose(self) -> None: ...

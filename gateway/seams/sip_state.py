@@ -1,5 +1,4 @@
-"""What the SIP side knows of its far ends: at which registrars it is registered, which trunks answer. For health and
-metrics."""
+"""State of the SIP side for health and metrics: registrations, and trunks that answer."""
 
 from __future__ import annotations
 
@@ -8,20 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RegistrationState:
-    """One account at a registrar."""
+    """State of one account at a registrar."""
 
     registrar: str
     """``sip:host``, as configured."""
     trunk: str
-    """The trunk of calls by this registration. Empty: there is none."""
+    """The trunk whose calls use this registration. Empty: none."""
     registered: bool
     status: int
-    """SIP status code of the registrar's last answer. 0: there was none yet."""
+    """SIP status code of the registrar's last answer. 0: none yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrunkState:
-    """One trunk whose proxy is asked by OPTIONS (``ping_s``)."""
+    """State of a trunk whose proxy is probed with OPTIONS (``ping_s``)."""
 
     trunk: str
     answers: bool
@@ -29,7 +28,7 @@ class TrunkState:
 
 @dataclass(frozen=True, slots=True)
 class SipState:
-    """All of them, in the configuration's order."""
+    """All registrations and probed trunks, in the configuration's order."""
 
     registrations: tuple[RegistrationState, ...] = ()
     trunks: tuple[TrunkState, ...] = ()

@@ -1,4 +1,4 @@
-"""What is told of calls and turns that are over, for whoever traces them."""
+"""Traces of ended calls and turns, and the seam to the tracer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTrace:
-    """When a turn did what. Times are seconds on the clock of the turns."""
+    """Times of a turn, seconds on the clock of the turns."""
 
     call_id: str
     route: str
@@ -17,22 +17,22 @@ class TurnTrace:
     kind: str
     outcome: str
     reason: str
-    """Why the turn was cut. Empty: it was not."""
+    """Reason of the cut. Empty: the turn was not cut."""
     begun_at: float
-    """When somebody began to wait for it; for a turn that was never heard, when it was accepted."""
+    """Start of the wait for the turn; for a turn that was never heard, the time at which it was accepted."""
     ended_at: float
     first_at: float | None = None
-    """When its first frame was sent. None: it was never heard."""
+    """Time of its first frame. None: it was never heard."""
     engine: str = ""
-    """What made its sound."""
+    """Engine that made the sound."""
     stages_ms: Mapping[str, float] = field(default_factory=dict)
-    """Where the time from ``begun_at`` to ``first_at`` went."""
+    """Stages of the time from ``begun_at`` to ``first_at``."""
     gaps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTrace:
-    """A call. Times are seconds on the clock of the turns."""
+    """Times of a call, seconds on the clock of the turns."""
 
     call_id: str
     route: str
@@ -43,20 +43,20 @@ class CallTrace:
 
 
 class Tracer(Protocol):
-    """Takes the traces."""
+    """Receiver of traces."""
 
     def traceparent(self, call_id: str) -> str:
-        """Return the call's span as W3C Trace Context names it, for services that the call uses."""
+        """Return the call's span in W3C Trace Context form, for services that the call uses."""
         ...
 
     def call(self, trace: CallTrace) -> None:
-        """Take the trace of a call that is over. Called on the event loop; must not block."""
+        """Take the trace of an ended call. Called on the event loop; must not block."""
         ...
 
     def turn(self, trace: TurnTrace) -> None:
-        """Take the trace of a turn that is over. Called on the event loop; must not block."""
+        """Take the trace of an ended turn. Called on the event loop; must not block."""
         ...
 
     def close(self) -> None:
-        """Send what is left. May block."""
+        """Send the remaining traces. May block."""
         ...

@@ -1,4 +1,4 @@
-"""The seam to whoever works on caller audio, off the pacing loop: VAD, subscriptions, recogniser, recording."""
+"""The seam to the processing of caller audio, off the pacing loop: VAD, subscriptions, recogniser, recording."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from voicecodecs.registry import AudioFormat
 
 
 class UplinkEvents(Protocol):
-    """What is found in the caller's audio. Called on the event loop."""
+    """Results found in the caller's audio. Called on the event loop."""
 
     def on_speech_suspected(self, *, onset: float) -> None:
-        """A sound over our voice may become speech, or only a hum. ``on_speech_started`` or ``on_speech_dismissed``
-        follows."""
+        """A sound over the bot's voice may become speech, or only a hum. ``on_speech_started`` or
+        ``on_speech_dismissed`` follows."""
         ...
 
     def on_speech_dismissed(self) -> None:
-        """The suspected sound was no speech."""
+        """The suspected sound was not speech."""
         ...
 
     def on_speech_started(self, *, onset: float) -> None:
@@ -25,12 +25,12 @@ class UplinkEvents(Protocol):
         ...
 
     def on_lull(self, *, since: float, silence_s: float) -> None:
-        """Within speech the caller has been silent since monotonic second ``since``, ``silence_s`` of the audio ago; it
-        may be a breath or the end. ``on_speech_resumed`` or ``on_speech_ended`` follows."""
+        """Within speech the caller has been silent since monotonic second ``since``, for ``silence_s`` of audio. It may
+        be a breath or the end; ``on_speech_resumed`` or ``on_speech_ended`` follows."""
         ...
 
     def on_speech_resumed(self) -> None:
-        """After ``on_lull`` the caller speaks on."""
+        """The caller speaks again after ``on_lull``."""
         ...
 
     def on_speech_ended(self) -> None: ...
@@ -40,58 +40,58 @@ class UplinkEvents(Protocol):
         ...
 
     def on_pcm(self, pcm: bytes) -> None:
-        """20 ms of s16le mono at the rate that was asked for."""
+        """20 ms of s16le mono at the requested rate."""
         ...
 
     def on_speech(self, pcm: bytes) -> None:
-        """20 ms of what the caller says, s16le mono at 16 kHz: between ``on_speech_started`` and ``on_speech_ended``,
-        from a little before the onset on."""
+        """20 ms of the caller's speech, s16le mono at 16 kHz, between ``on_speech_started`` and ``on_speech_ended``;
+        the audio starts a little before the onset."""
         ...
 
     def on_both(self, pcm: bytes) -> None:
-        """The next sound of the call for whoever listens in: s16le, the caller left, we right."""
+        """The next audio of the call for listeners: s16le, caller left, bot right."""
         ...
 
     def on_recording_lost(self, reason: str) -> None:
         """The recording was given up: ``disk_full``, ``unwritable``, ``hung`` if the disk does not answer, or
-        ``overloaded`` if workers fell behind."""
+        ``overloaded`` if the workers are too slow."""
         ...
 
 
 class UplinkStream(Protocol):
-    """One call's audio on its way to the workers. All methods are synchronous, cheap and bounded."""
+    """The audio of one call on its way to the workers. All methods are synchronous, cheap and bounded."""
 
     def push(self, payload: bytes, *, now: float) -> None:
-        """Take a frame of caller audio, empty for a lost one. If the workers fall behind, the oldest is dropped and
-        counted."""
+        """Take a frame of caller audio, empty for a lost one. If the workers are too slow, the oldest frame is dropped
+        and counted."""
         ...
 
     def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
-        """A frame of ours that went out, and is heard from monotonic second ``heard_at`` on: the echo guard's reference
-        and the recording's other half."""
+        """Take a frame of the bot that was sent and is heard from monotonic second ``heard_at`` on, for the echo guard
+        and the recording."""
         ...
 
     def unheard(self, seconds: float) -> None:
-        """So much of what went out last was cut before it was heard: it is not in the recording."""
+        """The last ``seconds`` of sent audio were cut before they were heard; they are not recorded."""
         ...
 
     def pressed(self, *, now: float) -> None:
-        """The leg says that the caller pressed a key, whose tone may be in the audio too: it is not recorded."""
+        """The leg reports a key. Its tone may be in the audio too and is not recorded."""
         ...
 
     def record(self, state: RecordState, *, now: float) -> bool:
-        """Pause the recording, go on with it, or end it. False: there is none."""
+        """Pause, resume or end the recording. False: the call is not recorded."""
         ...
 
     def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
-        """Say what is needed from now on.
+        """Set what is needed from now on.
 
         Args:
-            vad: whether to find speech.
+            vad: find speech.
             pcm_rate: sample rate of the raw audio for ``on_pcm``, hertz; 0: no raw audio.
-            dtmf: whether to find touch tones in the audio.
-            speech: whether ``on_speech`` gets what is said; needs ``vad``.
-            lulls: whether ``on_lull`` and ``on_speech_resumed`` are told.
+            dtmf: find touch tones in the audio.
+            speech: pass speech to ``on_speech``; needs ``vad``.
+            lulls: report ``on_lull`` and ``on_speech_resumed``.
         """
         ...
 
@@ -101,30 +101,30 @@ class UplinkStream(Protocol):
         ...
 
     def listen(self, wanted: bool) -> None:
-        """Say whether ``on_both`` is wanted from now on."""
+        """Start or stop ``on_both``."""
         ...
 
     def end_speech(self) -> None:
-        """The speech under way is known to be over: ``on_speech_ended`` follows at once, and sound after it is new
-        speech. Without speech this does nothing."""
+        """End the current speech: ``on_speech_ended`` follows at once, and later sound is new speech. Does nothing
+        without speech."""
         ...
 
     @property
     def heard_s(self) -> float:
-        """Seconds of the caller's audio in which speech was looked for, and of which all has been told: the time in
-        which the caller lives, whatever the network does."""
+        """Seconds of the caller's audio that the VAD has judged and reported. This clock advances with the audio,
+        independent of network delays."""
         ...
 
     @property
     def needed(self) -> bool:
-        """Whether pushed audio is used for anything now."""
+        """True if pushed audio is used for anything now."""
         ...
 
     def close(self) -> None: ...
 
 
 class Uplink(Protocol):
-    """Opens a call's stream."""
+    """Opens the uplink stream of a call."""
 
     def open(
         self, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str, events: UplinkEvents
