@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 _HALF_CLOSE_S = 1.0  # seconds that we wait for a client which never half-closes
 _GRACE_S = 0.5  # seconds that calls have for their end
+_ALL_HEARD_S = 0.5  # a caller with less sound than this in hand waits for the engine; more than a frame of any codec
 _CLIENT_GONE_S = 1.0  # seconds in which gRPC notices that a client is gone, after a write to it has failed
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -53,18 +54,19 @@ class _Cancelled(EngineError):
 
 
 class Progress:
-    """What one utterance waits for, and since when. Times are monotonic seconds."""
+    """State of one utterance for its deadlines: the event that it waits for, and since when. Monotonic seconds."""
 
     def __init__(self, *, now: float) -> None:
         self.text_at = now
         self.text_ended = False
         self.audio_at = now
-        """When text came last, or when all audio so far has been heard if it is heard as it comes, whichever is later.
-        Since then the engine owes audio: while a caller hears a long clause, it makes nothing, on purpose."""
+        """The engine owes audio from this time on: when text came last, or when all audio so far is heard, whichever is
+        later. While a caller hears a long clause, the engine makes nothing, on purpose."""
+        self._given_s = 0.0
         self.writing_at: float | None = None
         """Since when a chunk waits for the client to take it. None: no chunk waits."""
         self.ahead = False
-        """True: nobody waits for the sound, so the engine may take its time."""
+        """True until the caller's position is known: the sound is for later, and the engine may take its time."""
 
     def given(self, *, now: float) -> None:
         """Note that text came."""
@@ -73,6 +75,18 @@ class Progress:
     def gave(self, seconds: float, *, now: float) -> None:
         """Note that a chunk of so many seconds waits for the client to take it."""
         self.writing_at, self.audio_at = now, max(self.audio_at, now) + seconds
+        self._given_s += seconds
+
+    def played(self, seconds: float, *, at: float) -> None:
+        """Note how much the caller had heard at a time.
+
+        Sound that was made ahead begins to be heard only now, and sound that a paused caller has not heard yet is still
+        in hand. Until all of it is heard the engine owes nothing.
+        """
+        unheard_s = max(0.0, self._given_s - seconds)
+        if self.ahead or unheard_s > _ALL_HEARD_S:
+            self.audio_at = max(self.audio_at, at + unheard_s)
+        self.ahead = False
 
     def expired(self, now: float, timeouts: EngineTimeouts) -> DeadlineExceeded | None:
         """Return the deadline that has passed, if there is one."""
@@ -95,6 +109,7 @@ class _Speak:
     def __init__(self, task: asyncio.Task[Any], *, now: float) -> None:
         self.task = task
         self.progress = Progress(now=now)
+        self.sample_rate = 8000
         self.failure: EngineError | None = None
 
     def fail(self, error: EngineError) -> None:
@@ -297,7 +312,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         request, failure_wanted = wire.decode_start(message.start), message.start.failure_wanted
         message.ClearField("start")
         progress = speak.progress
-        progress.ahead = request.ahead
+        progress.ahead, speak.sample_rate = request.ahead, request.format.sample_rate
         utterance: Utterance | None = None
         reader: asyncio.Task[None] | None = None
         try:
@@ -352,8 +367,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 progress.text_ended = True
                 utterance.end_text()
         if message.HasField("position"):
-            progress.ahead = False
-            utterance.played(message.position.samples, at=now - message.position.age_ms / 1000)
+            samples, at = message.position.samples, now - message.position.age_ms / 1000
+            progress.played(samples / speak.sample_rate, at=at)
+            utterance.played(samples, at=at)
         if message.cancel:
             raise _Cancelled("cancelled by the client's message")
 

@@ -400,6 +400,43 @@ def test_each_deadline_counts_from_what_it_waits_for() -> None:
     assert progress.expired(500.0, timeouts) is None
 
 
+def test_sound_made_ahead_is_owed_no_earlier_than_it_is_heard() -> None:
+    timeouts = EngineConfig.model_validate({"timeouts": {"audio_s": 3}}).timeouts
+    progress = Progress(now=100.0)
+    progress.ahead = progress.text_ended = True
+    progress.gave(5.0, now=101.0)
+    progress.writing_at = None
+    progress.played(0.0, at=200.0)
+    assert progress.expired(207.9, timeouts) is None
+    assert "made no audio" in str(progress.expired(208.1, timeouts))
+    progress.played(1.0, at=260.0)  # the caller was put on hold
+    assert progress.expired(266.9, timeouts) is None
+    for at in (264.0, 265.0, 300.0):  # the caller has heard all, and says so again and again
+        progress.played(4.9, at=at)
+    assert "made no audio" in str(progress.expired(267.1, timeouts))
+
+
+def test_an_utterance_made_ahead_without_sound_has_its_time_once_the_caller_waits() -> None:
+    timeouts = EngineConfig.model_validate({"timeouts": {"audio_s": 3}}).timeouts
+    progress = Progress(now=100.0)
+    progress.ahead = progress.text_ended = True
+    progress.played(0.0, at=200.0)
+    assert progress.expired(202.9, timeouts) is None
+    progress.played(0.0, at=202.0)
+    assert "made no audio" in str(progress.expired(203.1, timeouts))
+
+
+async def test_an_utterance_that_waited_behind_long_speech_is_spoken(pair: Pair) -> None:
+    utterance, inner = await held(pair, ahead=True)
+    (speak,) = pair.server._speaks
+    speak.progress.audio_at -= 1000.0  # as long as the speech before it lasts
+    utterance.played(0, at=time.monotonic())
+    await until(lambda: inner.positions, "the position")
+    assert speak.progress.expired(time.monotonic(), pair.server.config.timeouts) is None
+    inner.release.set()
+    assert [chunk async for chunk in utterance] == [chunk_of("hold", 1), chunk_of("two", 2)]
+
+
 async def test_an_engine_that_is_ahead_of_the_phone_owes_no_audio(tmp_path: Path) -> None:
     config = EngineConfig.model_validate(
         {"listen": f"unix:{tmp_path}/engine.sock", "speech": {"ahead_s": 0.2}, "timeouts": {"audio_s": 2.0}}
