@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.prompts import with_greetings
 from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
-from talkspurt.serving import StopSignal, greet, run
+from talkspurt.serving import StopSignal, greet, kept, run
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists, return_large_blocks
 
@@ -454,28 +455,30 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
         return_large_blocks()
-        watches = [
-            made.auth.watch(),
-            made.limiter.watch(),
-            made.records.watch(),
-            made.health.watch(),
-            made.known_voices.watch(),
-            # An answer to an HTTP request has an utterance, but no call.
-            collect_between_calls(lambda: max(len(made.directory), engine.utterances)),
-            made.watch_load(),
-            *(database.watch() for database in made.databases),
+        # An answer to an HTTP request has an utterance, but no call.
+        garbage = partial(collect_between_calls, lambda: max(len(made.directory), engine.utterances))
+        watches: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("keys", made.auth.watch),
+            ("shared limits", made.limiter.watch),
+            ("records", made.records.watch),
+            ("engine's health", made.health.watch),
+            ("voices", made.known_voices.watch),
+            ("garbage", garbage),
+            ("load", made.watch_load),
+            *(("database", database.watch) for database in made.databases),
         ]
         if made.gateways is not None:
-            watches.append(made.gateways.watch())
+            watches.append(("other gateways", made.gateways.watch))
         if made.records_webhook is not None:
-            watches.append(made.records_webhook.run())
+            watches.append(("records webhook", made.records_webhook.run))
         recording = config.recording
         if recording.folder:
             await asyncio.to_thread(_make_folder, Path(recording.folder))
         if recording.folder and recording.keep_days is not None and made.is_first:
-            watches.append(delete_old(Path(recording.folder), keep_days=recording.keep_days))
-        for watch in watches:
-            stack.callback(asyncio.create_task(watch).cancel)
+            old = partial(delete_old, Path(recording.folder), keep_days=recording.keep_days)
+            watches.append(("old recordings", old))
+        for name, watch in watches:
+            stack.callback(asyncio.create_task(kept(name, watch), name=name).cancel)
         yield made
 
 

@@ -17,6 +17,7 @@ import aiohttp
 
 from talkspurt import voice_model
 from talkspurt.log import configure_as_parent
+from talkspurt.serving import kept
 from tts_engine.api import SpeechEngine
 from tts_engine.config import EngineConfig, ModelConfig
 from tts_engine.cosyvoice.frontend.tokenizer import Version
@@ -222,7 +223,7 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
         engine = GrpcEngine(Targets(targets, source=source), config)
         stack.push_async_callback(engine.aclose)
         await engine.refresh()
-        watching = asyncio.create_task(engine.watch(), name="engine watch")
+        watching = asyncio.create_task(kept("engine watch", engine.watch), name="engine watch")
         stack.callback(watching.cancel)
         yield engine
 

@@ -1,12 +1,15 @@
-"""What the processes of ``serve`` have in common: they run on uvloop until a signal, and greet when they are ready."""
+"""Parts that the processes of ``serve`` share: they run on uvloop until a signal, greet when they are ready, and keep
+their background tasks at work."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 
 import uvloop
 
@@ -15,6 +18,9 @@ from talkspurt.greeting import greeting
 from tts_engine.api import SpeechEngine
 from tts_engine.errors import EngineError
 
+log = logging.getLogger(__name__)
+
+_AT_ONCE_S = 1.0  # a background task that returns sooner had nothing to do
 _EXIT_CODES = {signal.SIGTERM: 0, signal.SIGINT: 130}
 
 
@@ -59,3 +65,35 @@ async def greet(
     with contextlib.suppress(EngineError):
         voices = [voice.voice_id for voice in await engine.list_voices()]
     print("\n".join(greeting(config, port, voices, audiosocket=audiosocket, sip=sip)), flush=True)
+
+
+async def kept(
+    name: str, work: Callable[[], Awaitable[None]], *, pause_s: float = 1.0, longest_pause_s: float = 60.0
+) -> None:
+    """Run ``work`` until cancelled, and start it anew after each failure. Each end of it is logged.
+
+    Args:
+        name: the task's name in the log.
+        work: makes the coroutine. It normally runs until cancelled; if it returns, it had nothing to do, or no more.
+        pause_s: the pause after the first failure, seconds. It doubles with each failure in a row.
+    """
+    next_pause_s = pause_s
+    while True:
+        begun = time.monotonic()
+        try:
+            await work()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            log.exception("background task was cancelled from within", extra={"task": name, "next_try_s": next_pause_s})
+        except Exception:
+            log.exception("background task failed", extra={"task": name, "next_try_s": next_pause_s})
+        else:
+            at_once = time.monotonic() - begun < _AT_ONCE_S
+            log.log(logging.DEBUG if at_once else logging.WARNING, "background task ended", extra={"task": name})
+            return
+        if time.monotonic() - begun > longest_pause_s:
+            next_pause_s = pause_s  # it ran well, so this failure begins a new row
+        await asyncio.sleep(next_pause_s)
+        next_pause_s = min(2 * next_pause_s, longest_pause_s)

@@ -23,6 +23,8 @@ from tts_engine.errors import Unavailable
 log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_FACTOR = 32
+_DESCRIPTORS = 8
+"""Files that a check of a child, or the start of one, may need at once, generously."""
 _PR_SET_PDEATHSIG = 1
 """Number for prctl(2): which signal this process gets when the thread that started it ends."""
 
@@ -67,6 +69,8 @@ class ChildProcess(ABC):
         self._module, self._times = module, times
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
+        self._unasked = False
+        """True while the child cannot be asked because of ourselves; that is logged once."""
 
     @abstractmethod
     def settings(self) -> str:
@@ -78,7 +82,7 @@ class ChildProcess(ABC):
 
     @abstractmethod
     async def answers(self) -> bool:
-        """Return whether a process that serves is still alive, within ``hang_s``."""
+        """Return whether a process that serves is still alive, within ``hang_s``. An exception says nothing of it."""
 
     @property
     def pid(self) -> int | None:
@@ -89,7 +93,8 @@ class ChildProcess(ABC):
         """Start the child and wait until it serves.
 
         Raises:
-            Unavailable: the child ended, or did not serve within ``start_s``. Nothing is left behind.
+            Unavailable: the child could not be started, ended, or did not serve within ``start_s``. Nothing is left
+                behind.
         """
         try:
             await self._spawn()
@@ -102,6 +107,15 @@ class ChildProcess(ABC):
         """Start the child without waiting for it, if ``start`` has not. A child that does not come up is tried
         again."""
         self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name} supervisor")
+        self._supervisor.add_done_callback(self._unsupervised)
+
+    def _unsupervised(self, supervisor: asyncio.Task[None]) -> None:
+        if not supervisor.cancelled():
+            log.critical(
+                "child process is not supervised any more",
+                extra={"child": self.name},
+                exc_info=supervisor.exception(),
+            )
 
     async def aclose(self) -> None:
         """End the child, and kill it if that takes longer than ``end_s``. Idempotent."""
@@ -122,18 +136,13 @@ class ChildProcess(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _spawn(self) -> None:
-        """Start a process and wait until it serves. Raises Unavailable."""
-        file = self.folder / "settings.json"
-        file.write_text(self.settings())
-        # The child imports from where we did: from an installed package, or from a source tree that a tool put into
-        # sys.path.
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        command = (sys.executable, "-m", self._module, str(file), str(os.getpid()))
-        # The child has a session of its own: Ctrl-C in the gateway's terminal reaches only the gateway, which then ends
-        # the child.
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, env=env, start_new_session=True
-        )
+        """Start a process and wait until it serves. Raises Unavailable. A process that does not serve is killed."""
+        if not _can_open_files():
+            raise Unavailable(f"{self.name} process cannot be started: this process can open no more files")
+        try:
+            process = await self._created()
+        except OSError as exc:
+            raise Unavailable(f"{self.name} process cannot be started: {exc}") from exc
         self._process = process
         ended = asyncio.create_task(process.wait())
         warm = asyncio.create_task(self.warm())
@@ -149,7 +158,23 @@ class ChildProcess(ABC):
             await asyncio.wait({ended, warm})
         if process.returncode is not None:
             raise Unavailable(f"{self.name} process ended with code {process.returncode} before it was warm")
+        if warm.cancelled() or warm.exception() is not None:
+            await _kill(process)
+            await warm  # raises
         self.ready = True
+
+    async def _created(self) -> asyncio.subprocess.Process:
+        file = self.folder / "settings.json"
+        file.write_text(self.settings())
+        # The child imports from where we did: from an installed package, or from a source tree that a tool put into
+        # sys.path.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        command = (sys.executable, "-m", self._module, str(file), str(os.getpid()))
+        # The child has a session of its own: Ctrl-C in the gateway's terminal reaches only the gateway, which then ends
+        # the child.
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, env=env, start_new_session=True
+        )
 
     async def _supervise(self) -> None:
         first_s = backoff_s = self._times.restart_backoff_s
@@ -171,6 +196,8 @@ class ChildProcess(ABC):
             except Unavailable as exc:
                 extra = {"child": self.name, "error": str(exc), "next_try_s": backoff_s}
                 log.error("child process did not start", extra=extra)
+            except Exception:  # the child must be started anew whatever fails here
+                log.exception("child process could not be watched", extra={"child": self.name, "next_try_s": backoff_s})
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, longest_s)
             self.restarts += 1
@@ -194,8 +221,54 @@ class ChildProcess(ABC):
     async def _until_it_hangs(self) -> None:
         while True:
             await asyncio.sleep(self._times.hang_s / 4)
-            if not await self.answers():
+            if await self._hangs():
                 return
+
+    async def _hangs(self) -> bool:
+        """Ask the child once. Return True only if it is to blame for the missing answer.
+
+        A connection to it needs a file of ours. If we can open none before, during or after the question, the child may
+        be healthy.
+        """
+        if not _can_open_files():
+            self._cannot_ask("this process can open no more files")
+            return False
+        asking, starved = asyncio.ensure_future(self.answers()), False
+        try:
+            while not asking.done():
+                await asyncio.wait({asking}, timeout=self._times.hang_s / 20)
+                starved = starved or not _can_open_files()
+        finally:
+            asking.cancel()
+            await asyncio.wait({asking})
+        if asking.cancelled() or (error := asking.exception()) is not None:
+            self._cannot_ask("cancelled" if asking.cancelled() else f"{type(error).__name__}: {error}")
+            return False
+        answered = asking.result()
+        if not answered and starved:
+            self._cannot_ask("this process can open no more files")
+            return False
+        self._unasked = False
+        return not answered
+
+    def _cannot_ask(self, why: str) -> None:
+        if not self._unasked:
+            log.error("child process cannot be asked for its health", extra={"child": self.name, "error": why})
+        self._unasked = True
+
+
+def _can_open_files() -> bool:
+    """Return whether this process can open a few more files now."""
+    opened: list[int] = []
+    try:
+        for _ in range(_DESCRIPTORS):
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return True
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
