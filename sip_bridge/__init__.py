@@ -1,2 +1,1 @@
-"""Calls by SIP and RTP, as legs of the gateway's sessions: one more way in and out. This package knows no speech
-engine."""
+"""Carries calls over SIP and RTP as legs of the gateway's sessions. This package does not know the speech engine."""

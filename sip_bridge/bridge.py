@@ -1,7 +1,7 @@
-"""The SIP server: one endpoint, the calls over it, who may call, and how many.
+"""The SIP server: one endpoint and the calls on it.
 
-The bridge brings every message to the call it belongs to, makes calls of the INVITEs that it admits, and refuses the
-others before they cost anything.
+The bridge passes each message to its call, makes calls from the INVITEs that it admits, and refuses the others at
+little cost.
 """
 
 from __future__ import annotations
@@ -49,28 +49,26 @@ log = logging.getLogger(__name__)
 
 _SOURCES = 10_000
 _RETRY = (("Retry-After", "5"),)
-_ELSEWHERE = frozenset({"maddr", "method"})
-"""URI parameters by which a request goes elsewhere than to the URI's host, or is another one."""
+_REDIRECTING_PARAMS = frozenset({"maddr", "method"})
+"""URI parameters that send a request elsewhere than to the URI's host, or change its method."""
 
 
 class SipBridge:
     """Makes sessions of SIP calls. Implements the endpoint's ``User`` and the calls' ``Host``.
 
     Args:
-        calling: who may be called.
+        calling: decides which targets may be called.
         begin: makes the session of a call. Raises ``Rejected``.
         check_room: raises ``Rejected`` if there is no room for one more call.
-        on_report: is told of lost RTP packets and jitter.
-        on_rejected: is told why a call was refused, for the metric.
-        new_call_id: makes the id of the session of an outgoing call.
+        on_report: takes the number of lost RTP packets and the jitter.
+        on_rejected: takes the reason of each refused call, for the metric.
+        new_call_id: makes the session id of an outgoing call.
         routes: names of the routes that an outgoing call may use.
-        ready: what peers that ask by OPTIONS are told.
-        shared: the address that this bridge has together with those of other workers. None: it is alone, and listens
-            itself.
+        ready: returns True if OPTIONS may be answered with 200.
+        shared: the address that the workers share. None: this is the only worker, and it listens itself.
         secret: signs the nonces of our challenges, the same in all workers. Empty: a random one.
-        elsewhere: asks for what another worker's ``describe`` returns of a call. None: the id is no call of another
-            worker.
-        frames_first: sends the frames that are due, between two messages.
+        elsewhere: fetches another worker's ``describe`` of a call. Returns None if the id is no call of another worker.
+        frames_first: sends the audio frames that are due, between two messages.
     """
 
     def __init__(
@@ -116,10 +114,10 @@ class SipBridge:
         self._server_tls: ssl.SSLContext | None = None
         self._certificates: Certificates | None = None
         self.local = LocalAddress(config.advertised, config.port)
-        """Where peers reach us. The ports are right after ``start``."""
+        """The address at which peers reach us. Its ports are known after ``start``."""
         self.client = Client(self.endpoint)
         self.counts: Counter[str] = Counter()
-        """How many calls were ``accepted``, or refused for each reason."""
+        """Number of calls that were ``accepted``, and of refused calls by reason."""
         self._begin = begin
         self._calling = calling
         self._check_room = check_room
@@ -139,7 +137,7 @@ class SipBridge:
         self._of_trunk: Counter[str] = Counter()
         self._of_trunk_elsewhere: Mapping[str, int] = {}
         self.on_change: Callable[[], None] = lambda: None
-        """Called when ``state`` or ``of_trunk`` has changed, which other workers have to know."""
+        """Called when ``state`` or ``of_trunk`` has changed, so that the other workers are told."""
         self._asked: dict[Key, SipCall] = {}
         self.outgoing = Outgoing(self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
         self.registrations: list[Registration] = []
@@ -151,7 +149,7 @@ class SipBridge:
         """Start to listen.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be bound.
         """
         shared, tls = self._shared, self.config.tls
         if shared is None:
@@ -180,18 +178,18 @@ class SipBridge:
                 registration.start()
             for pings in self._pings.values():
                 pings.start()
-        log.info("SIP listens", extra={"host": self.config.host, "port": self.endpoint.port})
+        log.info("SIP is listening", extra={"host": self.config.host, "port": self.endpoint.port})
 
     async def adopt(self, connection: socket.socket, *, tls: bool) -> None:
-        """Serve a connection that another process has accepted at the port of TCP, or of TLS."""
+        """Serve a TCP or TLS connection that another process has accepted."""
         await self.endpoint.adopt(connection, self._server_tls if tls else None)
 
     def drain(self) -> None:
-        """Refuse new calls, and say so to peers that ask by OPTIONS."""
+        """Refuse new calls, and answer OPTIONS with 503."""
         self.endpoint.draining = True
 
     async def aclose(self) -> None:
-        """End the calls that are left, give their last messages a moment, and close the sockets."""
+        """End the remaining calls, wait briefly for their last answers, and close the sockets."""
         self.drain()
         await asyncio.gather(*(pings.close() for pings in self._pings.values()))
         if self.is_first:
@@ -215,7 +213,7 @@ class SipBridge:
 
     @property
     def kept(self) -> dict[str, int]:
-        """The size of every table. All of them are empty again after the last call."""
+        """The size of each table, by name. All are 0 again after the last call."""
         return {
             "calls": len(self._calls),
             "dialogs": len(self._dialogs),
@@ -227,29 +225,27 @@ class SipBridge:
             "ports": self._ports.in_use,
         }
 
-    # --- what several workers know together ------------------------------------------------------------------------
+    # --- state shared by several workers -----------------------------------------------------------------------------
 
     @property
     def is_first(self) -> bool:
-        """Whether this bridge registers, and asks trunks whether they are alive. Of several workers the first one
-        does."""
+        """True in the first worker (or the only one), which registers and checks the trunks by OPTIONS."""
         return self._shared is None or self._shared.worker == 0
 
     @property
     def of_trunk(self) -> dict[str, int]:
-        """How many calls each trunk with ``max_calls`` has here."""
+        """Number of calls in this worker for each trunk with ``max_calls``."""
         return {name: count for name, count in self._of_trunk.items() if count and self._most(name)}
 
     def _most(self, trunk: str) -> int:
         return self.config.trunks[trunk].max_calls if trunk in self.config.trunks else 0
 
     def hear(self, of_trunk: Mapping[str, int], found: Mapping[str, Any]) -> None:
-        """Take what the other workers know.
+        """Take the state of the other workers.
 
         Args:
-            of_trunk: the sums of theirs.
-            found: what the first worker's ``found`` is. What it does not know, because it is gone or has just begun,
-                stays as it was.
+            of_trunk: the sums of their ``of_trunk``.
+            found: ``found`` of the first worker. Empty (it has stopped or just started): the present state is kept.
         """
         self._of_trunk_elsewhere = of_trunk
         if self.is_first or not found:
@@ -263,7 +259,7 @@ class SipBridge:
 
     @property
     def found(self) -> dict[str, Any]:
-        """What only the first worker finds out, for the others, as JSON: registrations, and which trunks answer."""
+        """The results that only the first worker has, as JSON for the others: registrations, and trunks that answer."""
         if not self.is_first:
             return {}
         return {
@@ -276,7 +272,7 @@ class SipBridge:
 
     @property
     def state(self) -> SipState:
-        """At which registrars we are registered, and which trunks answer. Of several workers the first one tells."""
+        """The state of registrations and trunks. Only the first worker reports it."""
         if not self.is_first:
             return SipState()
         return SipState(
@@ -290,15 +286,15 @@ class SipBridge:
     # --- the endpoint's user ---------------------------------------------------------------------------------------
 
     def standing(self, peer: Peer) -> Standing:
-        """Return what a peer is to us: a trunk, a registrar of ours, or nobody."""
+        """Return the standing of a peer: known, unproven or a stranger."""
         if not peer.host:
-            return Standing.STRANGER  # the connection was gone before we could ask whose it is
+            return Standing.STRANGER  # the connection closed before its address was read
         if any(each.peer and each.peer.host == peer.host for each in self.registrations):
             return Standing.KNOWN
         return self._trunks.standing(peer.host, self.endpoint.certificate_names(peer))
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
-        """Take a new request: it is in a dialog, or begins one."""
+        """Handle a new request, in a dialog or outside."""
         if request.to.tag:
             call = self._dialogs.get(dialog_id(request, received=True))
             if call is None:
@@ -306,7 +302,7 @@ class SipBridge:
                 return
             try:
                 call.on_request(key, request)
-            except Exception:  # a bug in one call ends that call only, and no transaction waits for ever
+            except Exception:  # a bug in one call ends only that call, and no transaction stays open
                 log.exception("SIP request failed", extra={"call": call.session_id, "method": request.method})
                 self.endpoint.respond(key, response_to(request, 500))
                 call.end("internal error")
@@ -327,7 +323,7 @@ class SipBridge:
                 self.endpoint.respond(key, response_to(request, refusal.status, to_tag=tag, headers=refusal.headers))
 
     def _admit(self, request: Request, peer: Peer) -> str | Refusal | None:
-        """Return the trunk whose request this is, or a refusal or None as ``Trunks.admit`` does."""
+        """Return the name of the trunk that sent this request; else a refusal or None, as ``Trunks.admit`` does."""
         if not peer.host:
             return None
         for registration in self.registrations:
@@ -340,19 +336,19 @@ class SipBridge:
         return admitted.name if isinstance(admitted, Trunk) else admitted
 
     def on_ack(self, request: Request) -> None:
-        """Take the ACK of a 2xx."""
+        """Handle the ACK of a 2xx."""
         call = self._dialogs.get(dialog_id(request, received=True))
         if call is not None:
             call.on_ack(request)
 
     def on_cancel(self, invite: Key) -> None:
-        """Note that a caller gives up."""
+        """Handle the CANCEL of an INVITE."""
         call = self._invites.get(invite)
         if call is not None:
             call.on_cancel()
 
     def on_response(self, key: Key | None, response: Response) -> None:
-        """Take a response to a request of ours."""
+        """Handle a response to our request."""
         if self.client.on_response(key, response) or self.outgoing.on_response(key, response):
             return
         call = self._asked.get(key) if key else None
@@ -364,7 +360,7 @@ class SipBridge:
             call.on_response(key, response)
 
     def on_failed(self, key: Key, reason: Act) -> None:
-        """Note that a request of ours has no answer."""
+        """Handle a request of this server that got no answer."""
         if self.client.on_failed(key, reason) or self.outgoing.on_failed(key, reason):
             return
         call = self._asked.pop(key, None)
@@ -394,7 +390,7 @@ class SipBridge:
         except (ProtocolError, NotAcceptable) as exc:
             self._rejected(f"sip_{exc.status}", peer, str(exc))
             refusal = Refusal(exc.status, (("Accept", "application/sdp"),) if exc.status == 415 else ())
-        except Exception:  # a bug in one call ends that call only
+        except Exception:  # a bug in one call ends only that call
             log.exception("SIP call failed")
             self._rejected("internal", peer)
             refusal = Refusal(500)
@@ -410,10 +406,10 @@ class SipBridge:
         log.info("call rejected", extra={"why": why or reason, "transport": "sip", "source": peer.host})
 
     def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
-        """Take ports for one more call of a trunk. Raises ``Rejected`` if there is no room for the call."""
+        """Reserve ports for one more call of a trunk. Raises ``Rejected`` if there is no room."""
         self._check_room()
         if trunk.max_calls and self._of_trunk[name] + self._of_trunk_elsewhere.get(name, 0) >= trunk.max_calls:
-            raise Rejected(f"trunk {name} has {trunk.max_calls} calls, its max_calls", status=503, code="trunk_full")
+            raise Rejected(f"trunk {name} has max_calls ({trunk.max_calls}) calls", status=503, code="trunk_full")
         try:
             return self._ports.take()
         except PortsExhausted as exc:
@@ -426,11 +422,11 @@ class SipBridge:
         return self._begin(call)
 
     def reachable(self, trunk: str) -> bool:
-        """Return whether a trunk's proxy answers, as far as we ask it."""
+        """Return False if a checked trunk does not answer."""
         return trunk not in self._pings or self._pings[trunk].alive
 
     def joined(self, call: SipCall) -> None:
-        """Find the call by its dialog from now on."""
+        """Register the call under its dialog."""
         self._calls[call] = call.dialog.id
         self._of_trunk[call.trunk_name] += 1
         self._dialogs[call.dialog.id] = call
@@ -438,7 +434,7 @@ class SipBridge:
             self.on_change()
 
     def asked(self, key: Key, call: SipCall) -> None:
-        """Find the call by its request's transaction."""
+        """Register the transaction of a call's request, so that its responses reach the call."""
         self._asked[key] = call
 
     def left(self, call: SipCall) -> None:
@@ -456,14 +452,14 @@ class SipBridge:
             self._asked.pop(key, None)
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Return where a transfer leads: to another call of ours, or to the target."""
+        """Return the target of a transfer as a URI, and the dialog to replace if it is another live call."""
         other = self._described(target)
         if other is not None and other.dialog is not call.dialog and self._calling.may_join(call.route, other.route):
             return self._joined(call, other)
         return read_target(target, call.domain), None
 
     def transfer_elsewhere(self, call: SipCall, target: str) -> Awaitable[tuple[Uri, Dialog | None]] | None:
-        """The same of a target that is a call of another worker. None: it is none."""
+        """Return the same for a target that is a call of another worker. None: it is none."""
         elsewhere = self._elsewhere(target) if self._elsewhere is not None else None
         return self._joined_elsewhere(call, elsewhere) if elsewhere is not None else None
 
@@ -473,12 +469,12 @@ class SipBridge:
         found = await elsewhere
         other = _OtherCall.read(found) if found is not None else None
         if other is None or not self._calling.may_join(call.route, other.route):
-            raise ProtocolError("target is no live call of ours")
+            raise ProtocolError("target is no live call of this server")
         return self._joined(call, other)
 
     def describe(self, call_id: str) -> dict[str, Any] | None:
-        """Return what another worker has to know of a live call of ours to send somebody there, as JSON. None: we have
-        no such call."""
+        """Return the data of a live call that another worker needs for a transfer to it, as JSON. None: there is no
+        such call here."""
         other = self._described(call_id)
         return other.written() if other is not None else None
 
@@ -490,9 +486,10 @@ class SipBridge:
         return None
 
     def _joined(self, call: SipCall, other: _OtherCall) -> tuple[Uri, Dialog]:
-        """Check where ``call``'s peer would be sent: the other call's end chose its Contact itself."""
+        """Return the Contact and dialog of the other call, after checking the Contact, which the other peer chose
+        itself."""
         contact = other.dialog.target
-        if contact.headers or not contact.params.keys().isdisjoint(_ELSEWHERE):
+        if contact.headers or not contact.params.keys().isdisjoint(_REDIRECTING_PARAMS):
             raise Rejected("the other call's Contact leads elsewhere", status=403, code="target_not_allowed")
         at_peer = bool(contact.host) and contact.host.strip("[]") in other.hosts
         self._calling.check_joined(
@@ -501,27 +498,26 @@ class SipBridge:
         return contact, other.dialog
 
     def refer(self, call: SipCall, target: Uri) -> None:
-        """Place the call that a peer asks for, on the same route and with the same parameters as the peer's own
-        call."""
+        """Place the call that a peer requested by REFER, with the route and parameters of the peer's own call."""
         order = CallOrder(target=str(target), route=call.route, custom_parameters=call.caller.parameters)
         self.outgoing.place_for(order, call.tell_referred)
 
     def on_report(self, lost: int, jitter_s: float) -> None:
-        """Take RTP statistics."""
+        """Report RTP statistics."""
         self._on_report(lost, jitter_s)
 
 
 @dataclass(frozen=True, slots=True)
 class _OtherCall:
-    """A live call with which another one may be joined."""
+    """A live call that another call may be joined with."""
 
     route: str
     dialog: Dialog
     hosts: tuple[str, ...]
-    """Whom we exchange the call's messages with."""
+    """The hosts that the call's messages go to and come from."""
 
     def written(self) -> dict[str, Any]:
-        """Return it as JSON. Of the dialog, this is what a REFER names."""
+        """Return it as JSON, with only the dialog fields that a REFER needs."""
         dialog = self.dialog
         tags = {"local": dialog.local.tag, "remote": dialog.remote.tag}
         return {
@@ -534,7 +530,7 @@ class _OtherCall:
 
     @classmethod
     def read(cls, written: dict[str, Any]) -> _OtherCall:
-        """Read what another worker has ``written``."""
+        """Read the result of another worker's ``written``."""
         target = Uri.parse(written["target"])
         local, remote = (Address(target).with_tag(written[side]) for side in ("local", "remote"))
         dialog = Dialog(

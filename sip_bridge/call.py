@@ -1,8 +1,6 @@
-"""One SIP call as the leg of a session: this module carries out, on the event loop, what the call's ``InviteDialog``
-decides.
+"""One SIP call as a leg of a session. On the event loop, it carries out the decisions of the call's ``InviteDialog``.
 
-``SipCall`` is what both directions share; ``IncomingCall`` is a call that somebody makes to us. The bridge brings the
-messages, and the session decides what is said.
+``SipCall`` is common to both directions; ``IncomingCall`` is an inbound call. The bridge passes messages in.
 """
 
 from __future__ import annotations
@@ -53,12 +51,11 @@ from voicecodecs.registry import AudioFormat
 log = logging.getLogger(__name__)
 
 _INBOUND_OPUS_HZ = 16_000
-"""The rate to which we decode Opus. Every rate costs a decoder the same, and nobody who listens uses more than 16
-kHz."""
+"""The rate to which Opus is decoded. Decoding costs the same at every rate, and no consumer uses more than 16 kHz."""
 
 
 class Host(Protocol):
-    """The bridge, as its calls see it."""
+    """The bridge, as seen by its calls."""
 
     config: SipConfig
     endpoint: Endpoint
@@ -69,40 +66,40 @@ class Host(Protocol):
         ...
 
     def reachable(self, trunk: str) -> bool:
-        """Return whether a trunk's proxy is alive, as far as we know."""
+        """Return False if the trunk's proxy is known not to answer."""
         ...
 
     def joined(self, call: SipCall) -> None:
-        """Note that the call has a dialog, so that messages in the dialog come to the call."""
+        """Register the call's dialog, so that messages in the dialog reach the call."""
         ...
 
     def asked(self, key: Key, call: SipCall) -> None:
-        """Note that the call has sent a request, so that its responses come to the call."""
+        """Register a request of the call, so that its responses reach the call."""
         ...
 
     def left(self, call: SipCall) -> None:
-        """Note that the call is over. From now on, only the answers to its last requests come to it."""
+        """Forget the call. From now on, only answers to its last requests reach it."""
         ...
 
     def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
-        """Take ports for one more call of a trunk. Raises ``Rejected`` if there is no room for the call."""
+        """Reserve ports for one more call of a trunk. Raises ``Rejected`` if there is no room."""
         ...
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Return where a transfer leads, and the dialog that it replaces. Raises ``ProtocolError``, or ``Rejected`` if
-        the calling policy refuses."""
+        """Return the target of a transfer, and the dialog that it replaces. Raises ``ProtocolError``, or ``Rejected``
+        if the calling policy refuses."""
         ...
 
     def transfer_elsewhere(self, call: SipCall, target: str) -> Awaitable[tuple[Uri, Dialog | None]] | None:
-        """Ask the same of a call of another worker. None: the target is none."""
+        """Return the same for a call of another worker. None: the target is none."""
         ...
 
     def refer(self, call: SipCall, target: Uri) -> None:
-        """Place the call that a peer asks for, and tell it the outcome."""
+        """Place the call that a peer requested by REFER, and report its outcome to the peer."""
         ...
 
     def on_report(self, lost: int, jitter_s: float) -> None:
-        """Take the number of RTP packets lost since the last report, and the jitter."""
+        """Take the number of RTP packets lost since the last report, and the jitter in seconds."""
         ...
 
 
@@ -113,32 +110,32 @@ def _format(agreed: Agreed | None, *, inbound: bool) -> AudioFormat:
 
 
 class SipCall:
-    """A call with a dialog. It is a ``MediaLeg`` and takes the ``RtpLegEvents`` of its RTP.
+    """A call with a dialog. It is a ``MediaLeg`` and handles the ``RtpLegEvents`` of its RTP.
 
     Args:
         name, trunk: the trunk of the call.
-        peer: whom we exchange messages with: where the INVITE came from or went to.
+        peer: the address to which the INVITE was sent, or from which it came.
         ports: the media ports, which the call gives back at its end.
     """
 
-    max_lead_ms = 0  # a phone would take a lead for jitter, and make its jitter buffer longer
+    max_lead_ms = 0  # a phone would take a lead for jitter and lengthen its jitter buffer
     has_marks = False
     can_clear = False
     direction = "inbound"
-    """The direction that the message ``setup`` names."""
+    """The direction in the message ``setup``."""
     session_id = ""
-    """The session's id. It may be fixed before there is a session; empty until then: any id."""
+    """The session's id. It may be set before the session exists. Empty: not set yet."""
     caller: Caller
-    """Who calls whom."""
+    """The caller and the called party."""
     route: str
     protocol: InviteDialog
-    """Decides what the call says and when."""
+    """The call's protocol, which decides on messages and times."""
 
     def __init__(self, host: Host, name: str, trunk: TrunkConfig, peer: Peer, ports: PortPair) -> None:
         self.trunk_name = name
         self.trunk = trunk
         self.peer = peer
-        """Whom we exchange messages with."""
+        """The address that the call's messages go to and come from."""
         self.session: CallEvents | None = None
         self._host = host
         self._loop = asyncio.get_running_loop()
@@ -150,7 +147,7 @@ class SipCall:
         self._timer = DeadlineTimer(self, clock=self._loop.time)
         self._carrying_out = False
         self._asking: asyncio.Task[None] | None = None
-        """Asks another worker for the call that is to take this one's place."""
+        """Fetches the call to be joined with this one from another worker."""
 
     @property
     def state(self) -> State:
@@ -159,7 +156,7 @@ class SipCall:
 
     @property
     def dialog(self) -> Dialog:
-        """The call's dialog. A call of ours has none before its answer."""
+        """The call's dialog. An outgoing call has none before its answer."""
         return self.protocol.dialog
 
     @property
@@ -169,18 +166,18 @@ class SipCall:
 
     @property
     def domain(self) -> str:
-        """Where numbers are that this call is transferred to: at the trunk's proxy, else at the peer."""
+        """The domain of numbers that this call is transferred to: the trunk's proxy, else the peer."""
         return domain_of(Uri.parse(self.trunk.proxy) if self.trunk.proxy else self.dialog.remote.uri)
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
     def _tell(self, event: Callable[..., None], *what: object) -> None:
-        """Tell the protocol of an event, and carry out the effects."""
+        """Pass an event to the protocol, and carry out the effects."""
         event(*what, now=self._loop.time())
         self._carry_out()
 
     def _carry_out(self) -> None:
-        """Carry out the effects one after the other, even if one of them leads to the next event."""
+        """Carry out the effects in order, including those added meanwhile."""
         if self._carrying_out:
             return
         self._carrying_out = True
@@ -248,32 +245,32 @@ class SipCall:
         self._tell(self.protocol.begun)
 
     def deadline(self) -> float | None:
-        """Return when ``on_timer`` is to be called."""
+        """Return the time at which ``on_timer`` must be called."""
         return self.protocol.deadline()
 
     def on_timer(self, now: float) -> None:
-        """Note that something was waited for long enough."""
+        """Handle the deadlines that have passed."""
         self.protocol.tick(now=now)
         self._carry_out()
 
     def on_request(self, key: Key, request: Request) -> None:
-        """Take a request in the dialog."""
+        """Handle a request in the dialog."""
         self._tell(self.protocol.on_request, key, request)
 
     def on_ack(self, ack: Request) -> None:
-        """Take the ACK of a 2xx of ours."""
+        """Handle the ACK of our 2xx."""
         self._tell(self.protocol.on_ack, ack)
 
     def on_response(self, key: Key | None, response: Response) -> None:
-        """Take a response to a request of ours, the first or a repeated one."""
+        """Handle a response to our request, including repetitions."""
         self._tell(self.protocol.on_response, key, response)
 
     def on_failed(self, key: Key, reason: Act) -> None:
-        """Note that a request of ours had no response or could not be sent."""
+        """Handle a request that got no response or could not be sent."""
         self._tell(self.protocol.on_failed, key, 408 if reason is Act.TIMEOUT else 503)
 
     def tell_referred(self, status: int, reason: str) -> None:
-        """Tell the peer what became of the call that it asked for."""
+        """Tell the peer the outcome of the call that it requested by REFER."""
         self._tell(self.protocol.tell_referred, status, reason)
 
     def end(self, reason: str, headers: HeaderItems = ()) -> None:
@@ -281,14 +278,14 @@ class SipCall:
         self._tell(self.protocol.end, reason, headers)
 
     def abandon(self) -> None:
-        """Let go of a call whose INVITE somebody else answers."""
+        """Drop a call whose INVITE the bridge answers itself."""
         self._tell(self.protocol.abandon)
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
     @property
     def outbound(self) -> AudioFormat:
-        """The format that we send. It is known after offer and answer."""
+        """The format of the audio that is sent. It is known after offer and answer."""
         return _format(self.protocol.negotiation.agreed, inbound=False)
 
     @property
@@ -297,11 +294,11 @@ class SipCall:
         return _format(self.protocol.negotiation.agreed, inbound=True)
 
     def reception(self) -> Reception | None:
-        """Return how the caller's sound arrived. None: nothing came."""
+        """Return the reception statistics of the caller's audio. None: nothing came."""
         return self.rtp.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
-        """Send one frame now. False: the socket is full, or nobody listens."""
+        """Send one frame now. False: the socket is full, or the call is on hold."""
         return self.rtp.send_frame(payload, now)
 
     def send_mark(self, name: str) -> None:
@@ -311,7 +308,7 @@ class SipCall:
         """Do nothing: only the phone buffers a few frames, and they cannot be recalled."""
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Return whether the peer takes touch tones as events."""
+        """Return True if the peer takes touch tones as RTP events."""
         return self.rtp.carries_dtmf
 
     def send_dtmf(self, digits: str) -> bool:
@@ -319,8 +316,9 @@ class SipCall:
         return self.rtp.send_dtmf(digits)
 
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
-        """Ask the peer to call somebody else in our place (REFER): a SIP URI or number that the calling policy has let
-        through, or another call of ours by its id, for an attended transfer. REFUSED: there is nobody to ask now."""
+        """Ask the peer by REFER to call a target in our place: a SIP URI or number that the calling policy allows,
+        or the id of another live call, for an attended transfer. REFUSED: the call is not up, or a transfer is under
+        way."""
         if not self.protocol.may_transfer() or self._asking is not None:
             return TransferStart.REFUSED
         if not self._host.config.user_to_user:
@@ -354,7 +352,7 @@ class SipCall:
             self._refer(uri, replaced, handoff_data, reason)
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the call, whatever its state is. ``handoff_data`` goes to the peer in User-to-User."""
+        """End the call in any state. ``handoff_data`` goes to the peer in User-to-User."""
         self.session = None
         handed: HeaderItems = ()
         if handoff_data and self._host.config.user_to_user:
@@ -369,7 +367,7 @@ class SipCall:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now. On hold nobody does, because the peer then sends music."""
+        """True if the session wants the caller's audio. On hold it does not, because the peer then sends music."""
         return self.session is not None and self.session.listening and not self._on_hold
 
     def on_digit(self, digit: str) -> None:
@@ -391,22 +389,22 @@ class SipCall:
         self.end(reason, [("Reason", f'SIP;cause=408;text="{reason}"')])
 
     def _digit(self, digit: str, by: str) -> None:
-        # A peer may send one key as an RTP event and as a message. We count only the keys that come the way the first
-        # one came.
+        # Some peers send one key both as an RTP event and in an INFO. Only keys that come by the way of the first one
+        # count.
         self._digits_by = self._digits_by or by
         if self.session is not None and self._digits_by == by:
             self.session.on_digit(digit)
 
 
 class IncomingCall(SipCall):
-    """A call that somebody makes to us, from its INVITE on.
+    """An inbound call, from its INVITE on.
 
     Args:
         key: the INVITE's transaction.
 
     Raises:
         ProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
-        NotAcceptable: we have no codec in common with the caller.
+        NotAcceptable: there is no common codec.
     """
 
     protocol: InviteServer
@@ -428,7 +426,7 @@ class IncomingCall(SipCall):
             raise
 
     def start(self) -> Refusal | None:
-        """Begin the session, or first answer an INVITE that has no offer. A refusal: this is the answer to the INVITE.
+        """Begin the session; for an INVITE without an offer, answer first. A refusal: the answer to the INVITE.
 
         Raises:
             Rejected: there is no room for a session.
@@ -448,5 +446,5 @@ class IncomingCall(SipCall):
         self.session.greeted.add_done_callback(lambda _: self._tell(self.protocol.on_greeted))
 
     def on_cancel(self) -> None:
-        """Note that the caller gives up."""
+        """Handle the caller's CANCEL."""
         self._tell(self.protocol.on_cancel)

@@ -1,17 +1,17 @@
-"""Which of several workers gets a datagram that has come to their one SIP address. Pure.
+"""Chooses the worker for each datagram that arrives at the workers' common SIP address. Pure.
 
-A dialog and a transaction are one worker's from beginning to end, and their names say whose:
+A dialog and a transaction stay with one worker, and their identifiers name it:
 
-* tags and branches that a worker makes begin with its mark (``mark_of``). So a request in a dialog names the worker in
+* Tags and branches that a worker makes begin with its mark (``mark_of``). So a request in a dialog names the worker in
   its To tag, and a response in its topmost branch.
-* A request that names nobody begins something. All that belongs to it (its repetitions, CANCEL, the ACK of a refusal,
-  the same INVITE with a password or by another way) has its Call-ID, and the Call-IDs of INVITEs are remembered for as
-  long as such a message may come. A new one goes to the worker that is next in turn. Of calls that begin on a TCP or
-  TLS connection their workers tell the Call-ID (``begun``), since the CANCEL may come by another connection.
-* Anything else is answered without state, so it goes to the worker that is next in turn, too: OPTIONS is answered by
-  one that has room, and what belongs to a worker that is gone by one that knows no such call (481).
+* A request that names no worker begins something. Everything that follows (retransmissions, CANCEL, the ACK of a
+  refusal, the same INVITE with credentials or over another path) has the same Call-ID. So the Call-IDs of INVITEs are
+  remembered for as long as such messages may come. A new one goes to the next worker in turn. For calls that begin on a
+  TCP or TLS connection, the worker reports the Call-ID (``begun``), since the CANCEL may come by another connection.
+* Anything else is answered without state, so it also goes to the next worker in turn. This includes OPTIONS and
+  messages for a worker that has stopped, which get 481.
 
-Strangers can write any mark and any Call-ID. They gain the choice of the worker that refuses them.
+Strangers can write any mark and any Call-ID, but that only chooses the worker that refuses them.
 """
 
 from __future__ import annotations
@@ -27,42 +27,43 @@ from sip_bridge.message.head import read_head
 from sip_bridge.message_limit import MessageLimit
 
 REMEMBERED = 50_000
-"""Call-IDs that are remembered, some 200 bytes each. Of more, the one that was silent for longest is forgotten: its
+"""Most Call-IDs that are remembered, about 200 bytes each. Above this, the one silent for longest is forgotten; its
 CANCEL may then get 481."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Who gets a datagram."""
+    """The worker that gets a datagram."""
 
     worker: int
     begins_call: bool
-    """Whether the datagram is the first of a call, as far as we remember."""
+    """True if the datagram begins a call that is not remembered."""
 
 
 class Dispatcher:
-    """Chooses, and drops what its source may not send.
+    """Chooses workers, and drops messages over the limit of their source.
 
     Args:
-        limit: how many messages a source may send, to all workers together.
-        remember_s: how long a Call-ID is remembered after its last message.
+        limit: the messages that one source may send to all workers together.
+        remember_s: time for which a Call-ID is remembered after its last message.
     """
 
     def __init__(self, limit: MessageLimit, *, remember_s: float) -> None:
         self.counts: Counter[str] = Counter()
-        """How many datagrams were dropped: ``limited``, ``unreadable``, or ``late`` (a response for nobody)."""
+        """Number of dropped datagrams: ``limited``, ``unreadable``, or ``late`` (a response that names no live
+        worker)."""
         self._limit = limit
         self._remember_s = remember_s
         self._secret = secrets.token_bytes(16)
         self._calls: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
-        """Digest of a Call-ID -> its worker, and when its last message came."""
+        """Digest of a Call-ID -> its worker, and the time of its last message."""
 
     def choose(self, data: bytes, host: str, workers: Sequence[int], *, now: float) -> Chosen | None:
-        """Return who gets a datagram. None: nobody does, and it is counted.
+        """Return the worker that gets a datagram. None: it is dropped and counted.
 
         Args:
-            host: its source address.
-            workers: those that live. The first one gets what begins a call.
+            host: the source address.
+            workers: the live workers. The first one gets new calls.
             now: monotonic seconds.
         """
         if not self._limit.take(host, data, now=now):
@@ -88,7 +89,7 @@ class Dispatcher:
         return Chosen(worker, begins_call)
 
     def begun(self, call_id: str, worker: int, *, now: float) -> None:
-        """Remember whose a Call-ID is."""
+        """Remember the worker of a Call-ID."""
         call = self._digest(call_id)
         self._calls[call] = worker, now
         self._calls.move_to_end(call)
@@ -96,7 +97,7 @@ class Dispatcher:
             self._calls.popitem(last=False)
 
     def worker_of_cancel(self, data: bytes, *, now: float) -> int | None:
-        """Return who has the INVITE of a CANCEL: the worker in its To tag (of a re-INVITE), or that of its Call-ID."""
+        """Return the worker that has the INVITE of a CANCEL, by its To tag (for a re-INVITE) or its Call-ID."""
         head = read_head(data)
         if head is None:
             return None
@@ -104,7 +105,7 @@ class Dispatcher:
         return named if named is not None else self._worker_of_call(head.call_id, now=now)
 
     def _worker_of_call(self, call_id: str, *, now: float) -> int | None:
-        """Return whose a Call-ID is. None: it is not remembered."""
+        """Return the worker of a Call-ID. None: it is not remembered."""
         worker, at = self._calls.get(self._digest(call_id), (None, float("-inf")))
         return worker if now - at <= self._remember_s else None
 

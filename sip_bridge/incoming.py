@@ -1,4 +1,4 @@
-"""Tells the gateway of a SIP call in the form in which it takes all calls."""
+"""Converts a SIP call to the gateway's description of a call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sip_bridge.call import SipCall
 
 
 def incoming_call(call: SipCall) -> IncomingCall:
-    """Return who calls whom, for a call that came or that we have placed."""
+    """Return the gateway's description of an inbound or outbound call."""
     caller = call.caller
     return IncomingCall(
         route=call.route,

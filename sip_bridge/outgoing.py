@@ -1,5 +1,5 @@
-"""Calls of ours: this module takes orders, knows where they may go and by which trunk, follows redirections, and
-remembers how each call ended. The ``InviteClient`` of a call decides what it says and when."""
+"""Outgoing calls: takes orders, chooses the trunk, follows redirections, and remembers the outcome of each call. The
+``InviteClient`` of a call decides on its messages."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _MAX_REDIRECTS = 5
 
 
 class Invites:
-    """Remembers which call sent which INVITE, as long as an answer to the INVITE may come.
+    """Maps INVITEs to their calls, for as long as answers to the INVITE may come.
 
     Args:
-        expiry_s: 64*T1. For so long after one answer, those of other forks may come (RFC 3261 section 13.2.2.4).
+        expiry_s: 64*T1. For this long after one answer, answers of other forks may come (RFC 3261 section 13.2.2.4).
     """
 
     def __init__(self, endpoint: Endpoint, expiry_s: float) -> None:
@@ -60,14 +60,14 @@ class Invites:
         return self._calls.get(key) if key else None
 
     def remove(self, key: Key) -> None:
-        """Forget an INVITE that was refused: no more answers come."""
+        """Forget a refused INVITE: no more answers come."""
         self._calls.pop(key, None)
         timer = self._expiring.pop(key, None)
         if timer:
             timer.cancel()
 
     def expire(self, key: Key) -> None:
-        """Forget an INVITE later, since it is answered or cancelled and a few more answers may come."""
+        """Forget an answered or cancelled INVITE later, since a few more answers may come."""
         self._expiring[key] = asyncio.get_running_loop().call_later(self._expiry_s, self._expired, key)
 
     def _expired(self, key: Key) -> None:
@@ -81,15 +81,15 @@ class Invites:
 
 
 class OutgoingCall(SipCall):
-    """A call to somebody.
+    """An outbound call.
 
     Args:
         uri: the Request-URI, which is also To.
         from_: our address, for From.
-        caller: who calls whom, as the session tells it.
+        caller: the caller and the called party, for the session.
         headers: further headers of the INVITE.
-        invites: remembers which call sent which INVITE.
-        on_progress: is told of ``ringing`` and ``early_media``, with the status.
+        invites: maps INVITEs to their calls.
+        on_progress: takes ``ringing`` and ``early_media``, with the status.
     """
 
     direction = "outbound"
@@ -132,7 +132,7 @@ class OutgoingCall(SipCall):
 
     @property
     def call_sid(self) -> str:
-        """The call's id, even before there is a dialog."""
+        """The call's Call-ID, known even before there is a dialog."""
         return self.protocol.call_id
 
     def start(self) -> None:
@@ -166,14 +166,14 @@ class Outgoing:
 
     Args:
         host: the bridge.
-        calling: who may be called.
-        new_call_id: makes the id of a call's session.
+        calling: decides which targets may be called.
+        new_call_id: makes the session id of a call.
         routes: the names of the routes.
-        on_failed: is told why a call was not answered, for the metric.
+        on_failed: takes the reason of each call that was not answered, for the metric.
     """
 
     _REMEMBERED = 1000
-    """How many attempts that have ended are remembered, so that they may still be asked for."""
+    """Number of ended attempts that clients can still ask for."""
 
     def __init__(
         self,
@@ -232,8 +232,8 @@ class Outgoing:
         return task
 
     def place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
-        """Place a call for a peer that asked for it. Tell the peer status and phrase of 100, of ringing and of the
-        outcome."""
+        """Place a call that a peer requested by REFER. Report 100 and the outcome, as status and phrase, to the
+        peer."""
         self._own(self._place_for(order, tell))
 
     async def _place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
@@ -264,34 +264,34 @@ class Outgoing:
         return call is not None
 
     def on_response(self, key: Key | None, response: Response) -> bool:
-        """Take a response. True: it was for an INVITE of ours."""
+        """Handle a response. True: it was for an INVITE of this object."""
         call = self._invites.get(key)
         if call is not None:
             call.on_response(key, response)
         return call is not None
 
     def on_failed(self, key: Key, reason: Act) -> bool:
-        """Take the failure of a request. True: it was an INVITE of ours."""
+        """Handle a failed request. True: it was an INVITE of this object."""
         call = self._invites.get(key)
         if call is not None:
             call.on_failed(key, reason)
         return call is not None
 
     def drop(self) -> None:
-        """Give up every call that is not answered."""
+        """Give up every unanswered call."""
         for call in list(self._calling.values()):
             call.end("server is closing")
 
     async def aclose(self) -> None:
-        """Give up every call that is not answered, and wait until all are done."""
+        """Give up every unanswered call, and wait until all are done."""
         self.drop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._invites.close()
 
-    # --- where to --------------------------------------------------------------------------------------------------
+    # --- target and trunk ------------------------------------------------------------------------------------------
 
     def _proxies(self, order: CallOrder) -> dict[str, Uri]:
-        """Return the proxies by which the call may go, by trunk. Numbers are users at the first one."""
+        """Return the proxies that the call may use, by trunk. Numbers belong to the domain of the first one."""
         trunks = self._host.config.trunks
         if not order.trunk:
             return {name: Uri.parse(trunk.proxy) for name, trunk in trunks.items() if trunk.proxy}
@@ -315,7 +315,7 @@ class Outgoing:
         except Unreachable as error:
             raise Rejected(str(error), status=503, code="unreachable", param="target") from None
 
-    # --- on the way ------------------------------------------------------------------------------------------------
+    # --- the attempt -----------------------------------------------------------------------------------------------
 
     def _call(
         self,
@@ -358,7 +358,7 @@ class Outgoing:
         headers: Sequence[tuple[str, str]],
         allowed: Allowed,
     ) -> None:
-        """Follow an attempt to its end, wherever it is redirected."""
+        """Follow an attempt to its end, through redirections."""
         tried = {str(way.uri)}
         ahead: list[Uri] = []
         answered = False
@@ -406,10 +406,10 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a target is reached."""
+    """The trunk and next hop by which a target is called."""
 
     name: str
-    """The trunk's name. Empty: there is no trunk, and the target is called directly."""
+    """The trunk's name. Empty: the target is called directly, without a trunk."""
     trunk: TrunkConfig
     uri: Uri
     next_hop: Uri
@@ -427,7 +427,7 @@ def _headers(order: CallOrder) -> list[tuple[str, str]]:
     for name, value in order.headers.items():
         if is_own(name) or not re.fullmatch(r"[A-Za-z0-9.!%*_+`'~-]{1,100}", name) or re.search(r"[\r\n\0]", value):
             raise Rejected(
-                f"header {name[:40]!r} cannot be given: it is no header name, SIP's own, or its value has a line break",
+                f"header {name[:40]!r} cannot be set: expected a name that SIP itself does not use, and a value of one line",
                 status=422,
                 code="invalid_body",
                 param="headers",

@@ -1,5 +1,4 @@
-"""REGISTER as a client: this module tells a registrar where we are, and again before it forgets (RFC 3261 section
-10)."""
+"""Registers at a registrar by REGISTER and renews the registration before it expires (RFC 3261 section 10)."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
 log = logging.getLogger(__name__)
 
 _REFRESH_SHARE = (0.6, 0.8)
-"""We register again after a random share of the time granted, so that many registrations do not fall together."""
+"""The range of the random share of the granted time after which to register again, so that renewals spread out."""
 
-_LONGEST_RETRY = 10
+_MAX_RETRY_FACTOR = 10
 """The pause doubles with each failure, up to this multiple of the first pause."""
 
 _GOODBYE_S = 2.0
@@ -32,8 +31,8 @@ class Registration:
     """One account at one registrar. ``start`` keeps it registered until ``close``.
 
     Args:
-        local: where peers reach us.
-        on_change: is told when ``registered`` changes.
+        local: the address at which peers reach us.
+        on_change: called when ``registered`` changes.
     """
 
     def __init__(
@@ -47,9 +46,9 @@ class Registration:
         self.config = config
         self.registered = False
         self.status = 0
-        """The status of the registrar's last answer. 0: there was no answer yet."""
+        """The status of the registrar's last answer. 0: none yet."""
         self.peer: Peer | None = None
-        """The registrar's address, when it is known. Calls by this registration come from there."""
+        """The registrar's address, once known. Calls for this registration come from there."""
         self._client = client
         self._local = local
         self._on_change = on_change
@@ -74,8 +73,8 @@ class Registration:
         return self._local.contact(self.peer.transport if self.peer else "UDP", self.config.username)
 
     def brings(self, uri: str, host: str) -> bool:
-        """Return whether a request comes by this registration: from the registrar's address, to the contact that we
-        told it.
+        """Return True if a request comes through this registration: from the registrar's address, to the registered
+        contact.
 
         Args:
             uri: the Request-URI.
@@ -88,11 +87,11 @@ class Registration:
             return False
 
     def start(self) -> None:
-        """Register now, and from then on again and again."""
+        """Register now, and renew until ``close``."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
-        """Stop, and tell the registrar, which has two seconds to answer."""
+        """Stop, and unregister. The registrar has two seconds to answer."""
         self._closing = True
         if self._task:
             self._task.cancel()
@@ -102,7 +101,7 @@ class Registration:
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._ask(self.peer, 0)
             except TimeoutError:
-                log.info("registrar did not answer the goodbye", extra={"registrar": self.config.registrar})
+                log.info("registrar did not answer the unregistration", extra={"registrar": self.config.registrar})
             self._became(False)
 
     async def _keep(self) -> None:
@@ -112,15 +111,15 @@ class Registration:
             if self.registered:
                 failures = 0
             else:
-                longest = self.config.retry_s * min(2**failures, _LONGEST_RETRY)
+                longest = self.config.retry_s * min(2**failures, _MAX_RETRY_FACTOR)
                 pause_s = max(pause_s, longest * random.uniform(0.5, 1.5))
                 failures = min(failures + 1, 10)
             await asyncio.sleep(pause_s)
 
     async def _register(self) -> float:
-        """Try once. Return how many seconds to wait at least."""
+        """Try once. Return the shortest wait until the next attempt, in seconds."""
         try:
-            # We look the name up each time, since it may lead elsewhere after the registrar has moved.
+            # The name is looked up each time, because the registrar may move.
             self.peer = await locate(self._registrar)
             response = await self._ask(self.peer, self._expires_s)
             if response.status == 423:
@@ -158,7 +157,7 @@ class Registration:
 
     def _became(self, registered: bool) -> None:
         outcome = (registered, 0 if registered else self.status)
-        if outcome != self._logged:  # a refusal that is repeated is logged once
+        if outcome != self._logged:  # a repeated refusal is logged once
             self._logged = outcome
             log.log(
                 logging.INFO if registered or self._closing else logging.WARNING,
@@ -171,10 +170,9 @@ class Registration:
 
 
 def granted(response: Response, contact: Uri, *, asked_s: int) -> int:
-    """Return for how many seconds a 2xx to REGISTER keeps our contact (section 10.2.4). 0: the registrar does not keep
-    it.
+    """Return the seconds for which a 2xx to REGISTER keeps our contact (section 10.2.4). 0: it does not keep it.
 
-    The ``expires`` of our own contact counts. If a registrar has rewritten our contact and lists only one, that one
+    The ``expires`` of our own contact counts. If the registrar has rewritten the contact and lists only one, that one
     counts.
     """
     found: list[Address] = []
@@ -198,6 +196,6 @@ def _key(uri: Uri) -> tuple[str, str, int | None]:
 
 
 def _seconds(response: Response, name: str) -> int:
-    """Return the seconds that a header names. 0: the header is missing or no number."""
+    """Return the seconds in a header. 0: the header is missing or no number."""
     text = (response.headers.get(name) or "").split(";")[0].split("(")[0].strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -1,4 +1,4 @@
-"""Makes URIs of the targets that the calling policy (``gateway/calling/``) has let through. Pure."""
+"""Converts targets that the calling policy (``gateway/calling/``) has allowed to URIs. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _NUMBER = re.compile(r"\+?[0-9*#]{1,40}")
 
 
 def domain_of(uri: Uri) -> str:
-    """Return the host of a URI, with its port where there is one."""
+    """Return the host of a URI, with its port if it has one."""
     return uri.host if uri.port is None else f"{uri.host}:{uri.port}"
 
 
 def read_target(text: str, domain: str) -> Uri:
-    """Return a target as a URI. A SIP URI stays as it is; a number becomes a URI at ``domain``.
+    """Return a target as a URI. A SIP URI is unchanged; a number becomes a URI at ``domain``.
 
     Raises:
-        ProtocolError: the text is neither, or no domain says where numbers are. The error does not name the target.
+        ProtocolError: the text is neither, or there is no domain for a number. The error does not name the target.
     """
     if text.startswith(("sip:", "sips:")):
         return Uri.parse(text)
     if not _NUMBER.fullmatch(text):
-        raise ProtocolError("target is neither a SIP URI nor a number nor a live call of ours")
+        raise ProtocolError("target is neither a SIP URI, a number nor a live call of this server")
     if not domain:
-        raise ProtocolError("target is a number, expected a SIP URI: no trunk with a proxy says where numbers are")
+        raise ProtocolError("target is a number, expected a SIP URI: no trunk has a proxy to which numbers belong")
     return Uri.parse(f"sip:{text}@{domain}")

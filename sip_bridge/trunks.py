@@ -1,4 +1,4 @@
-"""Who may call: a peer proves itself by source address, password (digest) or TLS client certificate. Pure.
+"""Decides which peers may call, by source address, password (digest) or TLS client certificate. Pure.
 
 The check comes before a call costs anything. Strangers get no answer, so a scan for open gateways finds nothing.
 """
@@ -20,17 +20,16 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Standing(enum.Enum):
-    """What we know of the source of a message before we read the message."""
+    """The knowledge about the source of a message before the message is read."""
 
     KNOWN = "known"  # the source has a trunk's address or certificate
-    UNPROVEN = "unproven"  # this may be anybody, since some trunk asks only for a password
+    UNPROVEN = "unproven"  # possibly a trunk: some trunk asks only for a password
     STRANGER = "stranger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trunk:
-    """A peer that may call. A caller must meet every condition that is given; a trunk without conditions lets everybody
-    in.
+    """A peer that may call. A caller must meet every condition that is set; a trunk without conditions admits everyone.
 
     Raises:
         ValueError: a user name is given without a password, or the reverse.
@@ -40,10 +39,10 @@ class Trunk:
     networks: tuple[Network, ...] = ()
     """Addresses from which the peer may call. Empty: any."""
     username: str = ""
-    """Digest user. Empty: we ask for no password."""
+    """Digest user name. Empty: no password is required."""
     password: str = ""
     certificate_names: frozenset[str] = frozenset()
-    """In lower case. One of these must be a subjectAltName of the peer's verified certificate (RFC 5922 section
+    """In lower case. The peer's verified certificate must have one of these as subjectAltName (RFC 5922 section
     7.1)."""
     route: str = "default"
     """The route of the trunk's calls."""
@@ -61,15 +60,15 @@ class Trunk:
 
 
 class Trunks:
-    """Judges requests that would begin something: INVITE, REGISTER, REFER, and OPTIONS outside a dialog.
+    """Judges requests outside dialogs: INVITE, REGISTER, REFER and OPTIONS.
 
-    Trunks that ask for no password are tried first, otherwise trunks are tried in their order.
+    Trunks without a password are tried first, the others in their order.
 
     Args:
         auth: our realm and nonces.
-        calls: how many calls one source address may begin.
-        failures: how many wrong passwords one source address may send. While they are used up, we do not even read its
-            credentials, so nobody can guess passwords at the speed of the network.
+        calls: limits the calls that one source address may begin.
+        failures: limits the wrong passwords of one source address. Over the limit, its credentials are not even read,
+            which slows down password guessing.
     """
 
     def __init__(self, trunks: Sequence[Trunk], auth: ServerAuth, *, calls: SourceLimit, failures: SourceLimit) -> None:
@@ -79,7 +78,7 @@ class Trunks:
         self._failures = failures
 
     def standing(self, host: str, certificate_names: Iterable[str] = ()) -> Standing:
-        """Return what a source is to us, by its address, as the socket tells it, and the names in its certificate."""
+        """Return the standing of a source, given its address from the socket and the names in its certificate."""
         candidates = self._candidates(host, certificate_names)
         if any(trunk.networks or trunk.certificate_names for trunk in candidates):
             return Standing.KNOWN
@@ -95,11 +94,11 @@ class Trunks:
     def admit(
         self, request: Request, host: str, *, certificate_names: Iterable[str] = (), now: float, wall: float
     ) -> Trunk | Refusal | None:
-        """Return the trunk whose request this is, or the refusal that answers it (401, 403, 503 or 400). None: no
-        answer at all.
+        """Return the trunk that sent this request, or the refusal that answers it (401, 403, 503 or 400). None: no
+        answer.
 
         Args:
-            host: the source address, as the socket tells it.
+            host: the source address, from the socket.
             certificate_names: the names in the connection's verified certificate.
             now: monotonic seconds.
             wall: seconds since the epoch, which date the nonces.

@@ -1,1 +1,1 @@
-"""What does each side of a SIP dialog say next? Sans I/O: a message and the time in, effects out."""
+"""The state machines of a SIP dialog, without I/O: messages and the time go in, effects come out."""

@@ -1,8 +1,5 @@
-"""Our 2xx to an INVITE until its ACK comes (RFC 3261 section 13.3.1.4): it is repeated, also over TCP, since
-another hop may be by UDP. Pure: times are seconds of one monotonic clock.
-
-The module does not know what the ACK means for the call, or what follows if none comes.
-"""
+"""Repeats our 2xx to an INVITE until its ACK comes (RFC 3261 section 13.3.1.4). Also over TCP, since a later hop may
+use UDP. Pure: times are seconds of one monotonic clock."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from sip_bridge.message.sip import Request, Response
 
 @dataclass(slots=True)
 class Unacked:
-    """A 2xx of ours that waits for its ACK."""
+    """A 2xx that waits for its ACK."""
 
     dialog: Dialog
     key: Key
@@ -30,10 +27,10 @@ class Unacked:
 
 
 class AwaitedAck:
-    """Repeats the 2xx, and tells the dialog that an INVITE is open meanwhile: one at a time.
+    """Repeats one 2xx at a time, and marks its dialog as having an open INVITE.
 
     Args:
-        effects: where the repetitions go.
+        effects: receives the repetitions.
         t1_s, t2_s: T1 and T2 of RFC 3261.
     """
 
@@ -44,10 +41,10 @@ class AwaitedAck:
         self._unacked: Unacked | None = None
 
     def begin(self, dialog: Dialog, key: Key, response: Response, *, offers: bool, now: float) -> None:
-        """Wait for the ACK of a 2xx that has just been sent.
+        """Wait for the ACK of a 2xx that was just sent.
 
         Args:
-            offers: whether the 2xx carries our offer.
+            offers: True if the 2xx carries our offer.
         """
         self._unacked = Unacked(
             dialog, key, response, offers, self._t1_s, repeat_at=now + self._t1_s, give_up_at=now + 64 * self._t1_s
@@ -56,7 +53,7 @@ class AwaitedAck:
         dialog.inviting = offers
 
     def take(self, ack: Request) -> Unacked | None:
-        """Return what the ACK acknowledges, which then waits no more. None: nothing that waits."""
+        """Return the 2xx that the ACK acknowledges, and stop repeating it. None: no 2xx waits for this ACK."""
         waiting = self._unacked
         if waiting is None or waiting.response.cseq.number != ack.cseq.number:
             return None
@@ -64,11 +61,11 @@ class AwaitedAck:
         return waiting
 
     def deadline(self) -> float | None:
-        """Return when to call ``tick``. None: nothing is waited for."""
+        """Return the time of the next ``tick``. None: nothing waits."""
         return min(self._unacked.repeat_at, self._unacked.give_up_at) if self._unacked else None
 
     def tick(self, *, now: float) -> bool:
-        """Repeat the 2xx if it is time. True: no ACK came for 64*T1, and none is awaited any more."""
+        """Repeat the 2xx if due. True: no ACK came within 64*T1, and the wait is over."""
         waiting = self._unacked
         if waiting is None:
             return False
@@ -82,7 +79,7 @@ class AwaitedAck:
         return False
 
     def stop(self) -> None:
-        """Wait for nothing more, since the call is over."""
+        """Stop waiting, since the call is over."""
         self._unacked = None
 
     def _over(self, waiting: Unacked) -> None:

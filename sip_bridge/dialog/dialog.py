@@ -1,7 +1,7 @@
-"""Dialogs: who the two ends are, which way requests go, and in which order they count (RFC 3261 section 12). Pure.
+"""Dialogs: the addresses of both ends, the route of requests and their sequence numbers (RFC 3261 section 12). Pure.
 
-A dialog also judges requests inside it: whether one is too old or crosses another INVITE (section 14). The module reads
-and writes how long a session may last without a refresh (RFC 4028); the timers belong to the dialog's owner.
+A dialog also checks requests inside it: for an old CSeq and for crossing INVITEs (section 14). This module reads and
+writes the session timer headers (RFC 4028); the dialog's owner runs the timers.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sip_bridge.errors import ProtocolError
 from sip_bridge.message.sip import BRANCH_MAGIC, Address, Headers, Message, Request, Response, Uri, Via
 
 MIN_SESSION_S = 90
-"""The shortest session interval that anybody may ask for (RFC 4028 section 4)."""
+"""The shortest session interval that a peer may ask for (RFC 4028 section 4)."""
 
 DialogId: TypeAlias = tuple[str, str, str]
 """Call-ID, our tag, their tag."""
 
 
 def dialog_id(message: Message, *, received: bool) -> DialogId:
-    """Return the dialog that a message says it belongs to.
+    """Return the dialog that a message names.
 
     Args:
-        received: whether the peer sent the message. A response counts as sent by the side that answered.
+        received: True if the peer sent the message. A response counts as sent by the side that answered.
     """
     from_is_ours = received == isinstance(message, Response)
     ours, theirs = (message.from_, message.to) if from_is_ours else (message.to, message.from_)
@@ -34,7 +34,7 @@ def dialog_id(message: Message, *, received: bool) -> DialogId:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The answer to a request inside a dialog that we refuse to deal with."""
+    """The answer that refuses a request."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -49,10 +49,10 @@ def _readable(routes: tuple[str, ...]) -> tuple[str, ...]:
 class Dialog:
     """One side's view of a dialog. ``as_server`` and ``as_client`` make dialogs.
 
-    The route set is fixed when the dialog is made. The target follows every INVITE and UPDATE, and their 2xx.
+    The route set is fixed when the dialog is made. The target is updated by every INVITE and UPDATE, and their 2xx.
 
     Attributes:
-        target: the peer's Contact, which is the Request-URI of what we send.
+        target: the peer's Contact, which is the Request-URI of our requests.
         routes: Route values in the order in which our requests visit them.
     """
 
@@ -68,20 +68,20 @@ class Dialog:
         self.local_cseq = 0
         self.remote_cseq = -1
         self.inviting = False
-        """True: an INVITE or an offer of ours waits for its final answer."""
+        """True while our INVITE or offer waits for its final answer."""
         self.invited = False
-        """True: an INVITE or an offer of the peer waits for its final answer."""
+        """True while an INVITE or offer of the peer waits for its final answer."""
 
     @classmethod
     def as_server(cls, invite: Request, tag: str) -> Dialog:
-        """Make the dialog that our answer with this tag begins (section 12.1.1).
+        """Make the dialog that our answer with this tag creates (section 12.1.1).
 
         Raises:
-            ProtocolError: the request has no Contact, or a Record-Route that cannot be read.
+            ProtocolError: the request has no Contact, or an unreadable Record-Route.
         """
         contact = invite.contact
         if contact is None and not invite.via.branch.startswith(BRANCH_MAGIC):
-            contact = invite.from_  # RFC 2543 sends requests there, and demands no Contact
+            contact = invite.from_  # RFC 2543 sends requests there, and requires no Contact
         if contact is None:
             raise ProtocolError(f"{invite.method} without Contact, expected one (RFC 3261 section 8.1.1.8)")
         dialog = cls(
@@ -97,10 +97,10 @@ class Dialog:
 
     @classmethod
     def as_client(cls, invite: Request, response: Response) -> Dialog:
-        """Make the dialog that a 101 to 299 with a tag begins (section 12.1.2). Each fork begins its own.
+        """Make the dialog that a 101 to 299 with a tag creates (section 12.1.2). Each fork creates its own.
 
         Raises:
-            ProtocolError: a 2xx has no Contact, the response has no tag, or its Record-Route cannot be read.
+            ProtocolError: a 2xx has no Contact, the response has no tag, or its Record-Route is unreadable.
         """
         if not response.to.tag:
             raise ProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
@@ -110,7 +110,7 @@ class Dialog:
             call_id=invite.call_id,
             local=invite.from_,
             remote=response.to,
-            # An early response may lack Contact. Then the address where the INVITE went is the best that we have.
+            # An early response may lack Contact. Then the Request-URI of the INVITE is the best guess.
             target=response.contact.uri if response.contact else Uri.parse(invite.uri),
             routes=response.headers.all("Record-Route")[::-1],
             owns_call_id=True,
@@ -138,7 +138,7 @@ class Dialog:
         self.refresh(response)
 
     def refresh(self, message: Message) -> None:
-        """Take over the peer's Contact from its INVITE or UPDATE, or from its 2xx to ours."""
+        """Take the target from the Contact of the peer's INVITE or UPDATE, or of its 2xx."""
         if message.contact is not None:
             self.target = message.contact.uri
 
@@ -151,7 +151,7 @@ class Dialog:
         body: bytes = b"",
         cseq: int | None = None,
     ) -> Request:
-        """Make a request of ours in this dialog (section 12.2.1.1).
+        """Make a request in this dialog (section 12.2.1.1).
 
         Args:
             via: our Via, with a new branch.
@@ -176,17 +176,18 @@ class Dialog:
         return Request(method, str(uri), Headers(items), body)
 
     def check(self, request: Request, *, offers: bool = False, retry_after_s: int = 5) -> Refusal | None:
-        """Judge whether a request of the peer may be dealt with now, and count it. A refusal: answer with this instead.
+        """Check a request of the peer, and count its CSeq. A refusal: answer with it. None: the request may be
+        processed.
 
         Args:
-            offers: whether the request is an UPDATE (or PRACK) with a session description. Such a request crosses other
-                offers as an INVITE does (RFC 3311 section 5.2).
+            offers: True for an UPDATE (or PRACK) with a session description, which crosses other offers as an INVITE
+                does (RFC 3311 section 5.2).
             retry_after_s: a random number from 0 to 10 seconds, drawn by the caller.
         """
         if request.method in ("ACK", "CANCEL"):
             return None  # both carry the number of their INVITE
         if request.cseq.number < self.remote_cseq:
-            return Refusal(500)  # section 12.2.2; a repetition has an equal number and never comes here
+            return Refusal(500)  # section 12.2.2; a retransmission has an equal number and never comes here
         self.remote_cseq = request.cseq.number
         if request.method == "INVITE" or offers:
             if self.inviting:
@@ -196,7 +197,7 @@ class Dialog:
         return None
 
     def glare_wait_s(self, share: float) -> float:
-        """Return how many seconds to wait after a 491 before trying again (section 14.1).
+        """Return the seconds to wait after a 491 before trying again (section 14.1).
 
         Args:
             share: a random number from 0 to 1.
@@ -213,11 +214,11 @@ class SessionTimer:
     we_refresh: bool
 
     def refresh_at(self, refreshed_at: float) -> float:
-        """Return when we send the refresh, if sending it is our part: at half of the interval (section 10)."""
+        """Return the time of our refresh, if we are the refresher: half of the interval (section 10)."""
         return refreshed_at + self.interval_s / 2
 
     def end_at(self, refreshed_at: float) -> float:
-        """Return when to send BYE if no refresh came (section 10)."""
+        """Return the time at which to send BYE if no refresh came (section 10)."""
         return refreshed_at + self.interval_s - min(32.0, self.interval_s / 3)
 
 
@@ -245,18 +246,17 @@ def min_session_s(message: Message) -> int:
 
 
 def session_offer(interval_s: int, min_s: int = MIN_SESSION_S) -> list[tuple[str, str]]:
-    """Return the headers of our INVITE (section 7.1). After a 422, ``min_s`` is the ``min_session_s`` of it (section
-    7.4)."""
+    """Return the headers of our INVITE (section 7.1). After a 422, ``min_s`` is its ``min_session_s`` (section 7.4)."""
     return [("Session-Expires", str(max(interval_s, min_s))), ("Min-SE", str(min_s))]
 
 
 def session_answer(
     request: Request, *, wanted_s: int, min_s: int = MIN_SESSION_S
 ) -> tuple[SessionTimer | None, list[tuple[str, str]]] | Refusal:
-    """Answer an INVITE or UPDATE of the peer (section 9): with the timer and the headers of the 2xx, or with a 422.
+    """Answer an INVITE or UPDATE of the peer (section 9). Return the timer and the headers of the 2xx, or a 422.
 
     Args:
-        wanted_s: the interval if the peer asks for none. 0: then there is no timer.
+        wanted_s: the interval if the peer asks for none. 0: no timer in that case.
 
     Raises:
         ProtocolError: Session-Expires or Min-SE cannot be read.
@@ -267,9 +267,9 @@ def session_answer(
         return Refusal(422, (("Min-SE", str(min_s)),))
     if asked is None and not wanted_s:
         return None, []
-    # We may shorten the peer's interval, but never below its Min-SE. A peer without session timers can neither refresh
-    # nor be told to, and we may not refuse its too small interval (section 8.1): we raise the interval and refresh
-    # ourselves.
+    # We may shorten the peer's interval, but not below its Min-SE. A peer without session timers cannot refresh, and
+    # its
+    # too short interval must not be refused (section 8.1). So we raise the interval and refresh ourselves.
     interval_s = asked[0] if asked else max(wanted_s, min_session_s(request))
     interval_s = max(interval_s, min_s)
     refresher = (asked[1] if asked else "uas") or "uac" if supported else "uas"
@@ -280,7 +280,7 @@ def session_answer(
 
 
 def session_agreed(response: Response) -> SessionTimer | None:
-    """Read what the 2xx to our INVITE or UPDATE says (section 7.2). None: the peer wants no timer.
+    """Return the timer of the 2xx to our INVITE or UPDATE (section 7.2). None: the peer wants no timer.
 
     Raises:
         ProtocolError: Session-Expires cannot be read.

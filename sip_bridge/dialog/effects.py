@@ -1,4 +1,4 @@
-"""What the protocol of a call wants done. The owner of the protocol carries the effects out in order. Pure values."""
+"""The effects that a call's protocol requests. The protocol's owner carries them out in order. Pure values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sip_bridge.message.sip import Request, Response, Uri
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Answer a request. A 2xx may come again, which repeats it."""
+    """Answer a request. Sending a 2xx again repeats it."""
 
     key: Key
     response: Response
@@ -38,7 +38,7 @@ class Invite:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Send a request in a new transaction. Its outcome matters to nobody."""
+    """Send a request in a new transaction, and ignore its outcome."""
 
     request: Request
     peer: Peer
@@ -63,7 +63,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """There is a dialog. Requests in it go to ``on_request``."""
+    """The dialog exists. Requests in it go to ``on_request``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class MediaAgreed:
-    """Send media where the complete offer and answer say, and tell the session whether it is heard."""
+    """Send media as agreed, and tell the session whether the call is on hold."""
 
     agreed: Agreed
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Tell the session to wait, since nobody is meant to hear it before the answer."""
+    """Put the session on hold, since its audio is not wanted before the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Place the call that the peer asks for, and tell the outcome to ``tell_referred``."""
+    """Place the call that the peer requested, and report the outcome to ``tell_referred``."""
 
     target: Uri
 
@@ -106,7 +106,7 @@ class Transferred:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A call of ours has made progress."""
+    """An outgoing call has made progress."""
 
     state: AttemptState
     status: int
@@ -114,12 +114,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an INVITE of ours ended."""
+    """The final result of an outgoing INVITE."""
 
     status: int
-    """200, or the status that says why the call was not answered."""
+    """200, or the status of the failure."""
     reason: str = ""
-    """Why the call was not answered, in one word."""
+    """The cause of the failure, in one word."""
     elsewhere: tuple[Uri, ...] = ()
     """The Contacts of a 3xx, best first."""
 
@@ -133,12 +133,12 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Only answers to the last requests of the call may still come."""
+    """The call is over. Only answers to its last requests may still come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Write to the log."""
+    """Write a line to the log."""
 
     what: str
     why: str = ""

@@ -1,18 +1,18 @@
-"""The protocol of one call: an INVITE, its dialog, offers and answers, the requests in the dialog, and the end (RFC
-3261 sections 12 to 15, RFC 3264, RFC 4028). Pure: messages and the time come in, effects go out.
+"""The protocol of one call: INVITE, dialog, offers and answers, requests in the dialog, and the end (RFC 3261 sections
+12 to 15, RFC 3264, RFC 4028). Pure: messages and the time go in, effects come out.
 
-``InviteDialog`` is what both directions share; ``InviteServer`` (``invite_server.py``) is a call that somebody makes to
-us and ``InviteClient`` (``invite_client.py``) one of ours. Whoever owns a dialog
+``InviteDialog`` is common to both directions. ``InviteServer`` (``invite_server.py``) is an inbound call,
+``InviteClient`` (``invite_client.py``) an outbound one. The owner of a dialog
 
 * calls one method for each event, with ``now`` in seconds of a monotonic clock,
 * carries out ``effects`` in order, including those that are added meanwhile,
-* and calls ``tick`` at ``deadline``, which is the dialog's one timer.
+* and calls ``tick`` at ``deadline``, which is the dialog's only timer.
 
-Each part has a question of its own: whether our 2xx has its ACK (``awaited_ack.py``), how a session that stands is
-changed and refreshed (``session_modification.py``) and when (``session_refresh.py``), what became of our own requests
-(``own_requests.py``), and who is to be called in whose place (``transfer.py``).
+The parts: repeating our 2xx until its ACK (``awaited_ack.py``), changing and refreshing a session
+(``session_modification.py``), the times of refreshes (``session_refresh.py``), our own requests (``own_requests.py``),
+and transfers (``transfer.py``).
 
-The effects are all that a dialog does. It knows neither sockets nor the session nor the media.
+A dialog acts only through its effects. It knows no sockets, session or media.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ from sip_bridge.message.sdp import Agreed, Negotiation
 from sip_bridge.message.sip import Request, Response, response_to
 
 USER = "talkspurt"
-"""The user part of our contacts. It may be the same for all, since a request in a dialog is matched by the dialog."""
+"""The user part of our contacts. It is the same for all calls, since requests are matched by dialog."""
 
 Invitation: TypeAlias = tuple[str, str, int]
-"""Call-ID, From tag and CSeq of an INVITE outside dialogs. An INVITE that comes by two ways has the same values on both
-(RFC 3261 section 8.2.2.2)."""
+"""Call-ID, From tag and CSeq of an INVITE outside dialogs. Copies of an INVITE that come by two paths share them (RFC
+3261 section 8.2.2.2)."""
 
 
 class State(enum.Enum):
     """The state of a call."""
 
-    EARLY = "early"  # there is no final response yet
+    EARLY = "early"  # no final response yet
     UNCONFIRMED = "unconfirmed"  # our 2xx waits for its ACK
     UP = "up"
-    LEAVING = "leaving"  # the session is over, but a BYE may not be sent yet
+    LEAVING = "leaving"  # the session is over, but BYE must wait for the ACK
     OVER = "over"
 
 
 class Timer(enum.Enum):
-    """What a dialog waits for."""
+    """The timers of a dialog, named by the awaited event."""
 
     READY = "the session can speak"
     GREETED = "the speech before the answer ends"
@@ -75,7 +75,7 @@ class Timer(enum.Enum):
 
 
 def invitation_of(invite: Request) -> Invitation:
-    """Return what tells an INVITE from all others."""
+    """Return the values that identify an INVITE."""
     return invite.call_id, invite.from_.tag, invite.cseq.number
 
 
@@ -84,10 +84,10 @@ class InviteDialog(ABC):
 
     Args:
         trunk: the trunk of the call.
-        peer: whom we exchange messages with: where the INVITE came from or went to.
-        local: where peers reach us.
+        peer: the address to which the INVITE was sent, or from which it came.
+        local: the address at which peers reach us.
         media_port: our RTP port.
-        timeouts: the times of RFC 3261 and our own, seconds.
+        timeouts: the timers of RFC 3261 and our own, in seconds.
     """
 
     dialog: Dialog
@@ -138,12 +138,12 @@ class InviteDialog(ABC):
     # --- time ------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """Return when to call ``tick``. None: nothing is waited for."""
+        """Return the time of the next ``tick``. None: no timer runs."""
         parts = (part.deadline() for part in (self._awaited_ack, self.refresh, self.transfers))
         return min((at for at in (*self._due.values(), *parts) if at is not None), default=None)
 
     def tick(self, *, now: float) -> None:
-        """Deal with everything that was waited for long enough."""
+        """Handle all deadlines that have passed."""
         self._now = now
         for timer in sorted(self._due, key=self._due.__getitem__):
             if self._due.get(timer, now + 1) <= now:
@@ -169,24 +169,25 @@ class InviteDialog(ABC):
 
     @abstractmethod
     def _expired(self, timer: Timer) -> None:
-        """Deal with a timer that was waited for long enough."""
+        """Handle a timer that has expired."""
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def hang_up(self, reason: str, headers: HeaderItems = (), *, now: float) -> None:
-        """End the call, because the session has left. A transfer that is under way is awaited first."""
+        """End the call because the session has ended it. A transfer under way is finished first."""
         if self.transfers.under_way:
             self._ending = (reason, headers)  # a BYE now could take the peer's new call with it (RFC 5589 section 6.1)
         else:
             self.end(reason, headers, now=now)
 
     def end(self, reason: str, headers: HeaderItems = (), *, now: float) -> None:
-        """End the call from our side: with BYE, or with what ends a call before BYE is possible. Idempotent."""
+        """End the call from our side with BYE, or with CANCEL or a final response before BYE is possible.
+        Idempotent."""
         self._now = now
         self._end(reason, headers)
 
     def abandon(self, *, now: float) -> None:
-        """Let go of a call whose INVITE somebody else answers."""
+        """Drop a call whose INVITE the owner answers itself."""
         self._now = now
         self._peer_left("refused")
 
@@ -199,7 +200,7 @@ class InviteDialog(ABC):
             self._give_up(reason, headers)
             self._release()
         elif self.state is State.UNCONFIRMED:
-            self.state = State.LEAVING  # section 15: no BYE before the ACK, or before we give up waiting for the ACK
+            self.state = State.LEAVING  # section 15: no BYE before the ACK, or before the wait for it ends
         else:
             self._say_goodbye()
 
@@ -212,10 +213,10 @@ class InviteDialog(ABC):
         self._release()
 
     def _peer_left(self, reason: str) -> None:
-        """Note that the peer has ended the call."""
+        """Handle the end of the call by the peer."""
         if self.state is State.OVER:
             return
-        # Many peers send BYE without a NOTIFY as soon as their new call stands.
+        # Many peers send BYE without a NOTIFY as soon as their new call is up.
         self.effects.append(Silence("transferred" if self.transfers.under_way else reason))
         self._release()
 
@@ -227,22 +228,22 @@ class InviteDialog(ABC):
         self.transfers.stop()
         self.effects.append(Left())
 
-    # --- responses to requests of ours -----------------------------------------------------------------------------
+    # --- responses to our requests ---------------------------------------------------------------------------------
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
-        """Take a response to a request of ours, the first or a repeated one."""
+        """Handle a response to our request, including repetitions."""
         self._now = now
         self.requests.on_response(key, response, now=now)
 
     def on_failed(self, key: Key, status: int, *, now: float) -> None:
-        """Note that no response came (408), or that the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
+        """Handle a request that got no response (408) or could not be sent (503; RFC 3261 section 8.1.3.1)."""
         self._now = now
         self.requests.on_failed(key, now=now)
 
     # --- the peer's requests in the dialog -------------------------------------------------------------------------
 
     def on_request(self, key: Key, request: Request, *, now: float) -> None:
-        """Take a request in the dialog."""
+        """Handle a request in the dialog."""
         self._now = now
         try:
             offers = request.method == "UPDATE" and description_of(request) is not None
@@ -263,7 +264,7 @@ class InviteDialog(ABC):
         return response
 
     def _deal_with(self, key: Key, request: Request) -> Refusal | None:
-        """Answer a request, or return how it is to be refused."""
+        """Answer a request, or return its refusal."""
         match request.method:
             case "BYE":
                 self._on_bye(key, request)
@@ -294,17 +295,17 @@ class InviteDialog(ABC):
     # --- transfers -------------------------------------------------------------------------------------------------
 
     def may_transfer(self) -> bool:
-        """Return whether there is somebody to ask now."""
+        """Return True if the call is up and no transfer is under way."""
         return self.state is State.UP and not self.transfers.under_way
 
     def tell_referred(self, status: int, reason: str, *, now: float) -> None:
-        """Tell the peer what became of the call that it asked for."""
+        """Tell the peer the outcome of the call that it requested by REFER."""
         if self.state is State.UP:
             self.transfers.tell_referred(self.dialog, status, reason)
 
     def _transfer_over(self, problem: str) -> None:
         if self._ending is not None:
-            self._end(*self._ending)  # the session has left already
+            self._end(*self._ending)  # the session has already ended the call
         else:
             self.effects.append(Transferred(problem))
 
@@ -312,11 +313,11 @@ class InviteDialog(ABC):
 
     @abstractmethod
     def begun(self, *, now: float) -> None:
-        """Note that the session exists."""
+        """Handle the start of the session."""
 
     @abstractmethod
     def not_begun(self, *, now: float) -> None:
-        """Note that there is no room for a session."""
+        """Handle the refusal of a session for lack of room."""
 
     def _apply(self, agreed: Agreed | None) -> None:
         assert agreed
@@ -325,7 +326,7 @@ class InviteDialog(ABC):
     # --- the ACK of our 2xx ----------------------------------------------------------------------------------------
 
     def on_ack(self, ack: Request, *, now: float) -> None:
-        """Take the ACK of a 2xx of ours."""
+        """Handle the ACK of our 2xx."""
         self._now = now
         waiting = self._awaited_ack.take(ack)
         if waiting is None:
@@ -347,7 +348,7 @@ class InviteDialog(ABC):
 
     @abstractmethod
     def _answered_late(self) -> None:
-        """Go on after an ACK that carried the answer to our offer."""
+        """Continue after an ACK that carried the answer to our offer."""
 
     def _confirmed(self) -> None:
         if self.state is State.UNCONFIRMED:

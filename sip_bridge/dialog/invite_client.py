@@ -1,5 +1,5 @@
-"""A call of ours, from its INVITE on (RFC 3261 sections 9, 13.2 and 8.1.3): early media, an answer, answers of several
-forks, a challenge, a refusal, or a cancel of ours, which may cross the answer. Pure, as ``invite.py`` is."""
+"""An outbound call from its INVITE on (RFC 3261 sections 9, 13.2 and 8.1.3): early media, answers of one or several
+forks, challenges, refusals, and our CANCEL, which may cross the answer. Pure, as ``invite.py`` is."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from sip_bridge.message.sdp import SessionDescription
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
 
 _MAX_TRIES = 4
-"""Tries of one INVITE: bare, with credentials for the target, for a proxy too, and once more for a stale nonce or a
-422."""
+"""Most tries of one INVITE: bare, with credentials for the target, with credentials for a proxy, and once more for a
+stale nonce or a 422."""
 
 _MAX_EARLY = 10
-"""How many forks' early descriptions are kept."""
+"""Most early session descriptions that are kept, one for each fork."""
 
 _REASONS = {
     401: "not_authorised", 403: "declined", 404: "not_found", 407: "not_authorised", 408: "no_answer",
@@ -53,7 +53,7 @@ def reason_of(status: int) -> str:
 
 
 class InviteClient(InviteDialog):
-    """A call to somebody.
+    """An outbound call.
 
     Args:
         uri: the Request-URI, which is also To.
@@ -84,13 +84,13 @@ class InviteClient(InviteDialog):
         self._invite: Request | None = None
         self._provisional = False
         self._settled = False
-        """True: the INVITE that was sent last has an answer, or is cancelled."""
+        """True: the last INVITE has a final answer or is cancelled."""
         self._begun = False
         self._early: dict[str, SessionDescription] = {}
         """The descriptions in provisional responses, by the fork's tag."""
         self._winner = ""
         self._declined: dict[str, Acknowledge] = {}
-        """The ACKs of answers that we did not want, by the fork's tag."""
+        """The ACKs of unwanted answers, by the fork's tag."""
 
     def start(self, *, now: float) -> None:
         """Send the INVITE."""
@@ -124,13 +124,13 @@ class InviteClient(InviteDialog):
         if timer is Timer.ANSWER:
             self._stop_calling("no_answer")
 
-    # --- what comes back -------------------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------------------------
 
     def _is_invite(self, key: Key | None) -> bool:
         return self._invite is not None and key == key_of(self._invite)
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
-        """Take a response to the INVITE, from any fork, or to a later request."""
+        """Handle a response to the INVITE, from any fork, or to a later request."""
         self._now = now
         if response.cseq.method != "INVITE" or not self._is_invite(key):
             super().on_response(key, response, now=now)
@@ -149,7 +149,7 @@ class InviteClient(InviteDialog):
                 self._decline(response)
 
     def on_failed(self, key: Key, status: int, *, now: float) -> None:
-        """Note that no response came (408), or that the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
+        """Handle a request that got no response (408) or could not be sent (503; RFC 3261 section 8.1.3.1)."""
         if not self._is_invite(key):
             super().on_failed(key, status, now=now)
             return
@@ -167,7 +167,7 @@ class InviteClient(InviteDialog):
     def _progress(self, response: Response) -> None:
         self._provisional = True
         if self.state is not State.EARLY:
-            self._cancel()  # we gave up before there was a response, and may cancel only now
+            self._cancel()  # the call was given up before any response; CANCEL is allowed only now
             return
         if response.status == 100:
             return
@@ -175,7 +175,7 @@ class InviteClient(InviteDialog):
         try:
             description = description_of(response)
             if description is not None and response.to.tag not in self._early:
-                # We play the first fork that has sound. Which fork will answer is not known yet, so nothing is settled.
+                # The first fork with early media is played. Nothing is settled yet, because any fork may answer.
                 if not self._early:
                     self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
                     self._apply(self.negotiation.agreed)
@@ -186,10 +186,10 @@ class InviteClient(InviteDialog):
             self.effects.append(Trouble("SIP early media refused", str(error)))
         self.effects.append(Progress("early_media" if early or self._early else "ringing", response.status))
         if early and self._trunk.early_media:
-            self.effects.append(Begin())  # the session hears what comes before the answer, and is there at the answer
+            self.effects.append(Begin())  # the session hears the early media and exists at the answer
 
     def begun(self, *, now: float) -> None:
-        """Note that the session exists."""
+        """Handle the start of the session."""
         self._now = now
         self._begun = True
         if self.state is State.EARLY:
@@ -199,7 +199,7 @@ class InviteClient(InviteDialog):
             self.effects.append(Outcome(200))
 
     def not_begun(self, *, now: float) -> None:
-        """Note that there is no room for a session."""
+        """Handle the refusal of a session for lack of room."""
         self._now = now
         if self.state is State.EARLY:
             self._stop_calling("unavailable")
@@ -250,7 +250,7 @@ class InviteClient(InviteDialog):
             return None
 
     def _refused(self, response: Response) -> None:
-        """Take a final refusal. The transaction sends its ACK."""
+        """Handle a final refusal. The transaction sends its ACK."""
         if self.state is not State.EARLY:
             return
         if self._cseq < _MAX_TRIES and self._may_try_again(response):
@@ -282,13 +282,13 @@ class InviteClient(InviteDialog):
     def _give_up(self, reason: str, headers: HeaderItems) -> None:
         self.effects.append(Outcome(487, "cancelled"))
         if self._provisional:
-            self._cancel()  # else the first response makes us cancel: before it, the peer may not know the INVITE
+            self._cancel()  # else ``_progress`` cancels: before the first response, the peer may not know the INVITE
 
     def _answered_late(self) -> None:
-        """Do nothing: a call of ours has begun before an ACK can bring an answer."""
+        """Do nothing: an outbound call has begun before an ACK can bring an answer."""
 
     def _cancel(self) -> None:
-        # We cancel only once. If no answer to the INVITE comes, it counts as cancelled after 64*T1 (section 9.1).
+        # CANCEL is sent once. If no answer to the INVITE comes, it counts as cancelled after 64*T1 (section 9.1).
         if self._invite is not None and not self._settled:
             self._settle(more=True)
             self.effects.append(Post(cancel_of(self._invite), self._peer))
@@ -299,8 +299,7 @@ class InviteClient(InviteDialog):
         self.effects.append(Outcome(status, reason, elsewhere))
 
     def _decline(self, response: Response) -> None:
-        """Acknowledge an answer that we do not want, and hang up: another fork was first, or the answer has crossed our
-        CANCEL."""
+        """Acknowledge an unwanted answer and hang up: another fork was first, or the answer crossed our CANCEL."""
         assert self._invite
         known = self._declined.get(response.to.tag)
         if known:
@@ -324,7 +323,7 @@ class InviteClient(InviteDialog):
 
 
 def _contacts(response: Response) -> tuple[Uri, ...]:
-    """Return where a 3xx leads, by falling q (section 8.1.3.4)."""
+    """Return the Contacts of a 3xx, highest q first (section 8.1.3.4)."""
     found: list[tuple[float, Uri]] = []
     for text in response.headers.all("Contact"):
         try:

@@ -1,5 +1,5 @@
-"""A call that somebody makes to us, from its INVITE on (RFC 3261 sections 9.2, 13.3 and 15.1.2): the call rings, begins
-a session, and is answered when the session can speak. Pure, as ``invite.py`` is."""
+"""An inbound call from its INVITE on (RFC 3261 sections 9.2, 13.3 and 15.1.2): it rings, begins a session, and is
+answered when the session can speak. Pure, as ``invite.py`` is."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sip_bridge.message.sip import Request, Response
 
 
 class InviteServer(InviteDialog):
-    """A call that somebody makes to us, from its INVITE on.
+    """An inbound call, from its INVITE on.
 
     Args:
         key: the INVITE's transaction.
 
     Raises:
         ProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
-        NotAcceptable: we have no codec in common with the caller.
+        NotAcceptable: there is no common codec.
     """
 
     def __init__(
@@ -52,13 +52,12 @@ class InviteServer(InviteDialog):
         )
         offer = description_of(invite)
         self.late = offer is None
-        """True: the INVITE has no offer, so we make it. The codec is known only from the ACK, and before it there is no
-        session."""
+        """True: the INVITE has no offer, so we make it. The codec is known from the ACK on, and there is no session
+        before."""
         self._answer_body = self.negotiation.answer(offer) if offer is not None else b""
 
     def start(self, *, now: float) -> Refusal | None:
-        """Answer an INVITE that has no offer; for any other, begin the session first. A refusal: this is the answer
-        instead."""
+        """Check the session timer, and answer an INVITE without an offer. A refusal: the answer to the INVITE."""
         self._now = now
         timed = self.refresh.answer(self._invite)
         if isinstance(timed, Refusal):
@@ -70,7 +69,7 @@ class InviteServer(InviteDialog):
         return None
 
     def begun(self, *, now: float) -> None:
-        """Ring, since the session exists. Answer when it can speak."""
+        """Ring, since the session exists. The answer follows when it can speak."""
         self._now = now
         self._begun = True
         self.effects.append(Waits())
@@ -86,18 +85,18 @@ class InviteServer(InviteDialog):
         self._wait(Timer.READY, self._timeouts.ready)
 
     def not_begun(self, *, now: float) -> None:
-        """Note that there is no room for a session."""
+        """Handle the refusal of a session for lack of room."""
         self.end("rejected", now=now)
 
     def on_ready(self, *, now: float) -> None:
-        """Note that the session may be answered, because it can speak or its trunk does not ask whether it can."""
+        """Answer the call: the session can speak, or the trunk does not require that."""
         self._now = now
         self._stop(Timer.READY)
         if not self._trunk.early_media:
             self._answer()
 
     def on_greeted(self, *, now: float) -> None:
-        """Note that everything that is spoken before the answer has been spoken."""
+        """Answer the call, since everything to be spoken before the answer was spoken."""
         self._now = now
         if self._trunk.early_media:
             self._answer()
@@ -128,7 +127,7 @@ class InviteServer(InviteDialog):
             self.effects.append(Begin())
 
     def on_cancel(self, *, now: float) -> None:
-        """Note that the caller gives up. If the call is answered, this is too late, and a BYE follows."""
+        """Handle a CANCEL. If the call is answered already, it is too late, and a BYE follows."""
         self._now = now
         if self.state is State.EARLY:
             self._respond(self._key, self._invite, 487)
@@ -146,7 +145,7 @@ class InviteServer(InviteDialog):
 
 
 def _check_accept(invite: Request) -> None:
-    """Check that our session description may stand in the answer (RFC 3261 section 20.1).
+    """Check that our session description is acceptable in the answer (RFC 3261 section 20.1).
 
     Raises:
         ProtocolError: 406.

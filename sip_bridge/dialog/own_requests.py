@@ -1,5 +1,5 @@
-"""Our requests in one dialog: where each is sent, and what becomes of it (RFC 3261 sections 12.2.1, 13.2.2.4 and 22.2).
-Pure: requests go out as effects."""
+"""Our requests in one dialog: their next hops and their outcomes (RFC 3261 sections 12.2.1, 13.2.2.4 and 22.2). Pure:
+requests go out as effects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sip_bridge.message.digest import ClientAuth, authorization
 from sip_bridge.message.sip import Request, Response
 
 Done: TypeAlias = Callable[[Response | None, float], None]
-"""Is told the final response, and the time. None: no response came, or the request could not be sent."""
+"""Takes the final response and the time. None: no response came, or the request could not be sent."""
 
 
 @dataclass(slots=True)
@@ -32,27 +32,27 @@ class _Asked:
 
 
 def key_of(request: Request) -> Key:
-    """Return the transaction that a request of ours makes."""
+    """Return the transaction of a request that we send."""
     return Key(request.via.branch, request.method, "")
 
 
 class OwnRequests:
-    """Sends requests in a dialog, and tells how each ended. A challenge is answered once, and each 2xx to an INVITE
+    """Sends requests in a dialog and reports their outcomes. A challenge is answered once, and each 2xx to an INVITE
     gets its ACK.
 
     Args:
-        peer: whom we exchange messages with: where the INVITE came from or went to.
-        local: where peers reach us.
-        auth: our credentials at the peer. None: we have none.
-        effects: where the requests go.
+        peer: the address to which the INVITE was sent, or from which it came.
+        local: the address at which peers reach us.
+        auth: our credentials at the peer. None: there are none.
+        effects: receives the requests.
     """
 
     def __init__(self, peer: Peer, local: LocalAddress, auth: ClientAuth | None, effects: deque[Effect]) -> None:
         self.translated = False
-        """True: the peer is behind an address translator. It names an address that its messages do not come from, and
-        there is no proxy between us."""
+        """True: the peer is behind a NAT. Its Contact is not the address that its messages come from, and there is no
+        proxy between us."""
         self.acked: Acknowledge | None = None
-        """The ACK of the last 2xx to an INVITE of ours."""
+        """The ACK of the last 2xx to our INVITE."""
         self._peer = peer
         self._local = local
         self._auth = auth
@@ -74,14 +74,14 @@ class OwnRequests:
         *,
         credentials: HeaderItems = (),
     ) -> None:
-        """Send a request in the dialog, and tell ``done`` how it ended."""
+        """Send a request in the dialog, and report the outcome to ``done``."""
         peer = self.hop(dialog)
         request = dialog.request(method, self._local.via(peer.transport), headers=[*headers, *credentials], body=body)
         self._asked[key_of(request)] = _Asked(dialog, request, headers, done, bool(credentials))
         self._effects.append(Ask(request, peer))
 
     def hop(self, dialog: Dialog) -> Peer:
-        """Return where a dialog's next hop is, as far as we can know without a name service."""
+        """Return the address of a dialog's next hop, without a DNS look-up."""
         uri = dialog.next_hop
         secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
         named = (uri.params.get("transport") or "").upper()
@@ -89,14 +89,15 @@ class OwnRequests:
         host = uri.host.strip("[]")
         literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
         streamed = self._peer.transport != "UDP" and host == self._peer.host
-        # A host name stands for the peer that we talk to. Behind a translator, only the peer's own address is
-        # reachable. And where we have a connection to this host, we use it.
+        # A host name stands for the known peer. If the peer is behind a NAT, only its own address is reachable. An
+        # existing
+        # connection to the host is reused.
         if not literal or self.translated or (streamed and named in ("", self._peer.transport)):
             return self._peer
         return Peer(transport, host, uri.port or (5061 if secure else 5060))
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
-        """Take a response, the first or a repeated one."""
+        """Handle a response, including repetitions."""
         asked = self._asked.get(key) if key else None
         if asked is None:
             acked = self.acked
@@ -117,7 +118,7 @@ class OwnRequests:
         asked.done(response, now)
 
     def on_failed(self, key: Key, *, now: float) -> None:
-        """Note that no response came, or that the request could not be sent."""
+        """Handle a request that got no response or could not be sent."""
         asked = self._asked.pop(key, None)
         if asked is not None:
             asked.done(None, now)

@@ -1,8 +1,7 @@
-"""Changes of a session that stands: the peer's re-INVITE or UPDATE (a new description, hold, resume, a new Contact, a
+"""Changes of an established session: the peer's re-INVITE or UPDATE (new description, hold, resume, new Contact,
 refresh), and our refresh by either (RFC 3261 section 14, RFC 3311, RFC 4028). Pure.
 
-When our refresh is due and what its response means is decided in ``session_refresh.py``, what the descriptions agree on
-in ``message/sdp.py``. The module does not know how a call begins or ends.
+``session_refresh.py`` decides when to refresh and what a response means; ``message/sdp.py`` negotiates descriptions.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from sip_bridge.message.sip import Request, Response, response_to
 
 
 class SessionModification:
-    """Answers the peer's changes and sends our refreshes, in one dialog.
+    """Answers the peer's changes and sends our refreshes in one dialog.
 
     Args:
         negotiation: our side of offers and answers.
-        refresh: when the session is to be refreshed.
+        refresh: the session timer.
         awaited_ack: repeats our 2xx to a re-INVITE.
         requests: sends our refreshes.
-        effects: where everything else goes.
+        effects: receives everything else.
         contact: our Contact header.
-        on_gone: is told that no refresh reached the peer.
+        on_gone: called when no refresh reached the peer.
     """
 
     def __init__(
@@ -58,14 +57,14 @@ class SessionModification:
         self._on_gone = on_gone
         self._stopped = False
 
-    # --- the peer's ------------------------------------------------------------------------------------------------
+    # --- changes by the peer ---------------------------------------------------------------------------------------
 
     def on_offer(self, dialog: Dialog, key: Key, request: Request, *, now: float) -> Refusal | None:
-        """Answer a re-INVITE or UPDATE, or return how it is to be refused.
+        """Answer a re-INVITE or UPDATE, or return its refusal.
 
         Raises:
             ProtocolError: a header or the body cannot be read.
-            NotAcceptable: the offer has nothing in it that we can use. The session stays as it was.
+            NotAcceptable: nothing in the offer is usable. The session stays as it was.
         """
         timed = self._refresh.answer(request)
         if isinstance(timed, Refusal):
@@ -88,10 +87,10 @@ class SessionModification:
             self._awaited_ack.begin(dialog, key, response, offers=offer is None, now=now)
         return None
 
-    # --- ours ------------------------------------------------------------------------------------------------------
+    # --- our refreshes ---------------------------------------------------------------------------------------------
 
     def send_refresh(self, dialog: Dialog, *, now: float) -> None:
-        """Show that the call is alive: by UPDATE if the peer knows it, else by the same offer again."""
+        """Refresh the session: by UPDATE if the peer supports it, else by re-INVITE with the same offer."""
         if dialog.inviting or dialog.invited:
             self._refresh.later(1.0, now=now)
             return
@@ -111,7 +110,7 @@ class SessionModification:
         )
 
     def stop(self) -> None:
-        """Refresh nothing more, since the call is over."""
+        """Stop refreshing, since the call is over."""
         self._stopped = True
         self._refresh.stop()
 
@@ -134,7 +133,7 @@ class SessionModification:
         if response is not None and response.status < 300:
             dialog.refresh(response)
         try:
-            # After a crossing offer of the peer (491), as after any other refusal, we wait as section 14.1 says.
+            # After a 491 or any other refusal, wait as section 14.1 says.
             wait_s = dialog.glare_wait_s(secrets.randbelow(1000) / 999)
             follows = self._refresh.on_response(response, now=now, wait_s=wait_s)
         except ProtocolError as error:

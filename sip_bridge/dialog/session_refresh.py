@@ -1,7 +1,7 @@
-"""One call's session timer (RFC 4028): for how long the session may last without a refresh, whose part the refresh is,
-when it is due, and what its response means. Pure: times are seconds of one monotonic clock.
+"""One call's session timer (RFC 4028): the interval, the refresher, the time of the next refresh, and the meaning of
+its response. Pure: times are seconds of one monotonic clock.
 
-The module knows neither the dialog nor offers: whoever owns a ``SessionRefresh`` sends the refresh and ends the call.
+The owner sends the refresh and ends the call.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from sip_bridge.message.sip import Request, Response
 
 
 class Due(enum.Enum):
-    """What the time has come for."""
+    """The action that is due."""
 
-    REFRESH = "refresh"  # it is our part to refresh the session
+    REFRESH = "refresh"  # we are the refresher: refresh the session
     END = "end"  # no refresh came
 
 
 class Next(enum.Enum):
-    """What follows from the response to a refresh."""
+    """The action after the response to a refresh."""
 
     GO_ON = "go on"  # the session is refreshed
-    AGAIN = "again"  # refresh at once, in the way that the peer wants
-    LATER = "later"  # the peer cannot or will not now: ``tick`` says when to try again, until the session has expired
+    AGAIN = "again"  # refresh at once, in the way that the response demands
+    LATER = "later"  # refused for now: ``tick`` says when to try again, until the session expires
     END = "end"  # the peer is gone
 
 
@@ -48,9 +48,9 @@ class SessionRefresh:
 
     def __init__(self, *, wanted_s: int, shortest_s: int) -> None:
         self.timer: SessionTimer | None = None
-        """What is agreed. None: the session does not expire."""
+        """The agreed timer. None: the session does not expire."""
         self.peer_allows: frozenset[str] = frozenset()
-        """The peer's methods, in lower case."""
+        """The methods in the peer's Allow, in lower case."""
         self._wanted_s = wanted_s
         self._shortest_s = shortest_s
         self._peers_shortest_s = MIN_SESSION_S
@@ -68,7 +68,7 @@ class SessionRefresh:
         return session_answer(request, wanted_s=self._wanted_s, min_s=self._shortest_s)
 
     def agree(self, timer: SessionTimer | None, *, now: float) -> None:
-        """Note that this was agreed, or the session refreshed, now."""
+        """Set the agreed timer, and restart it at ``now``."""
         self.timer = timer
         self.stop()
         if timer is not None:
@@ -76,7 +76,7 @@ class SessionRefresh:
             self._end_at = timer.end_at(now)
 
     def lengthen(self, response: Response) -> bool:
-        """Ask for longer sessions from now on, as a 422 demands. False: we ask for such long ones already.
+        """Raise our shortest interval to the Min-SE of a 422. False: it was that long already.
 
         Raises:
             ProtocolError: Min-SE cannot be read.
@@ -87,11 +87,11 @@ class SessionRefresh:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """Return when to call ``tick``. None: nothing is waited for."""
+        """Return the time of the next ``tick``. None: no timer runs."""
         return min((at for at in (self._refresh_at, self._end_at) if at is not None), default=None)
 
     def tick(self, *, now: float) -> Due | None:
-        """Return what is due, once."""
+        """Return the action that is due, once."""
         if self._end_at is not None and self._end_at <= now:
             self.stop()
             return Due.END
@@ -101,18 +101,18 @@ class SessionRefresh:
         return None
 
     def later(self, seconds: float, *, now: float) -> None:
-        """Put the refresh off."""
+        """Postpone the refresh."""
         self._refresh_at = now + seconds
 
     def stop(self) -> None:
-        """Wait for nothing more."""
+        """Stop both timers."""
         self._refresh_at = self._end_at = None
 
     # --- the refresh -----------------------------------------------------------------------------------------------
 
     @property
     def by_update(self) -> bool:
-        """Whether to refresh by UPDATE, which needs no offer. Else an INVITE has to repeat the last one."""
+        """True: refresh by UPDATE, which needs no offer. False: by INVITE, which repeats the last offer."""
         return "update" in self.peer_allows
 
     def headers(self) -> HeaderItems:
@@ -122,13 +122,13 @@ class SessionRefresh:
         return [("Session-Expires", f"{interval_s};refresher=uac"), ("Min-SE", str(self._peers_shortest_s))]
 
     def on_response(self, response: Response | None, *, now: float, wait_s: float) -> Next:
-        """Take the final response to our refresh. None: there was no response.
+        """Handle the final response to our refresh. None: no response came.
 
         Args:
-            wait_s: the pause before we try again what the peer does not take now.
+            wait_s: the pause before the next try if the peer refuses for now.
 
         Raises:
-            ProtocolError: the session is refreshed, but for how long cannot be read.
+            ProtocolError: the session is refreshed, but the new interval cannot be read.
         """
         if response is None or response.status in (408, 481):
             return Next.END
@@ -136,7 +136,7 @@ class SessionRefresh:
             self.agree(session_agreed(response), now=now)
             return Next.GO_ON
         if response.status in (405, 501) and response.cseq.method == "UPDATE":
-            self.peer_allows = frozenset()  # the peer names UPDATE in Allow, but does not know it after all
+            self.peer_allows = frozenset()  # the peer names UPDATE in Allow but does not support it
             return Next.AGAIN
         if response.status == 422 and self._lengthened(response):
             return Next.AGAIN

@@ -1,9 +1,8 @@
-"""Transactions: who sends what again, and for how long (RFC 3261 section 17, RFC 6026). Pure.
+"""Transactions: retransmissions and their timers (RFC 3261 section 17, RFC 6026). Pure.
 
-There are four machines, each a table that reads like the RFC's figure. ``Transactions`` holds the transactions of one
-endpoint: it matches messages to them, runs their timers, and returns ``Effect`` values that say what is to be done. It
-knows nothing of dialogs: repeating the 2xx to an INVITE and acknowledging one are the user's work (sections 13.2.2.4
-and 13.3.1.4).
+Four state machines are tables that mirror the RFC's figures. ``Transactions`` holds the transactions of one endpoint:
+it matches messages to them, runs their timers, and returns ``Effect`` values to be carried out. It does not know
+dialogs: the user repeats and acknowledges the 2xx to an INVITE (sections 13.2.2.4 and 13.3.1.4).
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ class Timing:
     """The times of RFC 3261 table 4, seconds."""
 
     t1: float = 0.5
-    """Estimate of a round trip."""
+    """Estimated round-trip time."""
     t2: float = 4.0
     """Longest pause between repetitions."""
     t4: float = 5.0
-    """How long a message stays in the network."""
+    """Longest lifetime of a message in the network."""
 
 
 class State(enum.Enum):
@@ -43,7 +42,7 @@ class State(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What can happen to a transaction. Responses come from the peer to a client and from the user to a server."""
+    """An event in a transaction. Responses come from the peer to a client, and from the user to a server."""
 
     PROVISIONAL = "1xx"
     SUCCESS = "2xx"
@@ -51,22 +50,22 @@ class Event(enum.Enum):
     REQUEST = "request again"
     ACK = "ACK"
     TRANSPORT_ERROR = "transport error"
-    A = "A"  # the INVITE is to be sent again
+    A = "A"  # send the INVITE again
     B = "B"  # the INVITE had no answer
-    D = "D"  # late repetitions of a failure are over
-    E = "E"  # another request is to be sent again
+    D = "D"  # end of the wait for retransmissions of a failure
+    E = "E"  # send another request again
     F = "F"  # another request had no answer
-    G = "G"  # the failure of an INVITE is to be sent again
+    G = "G"  # send the failure of an INVITE again
     H = "H"  # the failure of an INVITE had no ACK
-    I = "I"  # late ACKs are over  # noqa: E741 - the RFC's name
-    J = "J"  # late repetitions of another request are over
-    K = "K"  # late repetitions of a response are over
-    L = "L"  # late repetitions of INVITE after a 2xx are over
-    M = "M"  # late 2xx, including those of other forks, are over
+    I = "I"  # end of the wait for late ACKs  # noqa: E741 - the RFC's name
+    J = "J"  # end of the wait for retransmissions of another request
+    K = "K"  # end of the wait for retransmissions of a response
+    L = "L"  # end of the wait for retransmissions of INVITE after a 2xx
+    M = "M"  # end of the wait for late 2xx, including those of other forks
 
 
 class Act(enum.Enum):
-    """What a transition does."""
+    """An action of a transition."""
 
     SEND = "send"  # send the message that the event brought
     REPEAT = "repeat"  # send the last message again, if there is one
@@ -78,7 +77,7 @@ class Act(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """The table of one of the four kinds of transaction."""
+    """The table of one kind of transaction."""
 
     first: State
     transitions: Mapping[tuple[State, Event], tuple[State, tuple[Act, ...]]]
@@ -107,7 +106,7 @@ INVITE_CLIENT = Machine(
     },
     {_C: (_E.A, _E.B), _A: (_E.M,), _D: (_E.D,)},
 )
-"""RFC 3261 figure 5 with RFC 6026 section 7.2. A transport that fails while we only listen matters to nobody."""
+"""RFC 3261 figure 5 with RFC 6026 section 7.2. A transport error in the accepted state is ignored."""
 
 NON_INVITE_CLIENT = Machine(
     _T,
@@ -143,7 +142,7 @@ INVITE_SERVER = Machine(
     },
     {_A: (_E.L,), _D: (_E.G, _E.H), _F: (_E.I,)},
 )
-"""RFC 3261 figure 7 with RFC 6026 section 7.1: a repetition of an accepted INVITE is absorbed in silence."""
+"""RFC 3261 figure 7 with RFC 6026 section 7.1: a retransmission of an accepted INVITE is absorbed silently."""
 
 NON_INVITE_SERVER = Machine(
     _T,
@@ -162,22 +161,22 @@ NON_INVITE_SERVER = Machine(
 
 _REPEATERS = frozenset({_E.A, _E.E, _E.G})
 _NONE_ON_STREAMS = frozenset({_E.D, _E.I, _E.J, _E.K})
-"""Timers that wait for repetitions. A reliable transport makes no repetitions, so these timers end at once there."""
+"""Timers that wait for retransmissions. A reliable transport has none, so these timers end at once there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What identifies a transaction (sections 17.1.3 and 17.2.3)."""
+    """The identifier of a transaction (sections 17.1.3 and 17.2.3)."""
 
     branch: str
     method: str
     """The request's method. An ACK counts as INVITE."""
     sent_by: str
-    """Host and port in the peer's Via. Empty: the transaction is our own."""
+    """Host and port in the peer's Via. Empty: we sent the request."""
 
     @property
     def client(self) -> bool:
-        """Whether we sent the request."""
+        """True if we sent the request."""
         return not self.sent_by
 
 
@@ -193,9 +192,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand the user a new request, a response, or the ACK of a 2xx.
+    """Pass the user a new request, a response, or the ACK of a 2xx.
 
-    ``key`` is None for a message that belongs to no transaction: an ACK, or a response that nobody waits for any more.
+    ``key`` is None for a message without a transaction: an ACK, or a response to an ended transaction.
     """
 
     key: Key | None
@@ -226,11 +225,11 @@ class _Transaction:
         self.peer = peer
         self.reliable = reliable
         self.last: Request | Response | None = None
-        """The last message sent, which is the one to repeat."""
+        """The last message sent, which is repeated."""
         self.timers: dict[Event, float] = {}
-        """When each running timer is due, monotonic seconds."""
+        """The time at which each running timer is due, in monotonic seconds."""
         self.pauses: dict[Event, float] = {}
-        """The last pause of each timer that repeats a message, seconds."""
+        """The last pause of each retransmission timer, in seconds."""
 
 
 class Transactions:
@@ -239,7 +238,7 @@ class Transactions:
     The caller carries out the effects that a method returns, in order, and calls ``tick`` at ``next_due``.
 
     Args:
-        limit: the most transactions. At the limit, ``has_room`` tells that a new request is to be refused.
+        limit: most transactions. At the limit, ``has_room`` returns False for new requests.
     """
 
     def __init__(self, timing: Timing = Timing(), *, limit: int = 20_000) -> None:  # noqa: B008 - frozen
@@ -253,10 +252,10 @@ class Transactions:
         return len(self._all)
 
     def has_room(self, request: Request) -> bool:
-        """Return whether a new request gets a transaction; if not, it should be answered with 503.
+        """Return True if a new request gets a transaction. If not, answer it with 503.
 
-        What leads or ends something that we have costs less than keeping that for longer: requests in dialogs find a
-        tenth more room. A CANCEL always finds room, if it is for an INVITE here (``cancelled``): an INVITE has one.
+        Requests in dialogs have a limit that is 10 % higher, because they continue or end existing calls. A CANCEL
+        always gets a transaction.
         """
         if request.method == "CANCEL":
             return True
@@ -265,7 +264,7 @@ class Transactions:
 
     @property
     def next_due(self) -> float | None:
-        """When ``tick`` is due, or None. The time may be too early: that of a timer which was stopped."""
+        """The time of the next ``tick``, or None. It may be too early, if that timer was stopped."""
         return self._heap[0][0] if self._heap else None
 
     def state(self, key: Key) -> State:
@@ -274,7 +273,7 @@ class Transactions:
         return found.state if found else State.TERMINATED
 
     def request(self, request: Request, peer: Hashable, *, reliable: bool, now: float) -> tuple[Key, list[Effect]]:
-        """Send a request of ours (not an ACK) in a new transaction.
+        """Send our request (not an ACK) in a new transaction.
 
         Raises:
             ValueError: the request is an ACK, or its branch is not ours or is in use.
@@ -290,12 +289,12 @@ class Transactions:
         return key, [Send(request, peer, key)]
 
     def respond(self, key: Key, response: Response, *, now: float) -> list[Effect]:
-        """Answer a request. Nothing happens if the request has its final answer already, but a 2xx may be repeated."""
+        """Answer a request. Nothing happens if it already has its final answer, but a 2xx may be repeated."""
         transaction = self._all.get(key)
         return self._step(transaction, _by_status(response.status), response, now) if transaction else []
 
     def received(self, message: Request | Response, peer: Hashable, *, reliable: bool, now: float) -> list[Effect]:
-        """Take a message that came from ``peer``. A new request makes a transaction, unless it is an ACK."""
+        """Handle a message from ``peer``. A new request other than ACK creates a transaction."""
         if isinstance(message, Response):
             key = Key(message.via.branch, message.cseq.method, "")
             transaction = self._all.get(key)
@@ -320,11 +319,11 @@ class Transactions:
         return key if key in self._all else None
 
     def forget(self, key: Key) -> None:
-        """End a transaction without telling anybody."""
+        """End a transaction without reporting it."""
         self._all.pop(key, None)
 
     def transport_failed(self, key: Key, *, now: float) -> list[Effect]:
-        """Note that a ``Send`` of this transaction could not be done."""
+        """Handle a ``Send`` of this transaction that failed."""
         transaction = self._all.get(key)
         return self._step(transaction, _E.TRANSPORT_ERROR, None, now) if transaction else []
 
@@ -411,7 +410,7 @@ def _by_status(status: int) -> Event:
 def server_key(request: Request) -> Key:
     """Return the transaction that a received request belongs to (section 17.2.3).
 
-    A branch without the magic cookie, or with nothing behind it, comes from a peer of RFC 2543. Such a branch need not
+    A branch without the magic cookie, or with nothing after it, comes from a peer of RFC 2543. Such a branch need not
     be unique, so the other values that identify the request become part of the key.
     """
     via = request.via
@@ -438,8 +437,7 @@ def failure_ack(invite: Request, failure: Response) -> Request:
 
 
 def cancel_of(invite: Request) -> Request:
-    """Make the CANCEL of our INVITE (section 9.1). It may be sent after a provisional response and before a final
-    one."""
+    """Make the CANCEL of our INVITE (section 9.1). It may be sent between a provisional and a final response."""
     headers = [("Via", str(invite.via))]
     headers += (("Route", route) for route in invite.headers.all("Route"))
     headers += [

@@ -1,8 +1,7 @@
-"""Transfers by REFER (RFC 3515): what we ask of the peer, what the peer tells of the outcome, and what it asks of us.
-Pure.
+"""Transfers by REFER (RFC 3515), by us and by the peer. Pure.
 
-In a blind transfer, the peer calls the target. In an attended transfer, we already have a call with the target, and the
-peer's new call replaces it (RFC 3891); the id of that call names the target.
+In a blind transfer, the peer calls the target. In an attended transfer, we already have a call with the target, named
+by its id, and the peer's new call replaces it (RFC 3891).
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ def refer_headers(
     """Return the headers of a REFER.
 
     Args:
-        by: our address, as the one who transfers.
-        handoff_data: data for the target. They go into a User-to-User header of the call that the peer makes, and into
-            the REFER itself for peers that read them there. Data too long for a header are left out.
+        by: our address, for Referred-By.
+        handoff_data: data for the target. It goes into a User-to-User header of the peer's new call, and into the REFER
+            itself for peers that read it there. Data that is too long is left out.
         replaced: our dialog with the target, for an attended transfer.
     """
     handed = user_to_user(handoff_data) if handoff_data else []
     within = []
     if replaced:
-        # The target reads this, and for the target its own tag is the to-tag (RFC 3891 section 3).
+        # The target reads this, and for it, its own tag is the to-tag (RFC 3891 section 3).
         name = f"{replaced.call_id};to-tag={replaced.remote.tag};from-tag={replaced.local.tag}"
         within.append(f"Replaces={quote(name, safe='')}")
     within += [f"{USER_TO_USER}={quote(value, safe='')}" for _, value in handed]
@@ -53,16 +52,15 @@ def fragment_status(body: bytes) -> tuple[int, str] | None:
 
 
 class Transfers:
-    """The transfers of one call, ours one at a time.
+    """The transfers of one call; one transfer by us at a time.
 
     Args:
-        requests: sends ours.
-        effects: where everything else goes.
+        requests: sends our REFER.
+        effects: receives everything else.
         contact: our Contact header.
-        follows: whether the peer may ask us to call somebody.
-        wait_s: how long we wait for an outcome.
-        on_over: is told once how each transfer of ours ended: an empty text means success, any other says what went
-            wrong.
+        follows: True if the peer may ask us to call someone.
+        wait_s: longest wait for an outcome.
+        on_over: called once when a transfer by us ends: an empty text means success, any other names the problem.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class Transfers:
         on_over: Callable[[str], None],
     ) -> None:
         self.under_way = False
-        """True: we wait for the outcome of a transfer of ours."""
+        """True while we wait for the outcome of our transfer."""
         self._requests = requests
         self._effects = effects
         self._contact = contact
@@ -86,7 +84,7 @@ class Transfers:
         self._give_up_at: float | None = None
         self._count = 0
 
-    # --- ours ------------------------------------------------------------------------------------------------------
+    # --- transfers by us -------------------------------------------------------------------------------------------
 
     def start(
         self,
@@ -98,7 +96,7 @@ class Transfers:
         *,
         now: float,
     ) -> None:
-        """Ask the peer to call somebody else in our place.
+        """Ask the peer to call someone else in our place.
 
         Args:
             replaced: the dialog that the peer's new call replaces, for an attended transfer.
@@ -114,20 +112,20 @@ class Transfers:
         )
 
     def deadline(self) -> float | None:
-        """Return when to call ``tick``. None: nothing is waited for."""
+        """Return the time of the next ``tick``. None: no timer runs."""
         return self._give_up_at
 
     def tick(self, *, now: float) -> None:
-        """Give up a transfer of which nothing was told for long enough."""
+        """End a transfer if the peer has reported nothing for ``wait_s``."""
         if self._give_up_at is not None and self._give_up_at <= now:
-            self._over("")  # a peer that has told nothing for so long has done what it can
+            self._over("")  # a peer that is silent for so long has probably completed the transfer
 
     def stop(self) -> None:
-        """Wait for nothing more, since the call is over."""
+        """Stop waiting, since the call is over."""
         self._give_up_at = None
 
     def on_notify(self, key: Key, notify: Request) -> Refusal | None:
-        """Take what the peer tells of its call."""
+        """Handle the peer's report on its new call."""
         if (notify.headers.get("Event") or "").partition(";")[0].strip().lower() != "refer":
             return Refusal(489, (("Allow-Events", "refer"),))
         if not self.under_way:
@@ -144,13 +142,13 @@ class Transfers:
 
     def _on_response(self, count: int, response: Response | None) -> None:
         if count != self._count:
-            return  # this answers an earlier REFER, which was given up
+            return  # the answer to an earlier REFER that was given up
         if response is None:
             self._over("the peer did not answer the REFER")
         elif response.status >= 300:
             self._over(f"the peer refused the REFER: {response.status} {response.reason}")
         elif (response.headers.get("Refer-Sub") or "").strip().lower() == "false":
-            self._over("")  # the peer will tell nothing more (RFC 4488)
+            self._over("")  # the peer will send no NOTIFY (RFC 4488)
 
     def _over(self, problem: str) -> None:
         if self.under_way:
@@ -158,11 +156,10 @@ class Transfers:
             self.stop()
             self._on_over(problem)
 
-    # --- the peer's ------------------------------------------------------------------------------------------------
+    # --- transfers by the peer -------------------------------------------------------------------------------------
 
     def on_refer(self, key: Key, refer: Request) -> Refusal | None:
-        """Take the peer's wish that we call somebody. That makes calls at our cost, so we refuse unless the trunk may
-        ask."""
+        """Handle the peer's request to call someone. Calls cost us money, so the trunk's settings must allow it."""
         if not self._follows:
             return Refusal(603)
         wanted = refer.headers.get("Refer-To")
@@ -174,7 +171,7 @@ class Transfers:
         return None
 
     def tell_referred(self, dialog: Dialog, status: int, reason: str) -> None:
-        """Tell the peer what became of the call that it asked for (RFC 3515 section 2.4.4)."""
+        """Tell the peer the outcome of the call that it requested (RFC 3515 section 2.4.4)."""
         state = "active;expires=60" if status < 200 else "terminated;reason=noresource"
         headers = [
             self._contact,

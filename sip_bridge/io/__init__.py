@@ -1,1 +1,1 @@
-"""Sockets of SIP and RTP: what is sent and received, and where to. This room decides nothing about a dialog."""
+"""Sockets of SIP and RTP. This package sends and receives; it makes no decisions about dialogs."""

@@ -1,6 +1,6 @@
-"""Requests of ours that are one question and one answer: REGISTER, OPTIONS, BYE, INFO, REFER, NOTIFY, UPDATE.
+"""Sends requests that have one answer: REGISTER, OPTIONS, BYE, INFO, REFER, NOTIFY, UPDATE.
 
-An INVITE is more than that (provisional answers, forks, its ACK), so other modules send it.
+INVITE is sent elsewhere, because it has provisional answers, forks and an ACK.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from sip_bridge.message.sip import Request, Response, response_to
 
 
 class Client:
-    """Sends requests, and hands each answer to the one who asked. The endpoint's user passes on each response and
-    failure."""
+    """Sends requests, and returns each answer to its caller. The endpoint's user passes in responses and failures."""
 
     _MAX_TRIES = 4
-    """Tries of one question: bare, with credentials for the target, for a proxy too, and once more for a stale
-    nonce."""
+    """Most tries of one request: bare, with credentials for the target, with credentials for a proxy, and once more for
+    a stale nonce."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -49,7 +48,7 @@ class Client:
             response = await self._once(request, peer)
             answer = authorization(response, request, auth) if auth else None
             if answer is None or (answer[0] in credentials and not wants_fresh_nonce(response)):
-                return response  # the request had credentials for this challenge already: they are wrong
+                return response  # the credentials for this challenge were sent already, so they are wrong
             credentials[answer[0]] = answer[1]
         return response
 
@@ -64,14 +63,14 @@ class Client:
             del self._waiting[key], self._requests[key]
 
     def on_response(self, key: Key | None, response: Response) -> bool:
-        """Take a response. True: it answers a question that was asked here."""
+        """Handle a response. True: it answers a request sent here."""
         future = self._waiting.get(key) if key else None
         if future and response.status >= 200 and not future.done():
             future.set_result(response)
         return future is not None
 
     def on_failed(self, key: Key, reason: Act) -> bool:
-        """Take the failure of a request. True: it was a question that was asked here."""
+        """Handle a failed request. True: it was sent here."""
         future = self._waiting.get(key)
         if future and not future.done():
             future.set_result(response_to(self._requests[key], 408 if reason is Act.TIMEOUT else 503))

@@ -1,8 +1,8 @@
-"""Sockets of SIP: they read datagrams and streams, run transactions over them, and send each answer the way its request
-came.
+"""The SIP sockets: read datagrams and streams, run transactions over them, and send each answer back on the path of its
+request.
 
-This module deals with what needs no call: keep-alives, OPTIONS, methods and extensions that we do not know, the answer
-to a CANCEL itself, floods, and refusing new calls when we are full or draining. Calls are the work of the ``User``.
+This module handles everything that needs no call: keep-alives, OPTIONS, unknown methods and extensions, the answer to a
+CANCEL, floods, and the refusal of new calls when the server is full or draining. The ``User`` handles calls.
 """
 
 from __future__ import annotations
@@ -56,65 +56,65 @@ log = logging.getLogger(__name__)
 
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
 _SCHEMES = ("sip", "sips", "tel")
-"""The kinds of address that we can be called by."""
+"""The URI schemes by which we can be called."""
 
-_DISPENSABLE = ("Allow", "Accept", "Supported", "Retry-After")
-"""Headers without which an answer is still understood."""
+_OPTIONAL_HEADERS = ("Allow", "Accept", "Supported", "Retry-After")
+"""Headers that may be left out of an answer."""
 
 
 class User(Protocol):
     """The owner of the calls. Its methods are called on the event loop and must not block or raise."""
 
     def standing(self, peer: Peer) -> Standing:
-        """Return what a peer is to us. From a stranger, only INVITEs and requests in a dialog reach the user."""
+        """Return the standing of a peer. From strangers, only INVITEs and requests in dialogs reach the user."""
         ...
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
-        """Take a new request other than CANCEL. The user must answer it with ``Endpoint.respond``, sooner or later."""
+        """Handle a new request other than CANCEL. The user must answer it with ``Endpoint.respond``."""
         ...
 
     def on_ack(self, request: Request) -> None:
-        """Take the ACK of a 2xx."""
+        """Handle the ACK of a 2xx."""
         ...
 
     def on_cancel(self, invite: Key) -> None:
-        """Note that the peer gives up a call. The CANCEL itself is answered; the INVITE still wants its 487."""
+        """Handle a CANCEL. The CANCEL itself is answered; the user still sends 487 for the INVITE."""
         ...
 
     def on_response(self, key: Key | None, response: Response) -> None:
-        """Take a response to a request of ours. ``key`` is None if the request's transaction has ended."""
+        """Handle a response to our request. ``key`` is None if the request's transaction has ended."""
         ...
 
     def on_failed(self, key: Key, reason: Act) -> None:
-        """Note that a request of ours had no answer (``TIMEOUT``), or could not be sent (``BROKEN``)."""
+        """Handle a request that had no answer (``TIMEOUT``) or could not be sent (``BROKEN``)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What strangers may cost."""
+    """The resources that strangers may use."""
 
     requests_per_s: float = 50.0
-    """How many requests one source address may send a second, on average. More are dropped without an answer."""
+    """Requests that one source address may send per second, on average. More are dropped without an answer."""
     burst: int = 200
-    """How many requests one source may send at once."""
+    """Requests that one source may send at once."""
     sources: int = 10_000
-    """How many source addresses are remembered. The one that has been silent for longest is forgotten first."""
+    """Number of source addresses that are remembered. The one silent for longest is forgotten first."""
     connections: int = 1000
     transactions: int = 20_000
     idle_s: float = 600.0
-    """A connection that is silent for so long is closed."""
+    """A connection that is silent for this long is closed."""
     write_bytes: int = 256 * 1024
-    """A connection is closed when more bytes than this wait for its peer to read them."""
+    """A connection is closed when more unsent bytes than this wait for its peer."""
 
 
-_PUT_OFF = 256
-"""So many datagrams wait at most."""
+_MAX_WAITING = 256
+"""Most datagrams that wait to be read; more are dropped."""
 
 _BACKLOG = 100
 
-_FREE_PORTS = 8
-"""So many ports that are free for TCP are tried when any will do."""
+_PORT_TRIES = 8
+"""Number of TCP ports that are tried when any port will do."""
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -126,28 +126,28 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.transport = transport  # type: ignore[assignment]
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        if data.strip(b"\r\n\0"):  # anything else is a keep-alive, which wants no answer in a datagram
+        if data.strip(b"\r\n\0"):  # anything else is a keep-alive, which needs no answer in a datagram
             self._receive(data, Peer("UDP", addr[0], addr[1]))
 
 
 class _DatagramsInTurns(asyncio.DatagramProtocol):
-    """Passes datagrams on in turns.
+    """Reads one waiting datagram in each turn of ``Turns``.
 
     Args:
-        counts: ``limited`` grows by what finds no room, as where the kernel has none.
+        counts: counts the datagrams that find no room, as ``limited``.
     """
 
-    def __init__(self, behind: asyncio.DatagramProtocol, turns: Turns, counts: Counter[str]) -> None:
-        self._behind = behind
+    def __init__(self, protocol: asyncio.DatagramProtocol, turns: Turns, counts: Counter[str]) -> None:
+        self._protocol = protocol
         self._turns = turns
         self._counts = counts
         self._waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._behind.connection_made(transport)  # type: ignore[arg-type]
+        self._protocol.connection_made(transport)  # type: ignore[arg-type]
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        if len(self._waiting) >= _PUT_OFF:
+        if len(self._waiting) >= _MAX_WAITING:
             self._counts["limited"] += 1
             return
         self._waiting.append((data, addr))
@@ -155,14 +155,14 @@ class _DatagramsInTurns(asyncio.DatagramProtocol):
         self._turns.deal()
 
     def _step(self) -> None:
-        self._behind.datagram_received(*self._waiting.popleft())
+        self._protocol.datagram_received(*self._waiting.popleft())
 
 
 class _Connection(asyncio.Protocol):
     """One stream.
 
     Args:
-        peer: the peer that we called. For a connection to us, only the transport is known at first.
+        peer: the peer of an outgoing connection. For an incoming one, only its transport is known at first.
     """
 
     def __init__(self, endpoint: Endpoint, peer: Peer) -> None:
@@ -176,7 +176,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         if not self.peer.host:
-            host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: the peer is gone already
+            host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: the peer has closed already
             self.peer = replace(self.peer, host=host, port=port)
         self.names = names_of(transport.get_extra_info("peercert") or {})
         if not self._endpoint._connected(self):
@@ -196,14 +196,14 @@ class _Connection(asyncio.Protocol):
                 if message == PING:
                     pings += 1
                 elif not self._endpoint._receive(message, self.peer):
-                    self.close()  # the peer would not repeat a message that we drop, as it repeats a datagram
+                    self.close()  # over a stream, the peer does not retransmit a message that is dropped
                     break
         except ProtocolError as error:
             self._endpoint.counts["unreadable"] += 1
             log.info("SIP stream closed", extra={"why": str(error)})
             self.close()
         if pings:
-            self.send(PONG * pings)  # in one write, because one for each would cost more than the reading
+            self.send(PONG * pings)  # one write for all, because one for each would cost more than the reading
 
     def send(self, data: bytes) -> bool:
         transport = self._transport
@@ -226,15 +226,15 @@ class _Connection(asyncio.Protocol):
 
 
 class Endpoint:
-    """One SIP address over UDP and TCP, and TLS where ``start_tls`` was called.
+    """One SIP address over UDP and TCP, and over TLS after ``start_tls``.
 
     Args:
         user: the owner of the calls.
-        host: the address that connections of ours leave from, as datagrams do. Empty: the system chooses one.
-        client_tls: the context for TLS connections of ours. None: we make no such connections.
+        host: the local address of outgoing connections and datagrams. Empty: the system chooses one.
+        client_tls: the context of outgoing TLS connections. None: there are none.
         methods: the methods that the user understands. Others are answered with 501.
-        ready: whether a call would be taken now; if not, OPTIONS is answered with 503 (RFC 3261 section 11.2).
-        frames_first: sends the frames that are due, between two messages.
+        ready: returns True if a call would be accepted. If not, OPTIONS is answered with 503 (RFC 3261 section 11.2).
+        frames_first: sends the audio frames that are due, between two messages.
     """
 
     def __init__(
@@ -252,10 +252,10 @@ class Endpoint:
         self.draining = False
         """True: new calls are answered with 503."""
         self.counts: Counter[str] = Counter()
-        """How many messages were ``unreadable``, ``limited`` or ``refused``, or came from ``strangers``."""
+        """Number of messages that were ``unreadable``, ``limited`` or ``refused``, or came from ``strangers``."""
         self.port = 0
         self.tls_port = 0
-        """0: we do not listen for TLS."""
+        """0: no TLS listener."""
         self._user = user
         self._ready = ready
         self._host = host
@@ -275,7 +275,7 @@ class Endpoint:
         self._connections: dict[Peer, _Connection] = {}
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
-        """Messages that wait for a connection which is being made."""
+        """Messages that wait for a connection to be made."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._loop: asyncio.AbstractEventLoop
@@ -284,10 +284,10 @@ class Endpoint:
         """Listen for UDP and TCP on the same port. Port 0 takes a free one.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be bound.
         """
         self._loop = asyncio.get_running_loop()
-        for left in reversed(range(1 if port else _FREE_PORTS)):
+        for left in reversed(range(1 if port else _PORT_TRIES)):
             server = await self._loop.create_server(lambda: self._stream(Peer("TCP", "", 0)), host, port)
             self._servers = [server]
             self.port = server.sockets[0].getsockname()[1]
@@ -296,7 +296,7 @@ class Endpoint:
                     lambda: _DatagramsInTurns(self._datagrams, self._turns, self.counts), local_addr=(host, self.port)
                 )
                 return
-            except OSError:  # what is free for TCP may be somebody's for UDP
+            except OSError:  # a port that is free for TCP may be in use for UDP
                 await self.close()
                 if not left:
                     raise
@@ -305,7 +305,7 @@ class Endpoint:
         return InTurns(_Connection(self, peer), self._turns)
 
     def join(self, shared: SharedAddress) -> None:
-        """Use an address that several workers have, instead of ``start``. ``adopt`` brings the connections."""
+        """Use an address that several workers share, instead of ``start``. ``adopt`` brings the connections."""
         self._loop = asyncio.get_running_loop()
         self.port, self.tls_port = shared.port, shared.tls_port
         self._shared = self._datagrams.transport = shared
@@ -318,7 +318,7 @@ class Endpoint:
         """Serve a connection that another process has accepted.
 
         Args:
-            tls: the context, for a connection that came to the port of TLS.
+            tls: the context, for a connection to the TLS port.
         """
         peer, source = Peer("TLS" if tls else "TCP", "", 0), ""
         try:
@@ -331,16 +331,16 @@ class Endpoint:
             # The administrator of the other side sees an error, but often not which of the two certificates is wrong.
             log.info("SIP connection refused", extra={"peer": f"TLS {source}", "why": str(error)})
             connection.close()
-        except OSError:  # the peer is gone, or too slow
+        except OSError:  # the peer has closed, or is too slow
             connection.close()
 
     async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Listen for TLS too, after ``start``.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be bound.
         """
-        # Not by create_server, which says nothing of a handshake that has failed.
+        # Not ``create_server``, which does not report a failed handshake.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._tls_listener = listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         listener.setblocking(False)
@@ -356,7 +356,7 @@ class Endpoint:
         except OSError as error:
             if error.errno in NO_ROOM:
                 rest(listener, partial(self._listen, listener, context))
-            return  # else whoever it was is gone
+            return  # any other error: the client has closed
         connection.setblocking(False)
         adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")
         self._adopting.add(adopting)
@@ -384,7 +384,7 @@ class Endpoint:
 
     @property
     def transactions(self) -> int:
-        """How many transactions are kept now."""
+        """Number of transactions."""
         return len(self._transactions)
 
     def certificate_names(self, peer: Peer) -> frozenset[str]:
@@ -393,10 +393,10 @@ class Endpoint:
         return connection.names if connection else frozenset()
 
     def request(self, request: Request, peer: Peer) -> Key:
-        """Send a request of ours in a new transaction. The user is told what becomes of it.
+        """Send a request in a new transaction. The user is told its outcome.
 
         Raises:
-            ValueError: as ``Transactions.request``.
+            ValueError: see ``Transactions.request``.
         """
         key, effects = self._transactions.request(
             request, peer, reliable=peer.transport != "UDP", now=self._loop.time()
@@ -409,21 +409,20 @@ class Endpoint:
         self._send(message, peer, None)
 
     def respond(self, key: Key, response: Response) -> None:
-        """Answer a request. Giving the 2xx to an INVITE again repeats it."""
+        """Answer a request. Sending the 2xx to an INVITE again repeats it."""
         self._carry_out(self._transactions.respond(key, response, now=self._loop.time()))
 
     def forget(self, key: Key) -> None:
-        """End a transaction without telling anybody, if it is still there."""
+        """End a transaction without reporting it, if it still exists."""
         self._transactions.forget(key)
 
     def dismiss(self, key: Key, request: Request, response: Response | None, peer: Peer) -> None:
-        """Answer a request and keep nothing of it: its repetition is then a new request, and its ACK belongs to nobody.
+        """Answer a request and keep no state: a retransmission is a new request, and an ACK is ignored.
 
-        This is for strangers: however many they are, they must not cost us memory (RFC 3261 section 8.2.7: the
-        stateless server).
+        This is for strangers, who must not cost memory (RFC 3261 section 8.2.7: the stateless server).
 
         Args:
-            response: the answer. None: send none at all.
+            response: the answer. None: no answer.
         """
         self._transactions.forget(key)
         if response:
@@ -432,7 +431,7 @@ class Endpoint:
     # --- in --------------------------------------------------------------------------------------------------------
 
     def _receive(self, data: bytes, peer: Peer) -> bool:
-        """Take one message. False: its source has sent too many messages, and this one was not read."""
+        """Receive one message. False: its source is over the limit, and the message was not read."""
         now = self._loop.time()
         if not self._messages.take(peer.host, data, now=now):
             self.counts["limited"] += 1
@@ -442,10 +441,10 @@ class Endpoint:
         return True
 
     def _received(self, data: bytes, peer: Peer, now: float, *, may_cancel: bool = False) -> None:
-        """Take one message.
+        """Handle one message.
 
         Args:
-            may_cancel: another worker has read this CANCEL, and its source is no stranger.
+            may_cancel: True for a CANCEL from another worker, which has found that its source is no stranger.
         """
         try:
             message = parse(data)
@@ -470,7 +469,9 @@ class Endpoint:
                 in_dialog = bool(message.to.tag) and not is_cancel
                 if in_dialog or may_cancel or self._user.standing(peer) is not Standing.STRANGER:
                     stray = is_cancel and not may_cancel and not self._transactions.cancelled(message)
-                    if stray and self._shared is not None and peer.transport != "UDP":  # a datagram found its worker
+                    if (
+                        stray and self._shared is not None and peer.transport != "UDP"
+                    ):  # a datagram has already reached the right worker
                         self._shared.pass_cancel(data, peer)
                         return
                     refusal = self._refusal(message)
@@ -483,13 +484,12 @@ class Endpoint:
                     return
         elif len(message.headers.all("Via")) > 1:
             self.counts["unreadable"] += 1
-            return  # the response to somebody else's request (section 8.1.3.3)
+            return  # the response to another host's request (section 8.1.3.3)
         reliable = peer.transport != "UDP"
         self._carry_out(self._transactions.received(message, peer, reliable=reliable, now=now))
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the refusal of a request. It needs no state, because it is computed again when the request is
-        repeated."""
+        """Return the refusal of a request. It is stateless: a retransmission computes it again."""
         tag = "stateless" if not request.to.tag else ""
         begins_call = request.method == "INVITE" and not request.to.tag
         if request.method == "CANCEL" and not self._transactions.cancelled(request):
@@ -526,12 +526,11 @@ class Endpoint:
     # --- out -------------------------------------------------------------------------------------------------------
 
     def _answer(self, request: Request, response: Response, peer: Peer) -> None:
-        """Answer without a transaction. Anybody can write somebody else's address into a datagram, so a source that we
-        do not know gets no more bytes than it sent: the answer without its dispensable headers, then without its better
-        challenge, or no answer."""
+        """Answer without a transaction. The source of a datagram may be forged, so an unknown source gets no more bytes
+        than it sent: the answer without its optional headers, then with only the last challenge, or no answer."""
         if peer.transport == "UDP" and self._user.standing(peer) is not Standing.KNOWN:
             if len(response.serialise()) > request.size:
-                kept = [(name, value) for name, value in response.headers if name not in _DISPENSABLE]
+                kept = [(name, value) for name, value in response.headers if name not in _OPTIONAL_HEADERS]
                 response = replace(response, headers=Headers(kept))
             if len(response.serialise()) > request.size:
                 # The last challenge is for MD5, which every phone knows.
@@ -560,7 +559,7 @@ class Endpoint:
             self._timer.cancel()
             self._timer = None
         if due is not None and self._timer is None:
-            # We keep the due time beside the handle, because uvloop's handle does not tell it if it is due at once.
+            # The due time is kept beside the handle, because uvloop's handle does not tell it if it is due at once.
             self._timer, self._timer_due = self._loop.call_at(due, self._tick), due
 
     def _tick(self) -> None:
@@ -576,7 +575,8 @@ class Endpoint:
         if self._write(data, peer) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
             return
         if isinstance(message, Response):
-            # The connection is gone, so we send to the address in the Via, where the peer listens (section 18.2.2).
+            # The connection is gone, so the response goes to the address in the Via, where the peer listens (section
+            # 18.2.2).
             try:
                 port = message.via.port
             except ProtocolError:
@@ -585,7 +585,7 @@ class Endpoint:
         self._queue(data, peer, key)
 
     def _queue(self, data: bytes, peer: Peer, key: Key | None) -> None:
-        """Let a message wait for a connection that is to be made."""
+        """Queue a message for a connection that is to be made."""
         unsent = self._unsent.setdefault(peer, [])
         if len(unsent) >= self._MAX_UNSENT:
             if key:
@@ -609,7 +609,10 @@ class Endpoint:
         try:
             async with asyncio.timeout(self._connect_s):
                 connection = await self._connect(peer)
-        except (OSError, TimeoutError) as error:  # ssl.SSLError, for a certificate we do not believe, is an OSError
+        except (
+            OSError,
+            TimeoutError,
+        ) as error:  # ssl.SSLError, for a certificate that fails verification, is an OSError
             log.info("SIP connection failed", extra={"peer": f"{peer.transport} {peer.host}", "why": repr(error)})
         finally:
             del self._dialling[peer]
@@ -634,10 +637,10 @@ class Endpoint:
         return connection
 
     _MAX_UNSENT = 100
-    """How many messages may wait for one connection. More fail at once."""
+    """Most messages that may wait for one connection. More fail at once."""
 
     _connect_s = 4.0
-    """Seconds to make a connection: well below the 32 s after which the transaction gives up."""
+    """Longest time to make a connection, well below the 32 s after which a transaction gives up."""
 
     def _failed(self, key: Key) -> None:
         self._carry_out(self._transactions.transport_failed(key, now=self._loop.time()))

@@ -1,7 +1,7 @@
-"""Where a SIP URI is reached (RFC 3263): its transport, address and port.
+"""Finds the transport, address and port of a SIP URI (RFC 3263).
 
-Only the address of the URI's host is looked up. For a domain that has only SRV or NAPTR records, the configuration has
-to name the host and port behind them.
+Only the address of the URI's host is looked up. For a domain with only SRV or NAPTR records, the configuration must
+name their host and port.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _TRANSPORTS = ("UDP", "TCP", "TLS")
 
 
 async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, timeout_s: float = 4.0) -> Peer:
-    """Return where to send a request for this URI.
+    """Return the address to which a request for this URI is sent.
 
     Args:
-        family: the family of the addresses that we can send from.
+        family: the address family of our socket.
 
     Raises:
-        Unreachable: the URI is no SIP URI, names a transport that we do not speak, or has a name without an address.
+        Unreachable: the URI is no SIP URI, names an unsupported transport, or has a host without an address.
     """
     if uri.scheme not in ("sip", "sips") or not uri.host:
         raise Unreachable(f"target is a {uri.scheme} URI, expected sip or sips")

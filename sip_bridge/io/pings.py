@@ -1,4 +1,4 @@
-"""Asks trunks whether they are alive, by OPTIONS to their proxies (RFC 3261 section 11)."""
+"""Checks by OPTIONS whether the trunks' proxies are alive (RFC 3261 section 11)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 
 class Pings:
-    """Asks one trunk's proxy again and again, from ``start`` to ``close``.
+    """Checks one trunk's proxy repeatedly, from ``start`` to ``close``.
 
-    Any answer but 408 and 503 counts as alive, since a proxy need not know OPTIONS.
+    Any answer but 408 and 503 counts as alive, since a proxy need not support OPTIONS.
 
     Args:
-        every_s: seconds between an answer and the next question.
+        every_s: seconds from an answer to the next request.
     """
 
     def __init__(self, trunk: str, proxy: str, client: Client, local: LocalAddress, *, every_s: float) -> None:
         self.alive = True
-        """Whether the last answer shows that the proxy is alive. Before the first answer, it counts as alive."""
+        """True if the proxy answered the last request, or none was sent yet."""
         self._trunk = trunk
         self._proxy = Uri.parse(proxy)
         self._client = client
@@ -37,11 +37,11 @@ class Pings:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Ask now, and from then on again and again."""
+        """Check now, and repeat until ``close``."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"pings {self._trunk}")
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop checking."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,6 +1,7 @@
 """The UDP ports of calls' media: an even port for RTP and the next one for RTCP (RFC 3550 section 11).
 
-Both ports of a pair are bound before it is handed out, so nobody can take a port that a session description promises.
+Both ports of a pair are bound before it is handed out, so no other program can take a port named in a session
+description.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from sip_bridge.errors import PortsExhausted
 
 
 def share(low: int, high: int, workers: int) -> list[tuple[int, int]]:
-    """Return the range of each of several workers: they share no port, and have as many pairs, give or take one.
+    """Return one port range for each worker. The ranges do not overlap, and their numbers of pairs differ by at most
+    one.
 
     Args:
         low, high: the whole range, both included.
@@ -28,7 +30,7 @@ def share(low: int, high: int, workers: int) -> list[tuple[int, int]]:
 
 
 class PortPair:
-    """Two bound sockets. Whoever takes the pair must close it, which also gives its ports back."""
+    """Two bound sockets. The user of the pair must close it, which also returns its ports to the pool."""
 
     def __init__(self, pool: PortPool, port: int, rtp: socket.socket, rtcp: socket.socket) -> None:
         self.port = port
@@ -48,8 +50,8 @@ class PortPair:
 
 
 class PortPool:
-    """The pairs of one range. The pair that has been free for longest is handed out first, so that late packets of a
-    call that has ended do not reach the next call.
+    """The pairs of one range. The pair that has been free for longest is handed out first, so that late packets of an
+    ended call do not reach the next one.
 
     Args:
         host: address to bind.
@@ -66,15 +68,15 @@ class PortPool:
         if not (1 <= low <= 65535 and high <= 65535 and self._free):
             raise ValueError(f"RTP ports are {low}-{high}, expected an even port and the next within 1-65535")
         self.size = len(self._free)
-        """How many pairs the range has."""
+        """Number of pairs in the range."""
 
     @property
     def in_use(self) -> int:
-        """How many pairs are handed out."""
+        """Number of pairs that are handed out."""
         return self.size - len(self._free)
 
     def take(self) -> PortPair:
-        """Bind a pair. A pair that another program uses is passed over, and is tried again in its turn.
+        """Bind a pair. A pair that another program uses is skipped and tried again later.
 
         Raises:
             PortsExhausted: every pair of the range is in use, by us or by other programs.

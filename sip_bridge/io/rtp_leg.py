@@ -1,7 +1,7 @@
 """One call's RTP: two sockets around an ``RtpSession``.
 
-A leg sends each frame as soon as it is given one; the call's session does the pacing. The leg follows a peer behind an
-address translator (``Latch``), and tells when the peer's media has stopped.
+A leg sends each frame at once; the call's session paces them. The leg follows a peer behind a NAT (``Latch``), and
+reports when the peer's media stops.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sip_bridge.io.ports import PortPair
 from sip_bridge.message.sdp import Agreed
 
 _DATAGRAM_BYTES = 4096
-"""More bytes than a packet of any codec of ours has."""
+"""Receive buffer, larger than a packet of any supported codec."""
 
 
 class _Port:
@@ -46,7 +46,7 @@ class _Port:
     def _readable(self) -> None:
         assert self._socket is not None
         try:
-            # We read one packet in each turn of the loop, so that a flood at one port does not stop the others.
+            # Read one packet in each turn of the loop, so that a flood at one port does not starve the others.
             data, source = self._socket.recvfrom(_DATAGRAM_BYTES)
         except OSError:
             return
@@ -57,16 +57,16 @@ class _Port:
             return False
         try:
             self._socket.sendto(data, to)
-        except (OSError, OverflowError):  # the buffer is full, no way leads there, or no port for RTCP is behind 65535
+        except (OSError, OverflowError):  # the buffer is full, there is no route, or the RTCP port would be 65536
             return False
         return True
 
 
 class RtpLegEvents(RtpEvents, Protocol):
-    """What the media tells its call."""
+    """The events of a call's media."""
 
     def on_leg_closed(self, reason: str) -> None:
-        """The media is lost."""
+        """Handle the loss of the media."""
         ...
 
 
@@ -74,11 +74,12 @@ class RtpLeg:
     """The media of one call.
 
     Args:
-        events: is told of frames, digits and silence.
-        latch: decides where to send, and whose packets to believe.
-        silence_s: if no packet comes for so long while the call is not on hold, the media is lost (``on_leg_closed``).
-        on_report: is told, with every report of ours and at the end, the packets lost since the last time and the
-            jitter in seconds.
+        events: takes frames, digits and the loss of media.
+        latch: decides where to send, and whose packets to accept.
+        silence_s: if no packet comes for this long while the call is not on hold, the media is lost
+            (``on_leg_closed``).
+        on_report: called with each report that we send and at the end, with the packets lost since the last time and
+            the jitter in seconds.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class RtpLeg:
         self._closed = False
 
     def reception(self) -> Reception | None:
-        """Return how the caller's sound arrived. None: nothing came."""
+        """Return the reception statistics of the caller's audio. None: nothing came."""
         return self._arrival.reception()
 
     def open(self, ports: PortPair) -> None:
@@ -114,10 +115,10 @@ class RtpLeg:
         self._rtcp.open(ports.rtcp, self._loop)
 
     def negotiated(self, agreed: Agreed) -> None:
-        """Take what an offer and its answer have agreed. What stays the same goes on undisturbed."""
+        """Apply the result of an offer and its answer. Unchanged parts are not disturbed."""
         before, self._agreed = self._agreed, agreed
         now = time.monotonic()
-        # On hold, the leg keeps the address that it has followed, because the call resumes there.
+        # On hold, the leg keeps the address that it latched to, because the call resumes there.
         if agreed.host not in ("0.0.0.0", "::"):
             self._latch.negotiated((agreed.host, agreed.port), now=now)
         terms = RtpTerms(
@@ -146,22 +147,22 @@ class RtpLeg:
         crypto = (agreed.send_crypto, agreed.receive_crypto)
         if before is None or crypto != (before.send_crypto, before.receive_crypto):
             self.session.srtp = _srtp(agreed)
-        # We send at once, so that an address translator on the way lets the peer's packets in (RFC 4961, RFC 6263).
+        # Send at once, to open a NAT on the path for the peer's packets (RFC 4961, RFC 6263).
         self.session.send_silence(now)
         self._timer.arm()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
-        """Send one frame, or drop it while a digit is sent in its place. False: the call is on hold, or the socket
-        takes no more."""
+        """Send one frame, or drop it while a digit is sent in its place. False: the call is on hold, or the socket is
+        full."""
         return self.session is not None and self.session.send_frame(payload, now)
 
     @property
     def carries_dtmf(self) -> bool:
-        """Return whether the peer agreed to telephone events, and is not on hold."""
+        """True if the peer agreed to telephone events and is not on hold."""
         return self.session is not None and self.session.carries_dtmf
 
     def send_dtmf(self, digits: str) -> bool:
-        """Send touch tones in the place of audio, after those that are under way. False: the peer takes none.
+        """Send touch tones in the place of audio, after those under way. False: the peer takes none.
 
         Raises:
             ValueError: a character is no key.
@@ -171,7 +172,7 @@ class RtpLeg:
         return sent
 
     def close(self) -> None:
-        """Say goodbye and close both sockets."""
+        """Send RTCP BYE and close both sockets."""
         if self._closed:
             return
         self._closed = True
@@ -190,7 +191,7 @@ class RtpLeg:
         return self._latch.remote is not None and self._rtp.send(datagram, self._latch.remote)
 
     def send_rtcp(self, datagram: bytes) -> None:
-        """Send a report to the port that the peer named for it, or to the one beside its media."""
+        """Send a report to the port that the peer named for it, or to the port after that of its media."""
         agreed = self._agreed
         assert agreed is not None
         named = (agreed.host, agreed.port)
@@ -212,11 +213,11 @@ class RtpLeg:
             self.session.receive_rtcp(data, time.monotonic(), source)
 
     def deadline(self) -> float | None:
-        """Return when ``on_timer`` has something to do."""
+        """Return the time at which ``on_timer`` must be called."""
         return self.session.deadline() if self.session else None
 
     def on_timer(self, now: float) -> None:
-        """Do what is due. If the peer has been silent for too long, tell that the media is lost instead."""
+        """Do what is due. If the peer has been silent for too long, report that the media is lost."""
         session, agreed = self.session, self._agreed
         assert session is not None and agreed is not None
         if agreed.direction.receives and not agreed.on_hold and now - session.heard_at > self._silence_s:

@@ -1,10 +1,10 @@
-"""One SIP address of several workers, seen from one of them.
+"""The SIP address that several workers share, as seen from one worker.
 
-Another process reads the UDP port and chooses who gets each datagram (``sip_bridge/dispatch.py``). All workers have the
-port's socket and send on it themselves, so answers leave from there without a hop. A TCP or TLS connection is one
-worker's. What comes over it for another worker's call is passed on to that one, and what that one has to say to this
-peer comes back the same way, since the peer may know us by this connection only. A CANCEL names no worker: the
-dispatcher, which is told of each call that begins on a connection, finds whose it is.
+Another process reads the UDP port and chooses the worker for each datagram (``sip_bridge/dispatch.py``). All workers
+have the port's socket and send on it directly. A TCP or TLS connection belongs to one worker. A message on it for
+another worker's call is passed to that worker, whose messages to this peer come back the same way, since the peer may
+be reachable only by this connection. A CANCEL names no worker: the dispatcher, which is told of each call that begins
+on a connection, finds it.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from sip_bridge.local import Peer, mark_of, worker_of
 from sip_bridge.message.head import read_head
 
 PASSED_BYTES = 256 * 1024
-"""More than a message between the processes has: what the kernel does not take in one piece is dropped."""
+"""Longest message between the processes. The kernel would drop a longer one."""
 
 _CONNECTIONS = 1000
-_AT_ONCE = 8
-"""So many messages are read in one go; then everybody else has their turn."""
+_MESSAGES_PER_TURN = 8
+"""Messages that are read in one turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A message of SIP on its way between two processes."""
+    """A SIP message on its way between two processes."""
 
     what: str
-    """``datagram`` came to the port; ``message`` came over the connection of another worker; ``cancel`` did, too,
-    from a source that may cancel; ``write`` is to be written to the connection of another worker; ``begun`` has the
-    Call-ID of a call that begins on a connection."""
+    """``datagram``: it came to the UDP port. ``message``: it came over another worker's connection. ``cancel``: the
+    same, from a source that may cancel. ``write``: to be written to another worker's connection. ``begun``: the Call-ID
+    of a call that begins on a connection."""
     worker: int
-    """That other worker: who is meant on the way to the dispatcher, who speaks on the way from it."""
+    """The other worker: the receiver on the way to the dispatcher, the sender on the way from it."""
     peer: Peer
     data: bytes
 
     def pack(self) -> bytes:
-        """Return it as bytes for a socket that keeps the bounds of messages."""
+        """Return it as bytes for a socket that preserves message boundaries."""
         peer = self.peer
         head = f"{self.what} {self.worker} {peer.transport} {peer.host} {peer.port} {peer.name}\n"
         return head.encode() + self.data
 
     @classmethod
     def unpack(cls, packed: bytes) -> Passed:
-        """Read what another process of this server has packed."""
+        """Read the result of ``pack``."""
         head, _, data = packed.partition(b"\n")
         what, worker, transport, host, port, name = head.decode().split(" ")
         return cls(what, int(worker), Peer(transport, host, int(port), name), data)
@@ -57,11 +57,11 @@ class SharedAddress:
     """The address, and the socket to the process that reads its port.
 
     Args:
-        worker: which of the workers this is.
-        workers: how many there are.
-        port, tls_port: of UDP and TCP, and of TLS (0: there is none).
+        worker: the index of this worker.
+        workers: the number of workers.
+        port, tls_port: the port of UDP and TCP, and that of TLS (0: none).
         port_socket: the bound UDP socket, which this process does not read.
-        dispatcher: a socket of messages, to and from the process that does.
+        dispatcher: a message socket to and from the dispatching process.
     """
 
     def __init__(
@@ -80,33 +80,33 @@ class SharedAddress:
         self.tls_port = tls_port
         self.mark = mark_of(worker)
         self.unsent = 0
-        """Messages that a full socket did not take; their sender repeats them (RFC 3261 section 17)."""
+        """Messages that a full socket did not take; their sender retransmits them (RFC 3261 section 17)."""
         self._port_socket = port_socket
         self._dispatcher = dispatcher
         self._buffer = memoryview(bytearray(PASSED_BYTES))
         self._connected_at: OrderedDict[Peer, int] = OrderedDict()
-        """Peers with a connection to another worker, and which one it is: the last ones that we heard of."""
+        """Peers with a connection to another worker, and that worker; the most recent ones."""
         self._closing = False
         for each in (port_socket, dispatcher):
             each.setblocking(False)
 
     def start(self, take: Callable[[bytes, Peer, bool], None], write: Callable[[bytes, Peer], None]) -> None:
-        """Take what comes from now on.
+        """Start to receive messages.
 
         Args:
-            take: takes a message of a peer; True: it is a CANCEL, and the worker of the connection has found that its
-                source may cancel.
+            take: takes a message of a peer; True: it is a CANCEL whose source may cancel, as the connection's worker
+                has found.
             write: writes a message to this worker's connection with a peer, or to a new one.
         """
         asyncio.get_running_loop().add_reader(self._dispatcher.fileno(), self._read, take, write)
 
     def _read(self, take: Callable[[bytes, Peer, bool], None], write: Callable[[bytes, Peer], None]) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_MESSAGES_PER_TURN):
             try:
                 size = self._dispatcher.recv_into(self._buffer)
             except OSError:
                 return
-            if not size:  # the other process has forgotten this one
+            if not size:  # the other process has closed the socket
                 asyncio.get_running_loop().remove_reader(self._dispatcher.fileno())
                 return
             passed = Passed.unpack(bytes(self._buffer[:size]))
@@ -126,7 +126,7 @@ class SharedAddress:
             self._connected_at.popitem(last=False)
 
     def pass_on(self, data: bytes, peer: Peer) -> bool:
-        """Pass a message that came over a connection on to the worker that it names. False: it is this one's."""
+        """Pass a message from a connection to the worker that it names. False: it belongs to this worker."""
         head = read_head(data)
         named = worker_of(head.ours) if head is not None and head.method != "CANCEL" else None
         if named is None or named == self.worker or named >= self.workers:
@@ -139,15 +139,15 @@ class SharedAddress:
         self._send(Passed("begun", self.worker, peer, call_id.encode("utf-8", "surrogateescape")))
 
     def pass_cancel(self, data: bytes, peer: Peer) -> None:
-        """Let the worker that has the call take a CANCEL that came over a connection of this one. The CANCEL of a call
-        that nobody has comes back.
+        """Pass a CANCEL from a connection of this worker to the worker of its call. The CANCEL of an unknown call comes
+        back.
 
         The caller has checked that the source may cancel, since only this worker knows the connection's certificate.
         """
         self._send(Passed("cancel", self.worker, peer, data))
 
     def write_elsewhere(self, data: bytes, peer: Peer) -> bool:
-        """Let another worker write to its connection with a peer. False: we know of none."""
+        """Let another worker write to its connection with a peer. False: no such connection is known."""
         worker = self._connected_at.get(peer)
         if worker is None:
             return False
@@ -170,11 +170,11 @@ class SharedAddress:
             self.unsent += 1
 
     def is_closing(self) -> bool:
-        """Return whether nothing is sent any more."""
+        """Return True if nothing is sent any more."""
         return self._closing
 
     def close(self) -> None:
-        """Stop. The port stays open for the others. Idempotent."""
+        """Stop. The port stays open for the other workers. Idempotent."""
         if not self._closing:
             self._closing = True
             asyncio.get_running_loop().remove_reader(self._dispatcher.fileno())

@@ -1,5 +1,5 @@
-"""Certificates of SIP over TLS: our own, those that we believe, and the names in a peer's (RFC 3261 section 26, RFC
-5922)."""
+"""Certificates of SIP over TLS: our own, the trusted authorities, and the names in a peer's certificate (RFC 3261
+section 26, RFC 5922)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sip_bridge.message.sip import Uri
 
 
 def server_context(certificate: str, key: str, authorities: str = "") -> ssl.SSLContext:
-    """Make the TLS context for connections to us.
+    """Make the TLS context for incoming connections.
 
     Args:
         certificate, key: PEM files with our chain and its private key.
-        authorities: PEM file of the authorities whose client certificates we believe. Empty: we ask for no certificate.
-            A peer that we ask may still show none; we then know it by its address or password. A certificate that does
-            not verify ends the connection.
+        authorities: PEM file of the authorities trusted for client certificates. Empty: no certificate is requested. A
+            peer may still show none and is then identified by address or password. A certificate that does not verify
+            ends the connection.
 
     Raises:
-        OSError: a file cannot be read. The subclass ``ssl.SSLError`` means that a file's content is no certificate.
+        OSError: a file cannot be read. The subclass ``ssl.SSLError`` means that a file is no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -33,14 +33,14 @@ def server_context(certificate: str, key: str, authorities: str = "") -> ssl.SSL
 
 
 def client_context(certificate: str = "", key: str = "", authorities: str = "") -> ssl.SSLContext:
-    """Make the TLS context for connections of ours. The peer's certificate must be for the name that we call.
+    """Make the TLS context for outgoing connections. The peer's certificate must match the name that we call.
 
     Args:
-        certificate, key: PEM files that we show to a peer that asks. Empty: we show nothing.
-        authorities: PEM file of the authorities that we believe. Empty: those of the system.
+        certificate, key: PEM files that are shown to a peer that asks. Empty: none.
+        authorities: PEM file of the trusted authorities. Empty: those of the system.
 
     Raises:
-        OSError: as ``server_context``.
+        OSError: see ``server_context``.
     """
     context = ssl.create_default_context(cafile=authorities or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -50,9 +50,8 @@ def client_context(certificate: str = "", key: str = "", authorities: str = "") 
 
 
 def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names, in lower case, that a verified certificate, as ``ssl`` tells it, is for: its subjectAltName
-    entries of DNS and IP, and the hosts of SIP URIs without a user (RFC 5922 section 7.1). The common name does not
-    count."""
+    """Return the names in a verified certificate (in the form of ``ssl``), in lower case: its subjectAltName entries of
+    DNS and IP, and the hosts of SIP URIs without a user (RFC 5922 section 7.1). The common name does not count."""
     names = set()
     for kind, value in certificate.get("subjectAltName", ()):
         if kind in ("DNS", "IP Address"):

@@ -1,1 +1,1 @@
-"""SIP and SDP as bytes and as values, with the parsers between them. Pure: no transaction, no socket, no clock."""
+"""SIP and SDP as bytes and as values, and the parsers between the two. Pure: no transactions, sockets or clock."""

@@ -1,4 +1,4 @@
-"""What the body of a message says: a session description (RFC 3264), or a touch tone. Pure."""
+"""Reads message bodies: a session description (RFC 3264) or a touch tone. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIGIT_TYPES = ("application/dtmf-relay", "application/dtmf")
 
 
 def description_of(message: Message) -> SessionDescription | None:
-    """Return the session description that a message carries, alone or as one part of several. None: it carries none.
+    """Return the session description that a message carries, alone or in a multipart body. None: there is none.
 
     Raises:
         ProtocolError: 415 for another kind of content; 400 for a description that cannot be read.
@@ -38,11 +38,10 @@ def description_of(message: Message) -> SessionDescription | None:
 
 
 def digit_of(info: Request) -> str | None:
-    """Return the touch tone that an INFO carries, ``0-9A-D*#``. None: with an empty INFO, the peer asks whether we are
-    alive.
+    """Return the touch tone of an INFO: one of ``0-9A-D*#``. None: the INFO is empty; peers send those as keep-alives.
 
     Raises:
-        ProtocolError: 415 for another kind of content than ``DIGIT_TYPES``; 400 for one without a digit.
+        ProtocolError: 415 for a content type outside ``DIGIT_TYPES``; 400 for a body without a digit.
     """
     text = info.body.decode("latin-1").strip()
     if not text:

@@ -19,7 +19,7 @@ from sip_bridge.errors import ProtocolError
 from sip_bridge.message.sip import Request, Response, quote, split_list, unquote
 
 ALGORITHMS = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
-"""The algorithms, best first, which is the order in which we offer them (RFC 8760 section 2.3)."""
+"""Digest algorithms, best first, in the order in which challenges list them (RFC 8760 section 2.3)."""
 
 _QUOTED = ("username", "realm", "nonce", "uri", "response", "cnonce", "opaque")
 
@@ -82,10 +82,10 @@ class ClientAuth:
         self._uses = 0
 
     def answer(self, challenges: Iterable[str], *, method: str, uri: str, cnonce: str) -> str | None:
-        """Return the value for Authorization or Proxy-Authorization. None: we can answer none of the challenges.
+        """Return the value for Authorization or Proxy-Authorization. None: no challenge can be answered.
 
         Args:
-            challenges: values of WWW-Authenticate or Proxy-Authenticate in the order in which they came: best first.
+            challenges: values of WWW-Authenticate or Proxy-Authenticate, best first, as they were received.
             uri: the Request-URI exactly as sent.
             cnonce: random text.
         """
@@ -117,20 +117,20 @@ class ClientAuth:
 
 
 def is_stale(challenge: str) -> bool:
-    """Return whether the password was right and the peer only wants a fresh nonce (RFC 7616 section 3.3).
+    """Return True if the password was right and the peer only wants a fresh nonce (RFC 7616 section 3.3).
 
     Raises:
-        ProtocolError: as ``parse_auth``.
+        ProtocolError: see ``parse_auth``.
     """
     return parse_auth(challenge)[1].get("stale", "").lower() == "true"
 
 
 class Verdict(enum.Enum):
-    """How a server judges credentials."""
+    """The result of checking credentials."""
 
     GOOD = "good"
-    ABSENT = "absent"  # there are no credentials for our realm, so we challenge
-    STALE = "stale"  # the password is right and the nonce too old, so we challenge with stale=true
+    ABSENT = "absent"  # no credentials for this realm: challenge
+    STALE = "stale"  # the password is right, the nonce is too old: challenge with stale=true
     WRONG = "wrong"
 
 
@@ -138,8 +138,8 @@ class Verdict(enum.Enum):
 class ServerAuth:
     """Challenges peers and checks their answers.
 
-    A nonce says when it was made and is signed, so it needs no table, and it is valid for ``nonce_lifetime_s``. The
-    price is that whoever sees the traffic can send overheard credentials again within that time; TLS is the remedy.
+    A nonce is signed and carries its time, so no table is needed. It is valid for ``nonce_lifetime_s``. An eavesdropper
+    can replay credentials within that time; TLS prevents this.
 
     Args:
         realm: our realm.
@@ -203,7 +203,7 @@ class ServerAuth:
         password = passwords.get(username)
         if algorithm not in ALGORITHMS or params.get("qop", "auth").lower() != "auth" or params["uri"] != uri:
             return Verdict.WRONG, ""
-        # We hash for an unknown user too, so that the time taken does not tell which users exist.
+        # Hash for unknown users too, so that the time taken does not reveal which users exist.
         expected = _response(ha1(username, self.realm, password or "", algorithm), method, params, algorithm)
         right = hmac.compare_digest(expected.encode(), params["response"].lower().encode("utf-8", "surrogateescape"))
         if password is None or not right:
@@ -220,7 +220,7 @@ class ServerAuth:
 
 
 def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:
-    """Return the header that answers a 401 or 407. None: the status is another, or we can answer no challenge."""
+    """Return the header that answers a 401 or 407. None: another status, or no challenge can be answered."""
     names = {401: ("WWW-Authenticate", "Authorization"), 407: ("Proxy-Authenticate", "Proxy-Authorization")}
     if response.status not in names:
         return None
@@ -232,7 +232,7 @@ def authorization(response: Response, request: Request, auth: ClientAuth) -> tup
 
 
 def wants_fresh_nonce(response: Response) -> bool:
-    """Return whether credentials were refused only because their nonce was too old."""
+    """Return True if credentials were refused only because their nonce was too old."""
     challenges = response.headers.all("WWW-Authenticate") + response.headers.all("Proxy-Authenticate")
     try:
         return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)

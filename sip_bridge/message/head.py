@@ -1,7 +1,7 @@
-"""Reads the three values of a SIP message that tell whose it is, and nothing else. Pure.
+"""Reads the three values of a SIP message that identify its worker. Pure.
 
-Whoever hands messages on to several workers reads every one of them, those of strangers too, so this costs a small part
-of ``parse`` and raises nothing. What ``parse`` accepts has the same values here.
+A dispatcher reads every message, including those of strangers. So ``read_head`` is much cheaper than ``parse`` and
+raises nothing. For every message that ``parse`` accepts, both read the same values.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _NAMES = {"v": "via", "t": "to", "i": "call-id"}
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a message says of its transaction and its dialog."""
+    """The values of a message that name its transaction and its dialog."""
 
     method: str
-    """The method of a request. Empty: this is a response."""
+    """The method of a request. Empty: the message is a response."""
     call_id: str
-    """Without blanks. Empty: the message has none."""
+    """Without whitespace. Empty: the message has none."""
     ours: str
-    """What we made ourselves, if the message is for us: the To tag of a request, the topmost branch of a response.
-    Empty: there is none that can be read."""
+    """The identifier that this server made: the To tag of a request, the topmost branch of a response. Empty: none can
+    be read."""
 
 
 def read_head(data: bytes) -> Head | None:
-    """Read a message: a datagram, or what ``MessageStream`` cut out of a stream. None: this is no SIP message."""
+    """Read a datagram or a message from ``MessageStream``. None: it is no SIP message."""
     data = data.lstrip(b"\r\n")
     end = _END.search(data, 0, MAX_HEADER_BYTES + 4)
     if end is None and len(data) > MAX_HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""What an INVITE says of its caller, and data handed along with a call (User-to-User, RFC 7433). Pure."""
+"""Reads the caller's identity and parameters from an INVITE, and makes and reads User-to-User (RFC 7433). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sip_bridge.message.sip import Address, Headers, Request, Uri
 USER_TO_USER = "User-to-User"
 
 MAX_HANDOFF_BYTES = 2048
-"""Bytes of data in one header. In hex these are twice as many characters, which a datagram still carries."""
+"""Most bytes of data in one header. In hex these are twice as many characters, which still fit in a datagram."""
 
 _OWN = frozenset(
     "via from to call-id cseq contact max-forwards route record-route content-type content-length content-encoding "
@@ -21,12 +21,12 @@ _OWN = frozenset(
     "supported unsupported allow accept session-expires min-se rack rseq refer-to referred-by replaces expires "
     "user-to-user".split()
 )
-"""Headers that the protocol itself reads or writes. They are never custom headers, whatever a pattern says."""
+"""Headers that SIP itself uses. They are never custom headers, even if a pattern matches them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls whom."""
+    """The caller and the called party."""
 
     from_: str
     """The caller's number, or the whole URI if it has no user part."""
@@ -38,25 +38,24 @@ class Caller:
 
 
 def text_of(value: str) -> str:
-    """Return header text that every encoder takes: bytes that are not UTF-8, and NULs, at which some programs would
-    end the text, become replacement characters."""
+    """Return header text in valid Unicode without NULs: invalid UTF-8 bytes and NULs become replacement characters."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def number_of(uri: Uri) -> str:
-    """Return the number that a URI names: its user part without parameters and password. A URI of a scheme other than
-    sip gives the text after the scheme, and a URI without a user part the whole URI."""
+    """Return the number in a URI: its user part without parameters and password. For a scheme other than sip, return
+    the text after the scheme; for a URI without a user part, the whole URI."""
     if uri.host and not uri.user:
         return text_of(str(uri))
     return text_of(unquote(re.split("[;:]", uri.user, maxsplit=1)[0]))
 
 
 def caller_of(invite: Request, patterns: Sequence[str]) -> Caller:
-    """Read who calls whom in a trunk's INVITE. We believe trunks, so an asserted identity goes before From (RFC 3325
-    section 9.1).
+    """Read the caller and the called party from a trunk's INVITE. Trunks are trusted, so P-Asserted-Identity goes
+    before From (RFC 3325 section 9.1).
 
     Args:
-        patterns: names of headers that become parameters; ``*`` at the end stands for anything.
+        patterns: names of headers that become parameters; a trailing ``*`` matches any rest.
 
     Raises:
         ProtocolError: the Request-URI cannot be read.
@@ -80,16 +79,16 @@ def _address(value: str | None) -> Address | None:
     try:
         return Address.parse(value) if value else None
     except ProtocolError:
-        return None  # we ignore a hint that we cannot read
+        return None  # an unreadable hint is ignored
 
 
 def is_own(name: str) -> bool:
-    """Return whether a header is the protocol's own, which nobody else may set."""
+    """Return True if SIP itself uses this header, so that no one else may set it."""
     return name.lower() in _OWN
 
 
 def custom_headers(headers: Headers, patterns: Sequence[str]) -> dict[str, str]:
-    """Return the custom headers that a pattern names. Several headers of one name are joined by commas."""
+    """Return the custom headers that match a pattern. Several headers of one name are joined by commas."""
     names = {name.lower(): name for name, _ in reversed(list(headers))}
     return {
         name: text_of(", ".join(headers.all(name)))
@@ -99,8 +98,7 @@ def custom_headers(headers: Headers, patterns: Sequence[str]) -> dict[str, str]:
 
 
 def headers_of(parameters: Mapping[str, str], patterns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the custom headers for a call of ours. Line breaks become spaces; names that are no header names are left
-    out."""
+    """Return the custom headers of an outgoing call. Line breaks become spaces; invalid header names are left out."""
     return [
         (name, re.sub(r"[\r\n\0]+", " ", value))
         for name, value in parameters.items()
@@ -116,7 +114,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def route_of(uri: str, numbers: Mapping[str, str], default: str) -> str:
-    """Return the route of a called number: that of the longest key which the number matches, else the default."""
+    """Return the route of a called number: that of the longest matching key, else the default."""
     try:
         number = number_of(Uri.parse(uri))
     except ProtocolError:
@@ -126,24 +124,24 @@ def route_of(uri: str, numbers: Mapping[str, str], default: str) -> str:
 
 
 def user_to_user(data: str) -> list[tuple[str, str]]:
-    """Return the headers that hand data on. Empty: there is no data, or more than a header should carry."""
+    """Return the User-to-User header for ``data``. Empty: there is no data, or it is too long."""
     raw = data.encode("utf-8", "replace")
     return [(USER_TO_USER, f"{raw.hex()};encoding=hex")] if 0 < len(raw) <= MAX_HANDOFF_BYTES else []
 
 
 def reasons(reason: str) -> list[tuple[str, str]]:
-    """Return the Reason headers (RFC 3326) of a call that is given back because it has no dialogue manager. PBXs make a
-    hang-up cause of that of Q.850: 41, temporary failure. No other reason has headers."""
+    """Return the Reason headers (RFC 3326) for a call without a dialogue manager; none for any other reason. PBXs
+    derive their hang-up cause from Q.850 cause 41, temporary failure."""
     if reason != "dialogue_failed":
         return []
     return [("Reason", f'SIP;cause=503;text="{reason}"'), ("Reason", f'Q.850;cause=41;text="{reason}"')]
 
 
 def read_user_to_user(value: str) -> str:
-    """Return the data of a User-to-User header. A value that is no text stays as it came."""
+    """Return the data of a User-to-User header. A value that does not decode to text is returned unchanged."""
     content, _, params = value.partition(";")
     content = content.strip()
-    # Not pairs of digits: for each repetition of a group the engine of ``re`` keeps a place to come back to.
+    # Not pairs of digits: ``re`` keeps a backtracking state for each repetition of a group.
     is_hex = len(content) % 2 == 0 and re.fullmatch("[0-9A-Fa-f]+", content) is not None
     if is_hex and ("encoding" not in params or "encoding=hex" in params.lower()):
         try:

@@ -1,7 +1,7 @@
-"""Session descriptions and their offers and answers, for one audio stream (RFC 8866, RFC 3264, RFC 4568). Pure.
+"""Session descriptions, and offers and answers for one audio stream (RFC 8866, RFC 3264, RFC 4568). Pure.
 
-Codecs are matched by name, clock and channels, never by payload number: a number is only what one side calls its codec.
-``Negotiation`` holds our side of one call: what we offered, what was agreed, and which key is ours.
+Codecs are matched by name, clock rate and channels, never by payload type, which each side chooses for itself.
+``Negotiation`` holds our side of one call: the open offer, the agreement and our keys.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ SUITES: Mapping[str, int] = {
     "AES_CM_128_HMAC_SHA1_80": 30,
     "AES_CM_128_HMAC_SHA1_32": 30,
 }
-"""SRTP suites that we can do, best first, with the bytes of master key and salt (RFC 4568 section 6.2, RFC 7714)."""
+"""Supported SRTP suites, best first, with the length of master key and salt in bytes (RFC 4568 section 6.2, RFC
+7714)."""
 
 _OFFERED_SUITES = ("AES_CM_128_HMAC_SHA1_80", "AES_CM_128_HMAC_SHA1_32")
-"""We offer only the suites that every PBX knows, since some PBXs take a line that they do not know for a fault."""
+"""Offers name only the suites that every PBX knows, because some PBXs reject unknown crypto lines."""
 
 _PROTOCOLS = frozenset({"RTP/AVP", "RTP/AVPF", "RTP/SAVP", "RTP/SAVPF"})
 _EVENTS = "TELEPHONE-EVENT"
 
 
 class Direction(enum.Enum):
-    """Which way audio goes, seen from the side that sends the description (RFC 8866 section 6.7)."""
+    """The direction of audio, seen from the side that sends the description (RFC 8866 section 6.7)."""
 
     SENDRECV = "sendrecv"
     SENDONLY = "sendonly"
@@ -49,19 +50,19 @@ class Direction(enum.Enum):
 
     @classmethod
     def of(cls, *, sends: bool, receives: bool) -> Direction:
-        """Return the direction for a side that sends or not, and receives or not."""
+        """Return the direction of a side that does or does not send and receive."""
         if sends:
             return cls.SENDRECV if receives else cls.SENDONLY
         return cls.RECVONLY if receives else cls.INACTIVE
 
     @property
     def sends(self) -> bool:
-        """Whether that side sends."""
+        """True if that side sends audio."""
         return self in (Direction.SENDRECV, Direction.SENDONLY)
 
     @property
     def receives(self) -> bool:
-        """Whether that side wants to hear."""
+        """True if that side wants to receive audio."""
         return self in (Direction.SENDRECV, Direction.RECVONLY)
 
 
@@ -77,7 +78,7 @@ class Codec:
     fmtp: str = ""
 
     def same(self, other: Codec) -> bool:
-        """Whether both are the same codec, whatever its number."""
+        """Return True if both are the same codec, regardless of payload type."""
         return (self.name, self.clock_hz, self.channels) == (other.name, other.clock_hz, other.channels)
 
 
@@ -87,21 +88,21 @@ KNOWN: Mapping[str, Codec] = {
     "G722": Codec(9, "G722", 8000),  # sampled at 16000 Hz; the RTP clock is 8000 by history (RFC 3551 section 4.5.2)
     "OPUS": Codec(107, "OPUS", 48000, 2, "minptime=10;useinbandfec=1"),  # always says 2 channels (RFC 7587 section 7)
 }
-"""The codecs that we can speak, with the payload numbers that we offer."""
+"""The supported codecs, with the payload types used in our offers."""
 
 _STATIC = {codec.payload_type: codec for codec in KNOWN.values() if codec.payload_type < 96} | {
     13: Codec(13, "CN", 8000)
 }
 _NOISE = "CN"
 _OUR_NOISE = Codec(13, _NOISE, 8000)
-"""Comfort noise (RFC 3389), on the clock of the codecs that have no comfort noise of their own."""
+"""Comfort noise (RFC 3389) for codecs with a clock of 8000 Hz."""
 
 _OUR_EVENTS = {8000: Codec(101, _EVENTS, 8000, 1, "0-15"), 48000: Codec(102, _EVENTS, 48000, 1, "0-15")}
 
 
 @dataclass(frozen=True, slots=True)
 class Crypto:
-    """One ``a=crypto`` line that we can use (RFC 4568 section 9.1)."""
+    """One usable ``a=crypto`` line (RFC 4568 section 9.1)."""
 
     tag: int
     suite: str
@@ -133,7 +134,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class SessionDescription:
-    """A session description: what the body of a message says about media."""
+    """A session description, reduced to what the media needs."""
 
     session_id: str
     version: str
@@ -163,11 +164,11 @@ class _Section:
 
 
 def parse(body: bytes) -> SessionDescription:
-    """Read a session description. Lines and attributes that do not concern us are skipped.
+    """Read a session description. Unknown lines and attributes are skipped.
 
     Raises:
         ProtocolError: ``v=0`` or ``o=`` is missing, a line is not ``x=value``, or a number cannot be read. The message
-            says which line.
+            names the line.
     """
     if len(body) > MAX_BYTES:
         raise ProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)
@@ -219,7 +220,7 @@ def _media(section: _Section, session: _Section) -> Media:
         host=host or "",
         codecs=_codecs(section, media.formats),
         direction=section.direction() or session.direction() or Direction.SENDRECV,
-        # Some peers write 20.0. A ptime is only a wish, so we ignore one that we cannot read.
+        # Some peers write 20.0. A ptime is only a preference, so an unreadable one is ignored.
         ptime_ms=int(ptime) if ptime and re.fullmatch("[0-9]{1,4}", ptime) else None,
         maxptime_ms=int(maxptime) if maxptime and re.fullmatch("[0-9]{1,4}", maxptime) else None,
         cryptos=tuple(crypto for line in section.attributes.get("crypto", ()) if (crypto := _crypto(line))),
@@ -248,15 +249,16 @@ def _codecs(section: _Section, formats: Sequence[str]) -> tuple[Codec, ...]:
 
 
 def _crypto(line: str) -> Crypto | None:
-    """Read a crypto line. None: we cannot use it, which is no fault (another suite, session parameters, a key with an
+    """Read a crypto line. None: the line is valid but unusable (another suite, session parameters, or a key with an
     MKI)."""
     parts = line.split()
     if len(parts) != 3 or not parts[0].isdigit() or len(parts[0]) > 9 or parts[1] not in SUITES:
         return None
     method, _, params = parts[2].partition(":")
     encoded, *rest = params.split("|")
-    # We accept a lifetime behind the key. A master key identifier (with a colon) would stand in every packet, and we do
-    # not tell libsrtp to expect one, so we do not use such a key.
+    # A lifetime after the key is accepted. A master key identifier (with a colon) would be in every packet, and libsrtp
+    # is
+    # not told to expect one, so such a key is not used.
     if method.lower() != "inline" or any(":" in more for more in rest):
         return None
     try:
@@ -268,17 +270,17 @@ def _crypto(line: str) -> Crypto | None:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What an offer and its answer have agreed, seen from our side."""
+    """The result of an offer and its answer, seen from our side."""
 
     codec: Codec
-    """The codec under the peer's payload number, with which we send."""
+    """The codec with the peer's payload type, used for sending."""
     receive_type: int
-    """Our payload number of the same codec, with which the peer sends."""
+    """Our payload type of the same codec, which the peer sends."""
     events: Codec | None
-    """Touch tones (RFC 4733) under the peer's payload number. None: the peer takes no touch tones."""
+    """Touch tones (RFC 4733) with the peer's payload type. None: the peer takes no touch tones."""
     events_receive_type: int | None
     noise_type: int | None
-    """Payload number of comfort noise (RFC 3389) in both directions. None: silence is not sent, or sent as audio."""
+    """Payload type of comfort noise (RFC 3389) in both directions. None: silence is sent as audio or not at all."""
     host: str
     port: int
     rtcp_port: int
@@ -286,7 +288,7 @@ class Agreed:
     direction: Direction
     """Our direction."""
     ptime_ms: int
-    """Length of the frames that we send: what the peer wishes, if we can do that."""
+    """Length of our frames: the peer's preference if possible."""
     send_crypto: Crypto | None = None
     receive_crypto: Crypto | None = None
 
@@ -298,7 +300,7 @@ class Agreed:
 
     @property
     def on_hold(self) -> bool:
-        """Whether the peer does not want to hear us now. Reports (RTCP) go on."""
+        """True if the peer does not want to hear us now. RTCP reports continue."""
         return not self.direction.sends
 
 
@@ -310,19 +312,19 @@ class _Offer:
 
 
 class Negotiation:
-    """One call's offers and answers.
+    """The offers and answers of one call.
 
-    A description that stays the same keeps its version, so a session refresh shows as one (RFC 3264 section 8).
+    An unchanged description keeps its version, which marks a session refresh (RFC 3264 section 8).
 
     Args:
         host: address that the peer can reach.
         peer_host: address that the peer signals from. Only a peer on this machine may name a loopback address.
         port: our RTP port. RTCP uses the next one, unless the peer wants both on one port.
         codecs: names out of ``KNOWN``, best first.
-        srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``preferred`` offers keys
-            that the peer may leave (best effort), ``required`` refuses plain RTP.
-        ptime_ms: length of our frames if the peer wishes no length that we can do.
-        random_bytes: source of keys and of the session's id.
+        srtp: ``off`` refuses RTP/SAVP, ``optional`` accepts either and offers plain RTP, ``preferred`` offers keys that
+            the peer may decline (best effort), ``required`` refuses plain RTP.
+        ptime_ms: length of our frames if the peer prefers none that is possible.
+        random_bytes: source of keys and of the session id.
     """
 
     def __init__(
@@ -340,10 +342,10 @@ class Negotiation:
         if unknown or not codecs:
             raise ValueError(f"codecs are {list(codecs)}, expected some of {', '.join(KNOWN)}")
         self.agreed: Agreed | None = None
-        """The present agreement. A failed negotiation does not change it."""
+        """The current agreement. A failed negotiation does not change it."""
         self._host = host
         self._port = port
-        # A socket of IPv6 tells the address of a peer of IPv4 as a mapped one.
+        # An IPv6 socket reports the address of an IPv4 peer as a mapped one.
         near = (each.removeprefix("::ffff:") for each in (host, peer_host))
         self._on_loopback = any(each == "::1" or each.startswith("127.") for each in near)
         self._codecs = [KNOWN[name] for name in codecs]
@@ -356,12 +358,11 @@ class Negotiation:
         self._keys: dict[str, bytes] = {}
         self._offer: _Offer | None = None
         self._protocol = ""
-        """The agreed profile, which later offers repeat: some peers pair RTP/AVP with keys and would refuse a
-        change."""
+        """The agreed profile, which later offers repeat: some peers combine RTP/AVP with keys and refuse a change."""
 
     @property
     def offering(self) -> bool:
-        """Whether an offer of ours waits for its answer."""
+        """True while our offer waits for its answer."""
         return self._offer is not None
 
     def answer(self, offer: SessionDescription, *, wish: Direction = Direction.SENDRECV) -> bytes:
@@ -371,11 +372,11 @@ class Negotiation:
             wish: the direction that we want. The answer follows it as far as the offer allows.
 
         Raises:
-            NotAcceptable: the offer has no audio that we can do. The message says what was offered; nothing changed.
-            RuntimeError: an offer of ours is open. The dialog has to solve this glare (491).
+            NotAcceptable: the offer has no usable audio. The message says what was offered; nothing changed.
+            RuntimeError: our own offer is open. The dialog has to resolve this glare (491).
         """
         if self.offering:
-            raise RuntimeError("answer() while an offer of ours is open")
+            raise RuntimeError("answer() while our own offer is open")
         at, media, codec, theirs = self._acceptable(offer)
         ours = Crypto(theirs.tag, theirs.suite, self._key(theirs.suite)) if theirs else None
         events = _events(media, codec.clock_hz)
@@ -391,8 +392,9 @@ class Negotiation:
             ours=ours,
             theirs=theirs,
         )
-        # We answer with exactly one codec, so that the peer cannot change it in mid-call. The codec keeps the number
-        # that it has in the offer (RFC 3264 section 6.1).
+        # The answer has exactly one codec, so that the peer cannot switch during the call. The codec keeps the payload
+        # type of
+        # the offer (RFC 3264 section 6.1).
         audio = self._audio(
             media.protocol,
             [codec] + ([noise] if noise else []) + ([replace(events, fmtp="0-15")] if events else []),
@@ -409,8 +411,8 @@ class Negotiation:
     def offer(self, *, wish: Direction = Direction.SENDRECV) -> bytes:
         """Make an offer for an outgoing call, for a re-INVITE, or for the 200 to an INVITE without an offer.
 
-        Once something is agreed, we offer only that again, under the same numbers: a number must not come to mean
-        something else (RFC 3264 section 8.3.2), and a call keeps its codec.
+        Once there is an agreement, offer only that again with the same payload types: a payload type must not change
+        its meaning (RFC 3264 section 8.3.2), and a call keeps its codec.
         """
         agreed = self.agreed
         if agreed:
@@ -432,11 +434,11 @@ class Negotiation:
         return self._describe([self._audio(protocol, codecs, wish, cryptos, False)])
 
     def accept(self, answer: SessionDescription) -> Agreed:
-        """Take the answer to our offer.
+        """Accept the answer to our offer.
 
         Raises:
-            NotAcceptable: the answer refuses the audio, takes nothing that was offered, or names an address that we
-                cannot send to. The agreement stays as it was.
+            NotAcceptable: the answer refuses the audio, takes nothing that was offered, or names an address that cannot
+                be sent to. The agreement stays as it was.
             RuntimeError: nothing was offered.
         """
         if self._offer is None:
@@ -468,16 +470,16 @@ class Negotiation:
 
     @property
     def _best_effort(self) -> bool:
-        """Whether the peer may leave out the keys that we offer. Once keys are agreed, we do not give them up."""
+        """True if the peer may decline the offered keys. Once keys are agreed, plain RTP is refused."""
         return self._srtp == "preferred" and not (self.agreed and self.agreed.send_crypto)
 
     def withdraw(self) -> None:
-        """Drop our open offer, which was refused (488, 491 ...). What was agreed before still holds."""
+        """Drop our open offer, which was refused (488, 491 ...). The earlier agreement still holds."""
         self._offer = None
 
     def _acceptable(self, offer: SessionDescription) -> tuple[int, Media, Codec, Crypto | None]:
-        """Return the first choice whose address and encryption we can take: an offer may have several sections, one
-        with and one without."""
+        """Return the first section with a usable address and encryption. Some offers have one section with encryption
+        and one without."""
         refused: NotAcceptable | None = None
         for at, media, codec in self._choices(offer):
             try:
@@ -492,8 +494,8 @@ class Negotiation:
         raise self._nothing_common(answer)
 
     def _choices(self, description: SessionDescription) -> Iterator[tuple[int, Media, Codec]]:
-        """Yield each audio section with a codec of ours: the one that is first in our order, not in the peer's. A call
-        keeps its codec."""
+        """Yield each audio section that has a usable codec, with the codec that is first in our order. A call keeps its
+        codec."""
         for at, media in enumerate(description.media):
             if media.kind == "audio" and media.port and media.protocol.upper() in _PROTOCOLS:
                 found = (theirs for ours in self._wanted for theirs in media.codecs if ours.same(theirs))
@@ -516,8 +518,8 @@ class Negotiation:
         """Return the section with the address in the form that our socket takes.
 
         Raises:
-            NotAcceptable: the address is a name, which we would have to look up while calls are paced; of the other
-                family; one of many hosts; or this machine's own, which a remote peer has no business with.
+            NotAcceptable: the address is a name, which would need a look-up while calls are paced; is of the other
+                family; is multicast or broadcast; or is a loopback address, which a remote peer must not name.
         """
         ours = 6 if ":" in self._host else 4
         try:
@@ -526,14 +528,12 @@ class Negotiation:
             raise NotAcceptable(f"audio is at {media.host[:60]!r}, expected an IP address") from None
         plain = getattr(address, "ipv4_mapped", None) or address
         if plain.is_unspecified:
-            return media  # hold, as ``_agree`` reads it
+            return media  # on hold; see ``_agree``
         if plain.version == ours:
             address = plain
         of_many = plain.is_multicast or (plain.version == 4 and plain.is_reserved)
         if address.version != ours or of_many or (plain.is_loopback and not self._on_loopback):
-            raise NotAcceptable(
-                f"audio is at {media.host[:60]}, expected an IPv{ours} address of one host that we reach"
-            )
+            raise NotAcceptable(f"audio is at {media.host[:60]}, expected an IPv{ours} address of one reachable host")
         return replace(media, host=str(address))
 
     def _their_crypto(self, media: Media) -> Crypto | None:
@@ -568,7 +568,7 @@ class Negotiation:
         theirs: Crypto | None,
     ) -> Agreed:
         self._protocol = media.protocol
-        # An address that nobody has is the old way to put a call on hold (RFC 3264 section 8.4).
+        # The unspecified address is the old way to put a call on hold (RFC 3264 section 8.4).
         hears = media.direction.receives and media.host not in ("0.0.0.0", "::")
         direction = Direction.of(sends=wish.sends and hears, receives=wish.receives and media.direction.sends)
         return Agreed(
@@ -628,11 +628,11 @@ class Negotiation:
 
 
 def _events(media: Media, clock_hz: int) -> Codec | None:
-    """Find touch tones on the codec's clock, as RFC 4733 section 2.1 wants, else on any clock that we know."""
+    """Find touch tones with the codec's clock (RFC 4733 section 2.1), else with any known clock."""
     found = [codec for codec in media.codecs if codec.name == _EVENTS and codec.clock_hz in _OUR_EVENTS]
     return min(found, key=lambda codec: codec.clock_hz != clock_hz, default=None)
 
 
 def _noise(media: Media, clock_hz: int) -> Codec | None:
-    """Find comfort noise under its static number, for a codec of that clock (RFC 3389 section 4)."""
+    """Find comfort noise with its static payload type, if the codec has the same clock (RFC 3389 section 4)."""
     return _OUR_NOISE if clock_hz == _OUR_NOISE.clock_hz and _OUR_NOISE in media.codecs else None

@@ -1,13 +1,14 @@
-"""SIP messages: bytes in, frozen messages out, and back (RFC 3261 sections 7, 18.3, 20, 25). Pure.
+"""SIP messages: reads bytes into frozen messages and writes them back (RFC 3261 sections 7, 18.3, 20, 25). Pure.
 
-Liberal in form (folded lines, bare LF, compact names, names in Latin-1), strict in what every later layer relies on:
-the start line, the five headers that identify a message, and its length. Anything else is kept as it came.
+The form is read liberally (folded lines, bare LF, compact names, names in Latin-1). The parts that later layers rely on
+are checked: the start line, the five headers that identify a message, and its length. Everything else is kept
+unchanged.
 
-Anybody on the network may send us text, and it is read on the loop that paces all calls. So the time to read a message
-grows no faster than its length: no pattern has two repetitions beside each other that match the same characters.
+Anyone on the network may send text, and it is read on the event loop that paces all calls. So the time to read a
+message is linear in its length: no pattern has two adjacent repetitions that match the same characters.
 
-We do not use aiosipua: it skips header lines that it cannot read, cuts names at a quoted ``<``, loses the text of URIs
-other than sip, and imports asyncio.
+The library aiosipua is not used: it skips header lines that it cannot read, cuts names at a quoted ``<``, loses the
+text of URIs other than sip, and imports asyncio.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ MAX_HEADER_BYTES = 64 * 1024
 """Bytes of the start line and the headers together."""
 
 MAX_START_LINE = 2 * 1024
-"""Characters. A Request-URI is an address, which is never a page of text."""
+"""Characters. Real Request-URIs are much shorter."""
 
 MAX_HEADER_LINE = 8 * 1024
-"""Characters of one header, unfolded. This is more than for the start line, because some headers are long: a
-Record-Route of many proxies, a signed Identity (RFC 8224) and our own User-to-User (2 kB of data are 4 kB of hex)."""
+"""Characters of one unfolded header. Some headers are long: the Record-Route of many proxies, a signed Identity (RFC
+8224) and our own User-to-User (2 kB of data are 4 kB of hex)."""
 
 MAX_HEADERS = 256
-"""Headers of a message, and also values of one header that is a list. No request passes more than 70 hops (RFC 3261
-section 20.22)."""
-_MAX_LINES = 4 * MAX_HEADERS  # folded ones included; of more, even to count the headers takes milliseconds
+"""Most headers of a message, and most values of a list header. No request passes more than 70 hops (RFC 3261 section
+20.22)."""
+_MAX_LINES = 4 * MAX_HEADERS  # including folded lines; with more, even counting the headers takes milliseconds
 
 MAX_BODY_BYTES = 1024 * 1024
 BRANCH_MAGIC = "z9hG4bK"
@@ -67,7 +68,7 @@ _LISTS = frozenset(
     "accept accept-encoding accept-language allow allow-events contact path proxy-require record-route require route "
     "service-route supported unsupported via".split()
 )
-"""Headers whose comma separates values (section 7.3.1). Challenges and credentials are not among them."""
+"""Headers whose commas separate values (section 7.3.1). Challenges and credentials are not among them."""
 
 _UNIQUE = ("from", "to", "call-id", "cseq")
 
@@ -75,7 +76,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%A-Za-z]+\]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _NOT_IN_URI = re.compile(r'[\s<>"]')
-"""What a URI has to escape. With it, the start line of a request to a Contact would be another one."""
+"""Characters that a URI must escape. Unescaped, they would change the start line of a request to that URI."""
 _STATUS_LINE = re.compile(r"SIP/2\.0[ \t]+([1-6][0-9][0-9])(?:[ \t](.*))?", re.IGNORECASE)
 _VERSION = re.compile(r"SIP/([0-9]+\.[0-9]+)", re.IGNORECASE)
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
@@ -122,11 +123,11 @@ REASONS = {
 """Reason phrases of RFC 3261 section 21."""
 
 Params = Mapping[str, str | None]
-"""Parameters in order, names in lower case; None where there is no ``=``."""
+"""Parameters in order, with names in lower case; None for a parameter without ``=``."""
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:
-    """Cut a text at the separators outside quoted strings and angle brackets. Empty parts are left out."""
+    """Split a text at the separators outside quoted strings and angle brackets. Empty parts are left out."""
     return [part for part in _cut(text, separator) if part]
 
 
@@ -154,7 +155,7 @@ def _cut(text: str, separator: str) -> list[str]:
 
 
 def unquote(text: str) -> str:
-    """Return the content of a quoted string, and any other text as it is."""
+    """Return the content of a quoted string; return any other text unchanged."""
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return re.sub(r"\\(.)", r"\1", text[1:-1])
     return text
@@ -166,8 +167,8 @@ def quote(text: str) -> str:
 
 
 def parse_params(text: str) -> dict[str, str | None]:
-    """Read ``;name=value`` parameters: names in lower case, values as they came. The first of two equal names
-    counts. Some peers write one semicolon too many at the end.
+    """Read ``;name=value`` parameters: names in lower case, values unchanged. Of two equal names, the first counts. A
+    trailing semicolon is allowed.
 
     Raises:
         ProtocolError: there is nothing between two semicolons.
@@ -177,7 +178,7 @@ def parse_params(text: str) -> dict[str, str | None]:
     for part in [*parts, last] if last else parts:
         name, equals, value = part.partition("=")
         if not part:
-            raise ProtocolError(f"parameters are {text[:80]!r}, expected one between two semicolons")
+            raise ProtocolError(f"parameters are {text[:80]!r}, expected a parameter between two semicolons")
         params.setdefault(name.strip().lower(), value.strip() if equals else None)
     return params
 
@@ -212,7 +213,7 @@ class Uri:
     port: int | None = None
     params: Params = field(default_factory=dict)
     headers: str = ""
-    """What follows the question mark, still escaped."""
+    """The text after the question mark, still escaped."""
 
     @classmethod
     def parse(cls, text: str) -> Uri:
@@ -227,7 +228,7 @@ class Uri:
         scheme = scheme.lower()
         if scheme not in ("sip", "sips"):
             return cls(scheme, rest)
-        # The user part may hold ; and ? unescaped, so we cut it off first.
+        # The user part may contain ; and ? unescaped, so it is cut off first.
         user, at, rest = rest.rpartition("@")
         rest, _, headers = rest.partition("?")
         address, _, params = rest.partition(";")
@@ -265,10 +266,10 @@ class Address:
         name = ""
         rest = text
         if text.startswith('"'):
-            # Possessive, since what might be tried again is kept: 3.5 MB for 60 kB of backslashes.
+            # Possessive, because backtracking states would take 3.5 MB for 60 kB of backslashes.
             match = re.match(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', text, re.DOTALL)
             if not match:
-                raise ProtocolError(f"address is {text[:80]!r}, expected its quoted name to end")
+                raise ProtocolError(f"address is {text[:80]!r}, expected a closing quote")
             name, rest = unquote(match.group()), text[match.end() :].strip()
         elif "<" in text:
             name, _, rest = text.partition("<")
@@ -301,7 +302,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """One hop on a message's way: a Via value (RFC 3261 section 20.42)."""
+    """One hop of a message: a Via value (RFC 3261 section 20.42)."""
 
     transport: str
     host: str
@@ -331,7 +332,7 @@ class Via:
 
     @property
     def sent_by(self) -> str:
-        """Host and port as the sender wrote them, with the default port if the sender wrote none (section 17.2.3)."""
+        """Host and port as the sender wrote them; a missing port is the default port (section 17.2.3)."""
         return f"{self.host}:{self.port or (5061 if self.transport == 'TLS' else 5060)}"
 
     def __str__(self) -> str:
@@ -363,15 +364,15 @@ class CSeq:
 
 
 def _has_nul(value: str) -> bool:
-    """Whether a NUL stands where none may be: only a backslash lets one into a quoted string (section 25.1)."""
+    """Return True if the value has a NUL other than an escaped one in a quoted string (section 25.1)."""
     return "\0" in value and "\0" in value.replace("\\\0", "")
 
 
 class Headers:
-    """Headers in their order. Names compare without case. Headers do not change: ``replace`` and ``add`` return copies.
+    """Headers in order. Names are compared without case. Headers are immutable: ``replace`` and ``add`` return copies.
 
     Raises:
-        ValueError: a name is no token, or a value has a line break, which would smuggle in another header, or a NUL.
+        ValueError: a name is no token, or a value has a NUL or a line break, which would inject another header.
     """
 
     __slots__ = ("_index", "_items")
@@ -383,7 +384,7 @@ class Headers:
             if not _TOKEN.fullmatch(name):
                 raise ValueError(f"header name is {name[:80]!r}, expected a token (RFC 3261 section 25.1)")
             if "\r" in value or "\n" in value or _has_nul(value):
-                raise ValueError(f"value of header {name} holds a line break or NUL")
+                raise ValueError(f"value of header {name} has a line break or NUL")
             key = name.lower()
             index.setdefault(key, []).extend(split_list(value) if key in _LISTS else (value,))
         self._index = index
@@ -398,11 +399,11 @@ class Headers:
         return tuple(self._index.get(name.lower(), ()))
 
     def tokens(self, name: str) -> frozenset[str]:
-        """Return the values of Supported, Require, Allow ... in lower case, for membership tests."""
+        """Return the values of Supported, Require, Allow ... in lower case."""
         return frozenset(value.lower() for value in self.all(name))
 
     def replace(self, name: str, *values: str) -> Headers:
-        """Return a copy in which the header has these values, at the place where it first stood. No values: it is
+        """Return a copy in which the header has these values, at its first position. Without values, the header is
         removed."""
         key = name.lower()
         items: list[tuple[str, str]] = []
@@ -452,12 +453,12 @@ class _Message:
 
     @cached_property
     def from_(self) -> Address:
-        """The From header: who began the dialog."""
+        """The From header, which names the side that began the dialog."""
         return Address.parse(self._required("From"))
 
     @cached_property
     def to(self) -> Address:
-        """The To header: whom the request was meant for."""
+        """The To header, which names the original target of the request."""
         return Address.parse(self._required("To"))
 
     @cached_property
@@ -483,7 +484,7 @@ class _Message:
 
     def _serialise(self, start_line: str) -> bytes:
         if "\r" in start_line or "\n" in start_line:
-            raise ValueError("the start line holds a line break")
+            raise ValueError("the start line has a line break")
         lines = [start_line]
         lines += (f"{name}: {value}" for name, value in self.headers if name.lower() != "content-length")
         lines += (f"Content-Length: {len(self.body)}", "", "")
@@ -492,20 +493,20 @@ class _Message:
 
 @dataclass(frozen=True)
 class Request(_Message):
-    """A request. ``uri`` is the text as it came, since digest and CANCEL need it unchanged."""
+    """A request. ``uri`` is the received text, because digest and CANCEL need it unchanged."""
 
     method: str
     uri: str
     headers: Headers
     body: bytes = b""
     size: int = field(default=0, compare=False)
-    """How many bytes a received request had on the wire."""
+    """Length of a received request in bytes."""
 
     def serialise(self) -> bytes:
-        """Return the message as bytes, with a true Content-Length.
+        """Return the message as bytes, with the correct Content-Length.
 
         Raises:
-            ValueError: the start line holds a line break.
+            ValueError: the start line has a line break.
         """
         return self._serialise(f"{self.method} {self.uri} SIP/2.0")
 
@@ -520,10 +521,10 @@ class Response(_Message):
     body: bytes = b""
 
     def serialise(self) -> bytes:
-        """Return the message as bytes, with a true Content-Length.
+        """Return the message as bytes, with the correct Content-Length.
 
         Raises:
-            ValueError: the reason holds a line break.
+            ValueError: the reason has a line break.
         """
         return self._serialise(f"SIP/2.0 {self.status} {self.reason}")
 
@@ -532,7 +533,7 @@ Message = Request | Response
 
 
 class MalformedRequest(ProtocolError):
-    """A request that we could read only far enough to answer it. ``reply`` is the answer."""
+    """A request that is readable only far enough to be answered. ``reply`` is the answer."""
 
     def __init__(self, why: ProtocolError, request: Request) -> None:
         super().__init__(str(why), status=why.status)
@@ -541,14 +542,14 @@ class MalformedRequest(ProtocolError):
 
 
 def parse(data: bytes) -> Message:
-    """Read one message: a datagram, or what ``MessageStream`` cut out of a stream.
+    """Read one message: a datagram, or a message from ``MessageStream``.
 
     Bytes after the body are dropped, as section 18.3 demands for datagrams. Text that is not UTF-8 survives a round
     trip (``surrogateescape``).
 
     Raises:
-        MalformedRequest: the request cannot be dealt with. The exception carries the answer that is due.
-        ProtocolError: this is no SIP message.
+        MalformedRequest: the request cannot be processed. The exception carries the answer.
+        ProtocolError: the data is no SIP message.
     """
     head, body = _split_head(data.lstrip(b"\r\n"))
     count = max(head.count(b"\n"), head.count(b"\r"))
@@ -613,7 +614,7 @@ def _parse_headers(lines: list[str]) -> Headers:
         if not colon or not _TOKEN.fullmatch(name):
             raise ProtocolError(f"header line begins {name[:40]!r}, expected name and colon")
         if _has_nul(value):
-            raise ProtocolError(f"header {name[:40]} holds a NUL byte")
+            raise ProtocolError(f"header {name[:40]} has a NUL byte")
         items.append((_COMPACT.get(name.lower(), name), value.strip()))
     headers = Headers(items)
     longest = max(len(headers.all(name)) for name in _LISTS)
@@ -623,13 +624,13 @@ def _parse_headers(lines: list[str]) -> Headers:
 
 
 def _checked(message: Message) -> bytes:
-    """Read everything that later layers rely on, once. Return the body, cut to its declared length."""
+    """Parse everything that later layers rely on. Return the body, cut to its declared length."""
     for name in _UNIQUE:
         if len(message.headers.all(name)) > 1:
             raise ProtocolError(f"message with several {name} headers, expected one")
     _ = message.via, message.from_, message.to, message.call_id, message.contact
     if isinstance(message, Request) and message.cseq.method != message.method:
-        raise ProtocolError(f"CSeq says {message.cseq.method[:40]}, expected the method {message.method[:40]}")
+        raise ProtocolError(f"CSeq method is {message.cseq.method[:40]}, expected {message.method[:40]}")
     _ = message.cseq
     declared = set(message.headers.all("Content-Length"))
     if not declared:
@@ -638,13 +639,13 @@ def _checked(message: Message) -> bytes:
         raise ProtocolError("message with several Content-Length headers, expected one")
     length = _number(declared.pop(), MAX_BODY_BYTES, "Content-Length")
     if length > len(message.body):
-        raise ProtocolError(f"body has {len(message.body)} bytes, expected {length} by its Content-Length")
+        raise ProtocolError(f"body has {len(message.body)} bytes, expected {length} as its Content-Length says")
     return message.body[:length]
 
 
 def _reply_to_malformed(request: Request, status: int) -> Response | None:
-    """Answer with the headers that section 8.2.6 copies, without reading them. The sender needs only its Via to match
-    the answer. None: the request has none, or is an ACK."""
+    """Return the answer, with the headers of section 8.2.6 copied unread; the sender needs only its Via. None: the
+    request has no Via, or is an ACK."""
     if request.method == "ACK" or "Via" not in request.headers:
         return None
     kept = [(name, value) for name, value in request.headers if name.lower() in ("via", *_UNIQUE)]
@@ -652,22 +653,21 @@ def _reply_to_malformed(request: Request, status: int) -> Response | None:
 
 
 class MessageStream:
-    """Cuts a TCP or TLS stream into messages (section 18.3). A stream that cannot be cut is of no more use: close
-    it."""
+    """Splits a TCP or TLS stream into messages (section 18.3). After an error, the stream must be closed."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
-        """How many bytes at the front were searched: the end of the headers does not begin among them."""
+        """Number of bytes at the front that were searched. The end of the headers does not begin within them."""
         self._wanted = 0
         """Length of the first message in bytes. 0: its headers have not ended yet."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take the bytes that were read. Yield whole messages for ``parse``, and ``PING`` for a keep-alive that wants
-        ``PONG``.
+        """Take received bytes. Yield whole messages for ``parse``, and ``PING`` for a keep-alive that expects ``PONG``.
 
         Raises:
-            ProtocolError: headers or body are over their limits, or Content-Length is no number, or two numbers.
+            ProtocolError: headers or body exceed their limits, or Content-Length is no number or has two different
+                values.
         """
         self._buffer += data
         while True:
@@ -698,7 +698,7 @@ class MessageStream:
 
 
 def _declared_length(head: bytes) -> int:
-    """Return the Content-Length among these headers. 0: there is none."""
+    """Return the Content-Length of these headers. 0: there is none."""
     lengths = set()
     for line in _FOLD.sub(b" ", head).splitlines()[1:]:
         name, colon, value = line.partition(b":")
@@ -718,11 +718,11 @@ def response_to(
     body: bytes = b"",
     reason: str = "",
 ) -> Response:
-    """Make a response with the headers that it must copy (RFC 3261 section 8.2.6.2). A response that can make a dialog
-    copies Record-Route too.
+    """Make a response with the headers that it must copy (RFC 3261 section 8.2.6.2). A response that can create a
+    dialog also copies Record-Route.
 
     Args:
-        to_tag: our tag, for a request whose To has none. A 100 wants no tag.
+        to_tag: our tag, for a request without a To tag. A 100 needs no tag.
         reason: replaces the usual phrase.
     """
     to = request.headers.get("To") or ""
@@ -741,7 +741,7 @@ def response_to(
 
 
 def note_source(request: Request, host: str, port: int) -> Request:
-    """Write the true source of a request into its topmost Via (RFC 3261 section 18.2.1, RFC 3581 section 4)."""
+    """Write the real source of a request into its topmost Via (RFC 3261 section 18.2.1, RFC 3581 section 4)."""
     params = dict(request.via.params)
     if "rport" in params:
         params["rport"] = str(port)

@@ -138,7 +138,7 @@ def test_without_brackets_parameters_are_the_headers() -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "start line", None),
         (changed(b"SIP/2.0\r\nVia", b"SIP/7.0\r\nVia"), "version is SIP/7.0", 505),
         (changed(b"INVITE sip:bot@example.com", b"INVITE <sip:bot@example.com>"), "Request-URI", 400),
-        (changed(b"CSeq: 1 INVITE", b"CSeq: 1 BYE"), "CSeq says BYE, expected the method INVITE", 400),
+        (changed(b"CSeq: 1 INVITE", b"CSeq: 1 BYE"), "CSeq method is BYE, expected INVITE", 400),
         (changed(b"CSeq: 1 INVITE", b"CSeq: 36893488147419103232 INVITE"), "CSeq number", 400),
         (changed(b"CSeq: 1 INVITE", b"CSeq: 2147483648 INVITE"), "CSeq number", 400),
         (changed(b"CSeq: 1 INVITE\r\n", b""), "without CSeq", 400),

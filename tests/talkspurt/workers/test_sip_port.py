@@ -215,7 +215,7 @@ async def test_a_call_is_transferred_to_a_call_of_another_worker() -> None:
             await until(lambda: here.transferred, "the outcome")
             assert here.call.transfer(f"VX01{'1' * 30}") is TransferStart.UNDER_WAY
             await until(lambda: len(here.transferred) == 2, "the outcome")
-            assert here.transferred[1] == "target is no live call of ours"
+            assert here.transferred[1] == "target is no live call of this server"
             for phone in (one, two):
                 await phone.bye()
 
