@@ -427,7 +427,7 @@ def _headers(order: CallOrder) -> list[tuple[str, str]]:
     for name, value in order.headers.items():
         if is_own(name) or not re.fullmatch(r"[A-Za-z0-9.!%*_+`'~-]{1,100}", name) or re.search(r"[\r\n\0]", value):
             raise Rejected(
-                f"header {name[:40]!r} cannot be set: expected a name that SIP itself does not use, and a value of one line",
+                f"header {name[:40]!r} cannot be set: expected a name that SIP does not use, and a one-line value",
                 status=422,
                 code="invalid_body",
                 param="headers",

@@ -1,3 +1,2 @@
-"""What each carrier or switch says and expects. Each vendor has a folder, which turns bytes into values and back, and
-checks who calls. This room knows nothing of turns or pacing.
-"""
+"""One folder for each carrier or switch. It reads and writes the vendor's messages and checks the vendor's proofs. This
+package knows nothing of turns or pacing."""

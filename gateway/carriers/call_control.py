@@ -1,6 +1,5 @@
-"""The values of carriers' call-control webhooks and of our answers, and functions that several carriers share. There is
-no request and no response object here.
-"""
+"""Values of carriers' call-control webhooks and their answers, and functions shared by several carriers. HTTP requests
+and responses are handled elsewhere."""
 
 from __future__ import annotations
 
@@ -23,43 +22,43 @@ CALLER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "CallStatus": ("CallStatus", "call_status", "status"),
     "ParentCallSid": ("ParentCallSid", "parent_call_sid"),
 }
-"""Our name of a webhook field -> the carriers' names of it."""
+"""Our name of a webhook field -> the carriers' names for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The body of a webhook's answer."""
+    """The body of the answer to a webhook."""
 
     content_type: str
-    """With its parameters, as the header says it."""
+    """The value of the header, including parameters."""
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The stream that the carrier shall open."""
+    """The stream that the carrier must open."""
 
     url: str
     after_url: str
-    """The address to ask when the stream has ended."""
+    """The address of the webhook to call after the stream."""
     caller: Mapping[str, str]
-    """Fields under our names."""
+    """Fields of the call under our names."""
     parameters: Mapping[str, str]
-    """Parameters that the stream's start has to repeat."""
+    """Parameters that the start of the stream must repeat."""
     proven: bool
-    """Has the carrier proven that it asks? Otherwise the answer has no secrets."""
+    """True if the carrier has proven its identity. If False, the answer must not have secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What follows a stream: a transfer, another address to ask, or, without both, the end of the call."""
+    """The action after a stream: a transfer, a redirect to another address, or, without both, the end of the call."""
 
     dial: str = ""
     redirect: str = ""
 
     @property
     def is_sip(self) -> bool:
-        """Is the target a SIP address and not a number?"""
+        """True if the target is a SIP address, False if it is a number."""
         return self.dial.startswith(("sip:", "sips:"))
 
 
@@ -70,18 +69,18 @@ class CallControl(Generic[S]):
     start: Callable[[S, Stream], Answer]
     after: Callable[[Next], Answer]
     after_address: Callable[[S], str] = lambda settings: ""
-    """Returns ``after_url`` of the configuration, for carriers that can be sent elsewhere."""
+    """Returns the configured ``after_url``, for carriers that support one."""
     asks: Callable[[Mapping[str, str]], bool] = lambda form: True
-    """Does a request to ``…/after`` ask what follows? Other requests only report an event."""
+    """Returns True if a request to ``…/after`` asks for the next action. Other requests only report an event."""
     caller_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CALLER_FIELDS)
-    """Our name of a webhook field -> the carrier's names of it."""
+    """Our name of a webhook field -> the carrier's names for it."""
     names_call: Literal["itself", "repeats", "unsure"] = "repeats"
-    """How a stream's start has the same call id as the webhook: from the carrier itself, because it repeats our
-    parameters, or perhaps not at all."""
+    """The source of the webhook's call id in the start of a stream: ``itself``: the carrier names it; ``repeats``: the
+    carrier repeats our parameters; ``unsure``: it may be missing."""
 
 
 def xml_answer(verbs: str) -> Answer:
-    """Return an answer with verbs of TwiML or a relative of it."""
+    """Return an answer with verbs of TwiML or a similar language."""
     body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Response>{verbs}</Response>'
     return Answer("text/xml; charset=utf-8", body.encode())
 
@@ -92,12 +91,12 @@ def json_answer(value: Any) -> Answer:
 
 
 def attributes(values: Mapping[str, str]) -> str:
-    """Return the attributes of an XML element, each with a blank in front."""
+    """Return the attributes of an XML element, each after a space."""
     return "".join(f" {name}={quoteattr(value)}" for name, value in values.items())
 
 
 def connect(stream: Stream, **given: str) -> Answer:
-    """Return ``<Connect><Stream>`` with these attributes, and the redirect to what follows."""
+    """Return ``<Connect><Stream>`` with these attributes, and a redirect for the time after the stream."""
     parameters = "".join(
         f"<Parameter name={quoteattr(name)} value={quoteattr(value)}/>" for name, value in stream.parameters.items()
     )
@@ -108,7 +107,7 @@ def connect(stream: Stream, **given: str) -> Answer:
 
 
 def xml_after(following: Next, *, sip: str = "Sip") -> Answer:
-    """Return what follows, in TwiML. ``sip`` is the noun for SIP addresses."""
+    """Return the next action in TwiML. ``sip`` is the noun for SIP addresses."""
     if following.dial:
         noun = sip if following.is_sip else "Number"
         return xml_answer(f"<Dial><{noun}>{escape(following.dial)}</{noun}></Dial>")

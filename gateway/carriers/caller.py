@@ -1,6 +1,5 @@
-"""Fields of a call that a webhook or dialplan knows and the stream's start does not repeat. They travel as stream
-parameters whose names begin with ``talkspurt.``, and are read back here, at the edge.
-"""
+"""Carries call fields from a webhook or dialplan through the stream's start, which does not repeat them itself. They
+are stream parameters with names that begin with ``talkspurt.``."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ def as_parameters(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_fields(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the call's own parameters. For a peer that is not a carrier, only these count."""
+    """Return the parameters without our own fields. From a peer that is not a carrier, our fields are ignored."""
     return {name: value for name, value in parameters.items() if not name.startswith(_PREFIX)}
 
 
 def told_call_sid(started: StreamStarted) -> str:
-    """Return the call's id that our webhook got. Empty: no webhook started the stream, or its start repeats nothing."""
+    """Return the call id from our webhook. Empty: no webhook started the stream, or its start repeats nothing."""
     return started.custom_parameters.get(f"{_PREFIX}CallSid", "")
 
 

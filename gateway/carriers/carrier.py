@@ -1,4 +1,5 @@
-"""What a carrier's folder declares: ``CARRIER`` in its ``__init__.py``. All tables of carriers are made from these."""
+"""The declaration of a carrier: each folder's ``__init__.py`` defines ``CARRIER``. All tables of carriers derive from
+these."""
 
 from __future__ import annotations
 
@@ -23,26 +24,27 @@ class Carrier(Generic[S]):
     """A carrier or switch."""
 
     name: str
-    """The dialect's name, as in ``/media/{dialect}``. Folder and section have the same name, with ``_`` for ``-``."""
+    """The dialect's name, as in ``/media/{dialect}``. Folder and configuration section are named the same, with ``_``
+    for ``-``."""
     about: str
-    """The section's line in the reference of the configuration."""
+    """The section's description in the configuration reference."""
     settings: type[S]
     dialect: Callable[[S, Query], Dialect]
-    """A serializer for one stream."""
+    """Makes the serializer of one stream."""
     proof: Proof[S]
     call_control: CallControl[S] | None = None
-    """None: the carrier does not ask us what to do with a call; its own configuration starts the streams."""
+    """None: the carrier has no webhooks; its own configuration starts the streams."""
     switch: Callable[[S, SwitchTools], Switch | None] = lambda settings, tools: None
-    """Makes the object that joins and leads calls beside their streams, if the section configures it."""
+    """Makes the API that joins and controls calls besides their streams, if the section configures it."""
 
     @property
     def key(self) -> str:
-        """The name of the carrier's section."""
+        """The name of the carrier's configuration section."""
         return self.name.replace("-", "_")
 
 
 def token_in(target: str) -> str:
-    """Return our token in the target of a stream's address; empty without one."""
+    """Return our token in the request target of a stream. Empty: there is none."""
     path, _, query = target.partition("?")
     parts = [part for part in path.split("/") if part]
     return parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
@@ -50,20 +52,20 @@ def token_in(target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredCarrier:
-    """A carrier that the configuration lists, and its settings."""
+    """A configured carrier with its settings."""
 
     vendor: Carrier[Any]
     settings: CarrierSection
 
     def dialect(self, query: Query) -> Dialect:
-        """A serializer for one stream."""
+        """Make the serializer of one stream."""
         return self.vendor.dialect(self.settings, query)
 
     def mismatch(self, url: str, headers: Mapping[str, str]) -> Rejected:
-        """Return how a request with a wrong proof is refused. Whoever sets up a carrier reads it in the carrier's log.
+        """Return the refusal of a request with a wrong proof. Its text appears in the carrier's log.
 
         Args:
-            url: what a signature has to cover.
+            url: the address that a signature must cover.
             headers: names in lower case.
         """
         name, header = self.vendor.name, self.vendor.proof.address_header
@@ -73,10 +75,10 @@ class ConfiguredCarrier:
         return Rejected(f"{name}: {why}", status=403, code="bad_signature")
 
     def check_upgrade(self, tokens: Tokens, route: str, upgrade: Upgrade) -> StreamToken | None:
-        """Return our token in the stream's address. None: the carrier proves itself, or need not.
+        """Return our token in the stream's address. None: the carrier has proven its identity, or no proof is required.
 
         Raises:
-            Rejected: 403, there is neither a token nor a proof.
+            Rejected: 403, there is neither a token nor a valid proof.
         """
         if not self.settings.verify:
             return None

@@ -1,6 +1,7 @@
-"""The contract of a media-WebSocket dialect, which turns bytes into messages and back. Each vendor has its own. No I/O.
+"""The interface of a media-WebSocket dialect, which converts between bytes and messages. Each vendor has its own. No
+I/O.
 
-A dialect object belongs to one stream. It remembers the stream's id, its sequence numbers and what the peer negotiated.
+A dialect object belongs to one stream. It holds the stream's id, sequence numbers and negotiated formats.
 """
 
 from __future__ import annotations
@@ -18,41 +19,41 @@ class Dialect(Protocol):
     """Values of ``Sec-WebSocket-Protocol``. The first one that the peer offers is selected; if it offers none, none
     is."""
     call_outlives_stream: ClassVar[bool]
-    """Does the call go on after its stream? The carrier then asks our ``…/after`` webhook, or the switch
+    """True if the call continues after its stream. The carrier then calls our ``…/after`` webhook, or the switch
     ``/v1/handoffs``."""
 
     @property
     def max_lead_ms(self) -> int:
-        """How far ahead of real time does the peer let us send? 0: never ahead."""
+        """How far ahead of real time the peer accepts audio. 0: not at all."""
         ...
 
     @property
     def has_marks(self) -> bool:
-        """Does the peer report when what was sent has been played?"""
+        """True if the peer reports that sent audio was played."""
         ...
 
     @property
     def has_clear(self) -> bool:
-        """Does the peer have a buffer that it empties on demand?"""
+        """True if the peer has a buffer that it empties on demand."""
         ...
 
     @property
     def media_is_text(self) -> bool:
-        """Is ``media`` a WebSocket text message and not a binary one? Control messages are always text."""
+        """True if ``media`` is a WebSocket text message, False if it is binary. Control messages are always text."""
         ...
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """Turn one WebSocket message (str: text, bytes: binary) into zero or more messages.
+        """Convert one WebSocket message (str: text, bytes: binary) to zero or more messages.
 
         Raises:
-            ProtocolError: the message is not readable. The stream goes on.
+            ProtocolError: the message is unreadable. The stream continues.
         """
         ...
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Is this raw message certainly caller audio that may be dropped? It takes only a cheap look at its head.
+        """Return True if this raw message is certainly caller audio. Only its first bytes are examined.
 
-        Calls to which nobody listens drop such messages without parsing them.
+        Calls without a listener drop such messages without parsing them.
         """
         ...
 
@@ -61,8 +62,8 @@ class Dialect(Protocol):
         ...
 
     def mark(self, name: str) -> bytes | None:
-        """Return the message that asks for a report when everything before it was played. None: there is no such
-        one."""
+        """Return the message that requests a report when everything before it was played. None: the dialect has
+        none."""
         ...
 
     def clear(self) -> bytes | None:

@@ -1,4 +1,4 @@
-"""How a carrier proves that a request is its own: the requests as values, and what several carriers' proofs share."""
+"""Carriers' proofs that a request is theirs: the requests as values, and checks that several carriers share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gateway.carriers.signatures import basic_auth, same
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A webhook request, as far as signatures cover it."""
+    """A webhook request, reduced to the parts that signatures cover."""
 
     url: str
-    """The public one, as configured at the carrier."""
+    """The public address, as configured at the carrier."""
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
@@ -32,7 +32,7 @@ class Upgrade:
     """A request for a media socket."""
 
     public_url: str
-    """What the outside calls us, ``http(s)://host[:port]``."""
+    """Our public address, ``http(s)://host[:port]``."""
     target: str
     """Path and query as requested."""
     headers: Mapping[str, str]
@@ -42,30 +42,31 @@ class Upgrade:
 
     @property
     def url(self) -> str:
-        """The address as the carrier knows it."""
+        """The stream's address as the carrier knows it."""
         return self.public_url.rstrip("/").replace("http", "ws", 1) + self.target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof(Generic[S]):
-    """One carrier's proofs. True: proven. False: a wrong proof. None: none was given, or nothing is configured to check
-    one with.
-    """
+    """One carrier's checks. True: proven. False: a wrong proof. None: there is no proof, or no secret to check it
+    with."""
 
     webhook: Callable[[S, Hook], bool | None] = lambda settings, hook: None
-    """Of a request for call control; where a secret is configured, one without a proof is wrong."""
+    """Checks a call-control webhook. If a secret is configured, a missing proof is False."""
     upgrade: Callable[[S, Upgrade], bool | None] = lambda settings, upgrade: None
-    """Of a media socket; one without a proof may still hold a token of ours."""
+    """Checks a request for a media socket. If it has no proof, it may still have our token."""
     address_header: str = ""
-    """The header with a signature that covers the address that the carrier called, scheme and host included. Empty: the
-    carrier signs no address."""
+    """The header with a signature over the called address, including scheme and host. Empty: the carrier signs no
+    address."""
 
 
 def credentials(given: str | None, username: str, password: SecretStr | None) -> bool | None:
-    """Whether ``Authorization`` holds these (RFC 7617); None: no such header is given, or no password to check."""
+    """Check ``Authorization`` against these (RFC 7617). None: the header is missing, or there is no password to
+    check."""
     return None if password is None or given is None else same(given, basic_auth(username, password.get_secret_value()))
 
 
 def bearer(given: str | None, token: SecretStr | None) -> bool | None:
-    """Whether ``Authorization`` holds this token (RFC 6750); None: no such header is given, or no token to check."""
+    """Check ``Authorization`` against this token (RFC 6750). None: the header is missing, or there is no token to
+    check."""
     return None if token is None or given is None else same(given, f"Bearer {token.get_secret_value()}")

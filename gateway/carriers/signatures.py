@@ -1,6 +1,4 @@
-"""What several carriers' request signatures share. Pure: strings in, yes or no out; constant-time comparison; times are
-epoch seconds.
-"""
+"""Signature functions that several carriers share. Pure. Comparison takes constant time; times are epoch seconds."""
 
 from __future__ import annotations
 
@@ -11,31 +9,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 MAX_AGE_S = 300.0
-"""How old a signed webhook may be (Telnyx's own bound; taken for the JWTs of Vonage too)."""
+"""Maximum age of a signed webhook (Telnyx's own bound, also used for the JWTs of Vonage)."""
 
 Form = Mapping[str, Sequence[str]]
-"""Form parameters: all values of a name."""
+"""Form parameters: all values of each name."""
 
 
 def same(given: str, expected: str) -> bool:
-    """Equal texts, compared in constant time."""
-    # Bytes: two strings cannot be compared where one is not ASCII, and a header may hold anything.
+    """Compare two texts in constant time."""
+    # Bytes, because ``compare_digest`` refuses non-ASCII strings, and a header may have any characters.
     return hmac.compare_digest(given.encode(errors="backslashreplace"), expected.encode(errors="backslashreplace"))
 
 
 def twilio_signature(token: str, url: str, form: Form | None = None) -> str:
-    """``X-Twilio-Signature``: base64 of HMAC-SHA1 over the URL and the sorted form (Twilio, *Webhooks security*).
+    """Compute ``X-Twilio-Signature``: base64 of HMAC-SHA1 over the URL and the sorted form (Twilio, *Webhooks
+    security*).
 
     Args:
         token: the account's auth token.
         url: exactly as configured at Twilio: scheme, host, port if written, path, query.
-        form: body parameters; several values of a name: the distinct ones, sorted.
+        form: body parameters. Several values of a name are sorted and deduplicated.
     """
     return base64.b64encode(hmac.new(token.encode(), twilio_message(url, form), hashlib.sha1).digest()).decode()
 
 
 def twilio_message(url: str, form: Form | None) -> bytes:
-    """What Twilio and its relatives sign: the URL and the sorted form."""
+    """Return the text that Twilio and similar carriers sign: the URL and the sorted form."""
     message = url
     for name in sorted(form or {}):
         for value in sorted(set((form or {})[name])):
@@ -44,14 +43,13 @@ def twilio_message(url: str, form: Form | None) -> bytes:
 
 
 def basic_auth(username: str, password: str) -> str:
-    """The value of ``Authorization`` for these (RFC 7617)."""
+    """Return the value of ``Authorization`` for these (RFC 7617)."""
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
 def spellings(url: str) -> Iterable[str]:
-    """Spellings of a URL that Twilio is known to sign: with and without the default port, and for WebSockets with and
-    without a trailing slash.
-    """
+    """Yield the spellings of a URL that Twilio is known to sign: with and without the default port, and for WebSockets
+    with and without a trailing slash."""
     parts = urlsplit(url)
     default = {"https": 443, "wss": 443, "http": 80, "ws": 80}.get(parts.scheme)
     host = parts.hostname or ""

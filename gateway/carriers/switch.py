@@ -1,4 +1,4 @@
-"""What joins and leads a carrier's calls beside their streams, over an API of the carrier or switch."""
+"""A switch joins and controls a carrier's calls over the carrier's own API, besides their streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.seams.call_api import Attach, OpenCallApi
 
 
 class StreamNotOpened(Exception):
-    """A switch did not take the socket that we wanted to open; ``status`` of its answer, 0 where it gave none."""
+    """A switch refused the socket that we wanted to open. ``status`` is that of its answer, 0 without an answer."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -18,31 +18,31 @@ class StreamNotOpened(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchTools:
-    """What a switch gets of the gateway to join calls."""
+    """The gateway's functions that a switch needs to join calls."""
 
     media_url: Callable[[str, str, Mapping[str, str]], str]
-    """Address of a stream that the switch shall open, with its token: from what the switch calls us (empty: as the
-    configuration says), route and parameters."""
+    """Returns the address of a stream to this gateway, with its token. Arguments: our address as the switch knows it
+    (empty: the configured one), route and parameters."""
     open_stream: Callable[[str, str, Mapping[str, str], float], Awaitable[None]]
-    """Opens a stream ourselves: at an address, on a route, with parameters, within so many seconds. Raises
+    """Opens a stream to an address. Arguments: address, route, parameters, timeout in seconds. Raises
     ``StreamNotOpened``."""
 
 
 def _nothing() -> None:
-    """Nothing has to be connected all the time."""
+    """Do nothing: there is no permanent connection."""
 
 
 async def _nothing_to_close() -> None:
-    """Nothing was opened."""
+    """Do nothing: there is nothing to close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """A carrier's or switch's own API, beside its streams."""
+    """The API of one carrier or switch."""
 
     attach: Attach | None = None
     """Joins a call."""
     open: OpenCallApi | None = None
-    """Leads a call."""
+    """Opens the control of a call."""
     start: Callable[[], None] = _nothing
     aclose: Callable[[], Awaitable[None]] = _nothing_to_close

@@ -1,4 +1,4 @@
-"""All carriers by name, and the configuration's section of them: made of what each folder beside this file declares."""
+"""All carriers by name, and their configuration section, collected from the folders beside this file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _declared() -> dict[str, Carrier[Any]]:
 
 
 CARRIERS: Mapping[str, Carrier[Any]] = _declared()
-"""By the dialect's name."""
+"""The carriers by dialect name."""
 
 
 class CarrierSections(Section):
     """Secrets and options per dialect. A carrier without a section here is not served (404); `{}` is a section."""
 
     def configured(self) -> dict[str, ConfiguredCarrier]:
-        """The carriers that have a section in the file, be it an empty one, by the dialect's name."""
+        """Return the carriers with a section in the file (even an empty one), by dialect name."""
         return {
             name: ConfiguredCarrier(carrier, getattr(self, carrier.key))
             for name, carrier in CARRIERS.items()

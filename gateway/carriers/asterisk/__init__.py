@@ -1,4 +1,4 @@
-"""Asterisk's two ways to carry a call: chan_websocket and AudioSocket."""
+"""Asterisk's two media interfaces: chan_websocket and AudioSocket."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reads and writes Asterisk's AudioSocket: frames of type, length (16 bits, big-endian) and payload on a TCP stream.
 
-The call has only a UUID. Audio is s16le, and the frame type tells its rate. The stream starts with the first audio
-frame, because only that frame tells the rate. Asterisk takes audio frames and one end of session from us. Anything
-else, even an empty audio frame, is an error for Asterisk, which then ends the call.
+A call has only a UUID. Audio is s16le, and its frame type gives the rate, so the stream starts with the first audio
+frame. Asterisk accepts audio frames and one end of session. Anything else, even an empty audio frame, is an error for
+Asterisk, which then ends the call.
 
 Asterisk ``res_audiosocket.c``, ``chan_audiosocket.c``.
 """
@@ -30,9 +30,9 @@ RATES = {
     0x10: 8000, 0x11: 12000, 0x12: 16000, 0x13: 24000, 0x14: 32000,
     0x15: 44100, 0x16: 48000, 0x17: 96000, 0x18: 192000,
 }  # fmt: skip
-"""Frame type of audio -> samples a second. All except 0x10 need a recent Asterisk."""
+"""Frame type of audio -> sample rate in Hz. All except 0x10 need a recent Asterisk."""
 END = b"\x00\x00\x00"
-"""Frame that ends the session. The dialplan application then returns; the channel driver hangs up."""
+"""The frame that ends the session. The dialplan application then returns; the channel driver hangs up."""
 
 _END, _UUID, _DTMF, _ERROR = 0x00, 0x01, 0x03, 0xFF
 _TYPES = {rate: kind for kind, rate in RATES.items()}
@@ -46,21 +46,21 @@ class AudioSocketWire:
 
     def __init__(self) -> None:
         self.uuid: UUID | None = None
-        """The call's UUID. None: its first frame has not come yet."""
+        """The call's UUID. None: its first frame has not arrived."""
         self.started = False
         self._rate = 0
         self._head = b""
         self._pending = bytearray()
 
     def push(self, data: bytes) -> None:
-        """Add what arrived, in pieces of any size. ``messages`` reads it."""
+        """Add received bytes, in pieces of any size. ``messages`` reads them."""
         self._pending += data
 
     def messages(self) -> Iterator[Message]:
         """Read all complete frames. At most one unfinished frame (64 KiB) is kept.
 
         Raises:
-            ProtocolError: a frame is wrong. It is skipped; call again for the frames behind it.
+            ProtocolError: a frame is wrong. It is skipped; call again for the frames after it.
         """
         pending = self._pending
         while len(pending) >= _HEAD.size:
@@ -72,7 +72,7 @@ class AudioSocketWire:
             yield from self._read(kind, payload)
 
     def start(self, rate: int) -> StreamStarted:
-        """Begin the stream at a rate in Hz: that of the first audio frame, or a guess if no frame comes."""
+        """Start the stream at a rate in Hz: that of the first audio frame, or a default if no frame comes."""
         self.started = True
         self._rate = rate
         fmt = AudioFormat("L16", rate)
@@ -81,7 +81,7 @@ class AudioSocketWire:
         return StreamStarted(stream_id=str(self.uuid), call_sid=str(self.uuid), inbound=fmt, outbound=fmt)
 
     def audio(self, payload: bytes) -> bytes:
-        """Return a frame, header and payload in one piece, because Asterisk waits only 5 ms for the payload."""
+        """Return a frame with header and payload in one piece, because Asterisk waits only 5 ms for the payload."""
         return self._head + payload
 
     def _read(self, kind: int, payload: bytes) -> Iterator[Message]:

@@ -1,5 +1,5 @@
-"""Channels that an Asterisk holds open for us, ``Dial(WebSocket/INCOMING/...)``. To these we are the one who
-connects."""
+"""Attaches to channels that Asterisk keeps waiting with ``Dial(WebSocket/INCOMING/...)``. Here, the gateway opens the
+connection."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ANSWERS = {404: ("unknown_call", "knows no such channel"), 409: ("live", "has t
 
 
 def switch(settings: AsteriskConfig, tools: SwitchTools) -> Switch | None:
-    """Make the switch of Asterisk's HTTP server; None if no address of that server is configured."""
+    """Make the switch of Asterisk's HTTP server; None if its address is not configured."""
 
     async def attach(call: str, route: str, parameters: Mapping[str, str]) -> None:
         """Connect to the channel whose ``MEDIA_WEBSOCKET_CONNECTION_ID`` is ``call``. Its ``MEDIA_START`` begins the
         call.
 
         Raises:
-            Rejected: 404 and 409 are Asterisk's own answers; 502, Asterisk cannot be reached.
+            Rejected: 404 and 409 are Asterisk's own answers; 502: Asterisk cannot be reached.
         """
         if not _ID.fullmatch(call):
             raise Rejected(f"connection id is {call[:40]!r}, expected letters, digits and . _ : @ -",

@@ -1,10 +1,10 @@
-"""Asterisk chan_websocket: media in binary messages, control in text messages. We write control as JSON or as plain
-text, whichever ``MEDIA_START`` was.
+"""Asterisk chan_websocket: media in binary messages, control in text messages. Our control messages are JSON or plain
+text, like the peer's ``MEDIA_START``.
 
-``MEDIA_START`` announces codec and frame size; a message has to be a whole number of frames, which ours are. The peer's
-queue holds 1000 frames; ``MEDIA_XOFF`` stops us before it is full. ``FLUSH_MEDIA`` empties the queue together with its
-marks, which then never come back. The peer ignores a text message of more than 128 bytes. A call ends with ``HANGUP``,
-or with the socket. The dialplan goes on after ``Dial(…,,g)``, and may ask ``/v1/handoffs`` what the session left.
+``MEDIA_START`` announces codec and frame size; a message must be a whole number of frames. The peer's queue holds 1000
+frames; ``MEDIA_XOFF`` stops us before it is full. ``FLUSH_MEDIA`` empties the queue including its marks, which never
+come back. The peer ignores a text message of more than 128 bytes. A call ends with ``HANGUP`` or with the socket. The
+dialplan continues after ``Dial(…,,g)``, and may ask ``/v1/handoffs`` for the session's hand-off data.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Asterisk(JsonEvents):
     """The serializer of one channel.
 
     Args:
-        answer: whether to send ``ANSWER`` at the start, for ``Dial(WebSocket/…/n)``.
+        answer: True: send ``ANSWER`` at the start, for ``Dial(WebSocket/…/n)``.
         query: parameters of the stream's address, from the dial string's ``v(...)``.
     """
 
@@ -76,7 +76,7 @@ class Asterisk(JsonEvents):
         return [MediaReceived(self._samples.push(data) if self._inbound.encoding == "L16" else data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: every binary message is."""
+        """Return True for audio: every binary message is."""
         return binary and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
@@ -87,12 +87,12 @@ class Asterisk(JsonEvents):
         """Encode a mark, which comes back as ``MEDIA_MARK_PROCESSED``.
 
         Raises:
-            ValueError: the name makes the message longer than the peer reads, or has a blank in a plain message.
+            ValueError: the message is longer than the peer reads, or the name has a space and control is plain text.
         """
         return self._command("MARK_MEDIA", name)
 
     def clear(self) -> bytes:
-        """Encode the message that empties the queue together with its marks."""
+        """Encode the message that empties the queue including its marks."""
         return self._command("FLUSH_MEDIA")
 
     def dtmf(self, digits: str) -> None:
@@ -106,7 +106,7 @@ class Asterisk(JsonEvents):
         if self._plain:
             if " " in correlation_id:
                 raise ValueError(
-                    f"mark name has a blank ({len(correlation_id)} characters): plain control cannot say it"
+                    f"mark name of {len(correlation_id)} characters has a space, which plain-text control cannot carry"
                 )
             message = f"{command} {correlation_id}".rstrip().encode()
         else:
@@ -167,7 +167,8 @@ class Asterisk(JsonEvents):
 
 
 def _plain_body(data: str) -> dict[str, Any]:
-    """Read ``EVENT key:value key:value``. Two events have an id without a key, and ``error_text`` runs to the end."""
+    """Read ``EVENT key:value key:value``. Two events have an id without a key, and ``error_text`` extends to the
+    end."""
     event, _, rest = data.strip().partition(" ")
     if not event.replace("_", "").isalpha() or not event.isupper():
         raise ValueError("first word is no event")

@@ -1,4 +1,4 @@
-"""How an Asterisk proves that a media socket is its own: basic auth."""
+"""Asterisk's proof for a media socket: basic authentication."""
 
 from __future__ import annotations
 

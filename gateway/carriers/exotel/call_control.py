@@ -1,4 +1,5 @@
-"""Exotel's webhooks: the Voicebot applet asks where to stream. Its flow goes on by itself when the stream has ended."""
+"""Exotel's webhook: the Voicebot applet requests the stream's address. After the stream, the flow continues by
+itself."""
 
 from __future__ import annotations
 

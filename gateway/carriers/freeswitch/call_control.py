@@ -1,4 +1,4 @@
-"""Calls of a FreeSWITCH with mod_audio_stream, which we control over its event socket."""
+"""Controls calls of FreeSWITCH with mod_audio_stream over its event socket."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Calls on a FreeSWITCH, which we control over its event socket, because its two audio modules leave that to us.
+"""Controls calls of FreeSWITCH over its event socket, because its two audio modules only carry audio.
 
-Data of the dialogue manager goes into channel variables percent-encoded, because a dialplan would otherwise expand what
-is in them.
+Data of the dialogue manager goes into channel variables percent-encoded, because a dialplan would otherwise expand
+variables in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Module = Literal["uuid_audio_stream", "uuid_audio_fork"]
 
 
 class FreeSwitchCall:
-    """One channel with a stream of ours."""
+    """One channel with a stream to this gateway."""
 
     def __init__(self, switch: FreeSwitchCalls, uuid: str, events: CallEvents) -> None:
         call = upward(events)
@@ -44,11 +44,11 @@ class FreeSwitchCall:
         self._switch = switch
         self._uuid = uuid
         self._files = FileQueue(lambda name: call.on_mark(name), lambda: call.on_playback(started=True))
-        if switch.files:  # else a star of the caller would stop the file
+        if switch.files:  # otherwise, the caller's * key would stop the file
             switch.esl.run(f"uuid_setvar {uuid} playback_terminators none")
 
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
-        """Let the call go on at the extension ``after`` if one is configured, else end it."""
+        """Continue the call at the extension ``after`` if one is configured, else end it."""
         after = self._switch.config.after
         self._go_on(reason, handoff_data, "", self._switch.extension(after) if after else "")
 
@@ -76,7 +76,7 @@ class FreeSwitchCall:
         )
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether all digits are keys, or ``w`` for a wait of half a second."""
+        """Return True if all digits are keys or ``w``, a pause of half a second."""
         return self._switch.connected and bool(digits) and set(digits) <= _KEYS | {"w"}
 
     def send_dtmf(self, digits: str) -> bool:
@@ -87,26 +87,25 @@ class FreeSwitchCall:
         return True
 
     def clear(self) -> None:
-        """Stop what is playing."""
+        """Stop playback."""
         if self._switch.flush_command:
             self._switch.esl.run(self._switch.flush_command.format(uuid=self._uuid))
 
     def on_playback(self, name: str, file: str) -> None:
-        """The channel begins to play a file, or has played it."""
+        """Handle the start or the end of a file's playback on the channel."""
         if name == "PLAYBACK_START":
             self._files.began(file)
         else:
             self._files.ended(file)
 
     def on_module(self, subclass: str, body: dict[str, Any]) -> None:
-        """The module has written a file of audio, which is played after the files before it, or passes on what our
-        dialect says to us."""
+        """Handle an event of the module: a file of audio, which is queued for playback, or a message of our dialect."""
         match subclass, body:
             case "mod_audio_stream::play", {"file": str(file)} if _FILE.fullmatch(file):
                 self._files.add(file)
                 self._switch.esl.play(self._uuid, file)
             case "mod_audio_stream::play", _:
-                log.warning("mod_audio_stream told of no file")
+                log.warning("mod_audio_stream event names no file")
             case "mod_audio_stream::json", {"type": "rawAudio"}:
                 log.warning(
                     "the caller hears nothing: this mod_audio_stream plays no binary messages (the community edition "
@@ -119,7 +118,7 @@ class FreeSwitchCall:
                     self._switch.esl.stop_playing(self._uuid)
 
     def close(self) -> None:
-        """The stream is over."""
+        """Forget the call after its stream."""
         self._switch.forget(self._uuid)
 
 
@@ -127,14 +126,14 @@ class FreeSwitchCalls:
     """All calls of one switch.
 
     Args:
-        module: the audio module whose streams these are.
+        module: the audio module of the streams.
         sample_rate: rate of the streams that we start, Hz.
         flush_command: command that empties the queue, with ``{uuid}``. Empty: the stream has a message for that.
-        start_options: what follows the rate in the start command.
-        stop_options: what follows the stop command.
-        files: whether the module writes our audio to files, which we then play.
+        start_options: the text after the rate in the start command.
+        stop_options: the text after the stop command.
+        files: True if the module writes our audio to files, which the gateway then plays.
         variables: channel variables that a stream needs before it starts.
-        media_url: address of a route's stream, with its token and these parameters.
+        media_url: returns the address of a route's stream, with its token and these parameters.
     """
 
     def __init__(
@@ -165,20 +164,20 @@ class FreeSwitchCalls:
 
     @property
     def connected(self) -> bool:
-        """Whether the event socket is up."""
+        """True while the event socket is connected."""
         return self.esl.connected
 
     def open(self, started: StreamStarted, events: CallEvents) -> FreeSwitchCall | None:
-        """Open the API of a call that has begun. None: its stream did not tell the channel's UUID."""
+        """Open the control of a call that has begun. None: its stream has not named the channel's UUID."""
         uuid = started.call_sid
         if not _UUID.fullmatch(uuid):
-            log.warning("stream tells no channel uuid: its call cannot be ended or transferred from here")
+            log.warning("stream names no channel uuid: its call cannot be ended or transferred")
             return None
         call = self._calls[uuid] = FreeSwitchCall(self, uuid, events)
         return call
 
     def forget(self, uuid: str) -> None:
-        """A stream is over."""
+        """Forget a call whose stream has ended."""
         self._calls.pop(uuid, None)
 
     def extension(self, number: str) -> str:
@@ -186,10 +185,10 @@ class FreeSwitchCalls:
         return f"{number} {self.config.dialplan} {self.config.context}"
 
     async def attach(self, call: str, route: str, parameters: Mapping[str, str]) -> None:
-        """Start a stream from a channel to us.
+        """Start a stream from a channel to this gateway.
 
         Raises:
-            Rejected: 502, the switch cannot be reached or refuses.
+            Rejected: 422: the call is no UUID; 502: the switch cannot be reached or refuses.
         """
         if not _UUID.fullmatch(call):
             raise Rejected(f"channel is {call[:40]!r}, expected its UUID", status=422, code="invalid_id", param="call")

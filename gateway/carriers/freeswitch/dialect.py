@@ -1,13 +1,12 @@
 """FreeSWITCH with mod_audio_stream: s16le in binary messages. An ESL application controls the calls.
 
-The first text message is the metadata of the start command, if there is any. The rate is not announced: it is
-configured, or stands in the address (``?rate=16000``). Audio goes back in one of two ways. ``binary`` (commercial 1.0.3
-and later, or its fork) begins with one ``rawAudio`` message. ``file`` sends ``streamAudio``, which the module writes to
-files for the ESL application to play. The module itself has no marks, and no message is documented that empties the
-queue, so we hardly send ahead. Where we are the ESL application, ``mark`` and ``clear`` go the same way as the audio,
-and so in its order: the module passes on texts that it does not know as events (``mod_audio_stream::json``). Keys do
-not reach the socket unless the ESL application forwards them: ``uuid_audio_stream <uuid> send_text
-{"event":"dtmf","digit":"5"}``.
+The first text message is the metadata of the start command, if any. The rate is not announced: it is configured, or in
+the address (``?rate=16000``). Audio to the caller has two forms. ``binary`` (commercial 1.0.3 and later, or its fork)
+begins with one ``rawAudio`` message. ``file`` sends ``streamAudio``, which the module writes to files for the ESL
+application to play. The module has no marks and no documented message that empties the queue, so audio is sent hardly
+ahead. If this gateway is the ESL application, ``mark`` and ``clear`` travel in order with the audio: the module passes
+unknown texts on as events (``mod_audio_stream::json``). DTMF reaches the socket only if the ESL application forwards
+it: ``uuid_audio_stream <uuid> send_text {"event":"dtmf","digit":"5"}``.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from gateway.seams.media_messages import MediaReceived, Message, Reply, StreamSt
 from voicecodecs.registry import AudioFormat
 
 FILE_MS = 200
-"""Sound of one file. Shorter files are heard sooner, but where one ends and the next begins a busy switch may lose a
-frame."""
+"""Length of one file. Shorter files are heard sooner, but between two files a busy switch may lose a frame."""
 
 
 class FreeSwitch(JsonEvents):
@@ -33,9 +31,9 @@ class FreeSwitch(JsonEvents):
 
     Args:
         sample_rate: rate of the start command, Hz.
-        playback: how audio goes back, ``binary`` or ``file``.
-        clear_message: text that empties the queue, for modules and ESL applications that know one.
-        plays: whether we are the ESL application that plays the files.
+        playback: the form of audio to the caller, ``binary`` or ``file``.
+        clear_message: text that empties the queue, for modules and ESL applications that support one.
+        plays: True if this gateway is the ESL application that plays the files.
         query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
     """
 
@@ -61,7 +59,7 @@ class FreeSwitch(JsonEvents):
         self.has_marks = plays and self.media_is_text
         self._clear = b'{"type":"clear"}' if self.has_marks else clear_message.encode()
         self.has_clear = bool(self._clear)
-        # A file that is played needs the next one behind it before it ends.
+        # The next file must be queued before the present one ends.
         self.max_lead_ms = 2 * FILE_MS if self.has_marks else 60
         self._media_head = b""
         self._started = False
@@ -76,14 +74,14 @@ class FreeSwitch(JsonEvents):
         return reading(self.name, data, lambda: self._start(metadata(data)))
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Decode the caller's audio. Of stereo audio the left channel is taken."""
+        """Decode the caller's audio. For stereo, use the left channel."""
         data = self._samples.push(data)
         if self._stereo:
             data = array("h", data)[::2].tobytes()
         return [MediaReceived(data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: every binary message is."""
+        """Return True for audio: every binary message is."""
         return binary and self._started and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
@@ -93,11 +91,11 @@ class FreeSwitch(JsonEvents):
         return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> bytes | None:
-        """Encode a mark for ourselves at the event socket. None: nobody there would report it."""
+        """Encode a mark that comes back over our own event socket. None: without it, marks are not reported."""
         return orjson.dumps({"type": "mark", "name": name}) if self.has_marks else None
 
     def clear(self) -> bytes | None:
-        """Encode the message that empties the queue: our own, or the configuration's."""
+        """Encode the message that empties the queue: our own, or the configured one."""
         return self._clear or None
 
     def dtmf(self, digits: str) -> None:

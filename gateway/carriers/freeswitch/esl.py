@@ -1,9 +1,8 @@
 """A client of FreeSWITCH's event socket: it stays connected, runs commands and passes events on.
 
-This is our own code of two hundred lines, because the one library that is well maintained (Genesis, MIT) depends on a
-web framework, Redis and telemetry. Commands go as ``bgapi`` with our own job ids, so that a slow command does not delay
-the others. Where the order counts (files of sound, and the command that stops them), they go as ``sendmsg`` and
-``api``, which the switch obeys one after another.
+The client is our own, because the only well-maintained library (Genesis, MIT) depends on a web framework, Redis and
+telemetry. Commands go as ``bgapi`` with our own job ids, so that a slow command does not delay the others. Where the
+order counts (playing files, and stopping them), they go as ``sendmsg`` and ``api``, which the switch runs in order.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class EslError(GatewayError):
-    """A command failed or could not be sent. The message holds what the switch answered."""
+    """A command failed or could not be sent. The message has the switch's answer."""
 
 
 class EslClient:
@@ -49,7 +48,7 @@ class EslClient:
 
     @property
     def connected(self) -> bool:
-        """Whether commands can be sent now."""
+        """True if commands can be sent now."""
         return self._up.is_set()
 
     def start(self) -> None:
@@ -57,7 +56,7 @@ class EslClient:
         self._staying = asyncio.create_task(self._stay(), name=f"event socket {self.config.host}")
 
     async def aclose(self) -> None:
-        """Disconnect, after commands that have begun have had time to finish."""
+        """Disconnect, after running commands had time to finish."""
         if self._running:
             await asyncio.wait(self._running, timeout=self.config.command_timeout_s)
         tasks = [*self._running, *([self._staying] if self._staying is not None else [])]
@@ -72,21 +71,21 @@ class EslClient:
         task.add_done_callback(self._running.discard)
 
     def play(self, uuid: str, file: str) -> None:
-        """Queue a file on a channel, behind those queued before.
+        """Queue a file on a channel, after those queued before.
 
-        This is what ``uuid_broadcast`` does, except for the five frames that it lets pass before each file. A file for
-        a switch that is away is dropped: sound that comes late is worth nothing.
+        ``uuid_broadcast`` would do the same, but lets five frames pass before each file. If the switch is not
+        connected, the file is dropped, because late audio is useless.
         """
         execute = "call-command: execute\nexecute-app-name: playback\nevent-lock: true"
         self._in_order(f"sendmsg {uuid}\n{execute}\nexecute-app-arg: {file}")
 
     def stop_playing(self, uuid: str) -> None:
-        """Stop the file that a channel plays, and drop those queued; files queued later are played."""
+        """Stop the playing file of a channel, and drop the queued ones; files queued later are played."""
         self._in_order(f"api uuid_break {uuid} all")
 
     def _in_order(self, command: str) -> None:
         if not self.connected or self._writer is None or len(self._replies) >= self.config.commands:
-            log.warning("sound for a switch that is away or does not answer")
+            log.warning("audio dropped: the switch is not connected or does not answer")
             return
         name = command.partition(" ")[0]
         answer: asyncio.Future[EslMessage] = asyncio.get_running_loop().create_future()
@@ -95,7 +94,7 @@ class EslClient:
         self._writer.write(f"{command}\n\n".encode())
 
     async def command(self, command: str) -> str:
-        """Run one command (``uuid_kill …``), also across a short loss of the connection. Returns its answer.
+        """Run one command (``uuid_kill …``), and wait through a short loss of the connection. Return its answer.
 
         Raises:
             EslError: the connection or the answer did not come in time, or the answer was ``-ERR``.
@@ -143,7 +142,7 @@ class EslClient:
             try:
                 await self._talk()
             except (OSError, EslError, ProtocolError, TimeoutError) as exc:
-                log.warning("event socket down", extra={"why": str(exc) or type(exc).__name__})
+                log.warning("event socket disconnected", extra={"why": str(exc) or type(exc).__name__})
             finally:
                 was_up = self._up.is_set()
                 self._down()
@@ -157,7 +156,7 @@ class EslClient:
         for waiting in unanswered:
             if not waiting.done():
                 waiting.set_exception(lost)
-                waiting.exception()  # marks the exception as seen, in case nobody waits for it any more
+                waiting.exception()  # marks the exception as retrieved, in case no one awaits the future
         self._replies.clear()
         if self._writer is not None:
             self._writer.close()
@@ -177,7 +176,7 @@ class EslClient:
                     continue
                 _check(answer, command.partition(" ")[0])
         self._up.set()
-        log.info("event socket up")
+        log.info("event socket connected")
         async for message in messages:
             self._received(message)
 

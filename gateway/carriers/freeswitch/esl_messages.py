@@ -1,8 +1,7 @@
-"""Messages of FreeSWITCH's event socket: header lines, a blank line, a body of ``Content-Length`` bytes. Bytes in,
-messages out.
+"""Reads messages of FreeSWITCH's event socket: header lines, a blank line, and a body of ``Content-Length`` bytes.
 
-FreeSWITCH ``mod_event_socket``. We ask for events in JSON. An event is one object whose values, such as ``_body``, are
-texts.
+FreeSWITCH ``mod_event_socket``. Events are requested in JSON. An event is one object whose values, such as ``_body``,
+are strings.
 """
 
 from __future__ import annotations
@@ -41,24 +40,23 @@ class EslMessage:
 
 
 class EslReader:
-    """Cuts the stream into messages.
+    """Splits the stream into messages.
 
     Args:
-        max_bytes: largest body; events of busy switches are some kilobytes.
+        max_bytes: largest body; events of busy switches have some kilobytes.
     """
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._pending = bytearray()
         self._searched = 0
-        """How many bytes at the front were searched: the end of the headers does not begin among them."""
+        """Number of bytes at the front that were searched. The end of the headers does not begin within them."""
 
     def feed(self, data: bytes) -> Iterator[EslMessage]:
-        """Take what arrived, in pieces of any size, and return the complete messages.
+        """Take received bytes, in pieces of any size, and yield the complete messages.
 
         Raises:
-            ProtocolError: the peer is no event socket, or a message is too large. The connection cannot be used any
-            more.
+            ProtocolError: the peer is no event socket, or a message is too large. The connection is no longer usable.
         """
         self._pending += data
         while True:

@@ -1,7 +1,7 @@
-"""The files that one channel plays one after another, and the marks between them. Pure.
+"""The files that one channel plays in order, and the marks between them. Pure.
 
-The switch reports each file that begins and ends. From this we know what the caller has heard, which mod_audio_stream
-itself does not tell.
+The switch reports the start and end of each file. From this follows the position that the caller has heard, which
+mod_audio_stream itself does not report.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 class _File:
     path: str
     marks: list[str] = field(default_factory=list)
-    """Marks behind this file."""
+    """Marks after this file."""
 
 
 class FileQueue:
-    """Follows one channel's playback.
+    """Tracks one channel's playback.
 
     Args:
-        on_mark: told the name of each mark when all files before it were played.
+        on_mark: called with the name of each mark when all files before it were played.
         on_began: called when the first file after silence begins.
     """
 
@@ -33,24 +33,24 @@ class FileQueue:
         self._sounds = False
 
     def add(self, path: str) -> None:
-        """A file was queued at the switch."""
+        """Add a file that was queued at the switch."""
         self._files.append(_File(path))
 
     def mark(self, name: str) -> None:
-        """Report when the files so far were played; at once if they were."""
+        """Report this mark when the files so far were played; immediately if there are none."""
         if self._files:
             self._files[-1].marks.append(name)
         else:
             self._on_mark(name)
 
     def began(self, path: str) -> None:
-        """The switch plays a file now."""
+        """Handle the start of a file."""
         if not self._sounds and any(file.path == path for file in self._files):
             self._sounds = True
             self._on_began()
 
     def ended(self, path: str) -> None:
-        """The switch has done with a file, and so with those before it. Files that were cleared do not count."""
+        """Handle the end of a file, which implies the end of those before it. Cleared files do not count."""
         if not any(file.path == path for file in self._files):
             return
         while self._files:
@@ -62,7 +62,7 @@ class FileQueue:
         self._sounds = bool(self._files)
 
     def clear(self) -> bool:
-        """Forget all files and marks. True: there was something to be stopped."""
+        """Forget all files and marks. True: there was something to stop."""
         playing = bool(self._files)
         self._files.clear()
         self._sounds = False

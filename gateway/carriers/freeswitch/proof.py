@@ -1,4 +1,4 @@
-"""How a FreeSWITCH with mod_audio_stream proves that a media socket is its own: a bearer."""
+"""The proof of FreeSWITCH with mod_audio_stream for a media socket: a bearer token."""
 
 from __future__ import annotations
 

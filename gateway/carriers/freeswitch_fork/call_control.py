@@ -1,4 +1,4 @@
-"""Calls of a FreeSWITCH with mod_audio_fork, which we control over its event socket."""
+"""Controls calls of FreeSWITCH with mod_audio_fork over its event socket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.carriers.freeswitch_fork.settings import FreeSwitchForkConfig
 from gateway.carriers.switch import Switch, SwitchTools
 
 _BUG = "talkspurt"
-"""Name of our media bug on a channel, as in the sample dialplan; without it the module does not find its stream."""
+"""Name of our media bug on a channel, as in the sample dialplan; the module finds its stream by it."""
 
 
 def switch(settings: FreeSwitchForkConfig, tools: SwitchTools) -> Switch | None:

@@ -1,10 +1,9 @@
 """FreeSWITCH with mod_audio_fork: jambonz's messages. A command starts the stream, so little is announced.
 
-The first text message is the free-form metadata of the start command, if any was given. The rate of the command is not
-repeated on the socket: it is configured, or stands in the address (``?rate=16000``) or in the metadata
-(``sampleRate``). The channel's UUID stands there too (``uuid``). Without ``bidir_stream``, and with the old drachtio
-module, audio goes back in ``playAudio`` files. ``disconnect`` is only an event in this module, so the ESL application
-has to hang up.
+The first text message is the free-form metadata of the start command, if any. The rate of the command is not repeated
+on the socket: it is configured, or in the address (``?rate=16000``) or the metadata (``sampleRate``). So is the
+channel's UUID (``uuid``). Without ``bidir_stream``, and with the old drachtio module, audio goes back in ``playAudio``
+files. ``disconnect`` is only an event in this module, so the ESL application must hang up.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ class FreeSwitchFork(Jambonz):
 
     Args:
         sample_rate: rate of the start command, Hz.
-        stereo: whether the start command says ``stereo``.
-        streaming: whether ``bidir_stream`` is true.
+        streaming: True if ``bidir_stream`` is true.
         query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
     """
 
@@ -48,7 +46,7 @@ class FreeSwitchFork(Jambonz):
         return reading(self.name, data, lambda: [self.start(metadata(data))])
 
     def start(self, body: Body) -> StreamStarted:
-        """Begin the stream with the metadata, which counts more than the parameters of the address."""
+        """Start the stream with the metadata, which overrides the parameters of the address."""
         own = {"sampleRate": self._rate, "mixType": self._mix, **self._query, **body}
         if "uuid" in own:
             own["callSid"] = own.pop("uuid")

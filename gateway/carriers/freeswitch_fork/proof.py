@@ -1,4 +1,4 @@
-"""How a FreeSWITCH with mod_audio_fork proves that a media socket is its own: basic auth."""
+"""The proof of FreeSWITCH with mod_audio_fork for a media socket: basic authentication."""
 
 from __future__ import annotations
 

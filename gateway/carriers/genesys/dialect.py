@@ -1,11 +1,11 @@
 """Genesys AudioHook v2, as Audio Connector (two-way) and as monitor.
 
 Both sides number their text messages. We answer ``open`` with ``opened`` (one of the offered media), ``ping`` with
-``pong`` and ``close`` with ``closed``, at once. An ``open`` with null UUIDs is a probe and starts no call. Audio is
-binary, 8 kHz; the peer allows about five messages a second, so frames are 200 ms. The peer has no marks, but tells when
-it begins to play after silence and when it has played all. What the caller has heard is computed from the time since
-the beginning. We end with ``disconnect``, which the peer answers with ``close`` before it closes the socket. Hand-off
-data goes to the Architect flow as an output variable.
+``pong`` and ``close`` with ``closed``, immediately. An ``open`` with null UUIDs is a probe and starts no call. Audio is
+binary at 8 kHz; the peer allows about five messages a second, so frames have 200 ms. The peer has no marks, but reports
+when playback begins after silence and when all was played. The heard position is computed from the time since the
+beginning. We end a session with ``disconnect``, which the peer answers with ``close`` before it closes the socket.
+Hand-off data goes to the Architect flow as an output variable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Genesys(JsonEvents):
     """One session's serializer.
 
     Args:
-        message_ms: audio per outgoing message, milliseconds. Fewer messages stay further from the peer's rate limit.
+        message_ms: audio per outgoing message, milliseconds. Fewer messages stay further below the peer's rate limit.
     """
 
     name: ClassVar[str] = "genesys"
@@ -63,7 +63,7 @@ class Genesys(JsonEvents):
         self._samples = WholeSamples()
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Decode the caller's audio. Of two channels the ``external`` one is taken."""
+        """Decode the caller's audio. With two channels, use ``external``."""
         if self._inbound.encoding == "L16":
             data = self._samples.push(data)
         if self._channels > 1:
@@ -75,7 +75,7 @@ class Genesys(JsonEvents):
         return [MediaReceived(data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: every binary message is."""
+        """Return True for audio: every binary message is."""
         return binary and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
@@ -147,7 +147,7 @@ class Genesys(JsonEvents):
         yield Reply(self._message("opened", {"startPaused": False, "media": [media]}))
 
     def _chosen(self, offered: Any) -> tuple[Any, AudioFormat]:
-        """Choose one of the offered media: rather the caller alone than both parties, and rather PCMU than L16."""
+        """Choose one of the offered media: preferably the caller alone, and preferably PCMU."""
 
         def rank(media: Any) -> tuple[int, int]:
             return len(media["channels"]), ("PCMU", "L16").index(media["format"])

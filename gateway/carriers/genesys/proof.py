@@ -1,4 +1,4 @@
-"""How Genesys proves that a media socket is its own: an HTTP message signature, or the key of the integration."""
+"""The proof of Genesys for a media socket: an HTTP message signature, or the key of the integration."""
 
 from __future__ import annotations
 

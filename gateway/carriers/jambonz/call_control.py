@@ -1,4 +1,4 @@
-"""jambonz' webhooks, which are answered with verbs."""
+"""jambonz's webhooks, which are answered with verbs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """jambonz ``listen``, two-way: s16le in binary messages, control in JSON.
 
 The first message is one object of call attributes, into which the verb's ``metadata`` is merged. The peer starts to
-play
-streaming audio when 80 ms have gathered, at first and each time its buffer ran dry. So frames are 80 ms, and no tail
+play streaming audio when it has 80 ms, at first and each time its buffer ran empty. So frames have 80 ms, and no tail
 is left waiting. A mark comes back as ``playout`` or as ``cleared``. Inside the peer a mark is a sample of value -1, so
 samples of our audio with that value become 0.
 """
@@ -36,7 +35,7 @@ _ATTRIBUTES = frozenset(
         "sipReason", "sampleRate", "mixType", "parentCallSid", "callerName", "originatingSipIp", "traceId",
     }
 )  # fmt: skip
-"""The fields that jambonz itself puts into the first message, next to the metadata."""
+"""The fields that jambonz itself puts into the first message, besides the metadata."""
 
 PREBUFFER_MS = 80
 _MINUS_ONE = b"\xff\xff"
@@ -47,7 +46,7 @@ class Jambonz(JsonEvents):
 
     Args:
         outbound_rate: ``bidirectionalAudio.sampleRate`` of the verb, Hz; 0: the announced inbound rate.
-        streaming: ``bidirectionalAudio.streaming`` of the verb. Without it audio goes back in ``playAudio`` messages,
+        streaming: ``bidirectionalAudio.streaming`` of the verb. Without it, audio goes back in ``playAudio`` messages,
             which have no marks.
     """
 
@@ -75,14 +74,14 @@ class Jambonz(JsonEvents):
         return reading(self.name, data, lambda: [self.start(json_object(data))])
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Decode the caller's audio. Of stereo audio the left channel is taken."""
+        """Decode the caller's audio. For stereo, use the left channel."""
         data = self._samples.push(data)
         if self._stereo:
             data = array("h", data)[::2].tobytes()
         return [MediaReceived(data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: every binary message is."""
+        """Return True for audio: every binary message is."""
         return binary and self._started and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
@@ -107,13 +106,13 @@ class Jambonz(JsonEvents):
         """Return None, because jambonz has no such message."""
 
     def hangup(self, handoff_data: str | None = None) -> bytes | None:
-        """Encode the message that ends the verb; jambonz goes on with the verb's ``actionHook``."""
+        """Encode the message that ends the verb; jambonz continues with the verb's ``actionHook``."""
         return b'{"type":"disconnect"}'
 
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def start(self, body: Body) -> StreamStarted:
-        """Begin the stream with the first message."""
+        """Start the stream with the first message."""
         rate = integer(body.get("sampleRate", 8000))
         own = parameters({key: value for key, value in body.items() if key not in _ATTRIBUTES})
         metadata = body.get("metadata")

@@ -1,4 +1,4 @@
-"""How jambonz proves that a request is its own: signed webhooks, basic auth on media sockets."""
+"""jambonz's proofs: signed webhooks, and basic authentication for media sockets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gateway.carriers.signatures import MAX_AGE_S, same
 
 
 def jambonz_signed(secret: str, header: str, body: bytes, *, now: float) -> bool:
-    """Check ``Jambonz-Signature: t=<seconds>,v1=<hex>``: HMAC-SHA256 over ``t.body``, which is not documented in
-    detail."""
+    """Check ``Jambonz-Signature: t=<seconds>,v1=<hex>``: HMAC-SHA256 over ``t.body``. jambonz does not document the
+    details."""
     fields = dict(pair.strip().partition("=")[::2] for pair in header.split(","))
     try:
         if abs(now - int(fields["t"])) > MAX_AGE_S:

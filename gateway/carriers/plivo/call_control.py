@@ -10,8 +10,8 @@ from gateway.carriers.plivo.settings import PlivoConfig
 
 
 def plivo_headers(parameters: Mapping[str, str]) -> str:
-    """Write ``extraHeaders``. Plivo allows only letters and digits, so other values go as ``0x`` and the hex of their
-    UTF-8."""
+    """Write ``extraHeaders``. Plivo allows only letters and digits, so other values become ``0x`` and their UTF-8 in
+    hex."""
 
     def plain(value: str) -> bool:
         return value.isascii() and value.isalnum() and not value.startswith("0x")

@@ -1,8 +1,8 @@
 """Plivo Audio Streaming, bidirectional: mu-law or L16 in base64. Numbers in its JSON are numbers, not strings.
 
-``playAudio`` names encoding and rate with every frame. A ``checkpoint`` comes back as ``playedStream`` when it has
-really been played, and never comes back if ``clearAudio`` threw it away. There is no ``connected`` and no ``stop``: the
-stream ends when the socket closes. Audio more than some 40 s ahead is said to be lost, but we never send so far ahead.
+``playAudio`` names encoding and rate with every frame. A ``checkpoint`` comes back as ``playedStream`` after it was
+played, and never if ``clearAudio`` dropped it. There is no ``connected`` and no ``stop``: the stream ends when the
+socket closes. Audio more than about 40 s ahead is said to be lost, but we never send so far ahead.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Plivo(JsonEvents):
         self._media_head = b""
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: those begin with ``{"event":"media"``, with or without a blank."""
+        """Return True for audio: such messages begin with ``{"event":"media"``, with or without a space."""
         return bytes(data[:17]).replace(b" ", b"").startswith(b'{"event":"media"')
 
     def media(self, payload: bytes) -> bytes:
@@ -139,13 +139,12 @@ def _extra_headers(value: Any) -> dict[str, str]:
 
 
 def _restored_name(name: str) -> str:
-    """Put the dot back into a name of our webhook, because Plivo lets only letters and digits through."""
+    """Restore the dot in our field names, since Plivo allows only letters and digits."""
     return f"talkspurt.{name[9:]}" if name.startswith("talkspurt") and name[9:10].isupper() else name
 
 
 def _decoded_value(entry: str) -> str:
-    """Decode a value that ``plivo_headers`` wrote as ``0x`` and hex, because it has other characters than letters and
-    digits."""
+    """Decode a value that ``plivo_headers`` wrote as ``0x`` and hex."""
     try:
         return bytes.fromhex(entry[2:]).decode() if entry.startswith("0x") else entry
     except ValueError:

@@ -1,4 +1,4 @@
-"""How Plivo proves that a webhook is its own: ``X-Plivo-Signature-V3``. Its media sockets bring a token of ours."""
+"""Plivo's proof for webhooks: ``X-Plivo-Signature-V3``. Its media sockets carry our token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plivo_signature(token: str, url: str, nonce: str, form: Form | None = None) 
 
 
 def plivo_signed(token: str, url: str, signatures: str, nonce: str, form: Form | None = None) -> bool:
-    """Whether one of the comma-separated signatures is Plivo's."""
+    """Return True if one of the comma-separated signatures is Plivo's."""
     expected = plivo_signature(token, url, nonce, form)
     good = False
     for signature in signatures.split(","):

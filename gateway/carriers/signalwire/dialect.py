@@ -1,8 +1,8 @@
-"""SignalWire cXML ``<Connect><Stream>``: Twilio's messages, with L16 in addition to mu-law, and with DTMF towards the
+"""SignalWire cXML ``<Connect><Stream>``: Twilio's messages, with L16 in addition to mu-law, and with DTMF to the
 caller.
 
 Ids are UUIDs, ``media`` and ``stop`` carry no stream id, and ``customParameters`` may be missing. The byte order of L16
-is not documented; we take it as little-endian unless the configuration says otherwise.
+is not documented; it is little-endian unless configured otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SignalWire(Twilio):
         return super().media(swap_byte_order(payload) if self._swap else payload)
 
     def dtmf(self, digits: str) -> bytes | None:
-        """Encode one key. None for several keys, whose tones have to go in the audio."""
+        """Encode one key. None for several keys, whose tones must go into the audio."""
         if len(digits) != 1:
             return None
         return orjson.dumps({"event": "dtmf", "streamSid": self._stream_id, "dtmf": {"digit": digits}})

@@ -1,4 +1,4 @@
-"""How SignalWire proves that a request is its own: signed webhooks, a bearer on media sockets."""
+"""SignalWire's proofs: signed webhooks, and a bearer token for media sockets."""
 
 from __future__ import annotations
 

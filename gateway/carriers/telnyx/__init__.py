@@ -1,4 +1,4 @@
-"""Telnyx media streaming, led by TeXML or by Call Control."""
+"""Telnyx media streaming, controlled by TeXML or by Call Control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telnyx's webhooks: TeXML, which is TwiML with a codec. And the control of calls that Call Control leads."""
+"""Telnyx's webhooks (TeXML, which is TwiML with a codec), and the switch for calls under Call Control."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALL_CONTROL = CallControl(start=_start, after=xml_after, after_address=lambda s
 
 
 def switch(settings: TelnyxConfig, tools: SwitchTools) -> Switch | None:
-    """Make the switch of the REST API; None if no key for the API is configured."""
+    """Make the switch of the REST API; None if no API key is configured."""
     if settings.api_key is None:
         return None
     calls = TelnyxCalls(settings)

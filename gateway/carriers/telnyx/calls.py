@@ -1,6 +1,5 @@
-"""Telnyx calls that Call Control leads instead of TeXML. Closing their socket ends only the stream, so we hang up,
-transfer and press keys by REST.
-"""
+"""Controls Telnyx calls that use Call Control instead of TeXML. Closing their socket ends only the stream, so hang-up,
+transfer and DTMF use the REST API."""
 
 from __future__ import annotations
 
@@ -37,16 +36,16 @@ class TelnyxCall:
         self._calls.run(self._id, "hangup", _state(handoff_data))
 
     def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
-        """Transfer to a number or a SIP address. Telnyx has no place for the reason."""
+        """Transfer to a number or a SIP address. Telnyx has no field for the reason."""
         self._calls.run(self._id, "transfer", {"to": target, **_state(handoff_data)})
         return True
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether all digits are keys, or ``w`` for a wait of half a second."""
+        """Return True if all digits are keys or ``w``, a pause of half a second."""
         return bool(digits) and set(digits) <= _KEYS
 
     def send_dtmf(self, digits: str) -> bool:
-        """Press keys by the command ``send_dtmf``."""
+        """Send DTMF by the command ``send_dtmf``."""
         self._calls.run(self._id, "send_dtmf", {"digits": digits})
         return True
 
@@ -54,7 +53,7 @@ class TelnyxCall:
         """Do nothing, because the stream has a message for this."""
 
     def close(self) -> None:
-        """The stream is over; commands under way belong to ``TelnyxCalls``."""
+        """Do nothing: running commands belong to ``TelnyxCalls``."""
 
 
 def _state(handoff_data: str | None) -> dict[str, str]:
@@ -73,20 +72,20 @@ class TelnyxCalls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, started: StreamStarted, events: CallEvents) -> TelnyxCall | None:
-        """Open the API of a call that has begun. None: our TeXML leads the call, and goes on when the stream ends."""
+        """Open the control of a call that has begun. None: our TeXML controls the call and continues after the
+        stream."""
         if not started.call_sid or told_call_sid(started):
             return None
         return TelnyxCall(self, started.call_sid)
 
     def run(self, call_control_id: str, action: str, body: Mapping[str, str]) -> None:
-        """Send a command in the background. It is sent again if it may have been lost, and Telnyx carries it out
-        once."""
+        """Send a command in the background. It is repeated if it may have been lost; Telnyx runs it once."""
         task = asyncio.create_task(self._run(call_control_id, action, body), name=f"telnyx {action}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Close the client, after commands that are under way have had time to finish."""
+        """Close the client, after running commands had time to finish."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._timeout.total)
         for task in self._tasks:
@@ -99,7 +98,7 @@ class TelnyxCalls:
         if self._http is None:
             self._http = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
         url = f"{self._url}/calls/{quote(call_control_id, safe='')}/actions/{action}"
-        command = {**body, "command_id": str(uuid4())}  # commands with equal ids are carried out once
+        command = {**body, "command_id": str(uuid4())}  # Telnyx runs commands with equal ids once
         why = ""
         for attempt in range(_TRIES):
             if attempt:

@@ -1,9 +1,8 @@
 """Telnyx media streaming in ``rtp`` mode: snake_case JSON, base64 of RTP payloads without their headers.
 
-``start`` announces the format that we receive. The format that we send was set when streaming was started and is not
-repeated, so it is configured. ``media`` may arrive out of order, and is put in order by its ``chunk``. ``clear``
-returns
-pending marks at once. Hang-up and DTMF towards the caller go by REST. When the socket closes, TeXML goes on.
+``start`` announces the inbound format. The outbound format was set when streaming was started and is not repeated, so
+it is configured. ``media`` may arrive out of order and is sorted by ``chunk``. ``clear`` returns pending marks
+immediately. Hang-up and DTMF to the caller use REST. When the socket closes, TeXML continues.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from voicecodecs.registry import AudioFormat
 
 
 class InOrder:
-    """Puts numbered pieces in order. Waits for a missing piece until more than ``DEPTH`` later ones are here."""
+    """Puts numbered pieces in order. Waits for a missing piece until more than ``DEPTH`` later ones have arrived."""
 
     DEPTH = 3
     JUMP = 50
-    """A number this far ahead does not come from reordering: pieces were dropped unread, and the order goes on from
-    it."""
+    """A jump of this size is not reordering: pieces were dropped unread, and the order continues from the new
+    number."""
 
     def __init__(self) -> None:
         self._next: int | None = None
         self._held: dict[int, bytes] = {}
 
     def push(self, number: int, piece: bytes) -> list[bytes]:
-        """Add a piece, and return the pieces that are in order now. A piece that comes too late is dropped."""
+        """Add a piece, and return the pieces that are now in order. A piece that comes too late is dropped."""
         if self._next is None or number - self._next >= self.JUMP:
             self._held.clear()
             self._next = number
@@ -58,8 +57,8 @@ class InOrder:
 
 
 def _client_state(value: Any) -> dict[str, str]:
-    """Return what the application that leads the call has attached to it, as ``clientState``. The value is base64 of
-    anything, and is left out unless it is text."""
+    """Return the text that the controlling application attached to the call, as ``clientState``. Binary data is left
+    out."""
     try:
         return {"clientState": a2b_base64(text(value), strict_mode=True).decode()} if value else {}
     except (ValueError, TypeError):
@@ -70,7 +69,7 @@ class Telnyx(JsonEvents):
     """The serializer of one stream.
 
     Args:
-        outbound: format that ``stream_bidirectional_codec`` and ``…_sampling_rate`` ask for.
+        outbound: format set by ``stream_bidirectional_codec`` and ``…_sampling_rate``.
     """
 
     name: ClassVar[str] = "telnyx"
@@ -91,7 +90,7 @@ class Telnyx(JsonEvents):
         self._chunks = InOrder()
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: Telnyx begins those with ``{"event":"media"``."""
+        """Return True for audio: such messages begin with ``{"event":"media"``."""
         return bytes(data[:16]) == b'{"event":"media"'
 
     def media(self, payload: bytes) -> bytes:
@@ -101,7 +100,7 @@ class Telnyx(JsonEvents):
         return b'{"event":"media","media":{"payload":"' + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> bytes:
-        """Encode a mark, which comes back when everything before it was played, or at once on ``clear``."""
+        """Encode a mark, which comes back when everything before it was played, or immediately after ``clear``."""
         return orjson.dumps({"event": "mark", "mark": {"name": name}})
 
     def clear(self) -> bytes:

@@ -1,4 +1,4 @@
-"""How Telnyx proves that a request is its own: Ed25519 on webhooks, a token on media sockets."""
+"""Telnyx's proofs: Ed25519 signatures on webhooks, and a token for media sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.carriers.telnyx.settings import TelnyxConfig
 
 
 def telnyx_signed(public_key: str, timestamp: str, signature: str, body: bytes, *, now: float) -> bool:
-    """Check ``telnyx-signature-ed25519`` over ``timestamp|body``. It may not be older or newer than ``MAX_AGE_S``.
+    """Check ``telnyx-signature-ed25519`` over ``timestamp|body``. The timestamp must be within ``MAX_AGE_S`` of now.
 
     Raises:
         ValueError: ``public_key`` is not base64 of 32 bytes.

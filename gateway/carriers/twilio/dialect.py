@@ -1,9 +1,9 @@
 """Twilio Media Streams, bidirectional (``<Connect><Stream>``): mu-law at 8 kHz in base64 in JSON text messages.
 
-Twilio plays what we send in order, and buffers ahead of real time. ``clear`` empties that buffer and returns all
-pending marks at once, so our marks carry a generation number. Outgoing messages hold exactly the documented keys,
-because an extra key raises warning 31951. There is no message for hang-up (we close the socket instead) and none for
-outgoing DTMF (tones go in the audio).
+Twilio plays our audio in order, and buffers ahead of real time. ``clear`` empties that buffer and returns all pending
+marks immediately, so our marks carry a generation number. Outgoing messages have exactly the documented keys, because
+an extra key raises warning 31951. There is no message for hang-up (we close the socket) or for outgoing DTMF (tones go
+into the audio).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Twilio(JsonEvents):
         self._media_head = b""
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: Twilio begins those with ``{"event":"media"``."""
+        """Return True for audio: such messages begin with ``{"event":"media"``."""
         return data[:16] == b'{"event":"media"'
 
     def media(self, payload: bytes) -> bytes:
@@ -50,7 +50,7 @@ class Twilio(JsonEvents):
         return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> bytes:
-        """Encode a mark, which comes back when everything before it was played, or at once on ``clear``."""
+        """Encode a mark, which comes back when everything before it was played, or immediately after ``clear``."""
         return orjson.dumps({"event": "mark", "streamSid": self._stream_id, "mark": {"name": name}})
 
     def clear(self) -> bytes:

@@ -1,4 +1,4 @@
-"""How Twilio proves that a request is its own: ``X-Twilio-Signature`` on webhooks and media sockets."""
+"""Twilio's proof: ``X-Twilio-Signature`` on webhooks and media sockets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gateway.carriers.twilio.settings import TwilioConfig
 
 
 def twilio_signed(token: str, url: str, signature: str, form: Form | None = None, body: bytes = b"") -> bool:
-    """Whether the signature is Twilio's, over any spelling of the URL that Twilio is known to sign.
+    """Return True if the signature is Twilio's, over any spelling of the URL that Twilio is known to sign.
 
-    These are the URL with and without the default port, and for WebSocket upgrades (no form) also with and without a
-    trailing slash. A ``bodySHA256`` in the query stands for a JSON body, which then has to match the hash.
+    Spellings: with and without the default port, and for WebSocket upgrades (no form) with and without a trailing
+    slash. A ``bodySHA256`` in the query stands for a JSON body, which must match the hash.
     """
     digest = parse_qs(urlsplit(url).query).get("bodySHA256")
     if digest is not None:

@@ -1,9 +1,8 @@
 """Vonage Voice API WebSocket: text messages are JSON, binary messages are exactly 20 ms of s16le, both ways.
 
-The first message holds the endpoint's ``headers`` at top level, next to ``event`` and ``content-type``. A ``notify`` is
-queued like audio and comes back when the playout reaches it; ``clear`` cancels those that wait. Outgoing DTMF and
-hang-up would go by REST. When the socket closes, the event webhook gets ``disconnected``, and may answer with what
-follows.
+The first message has the endpoint's ``headers`` at top level, next to ``event`` and ``content-type``. A ``notify`` is
+queued like audio and comes back when it is reached; ``clear`` cancels waiting ones. Outgoing DTMF and hang-up would
+need REST. When the socket closes, the event webhook gets ``disconnected``, and may answer with the next action.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Vonage(JsonEvents):
         return [MediaReceived(self._samples.push(data))]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: every binary message is."""
+        """Return True for audio: every binary message is."""
         return binary and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""How Vonage proves that a request is its own: a JWT on webhooks and media sockets."""
+"""Vonage's proof: a JWT on webhooks and media sockets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NO_CLOCK: Options = {"verify_aud": False, "verify_exp": False, "verify_iat": Fa
 
 
 def vonage_signed(secret: str, authorization: str, body: bytes | None, *, now: float) -> bool:
-    """Check ``Authorization: Bearer <JWT>`` (HS256): it has to be issued within ``MAX_AGE_S``, and for a body its
-    ``payload_hash`` has to match."""
+    """Check ``Authorization: Bearer <JWT>`` (HS256): it must be issued within ``MAX_AGE_S``, and ``payload_hash`` must
+    match the body, if there is one."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
         return False
     try:
-        # The token's times are checked below, against ``now``.
+        # The token's times are checked below against ``now``.
         claims = jwt.decode(token, secret, algorithms=["HS256"], options={"require": ["iat"], **_NO_CLOCK})
         if abs(now - float(claims["iat"])) > MAX_AGE_S or float(claims.get("exp", now)) < now:
             return False
