@@ -1,7 +1,7 @@
-"""Tells the echo of our own voice from the caller, by what we sent. Pure; it decides nothing else.
+"""Detection of the bot's echo in the caller's audio, from the audio that was sent. Pure.
 
-The last 128 ms of the caller's audio are correlated with the last second of ours (``echo_correlation``). Measured on
-mu-law telephone speech, echoes of -10 to -30 dB reach 0.97, and another voice stays below 0.7 in 99 of 100 windows.
+The last 128 ms of the caller's audio are correlated with the last second of the bot's (``echo_correlation``). On mu-law
+telephone speech, echoes of -10 to -30 dB reach 0.97; another voice stays below 0.7 in 99 of 100 windows.
 """
 
 from __future__ import annotations
@@ -16,62 +16,63 @@ from voicecodecs.pcm import to_float32
 from voicecodecs.registry import AudioFormat, decoder
 from voicecodecs.resample import Resampler
 
-_HEARD_SAMPLES = 1024  # of the caller, that are compared: 128 ms
-_TAIL_S = 0.6  # an echo comes at most so much later than its original, our lead at the carrier included
-_PAUSE_S = 0.001  # shorter ones are none: times of a talkspurt's frames differ by rounding
-_FRAMES = 45  # in which an echo's original is sought: the tail, the 128 ms themselves, and some more
+_COMPARED_SAMPLES = 1024  # caller audio that is compared: 128 ms
+_MAX_DELAY_S = 0.6  # longest delay of an echo after its original, including the lead at the carrier
+_MIN_PAUSE_S = 0.001  # shorter gaps are rounding errors between the times of a talkspurt's frames
+_SEARCHED_FRAMES = 45  # frames searched for an echo's original: the longest delay, the 128 ms, and a margin
 
 
 class EchoGuard:
-    """What we sent last on one call, and whether the caller's audio is its echo.
+    """The audio sent last on one call, and the test whether the caller's audio is its echo.
 
-    The event loop tells what is ``sent``. The uplink's thread tells what is ``heard``, and asks.
+    The event loop calls ``sent``. The uplink's thread calls ``heard`` and the tests.
 
     Args:
         outbound: the format of the frames that are sent.
-        threshold: what resembles our audio by more than this counts as its echo; normalised correlation, 0 to 1.
+        threshold: normalised correlation, 0 to 1, above which audio counts as an echo.
     """
 
     def __init__(self, outbound: AudioFormat, threshold: float) -> None:
         self._outbound = outbound
         self._ptime_s = outbound.ptime_ms / 1000
         self._threshold = threshold
-        self._sent: deque[bytes | float] = deque(maxlen=_FRAMES)
-        """The frames that we sent last, encoded, and the seconds of the pauses between them at the caller's end. They
-        are decoded if an onset may be their echo. The loop appends to it, and sets the next; the thread takes a copy.
-        No pair of frame and time: it would be one more object for each frame of each call."""
+        self._sent: deque[bytes | float] = deque(maxlen=_SEARCHED_FRAMES)
+        """The frames sent last, encoded, and between them the pauses in seconds as the caller hears them. Frames are
+        decoded only if an onset may be their echo. The loop appends; the thread takes a copy. A (frame, time) pair
+        would be one more object for each frame of each call."""
         self._sent_until = -1e9
-        self._heard = np.zeros(_HEARD_SAMPLES, np.float32)
+        self._heard = np.zeros(_COMPARED_SAMPLES, np.float32)
 
     def sent(self, frame: bytes, now: float) -> None:
-        """Keep a frame that we sent at monotonic second ``now``."""
+        """Record a frame that was sent at monotonic second ``now``."""
         until = self._sent_until
-        if now > until + _PAUSE_S:  # else it is heard behind those before it, as it was sent ahead
+        if now > until + _MIN_PAUSE_S:  # else it was sent ahead, and is heard right after the frames before it
             self._sent.append(now - until)
             until = now
         self._sent.append(frame)
         self._sent_until = until + self._ptime_s
 
     def heard(self, window: NDArray[np.float32]) -> None:
-        """Keep the caller's next audio, ``(samples,)`` at 8 kHz."""
+        """Record the caller's next audio, shape ``(samples,)``, 8 kHz."""
         self._heard = np.concatenate((self._heard[len(window) :], window))
 
     def talking_over(self, window_ended: float) -> bool:
-        """Were we speaking, or could an echo of us be heard, in the window that ended at that monotonic second?"""
-        return window_ended - WINDOW_S < self._sent_until + _TAIL_S
+        """Return True if the bot spoke, or its echo could be heard, in the window that ended at that monotonic
+        second."""
+        return window_ended - WINDOW_S < self._sent_until + _MAX_DELAY_S
 
     def is_echo(self) -> bool:
-        """Is what was heard last an echo of what we sent? This takes a millisecond or so."""
-        last = list(self._sent)  # in one step, since the loop goes on appending
-        # This needs its own decoder, because the recording's decoder has seen other pieces. Pauses between talkspurts
-        # are inserted again, because an echo has them too.
+        """Return True if the caller's latest audio is an echo of the sent audio. Takes about a millisecond."""
+        last = list(self._sent)  # one atomic copy, since the loop keeps appending
+        # A new decoder, because the recording's decoder has other state. Pauses between talkspurts are reinserted,
+        # because an echo has them too.
         hear, rate = decoder(self._outbound), self._outbound.sample_rate
         pieces: list[NDArray[np.float32]] = []
         for each in last:
             if not isinstance(each, float):
                 pieces.append(to_float32(hear.decode(each)))
             elif pieces:
-                pieces.append(np.zeros(round(min(each, _TAIL_S) * rate), np.float32))
+                pieces.append(np.zeros(round(min(each, _MAX_DELAY_S) * rate), np.float32))
         if not pieces:
             return False
         sent = np.concatenate(pieces)
@@ -81,14 +82,14 @@ class EchoGuard:
 
 
 def echo_correlation(heard: NDArray[np.float32], sent: NDArray[np.float32]) -> float:
-    """Return how much of ``heard`` is a delayed and scaled copy of ``sent``: the best normalised correlation, 0 to 1.
+    """Return the best normalised correlation, 0 to 1, of ``heard`` with a delayed and scaled copy of ``sent``.
 
     Args:
         heard: shape ``(samples,)``: caller audio.
-        sent: shape ``(more samples,)``: the audio that we sent up to then, at the same rate.
+        sent: shape ``(more samples,)``: the audio sent up to then, at the same rate.
     """
     pause = np.zeros_like(heard)
-    sent = np.concatenate((pause, sent, pause))  # an echo may have begun, or ended, within ``heard``
+    sent = np.concatenate((pause, sent, pause))  # an echo may begin or end within ``heard``
     spare = len(sent) - len(heard)
     size = 1 << (len(sent) + len(heard) - 1).bit_length()
     products = np.fft.irfft(np.fft.rfft(sent, size) * np.conj(np.fft.rfft(heard, size)), size)[: spare + 1]

@@ -1,4 +1,4 @@
-"""Finds the touch tones of one side of a call, to hide them from recordings and from whoever listens in."""
+"""Detection of touch tones on one side of a call, to remove them from recordings and from the audio for listeners."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gateway.uplink.pieces import Pcm
 from voicecodecs.dtmf import WaryDetector
 
 MARGIN_S = 0.06
-"""Silence before and behind a touch tone that was found in the audio."""
-_SEARCHED_S = 0.1  # so much audio is searched at once, which costs a quarter of 20 ms at a time
+"""Silence before and after a touch tone that was found in the audio, seconds."""
+_SEARCHED_S = 0.1  # audio searched at a time: a quarter of the cost of 20 ms at a time
 
 
 class HiddenKeys:
-    """The touch tones of one side; ``rate`` is its sample rate, Hz."""
+    """Touch tone detector of one side; ``rate`` is its sample rate, Hz."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -22,7 +22,7 @@ class HiddenKeys:
         self._waiting_s = 0.0
 
     def found(self, pcm: Pcm, *, at_once: bool) -> float:
-        """Take the next audio. Return how many of the last seconds may hold a tone, 0 for none."""
+        """Take the next audio. Return the number of last seconds that may contain a tone, 0 for none."""
         if self._detector is None:  # most calls are neither recorded nor listened to
             self._detector = WaryDetector(self._rate)
         detector = self._detector

@@ -1,6 +1,6 @@
-"""A recording as whoever may hear it gets it: one WAV file, whether it lies on the disk in the clear or encrypted.
+"""Reading of recordings: one WAV file, stored in clear or encrypted.
 
-Every function reads from the disk and may hang with it, so call each in a thread for that.
+Every function reads from the disk and may block with it, so call it in a thread meant for that.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PART = 65_536
 
 
 class Recorded:
-    """A recording that is being read.
+    """A recording opened for reading.
 
     Args:
         path: ``….wav``, or ``….wav.enc``.
-        key: 32 bytes; None: there is none.
+        key: 32 bytes; None: there is no key.
 
     Raises:
-        RecordingError: the file is encrypted, and not with ``key``.
+        RecordingError: the file is encrypted, but not with ``key``.
         OSError: the file cannot be read.
     """
 
@@ -37,7 +37,7 @@ class Recorded:
         try:
             if path.suffix == ".wav":
                 self.size = os.fstat(self._file.fileno()).st_size
-                """Bytes of the WAV file."""
+                """Size of the WAV file, bytes."""
                 return
             if key is None:
                 raise RecordingError("the recording is encrypted, but recording.encrypt is not set", code="no_key")
@@ -49,10 +49,10 @@ class Recorded:
             raise
 
     def parts(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the WAV file's bytes from ``begin`` to ``end``, some at a time.
+        """Yield the WAV file's bytes from ``begin`` to ``end`` in parts.
 
         Raises:
-            RecordingError: the file was changed or cut off. What was yielded before is genuine, but incomplete.
+            RecordingError: the file was changed or cut off. The parts before are genuine, but incomplete.
         """
         left = end - begin
         for part in self._from(begin):
@@ -65,7 +65,7 @@ class Recorded:
         if self._sealed is not None:
             head = self._head[begin:]
             for samples in self._sealed.frames(max(0, begin - len(self._head))):
-                yield head + samples  # no header alone: of a damaged beginning nothing is to be sent
+                yield head + samples  # the header never leaves alone: a file with a damaged beginning must send nothing
                 head = b""
             return
         self._file.seek(begin)
@@ -77,7 +77,7 @@ class Recorded:
 
 
 def _wav_header(*, rate: int, size: int) -> bytes:
-    """Return what stands before ``size`` bytes of stereo s16le samples."""
+    """Return the WAV header of ``size`` bytes of stereo s16le samples."""
     out = io.BytesIO()
     with contextlib.closing(wave.open(out, "wb")) as file:
         file.setnchannels(2)

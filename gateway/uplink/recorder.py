@@ -1,6 +1,5 @@
-"""Records a call in stereo as WAV: the caller on the left, the bot as it was heard on the right. ``recording_thread``
-runs it.
-"""
+"""Stereo WAV recording of a call: the caller on the left, the bot as it was heard on the right. ``recording_thread``
+runs it."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ class Recorder(Timeline):
     """The file of one call.
 
     Args:
-        path: the WAV file. It gets this name when the recording is complete; an encrypted one has ``.enc`` behind it.
+        path: the WAV file. It gets this name when the recording is complete; an encrypted one gets ``.enc`` appended.
         rate: sample rate of both sides, Hz.
         max_s: longest recording, seconds. The rest is not written.
         started: the monotonic second at which the recording begins.
-        key: 32 bytes with which the file is encrypted. None: it is not encrypted.
+        key: encryption key, 32 bytes. None: the file is not encrypted.
 
-    Methods raise OSError where the file cannot be written. ``gateway.uplink.retention`` knows the names of the files.
+    Methods raise OSError if the file cannot be written. ``gateway.uplink.retention`` relies on the names of the files.
     """
 
     def __init__(self, path: Path, *, rate: int, max_s: float, started: float, key: bytes | None = None) -> None:
@@ -39,13 +38,13 @@ class Recorder(Timeline):
 
     @property
     def begun(self) -> bool:
-        """Whether there is a file."""
+        """True if the file exists."""
         return self._file is not None
 
     def open(self) -> None:
-        """Make the file, if it is not there yet: not where the call begins, since the disk may hang."""
+        """Create the file if it does not exist. This is not done at the start of the call, since the disk may hang."""
         if self._file is None:
-            # Other accounts on this machine must not be able to hear it.
+            # Only this account may read the file.
             os.close(os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600))
             if self._key is not None:
                 self._file = SealedFile(self._part.open("wb"), key=self._key, rate=self.rate)
@@ -61,7 +60,7 @@ class Recorder(Timeline):
         super().caller(pcm, at=at)
 
     def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
-        """Add audio of ours that is heard from monotonic second ``at`` on, or behind what was added before."""
+        """Add bot audio that is heard from monotonic second ``at`` on, or after the audio added before."""
         self.open()
         super().bot(pcm, at=at)
 
@@ -74,7 +73,7 @@ class Recorder(Timeline):
             self._file.writeframes(samples.tobytes())
 
     def close(self, *, at: float | None = None) -> None:
-        """Write the rest, or what lies before monotonic second ``at``, and give the file its name."""
+        """Write the rest, or only the part before monotonic second ``at``, and give the file its final name."""
         self.finish(at)
         self.open()
         assert self._file is not None
@@ -82,8 +81,7 @@ class Recorder(Timeline):
         self._part.rename(self._path)
 
     def give_up(self) -> None:
-        """Let go of the file after an error. What was written stays, under the name of a recording that is not
-        complete."""
+        """Close the file after an error. The written part stays under the name of an incomplete recording."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()

@@ -1,7 +1,7 @@
-"""Writes the recordings of all calls in a thread of their own. A disk may block whoever writes to it, for seconds or
-for good; here it blocks recordings only.
+"""The thread that writes the recordings of all calls. A disk may block a writer for seconds or for good; here that
+blocks recordings only.
 
-A recording whose oldest work has waited for ``hang_s`` is given up, which also bounds what waits.
+A recording is given up when its oldest work has waited for ``hang_s``, which also bounds its queue.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gateway.uplink.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
-_CLOSE_S = 5.0  # at the end of the server, for what still has to be written
+_CLOSE_S = 5.0  # longest wait at shutdown for the rest to be written
 
 Act = Callable[[], None]
 
 
 class RecordingThread:
-    """The thread. It begins with the first recording.
+    """The recording thread. It starts with the first recording.
 
     Args:
-        hang_s: for so long the disk may leave a recording waiting.
+        hang_s: longest time that the disk may keep a recording waiting.
         clock: monotonic seconds.
     """
 
@@ -37,7 +37,7 @@ class RecordingThread:
         self._thread: threading.Thread | None = None
 
     def work_on(self, recording: RecordingQueue) -> None:
-        """Let the thread do what waits longest in a recording's queue."""
+        """Let the thread do the oldest work in a recording's queue."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="recordings", daemon=True)
             self._thread.start()
@@ -48,27 +48,27 @@ class RecordingThread:
             recording.work()
 
     def close(self) -> None:
-        """Complete what waits, unless the disk hangs, and end the thread."""
+        """Complete the waiting work, unless the disk hangs, and end the thread."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout=_CLOSE_S)
             if self._thread.is_alive():
-                log.error("the disk of the recordings hangs; those under way are not complete")
+                log.error("the disk of the recordings hangs; unfinished recordings stay incomplete")
 
 
 class RecordingQueue:
-    """What is to be done with one call's recording, in order. The uplink's thread fills it, the ``RecordingThread``
-    empties it. It holds no sound of a recording that was given up, however long the disk hangs."""
+    """The pending work of one call's recording, in order. The uplink's thread fills it, the ``RecordingThread`` empties
+    it. After a recording is given up it holds no audio, however long the disk hangs."""
 
     def __init__(self, thread: RecordingThread) -> None:
         self._thread = thread
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[float, Sequence[Act]]] = deque()  # the first is being worked on
+        self._waiting: deque[tuple[float, Sequence[Act]]] = deque()  # the first entry is being worked on
         self._working = False
         self._error: OSError | None = None
 
     def put(self, acts: Sequence[Act]) -> None:
-        """Queue what is to be done, unless something has failed already."""
+        """Queue work, unless an earlier step has failed."""
         if self._error is None:
             self._put(acts)
 
@@ -79,7 +79,7 @@ class RecordingQueue:
 
     @property
     def trouble(self) -> OSError | None:
-        """Why the recording has to be given up. None: nothing is wrong."""
+        """The reason to give the recording up. None: there is none."""
         thread = self._thread
         with self._lock:
             if self._waiting and thread.clock() - self._waiting[0][0] > thread.hang_s:
@@ -88,11 +88,11 @@ class RecordingQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits."""
+        """True if no work waits."""
         return not self._waiting
 
     def give_up(self, recorder: Recorder) -> None:
-        """Forget what waits, and let go of the file."""
+        """Drop the waiting work and close the file."""
         with self._lock:
             self._waiting.clear()
             has_file = recorder.begun or self._working
@@ -100,18 +100,18 @@ class RecordingQueue:
             self._put([recorder.give_up])
 
     def work(self) -> None:
-        """Do what waits longest; in the ``RecordingThread``."""
+        """Do the oldest work; runs in the ``RecordingThread``."""
         with self._lock:
             first = self._waiting[0] if self._waiting else None
             self._working = first is not None
         if first is None:
-            return  # it was given up
+            return  # the recording was given up
         try:
             for act in first[1]:
                 act()
         except OSError as exc:
             self._error = exc
-        except Exception:  # after a bug in one recording, the others must still be written
+        except Exception:  # an internal error in one recording must not stop the others
             log.exception("recording")
             self._error = OSError("internal error")
         with self._lock:

@@ -1,4 +1,4 @@
-"""Deletes recordings that are older than ``recording.keep_days``, and no other file."""
+"""Deletion of recordings that are older than ``recording.keep_days``; no other file is touched."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-_OURS = re.compile(r"VX[0-9a-f]{32}\.(wav|wav\.enc|part)")
-"""The names that ``Recorder`` gives its files. ``.part`` is what a crash left."""
+_RECORDING_NAME = re.compile(r"VX[0-9a-f]{32}\.(wav|wav\.enc|part)")
+"""The file names of ``Recorder``. ``.part`` files are left over from a crash."""
 
 _DAY_S = 86_400.0
 
 
 async def delete_old(folder: Path, *, keep_days: int, clock: Callable[[], float] = time.time) -> None:
-    """Delete recordings whose last sound was written ``keep_days`` ago, now and once a day. Runs until cancelled.
+    """Delete recordings last written ``keep_days`` ago, now and once a day. Runs until cancelled.
 
     Args:
-        clock: seconds since 1970, as the files' times are.
+        clock: seconds since 1970, like the files' times.
     """
     while True:
         deleted = await asyncio.to_thread(_delete, folder, clock() - keep_days * _DAY_S)
@@ -34,12 +34,12 @@ async def delete_old(folder: Path, *, keep_days: int, clock: Callable[[], float]
 def _delete(folder: Path, before: float) -> int:
     deleted = 0
     try:
-        for name in filter(_OURS.fullmatch, os.listdir(folder)):
+        for name in filter(_RECORDING_NAME.fullmatch, os.listdir(folder)):
             path = folder / name
             about = path.lstat()
             if stat.S_ISREG(about.st_mode) and about.st_mtime < before:
                 path.unlink()
                 deleted += 1
-    except OSError as exc:  # those that are left are tried again tomorrow
+    except OSError as exc:  # the remaining files are tried again tomorrow
         log.error("old recordings cannot be deleted", extra={"why": str(exc)})
     return deleted

@@ -1,7 +1,7 @@
-"""Recordings that only the holder of a key can hear: the file format, writing and reading.
+"""Encrypted recordings: file format, writing and reading.
 
-docs/recording.md describes the format for other programs. The format is that of age's payload (age-encryption.org/v1)
-with AES-256-GCM: a header, then chunks. Each chunk proves its place, and the last one that it is the last.
+docs/recording.md describes the format for other programs. It follows age's payload (age-encryption.org/v1) with
+AES-256-GCM: a header, then chunks. Each chunk authenticates its position, and the last one that it is the last.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _TAG = 16
 
 
 def _key_id(key: bytes) -> bytes:
-    """Tells keys apart and says nothing about them."""
+    """Return an id that distinguishes keys and reveals nothing about them."""
     return hashlib.sha256(b"talkspurt recording" + key).digest()[:4]
 
 
 def _cipher(key: bytes, header: bytes) -> AESGCM:
-    """Return the file's own cipher. Its key depends on the whole header, so a changed header opens nothing."""
+    """Return the cipher of one file. Its key depends on the whole header, so a changed header decrypts nothing."""
     return AESGCM(HKDF(SHA256(), length=32, salt=_HEADER.unpack(header)[3], info=header).derive(key))
 
 
@@ -40,7 +40,7 @@ def _nonce(number: int, *, last: bool) -> bytes:
 
 
 class SealedFile:
-    """A recording that is being written; takes what ``wave.Wave_write`` takes.
+    """Writer of an encrypted recording, with the interface of ``wave.Wave_write``.
 
     Args:
         file: an empty file, which this object closes.
@@ -59,7 +59,7 @@ class SealedFile:
     def writeframes(self, data: bytes) -> None:
         """Add samples: s16le, stereo."""
         self._waiting += data
-        while len(self._waiting) > _CHUNK:  # a whole chunk waits too, because it may be the last
+        while len(self._waiting) > _CHUNK:  # a full chunk waits too, because it may be the last
             self._write(_CHUNK, last=False)
 
     def _write(self, size: int, *, last: bool) -> None:
@@ -75,21 +75,23 @@ class SealedFile:
 
 
 class Sealed:
-    """A recording that was written by ``SealedFile``.
+    """Reader of a recording written by ``SealedFile``.
 
     Args:
         file: the file, at its beginning.
         key: 32 bytes.
 
     Raises:
-        RecordingError: the file is no encrypted recording, or has another key.
+        RecordingError: the file is not an encrypted recording, or has another key.
     """
 
     def __init__(self, file: BinaryIO, *, key: bytes) -> None:
         self._file = file
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-            raise RecordingError(f"no encrypted recording: expected a header of {_HEADER.size} bytes with {_MAGIC!r}")
+            raise RecordingError(
+                f"not an encrypted recording: expected a header of {_HEADER.size} bytes with {_MAGIC!r}"
+            )
         _, key_id, self.rate, _ = _HEADER.unpack(header)
         if key_id != _key_id(key):
             raise RecordingError(
@@ -103,10 +105,10 @@ class Sealed:
         """Bytes of samples in the whole file."""
 
     def frames(self, begin: int = 0) -> Iterator[bytes]:
-        """Yield the samples, s16le and stereo, a chunk at a time, from byte ``begin`` of them on.
+        """Yield the samples, s16le stereo, one chunk at a time, starting at byte ``begin`` of the samples.
 
         Raises:
-            RecordingError: the file was changed or cut off. What was yielded before is genuine, but incomplete.
+            RecordingError: the file was changed or cut off. The chunks before are genuine, but incomplete.
         """
         first, skipped = divmod(begin, _CHUNK)
         self._file.seek(_HEADER.size + first * (_CHUNK + _TAG))

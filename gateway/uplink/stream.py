@@ -1,7 +1,7 @@
-"""One call's audio on its way from the loop to the uplink's thread, and what is found in it on its way back.
+"""The uplink stream of one call: audio from the event loop to the uplink's thread, results back to the loop.
 
-The loop only appends payloads to a deque, the thread takes them. What is needed of them changes during a call: speech
-for the recogniser, touch tones, raw audio for a subscriber, both sides for a recording or for whoever listens in.
+The loop only appends payloads to a deque, and the thread takes them. The needed results change during a call: speech
+for the recogniser, touch tones, raw audio for a subscriber, both sides for a recording or for listeners.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from voicecodecs.registry import AudioFormat
 log = logging.getLogger(__name__)
 
 _MAX_WAITING = 100  # payloads of one caller: two seconds
-_MAX_WAITING_TAPED = 1_000  # of both sides, while they are recorded or listened to: ten seconds
-_CREDIT_S = 5.0  # audio that may come beyond real time, because a network may deliver delayed audio at once
+_MAX_WAITING_TAPED = 1_000  # payloads of both sides, while they are recorded or listened to: ten seconds
+_CREDIT_S = 5.0  # audio accepted ahead of real time, because a network may deliver delayed audio at once
 
 Posted = Callable[[], None]
 Post = Callable[[Posted], None]
-"""Lets the loop do something soon; only for the thread."""
+"""Schedules a call on the loop; only for the thread."""
 
 
 class Worker(Protocol):
-    """The thread, as its streams know it. ``gateway.uplink.worker.UplinkWorker`` implements this Protocol."""
+    """The part of the thread that streams use. ``gateway.uplink.worker.UplinkWorker`` implements this Protocol."""
 
     recordings: RecordingThread
     on_recording_lost: Callable[[str], None]
@@ -50,18 +50,18 @@ class Worker(Protocol):
 
 
 class Stream:
-    """A ``gateway.seams.uplink.UplinkStream``.
+    """Implements ``gateway.seams.uplink.UplinkStream``.
 
     Args:
-        worker: works on it.
-        inbound: the caller's audio.
-        outbound: ours.
+        worker: processes the stream.
+        inbound: format of the caller's audio.
+        outbound: format of the bot's audio.
         detector: decides whether the caller speaks.
-        echo_guard: decides whether it is we who are heard.
-        events: the call.
-        recorder: what it is recorded with. None: it is not recorded.
+        echo_guard: detects the bot's echo.
+        events: receives the results.
+        recorder: records the call. None: the call is not recorded.
         call_id: for the log.
-        max_hum_s: so long may a sound last before it counts as speech.
+        max_hum_s: longest sound that may still be a hum, seconds.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class Stream:
         self._events = events
         self._call_id = call_id
         self._waiting: deque[tuple[int, bool, bytes, float, float]] = deque()
-        """Payloads: number, whether the caller's, bytes, when it came or left, when it is heard."""
+        """Payloads: number, True for the caller's, bytes, time of arrival or sending, time at which it is heard."""
         self._number = 0
         self.dropped = 0
-        """Payloads that nobody looked at: they came too fast, or the thread fell behind."""
+        """Payloads that were not processed: they came too fast, or the thread was too slow."""
         self.heard_s = 0.0
         self._credit_s = _CREDIT_S
-        """Seconds of audio that may be queued now. They grow with time."""
+        """Seconds of audio that may be queued now; grows with time."""
         self._pushed_at: float | None = None
         self._vad_wanted = False
         self._speech_wanted = False
@@ -104,12 +104,12 @@ class Stream:
             events.on_recording_lost(reason)
 
         self.tapes = Tapes(inbound, outbound, recorder, worker.recordings, on_lost=lost, call_id=call_id)
-        # Only the thread uses what follows.
+        # Only the thread uses the following attributes.
         self.windows = Windows(inbound.sample_rate, detector, echo_guard)
         self._feed = RecogniserFeed(inbound.sample_rate, max_hum_s=max_hum_s)
         self._subscriber: tuple[int, Pieces] | None = None
 
-    # Only the thread uses these two. Many calls need neither, or not at once.
+    # Only the thread uses these two, created on first use: many calls need neither.
 
     @cached_property
     def _decoder(self) -> ConcealingDecoder:
@@ -122,7 +122,7 @@ class Stream:
     # --- on the loop -----------------------------------------------------------------------------------------------
 
     def push(self, payload: bytes, *, now: float) -> None:
-        """Queue caller audio. Audio that is ahead of real time by more than ``_CREDIT_S`` is dropped."""
+        """Queue caller audio. Audio more than ``_CREDIT_S`` ahead of real time is dropped."""
         if self._pushed_at is not None:
             self._credit_s = min(self._credit_s + now - self._pushed_at, _CREDIT_S)
         self._pushed_at = now
@@ -134,28 +134,28 @@ class Stream:
         self._put(True, payload, now, now)
 
     def _seconds(self, payload: bytes) -> float:
-        """Return the length of a payload in seconds. An Opus packet counts as one frame, since its bytes do not
-        tell."""
+        """Return the length of a payload in seconds. An Opus packet counts as one frame, since its bytes do not give
+        its length."""
         frames = 1.0 if (size := self._inbound.frame_bytes) is None else len(payload) / size
         return frames * self._inbound.ptime_ms / 1000
 
     def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
-        """Keep a frame that we sent for the echo guard, and queue it if it is recorded or listened to. To the echo
-        guard alone it is no reason to wake the thread: every frame of every call would be one."""
+        """Pass a sent frame to the echo guard, and queue it if it is recorded or listened to. The echo guard alone does
+        not wake the thread; that would happen for every frame of every call."""
         self._echo_guard.sent(frame, now)
         if self.tapes.wanted:
             self._put(False, frame, now, heard_at)
 
-    def _put(self, theirs: bool, payload: bytes, now: float, heard_at: float) -> None:
+    def _put(self, from_caller: bool, payload: bytes, now: float, heard_at: float) -> None:
         if len(self._waiting) >= (_MAX_WAITING_TAPED if self.tapes.wanted else _MAX_WAITING):
             self._waiting.popleft()
             self.dropped += 1
         self._number += 1
-        self._waiting.append((self._number, theirs, payload, now, heard_at))
+        self._waiting.append((self._number, from_caller, payload, now, heard_at))
         self._worker.notify(self)
 
     def unheard(self, seconds: float) -> None:
-        """Queue that the last seconds that we sent were cut."""
+        """Queue that the last ``seconds`` of sent audio were cut."""
         if self.tapes.kept:
             self.tapes.unheard(seconds, before=self._number + 1)
             self._worker.notify(self)
@@ -167,13 +167,13 @@ class Stream:
             self._worker.notify(self)
 
     def record(self, state: RecordState, *, now: float) -> bool:
-        """Queue what becomes of the recording. False: there is none."""
-        there_is_one = self.tapes.record(state, now=now, before=self._number + 1)
+        """Queue a change of the recording. False: the call is not recorded."""
+        recorded = self.tapes.record(state, now=now, before=self._number + 1)
         self._worker.notify(self)
-        return there_is_one
+        return recorded
 
     def listen(self, wanted: bool) -> None:
-        """``on_both`` gets both sides from now on, or no longer."""
+        """Start or stop passing both sides to ``on_both``."""
         self.tapes.listened = wanted
         self._worker.listen(self, wanted)
 
@@ -187,21 +187,21 @@ class Stream:
 
     @property
     def rate(self) -> int:
-        """Sample rate of what whoever listens in hears, Hz: the line's."""
+        """Sample rate of the audio for listeners, Hz: the line's."""
         return self.tapes.rate
 
     def end_speech(self) -> None:
-        """End the speech under way, as if the VAD had heard enough silence."""
+        """End the current speech as if the VAD had heard enough silence."""
         self._speech_is_over = True
         self._worker.notify(self)
 
     @property
     def needed(self) -> bool:
-        """Is pushed audio used for anything now?"""
+        """True if pushed audio is used for anything now."""
         return self._vad_wanted or self._dtmf_wanted or self._pcm_rate > 0 or self.tapes.wanted
 
     def close(self) -> None:
-        """End the stream; there is no more audio."""
+        """End the stream; no more audio follows."""
         self.listen(False)
         self._closed = True
         self._worker.notify(self)
@@ -209,25 +209,25 @@ class Stream:
     # --- in the thread ---------------------------------------------------------------------------------------------
 
     def drain(self, post: Post) -> None:
-        """Decode the waiting payloads for whoever needs them. Complete windows are taken from ``windows``."""
+        """Decode the waiting payloads and pass them on. Complete windows are then taken from ``windows``."""
         bad: ValueError | None = None
         if self._speech_is_over:
             self._speech_is_over = False
             self.report(self.windows.end_speech(), post)
         self.tapes.begin(post)
         while self._waiting:
-            number, theirs, payload, now, heard_at = self._waiting.popleft()
-            self.tapes.obey(number)
+            number, from_caller, payload, now, heard_at = self._waiting.popleft()
+            self.tapes.carry_out(number)
             try:
-                if theirs:
+                if from_caller:
                     self._take(payload, now, post)
                 else:
                     self.tapes.bot(payload, heard_at)
-            except ValueError as exc:  # the payload is no audio of this codec
+            except ValueError as exc:  # not valid audio of this codec
                 bad = exc
         if bad is not None:
             log.warning("caller audio cannot be decoded", extra={"call": self._call_id, "why": str(bad)})
-        self.tapes.obey(self._number + 1)
+        self.tapes.carry_out(self._number + 1)
         self.tapes.flush(closed=self._closed)
 
     def _take(self, payload: bytes, now: float, post: Post) -> None:
@@ -251,12 +251,12 @@ class Stream:
         return list(self._subscriber[1].cut(pcm))
 
     def tap(self, now: float, post: Post) -> None:
-        """Report what is final of what whoever listens in hears."""
+        """Post the audio for listeners that is final."""
         for both in self.tapes.tap(now):
             post(partial(self._events.on_both, both))
 
     def report(self, heard: Heard | None, post: Post) -> None:
-        """Post what the detector said."""
+        """Post a result of the detector."""
         if heard is None:
             return
         kind, at = heard
@@ -281,9 +281,9 @@ class Stream:
             self._feed.end()
 
     def tell_heard(self, post: Post) -> None:
-        """Post how much has been looked at."""
+        """Post how much audio has been judged."""
         if self._speech_wanted:
-            post(partial(self._has_heard, self.windows.judged_s))
+            post(partial(self._set_heard, self.windows.judged_s))
 
-    def _has_heard(self, seconds: float) -> None:
+    def _set_heard(self, seconds: float) -> None:
         self.heard_s = seconds

@@ -1,9 +1,9 @@
-"""Puts both sides of a call on one time axis: when was what heard? Pure.
+"""Alignment of both sides of a call on one time axis. Pure.
 
-Our side is exact, since the playout says when each frame is heard and what of it was not. The caller's side comes with
-the network's jitter, late and in bursts. But nothing can arrive before it was said, so the earliest packets tell when
-the others were said: sound that would lie in the future moves what stands before it back into the pause that the late
-packets seemed to leave. Sound stays changeable for some seconds, then it is given out.
+The bot's side is exact, since the playout knows when each frame is heard and which part was cut. The caller's side
+arrives with the network's jitter, late and in bursts. Audio cannot arrive before it is spoken, so the earliest packets
+show when the others were spoken: audio that would lie in the future moves the audio before it back, into the gap that
+late packets seemed to leave. Audio stays changeable for some seconds, then it is final.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ CALLER, BOT = 0, 1
 """The sides; columns of the samples."""
 
 KEPT_S = 4.0
-"""How long sound can still be moved and muted. More than the peer's buffer holds, and than most networks hold back."""
+"""Time in which audio can still be moved and muted, seconds. Longer than the peer's buffer, and than most networks
+delay."""
 
-_JOINED_S = 0.01
-"""Sound that begins so much off the end of the sound before it follows it without a gap."""
+_CONTIGUOUS_S = 0.01
+"""Largest offset at which audio still counts as continuing the audio before it, seconds."""
 
 _LATE_S = 0.1
-"""Sound that comes so late had a pause before it, until something shows that the network held it back. Less is the
-network's jitter, unless all packets of ``_WATCHED_S`` are late."""
+"""Lateness from which a gap before the audio is assumed, seconds, until later packets show that the network delayed it.
+Less is jitter, unless all packets of ``_WATCHED_S`` are late."""
 _WATCHED_S = 1.0
 
 Samples = NDArray[np.int16]
@@ -39,7 +40,8 @@ class Timeline:
     Args:
         rate: sample rate of both sides, Hz.
         started: the monotonic second at which the time axis begins.
-        out: gets what is final, shape ``(samples, 2)``, in order and without holes. What it raises, every method may.
+        out: receives final audio, shape ``(samples, 2)``, in order and without holes. Every method may raise what it
+            raises.
     """
 
     def __init__(self, *, rate: int, started: float, out: Callable[[Samples], None]) -> None:
@@ -47,17 +49,17 @@ class Timeline:
         self._started = started
         self._out = out
         self._held = np.zeros((int(2 * KEPT_S * rate), 2), np.int16)
-        self._origin = 0  # sample at the first row of what is held
+        self._origin = 0  # sample at the first row of ``_held``
         self._ends = [0, 0]
         self._gaps: deque[tuple[int, int]] = deque()
-        """Where the caller seems to have been silent: samples from and to."""
+        """Apparent silences of the caller: first sample and sample after the last."""
         self._mute_until = [0, 0]
         self._pauses: deque[tuple[int, int | None]] = deque()
-        self._joined = round(_JOINED_S * rate)
-        self._pause = round(_LATE_S * rate)
+        self._contiguous = round(_CONTIGUOUS_S * rate)
+        self._late = round(_LATE_S * rate)
         self._watched = 0
-        self._least_late = self._pause
-        """How late the earliest packet was of the last ``_watched`` samples."""
+        self._least_late = self._late
+        """Lateness of the earliest packet of the last ``_watched`` samples."""
 
     def _sample(self, at: float) -> int:
         return max(round((at - self._started) * self.rate), 0)
@@ -68,16 +70,16 @@ class Timeline:
         late = start - self._ends[CALLER]
         self._least_late = min(self._least_late, late)
         self._watched += len(pcm)
-        if late >= self._pause or not self._ends[CALLER]:
+        if late >= self._late or not self._ends[CALLER]:
             self._leave_gap(late)
-        elif late < -self._joined:
+        elif late < -self._contiguous:
             early = self._move_back(-late)
-            if early > 1.5 * self._joined:  # no pause is left: the caller's clock is faster than ours
+            if early > 1.5 * self._contiguous:  # no gap is left: the caller's clock is faster than this one
                 pcm = pcm[early:]
         elif self._watched >= _WATCHED_S * self.rate:
-            if self._least_late > self._joined:  # the caller's clock is slower than ours
+            if self._least_late > self._contiguous:  # the caller's clock is slower than this one
                 self._leave_gap(self._least_late)
-            self._watched, self._least_late = 0, self._pause
+            self._watched, self._least_late = 0, self._late
         self._place(CALLER, pcm, self._ends[CALLER])
 
     def _leave_gap(self, samples: int) -> None:
@@ -86,20 +88,20 @@ class Timeline:
         self._ends[CALLER] = end + samples
 
     def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
-        """Add audio of ours that is heard from monotonic second ``at`` on, or behind what was added before."""
+        """Add bot audio that is heard from monotonic second ``at`` on, or after the audio added before."""
         end = self._ends[BOT]
         start = self._sample(at)
-        self._place(BOT, pcm, start if start - end > self._joined else end)
+        self._place(BOT, pcm, start if start - end > self._contiguous else end)
 
     def unheard(self, seconds: float) -> None:
-        """Take back the last seconds of our side: they were cut before anybody heard them."""
+        """Remove the last ``seconds`` of the bot's side, which were cut before they were heard."""
         end = self._ends[BOT]
         begin = max(end - round(seconds * self.rate), self._origin)
         self._held[begin - self._origin : end - self._origin, BOT] = 0
         self._ends[BOT] = begin
 
     def mute(self, side: int, *, before_s: float, after_s: float, at: float | None = None) -> None:
-        """Silence one side around monotonic second ``at``, or around the end of what was added last."""
+        """Silence one side around monotonic second ``at``, or around the end of its audio so far."""
         end = self._ends[side]
         middle = end if at is None else max(self._sample(at), end)
         begin = max(middle - round(before_s * self.rate), self._origin)
@@ -107,21 +109,21 @@ class Timeline:
         self._mute_until[side] = max(self._mute_until[side], middle + round(after_s * self.rate))
 
     def pause(self, at: float) -> None:
-        """Both sides are silent from monotonic second ``at`` on."""
+        """Silence both sides from monotonic second ``at`` on."""
         if not self._pauses or self._pauses[-1][1] is not None:
             self._pauses.append((self._sample(at), None))
 
     def resume(self, at: float) -> None:
-        """The pause ends at monotonic second ``at``."""
+        """End the pause at monotonic second ``at``."""
         if self._pauses and self._pauses[-1][1] is None:
             self._pauses[-1] = (self._pauses[-1][0], self._sample(at))
 
     def release(self, at: float) -> None:
-        """Give out all that lies before monotonic second ``at``, silence where nothing came."""
+        """Release everything before monotonic second ``at``, with silence where no audio arrived."""
         self._release(self._sample(at))
 
     def finish(self, at: float | None) -> None:
-        """Give out the rest, of which nothing lies behind monotonic second ``at``."""
+        """Release the rest, but nothing after monotonic second ``at``."""
         end = max(self._ends)
         self._release(end if at is None else min(end, self._sample(at)))
 
@@ -137,12 +139,13 @@ class Timeline:
             self._ends[side] = end
 
     def _move_back(self, samples: int) -> int:
-        """Move what the caller said last back into the pauses before it. Return by how much it should move further."""
+        """Move the caller's latest audio back into the gaps before it. Return the samples by which it should move
+        further."""
         held, ends = self._held[:, CALLER], self._ends
         while samples > 0 and self._gaps:
             begin, end = self._gaps.pop()
             by = min(samples, end - max(begin, self._origin))
-            if by <= 0:  # that pause was given out
+            if by <= 0:  # that gap is final
                 break
             if begin < end - by:
                 self._gaps.append((begin, end - by))

@@ -1,16 +1,16 @@
-"""Decides from speech probabilities whether the caller speaks. Pure; the network runs elsewhere.
+"""Decision from speech probabilities whether the caller speaks. Pure; the network runs elsewhere.
 
-The result is evidence. ``gateway.call.turn_taking.barge_in`` decides whether it interrupts us.
+The result is evidence. ``gateway.call.turn_taking.barge_in`` decides whether it interrupts the bot.
 
-Silero's network answers once per window (256 samples at 8 kHz, 32 ms). While we are silent, ``min_speech_s`` of speech
-windows confirm an onset. While we speak, three more questions are asked, because each wrong answer is a false cut:
+Silero's network answers once per window (256 samples at 8 kHz, 32 ms). While the bot is silent, ``min_speech_s`` of
+speech windows confirm an onset. While the bot speaks, three more tests apply, because each wrong answer is a false cut:
 
-* Is it our own echo? ``gateway.uplink.echo_guard`` tells.
-* Is it somebody in the background? The caller is louder than the mean of the last seconds by some decibels.
-* Is it a hum ("mhm")? A closed mouth has almost no energy above 400 Hz. The parts of a hum that have some are its
-  breaths, and they are fainter than the rest of the hum. One loud window with an open mouth is enough to suspect an
-  interruption and to pause. So is one of a close vowel as in "please", whose second formant above 1.6 kHz hums do not
-  have. A turn is cut only after three open windows, or after a long hum. A sound that ends before is dismissed.
+* Echo of the bot: see ``gateway.uplink.echo_guard``.
+* Background voice: the caller is louder than the mean of the last seconds by some decibels.
+* Hum ("mhm"): a closed mouth has almost no energy above 400 Hz. The parts of a hum that have some are its breaths,
+  which are fainter than the rest of the hum. One loud window with an open mouth is enough to suspect an interruption
+  and to pause. So is one with a close vowel as in "please", whose second formant above 1.6 kHz hums do not have. A
+  turn is cut only after three open windows, or after a long hum. A sound that ends before is dismissed.
 """
 
 from __future__ import annotations
@@ -24,25 +24,29 @@ WINDOW_SAMPLES = 256
 SAMPLE_RATE = 8000
 WINDOW_S = WINDOW_SAMPLES / SAMPLE_RATE
 LULL_S = 0.16
-"""Silence within speech after which it is worth asking whether the speech is over. Hardly a stop consonant lasts so
-long."""
+"""Silence within speech after which the turn model is asked, seconds. Few stop consonants last as long."""
 
-_RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold minus this
-FAINT_DB = -48.0  # a fainter sound over our own voice is the tail of an echo, or is not meant for us
+_RELEASE = 0.15  # hysteresis: speech continues while its probability is above the threshold minus this
+FAINT_DB = -48.0  # a fainter sound over the bot's voice is the tail of an echo, or is not meant for the bot
 _OPEN_DB = -8.0  # share of the energy above 400 Hz in a window with an open mouth
 _FRONT_DB = -18.0  # share of the energy above 1600 Hz in a close vowel
-_OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest of the onset
-_SURE_WINDOWS = 3  # open windows that cut us
+_OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest window of the onset
+_SURE_WINDOWS = 3  # open windows that confirm speech over the bot's
 _ABOVE_BACKGROUND_DB = 8.0
-_LULL_DB = 20.0  # so much below the loudest window of the speech, nobody speaks
+_LULL_DB = 20.0  # this far below the loudest window of the speech, a window counts as silent
 _BACKGROUND_S = 2.0  # time constant of the background's mean power
-_BEFORE_S = 0.5  # the background before the call counts as this long, and as loud as the first window
-_BEFORE_DB = (-60.0, -40.0)  # within these bounds: a room may be noisy from the start, or the caller speaks at once
+_FIRST_BACKGROUND_S = (
+    0.5  # weight in seconds of the background before the call, taken to be as loud as the first window
+)
+_FIRST_BACKGROUND_DB = (
+    -60.0,
+    -40.0,
+)  # bounds of that level: a room may be noisy from the start, or the caller may speak at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One window of the caller's audio, measured."""
+    """Measurements of one window of the caller's audio."""
 
     end: float
     """Monotonic second of its last sample."""
@@ -50,32 +54,32 @@ class Window:
     level_db: float
     """RMS relative to full scale, dB."""
     bright_db: float
-    """Energy above 400 Hz, relative to all of it, dB."""
+    """Energy above 400 Hz relative to the total, dB."""
     front_db: float
-    """Energy above 1600 Hz, relative to all of it, dB."""
+    """Energy above 1600 Hz relative to the total, dB."""
     talking_over: bool
-    """Were we speaking at that time?"""
+    """True if the bot spoke, or its echo could be heard, during the window."""
 
 
 class Evidence(enum.Enum):
-    """How certain it is that the caller speaks."""
+    """Certainty that the caller speaks."""
 
     NONE = "none"
     SOUND = "sound"  # it may become speech
-    SUSPICION = "suspicion"  # it is worth a pause, and that was said
+    SUSPICION = "suspicion"  # reported as a reason to pause
     SPEECH = "speech"
 
 
 class SpeechDetector:
-    """Finds the onset and the end of one caller's speech.
+    """Detector of the onset and the end of one caller's speech.
 
     Args:
-        threshold: a probability from here on counts as speech.
+        threshold: least probability that counts as speech.
         min_speech_s: length of speech that confirms an onset.
-        pause_s: length of speech over ours that is worth a pause until it is certain. 0: nothing is suspected.
+        pause_s: length of speech over the bot's that is reported as a suspicion. 0: no suspicions.
         min_silence_s: length of silence that ends speech.
         max_hum_s: a longer hum counts as speech.
-        lull_s: after so much silence within speech, a lull is told. 0: none is.
+        lull_s: silence within speech that is reported as a lull. 0: no lulls.
     """
 
     def __init__(
@@ -101,16 +105,16 @@ class SpeechDetector:
 
     @property
     def idle(self) -> bool:
-        """Is nobody heard?"""
+        """True if no sound is being tracked."""
         return self.evidence is Evidence.NONE
 
     @property
     def speaking(self) -> bool:
-        """Does the caller speak?"""
+        """True if the caller speaks."""
         return self.evidence is Evidence.SPEECH
 
     def forget(self, evidence: Evidence = Evidence.NONE) -> None:
-        """Begin again: what was heard has ended, or (``SPEECH``) has become certain."""
+        """Reset: the sound has ended, or (``SPEECH``) is confirmed."""
         self.evidence = evidence
         self._onset = 0.0
         self._speech_s = self._silence_s = self._faint_s = 0.0
@@ -119,10 +123,10 @@ class SpeechDetector:
         self._peak_db = -200.0
 
     def end(self, at: float) -> tuple[str, float] | None:
-        """Begin again at monotonic second ``at``. Return ``("ended", at)`` after a start, ``("dismissed", at)`` after a
+        """Reset at monotonic second ``at``. Return ``("ended", at)`` after a start, ``("dismissed", at)`` after a
         suspicion, otherwise None."""
         before = self.evidence
-        if before is Evidence.SUSPICION:  # a hum of the caller's is no background either
+        if before is Evidence.SUSPICION:  # the caller's hum is not background either
             self._background = self._background_before
         self.forget()
         return {Evidence.SPEECH: ("ended", at), Evidence.SUSPICION: ("dismissed", at)}.get(before)
@@ -131,14 +135,14 @@ class SpeechDetector:
         """Take one window. ``is_echo`` is called rarely.
 
         Returns:
-            While we speak ``("suspected", onset)``, and later ``("started", onset)`` or ``("dismissed", end)``. Without
-            a doubt only ``("started", onset)``. After a start ``("lulled", begin)`` for short silences, ``("resumed",
-            end)`` if speech goes on after one, and ``("ended", end)``. Otherwise None.
+            While the bot speaks, ``("suspected", onset)``, later ``("started", onset)`` or ``("dismissed", end)``.
+            Otherwise ``("started", onset)`` at once. After a start, ``("lulled", begin)`` for short silences,
+            ``("resumed", end)`` if speech continues after one, and ``("ended", end)``. None: nothing to report.
         """
         if not self._background_s:
-            quietest, loudest = _BEFORE_DB
+            quietest, loudest = _FIRST_BACKGROUND_DB
             self._background = 10 ** (min(max(window.level_db, quietest), loudest) / 10)
-            self._background_s = _BEFORE_S
+            self._background_s = _FIRST_BACKGROUND_S
         voiced = window.probability >= self._threshold - (0.0 if self.idle else _RELEASE)
         voiced &= window.level_db > FAINT_DB or not window.talking_over
         if self.speaking:
@@ -179,8 +183,8 @@ class SpeechDetector:
         return None
 
     def _lull(self, window: Window, *, voiced: bool) -> tuple[str, float] | None:
-        """Tell short silences. The network says "speech" for 0.2 s after the last sound (median), the level falls at
-        once."""
+        """Report short silences. The network still reports speech for 0.2 s after the last sound (median), but the
+        level falls at once."""
         self._peak_db = max(self._peak_db, window.level_db)
         before_s = self._faint_s
         if voiced and window.level_db >= self._peak_db - _LULL_DB:
@@ -193,7 +197,7 @@ class SpeechDetector:
 
     @property
     def _loud_open_window(self) -> bool:
-        """Was a window with an open mouth or a close front vowel about as loud as the loudest of the onset?"""
+        """True if a window with an open mouth or a close front vowel was about as loud as the loudest of the onset."""
         return self._loudest_open_db >= self._peak_db - _OPEN_BELOW_PEAK_DB
 
     def _lasts(self, seconds: float) -> bool:
@@ -201,6 +205,6 @@ class SpeechDetector:
 
     def _start(self) -> tuple[str, float]:
         onset = self._onset
-        self._background = self._background_before  # the caller's own words are no background
+        self._background = self._background_before  # the caller's words are not background
         self.forget(Evidence.SPEECH)
         return "started", onset

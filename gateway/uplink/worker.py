@@ -1,10 +1,10 @@
-"""Works on the audio of all calls in a thread of its own.
+"""The thread that processes the audio of all calls.
 
 Every few milliseconds the thread takes the payloads of all streams, runs Silero once over all complete windows
-(onnxruntime releases the interpreter lock), and posts the results back to the loop in one call. If the thread cannot
-keep up with a call's audio, the call loses its oldest payloads, which are counted. A call that is recorded loses them
-later, since they would be missing in its recording. Audio that comes faster than real time is dropped and counted
-before it is queued, so that a call gets no more of the thread than it speaks.
+(onnxruntime releases the interpreter lock), and posts the results to the loop in one call. If the thread is too slow,
+calls lose their oldest payloads, which are counted. A recorded call has a longer queue, since the recording would miss
+them. Audio faster than real time is dropped and counted before it is queued, so a call cannot use more than its share
+of the thread.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
 
-_LISTEN_EVERY_S = 0.02  # so often whoever listens in gets sound
-_RECORDINGS_EVERY_S = 1.0  # so often it is seen whether recordings are still written
+_LISTEN_EVERY_S = 0.02  # interval of audio for listeners
+_RECORDINGS_EVERY_S = 1.0  # interval of checks that recordings are still written
 
 
 def silero_model() -> Path:
@@ -49,15 +49,15 @@ def silero_model() -> Path:
 
 
 class UplinkWorker:
-    """The thread. ``open`` gives each call its stream.
+    """The uplink thread. ``open`` gives each call its stream.
 
     Args:
-        recorder: makes the recorder of a call (its id, its route, its line's sample rate), or returns None if the call
-            is not recorded.
-        on_recording_lost: counts a recording that was given up, by its reason, also when its call is over already.
-        hang_s: a recording whose disk does not answer for so long is given up.
-        gather_s: seconds between the first payload and the batch, in which payloads of other calls come too.
-        clock: the monotonic seconds of all times that streams are told.
+        recorder: returns the recorder of a call (id, route, sample rate of the line), or None if the call is not
+            recorded.
+        on_recording_lost: counts a recording that was given up, by reason, even after the end of its call.
+        hang_s: longest time that the disk may block before a recording is given up.
+        gather_s: seconds between the first payload and its batch, in which payloads of other calls are gathered.
+        clock: monotonic seconds, for all times of the streams.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class UplinkWorker:
     def open(
         self, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str, events: UplinkEvents
     ) -> Stream:
-        """Return a stream for a call."""
+        """Return a new stream for a call."""
         own, common = self._routes[route].barge_in, self._barge_in
         detector = SpeechDetector(
             threshold=own.threshold or common.threshold,
@@ -127,7 +127,7 @@ class UplinkWorker:
         return stream
 
     def notify(self, stream: Stream) -> None:
-        """Wake the thread, because a stream has payloads."""
+        """Wake the thread: a stream has payloads."""
         if id(stream) not in self._queued:
             self._queued.add(id(stream))
             self._ready.append(stream)
@@ -135,12 +135,12 @@ class UplinkWorker:
                 self._wake.set()
 
     def listen(self, stream: Stream, wanted: bool) -> None:
-        """Somebody listens in to a stream, or nobody any more."""
+        """Start or stop the audio for listeners of a stream."""
         (self._listened.add if wanted else self._listened.discard)(stream)
         self.notify(stream)
 
     def close(self) -> None:
-        """Stop the thread. Recordings of closed streams are completed. Nothing is reported any more."""
+        """Stop the thread. Recordings of closed streams are completed; no results are posted any more."""
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout=5)
@@ -157,9 +157,9 @@ class UplinkWorker:
             posted: list[Posted] = []
             try:
                 self._work(posted.append)
-            except Exception:  # after a bug in one batch, the calls must still be heard
+            except Exception:  # an internal error in one batch must not stop the others
                 log.exception("uplink worker")
-            if self._ready:  # calls that the bug left behind are queued, and would not wake the thread again
+            if self._ready:  # streams that the error skipped are queued and would not wake the thread again
                 self._wake.set()
             elif stopping:
                 return
@@ -186,7 +186,7 @@ class UplinkWorker:
             loud = []
             for index, level in enumerate(level_db(windows).tolist()):
                 stream = batch[index][0]
-                if stream.windows.may_speak(level):
+                if stream.windows.may_be_speech(level):
                     loud.append(index)
                 else:
                     quiet = stream.windows
@@ -197,7 +197,7 @@ class UplinkWorker:
             stream.tell_heard(post)
 
     def _ask(self, streams: list[Stream], windows: NDArray[np.float32], post: Post) -> None:
-        """Ask the network about a window of each of these streams."""
+        """Run the network on one window of each stream."""
         states = np.stack([stream.windows.state for stream in streams], axis=1)
         probabilities, after = self._network.run(
             None, {"input": windows, "state": states, "sr": np.array(SAMPLE_RATE, np.int64)}

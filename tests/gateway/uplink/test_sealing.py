@@ -75,7 +75,7 @@ def test_another_key_and_another_kind_of_file_are_told_apart(tmp_path: Path) -> 
         opened(path, bytes(32))
     for other in (b"", b"RIFF", b"RIFF" + bytes(100)):
         path.write_bytes(other)
-        with pytest.raises(RecordingError, match="no encrypted recording: expected a header of 32 bytes"):
+        with pytest.raises(RecordingError, match="not an encrypted recording: expected a header of 32 bytes"):
             opened(path)
 
 
