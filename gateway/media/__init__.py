@@ -1,3 +1,2 @@
-"""Decides when a frame is sent, and puts what arrives in order: pacing, playout, RTP, jitter. It is pure except the
-ticker and the timer, and knows no call and no peer.
-"""
+"""Pacing, playout, RTP and jitter: when a frame is sent, and the order of what arrives. Everything is pure except the
+ticker and the timer. This room knows no call and no peer."""

@@ -1,4 +1,4 @@
-"""How a caller's sound arrives over a whole call: packets, loss and jitter (RFC 3550 section 6.4.1). Pure."""
+"""Reception statistics of a whole call: packets, loss and jitter (RFC 3550 section 6.4.1). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from voicecodecs.registry import AudioFormat
 
 
 class Arrival:
-    """Adds up the streams of a call. A transfer, hold music or a new connection begins another stream."""
+    """Sum over the streams of a call. A transfer, hold music or a new connection begins another stream."""
 
     def __init__(self) -> None:
         self._streams: list[IncomingStream] = []
@@ -20,10 +20,10 @@ class Arrival:
         self._moves = 0
         self._max_jitter_s = 0.0
         self.remote: tuple[int, float] | None = None
-        """What the peer last reported: how many of our packets it did not get, and their jitter in seconds."""
+        """The peer's last report: lost packets of the sent audio, and their jitter in seconds."""
 
     def begin(self, stream: IncomingStream) -> None:
-        """Count a stream that begins; the one before it is over."""
+        """Start counting a new stream; the previous one is over."""
         for over in self._streams:
             self._received += over.received
             self._lost += max(0, over.lost)
@@ -33,10 +33,10 @@ class Arrival:
         self._streams = [stream]
 
     def reception(self, *, has_sequence: bool = True) -> Reception | None:
-        """Return the figures so far. None: nothing came.
+        """Return the figures so far. None: nothing arrived.
 
         Args:
-            has_sequence: whether packets are numbered, so that it shows which are lost.
+            has_sequence: True if packets are numbered, so that losses can be counted.
         """
         now: Sequence[IncomingStream] = self._streams
         received = self._received + sum(stream.received for stream in now)
@@ -54,13 +54,14 @@ class Arrival:
 
 
 class MessageArrival:
-    """The same for a connection whose messages have no numbers and times, and are not lost: WebSocket, TCP.
+    """Reception statistics of a connection whose messages have no numbers or timestamps and are not lost: WebSocket,
+    TCP.
 
-    A message is due when the one before it has been played. Messages that nobody listens to are not counted, because
-    they may be left in the kernel for a while.
+    A message is due when the one before it has been played. Messages are not counted while their audio is unused,
+    because they may stay in the kernel for a while.
 
     Args:
-        fmt: format of the caller's sound.
+        fmt: format of the caller's audio.
     """
 
     def __init__(self, fmt: AudioFormat) -> None:
@@ -74,16 +75,16 @@ class MessageArrival:
         self._arrival.begin(self._stream)
 
     def skip(self) -> None:
-        """A message came that nobody listens to; the next one is due whenever it comes."""
+        """Skip a message whose audio is unused; the next message counts as punctual."""
         if self._stream.received:
             self._begin()
 
     def add(self, payload: bytes, *, now: float) -> None:
-        """Count a message of sound."""
+        """Count an audio message."""
         self._stream.add(self._stream.received & 0xFFFF, self._samples, now=now)
         one, size = self._format.frame_samples, self._format.frame_bytes
-        self._samples += len(payload) * one // size if size else one  # a packet of Opus is a frame
+        self._samples += len(payload) * one // size if size else one  # an Opus packet is one frame
 
     def reception(self) -> Reception | None:
-        """Return the figures so far. None: nothing came."""
+        """Return the figures so far. None: nothing arrived."""
         return self._arrival.reception(has_sequence=False)

@@ -13,10 +13,10 @@ DIGITS = "0123456789*#ABCD"
 _EVENT = struct.Struct("!BBH")
 _END = 0x80
 _END_PACKETS = 3
-"""The end of an event is sent three times, because a packet may be lost (section 2.5.1.4)."""
+"""Number of end packets of an event; repeated because one may be lost (section 2.5.1.4)."""
 
 _PAUSE_MS = 500
-"""Length of the pause that a ``w`` among the digits stands for."""
+"""Pause for a ``w`` among the digits, milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,16 @@ class EventPacket:
     """One packet of a digit string."""
 
     at_s: float
-    """When the packet is due, in seconds from the beginning of the string."""
+    """Due time, seconds from the start of the string."""
     payload: bytes
     begins: bool
-    """Is this the first packet of its digit? It then has the marker bit and a new timestamp."""
+    """True for the first packet of a digit, which has the marker bit and a new timestamp."""
 
 
 def event_packets(
     digits: str, clock_hz: int, *, tone_ms: int = 160, gap_ms: int = 80, step_ms: int = 20, level_dbm0: int = -10
 ) -> Iterator[EventPacket]:
-    """Yield a digit string as RTP events: a packet each step with the duration so far, then the end, three times.
+    """Yield a digit string as RTP events: one packet each step with the duration so far, then the end three times.
 
     Args:
         digits: characters of ``0-9 A-D * #``; ``w`` is a pause of 500 ms.
@@ -41,8 +41,8 @@ def event_packets(
         tone_ms, gap_ms: tones of 100 to 250 ms and gaps of at least 50 ms are understood everywhere.
 
     Raises:
-        ValueError: a character stands for no tone (the message does not repeat it, because digits may be a card
-            number), or a tone's duration does not fit 16 bits.
+        ValueError: a character has no tone, or a tone's duration does not fit into 16 bits. The message does not
+            contain the character: digits may be a card number.
     """
     if not step_ms <= tone_ms <= 65_535_000 // clock_hz:
         raise ValueError(f"tone_ms is {tone_ms}, expected {step_ms} to {65_535_000 // clock_hz} at {clock_hz} Hz")
@@ -53,7 +53,7 @@ def event_packets(
             continue
         code = DIGITS.find(digit)
         if code < 0:
-            raise ValueError(f"character {position} of {len(digits)} is no key, expected 0-9 A-D * # or w")
+            raise ValueError(f"character {position} of {len(digits)} is not a key, expected 0-9 A-D * # or w")
         steps = tone_ms // step_ms
         for step in range(steps + _END_PACKETS):
             last = step >= steps
@@ -64,20 +64,20 @@ def event_packets(
 
 
 class TelephoneEvents:
-    """Turns event packets into digits. Each stream needs its own object.
+    """Decoder of event packets to digits. Each stream needs its own object.
 
-    A digit is returned once, at the first packet of its event that arrives, so that it can interrupt at once. The
-    packets that repeat and end the event have the same timestamp.
+    A digit is returned once, at the first packet of its event, so that it can interrupt at once. The packets that
+    repeat and end the event have the same timestamp.
     """
 
     _OLD = 480_000
-    """A packet that is older by up to this, in units of the clock (10 s or more), belongs to an earlier digit."""
+    """A packet older by up to this many clock units (10 s or more) belongs to an earlier digit."""
 
     def __init__(self) -> None:
         self._last: int | None = None
 
     def add(self, timestamp: int, payload: bytes) -> str | None:
-        """Return the digit that a packet begins. None: it is a repetition, another kind of event, or no event."""
+        """Return the digit that a packet begins. None: a repetition, another kind of event, or no event."""
         if len(payload) < 4 or payload[0] >= len(DIGITS):
             return None
         if self._last is not None and (self._last - timestamp) & 0xFFFFFFFF < self._OLD:

@@ -1,8 +1,8 @@
-"""Decides where a leg's RTP goes if the peer's address is not the one that it named (symmetric RTP, RFC 4961). Pure.
+"""Symmetric RTP (RFC 4961): the destination of a leg's RTP if the peer's address differs from the signalled one. Pure.
 
 Behind an address translator, packets come from another address than the session description says. The leg follows them,
 but only in a short window after each offer and answer, and only if they look like the call's stream. A stranger who
-sends one packet to the port must not get the call's audio.
+sends one packet to the port must not receive the call's audio.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 PeerAddress: TypeAlias = tuple[str, int]
-"""Host, as the socket gives it, and port."""
+"""Host as given by the socket, and port."""
 
 
 class Latch:
-    """Decides which packets belong to the call, and where ours go.
+    """Decides which packets belong to the call, and the destination of the sent ones.
 
     Args:
-        policy: ``strict`` keeps the named address. ``host`` follows only to the host that signals. ``any`` follows to
+        policy: ``strict`` keeps the signalled address. ``host`` follows only to the signalling host. ``any`` follows to
             any address.
         signalling_host: the host from which the peer signals, for ``host``.
-        window_s: for so many seconds after an offer and answer, the leg may still follow.
-        packets: a source is followed after so many packets in sequence.
+        window_s: time after an offer and answer in which the leg may follow, seconds.
+        packets: consecutive packets from a source before it is followed.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Latch:
         packets: int = 3,
     ) -> None:
         self.remote: PeerAddress | None = None
-        """The address to which we send. None: we do not send."""
+        """Destination address. None: nothing is sent."""
         self.refused = 0
         """Number of packets from other sources."""
         self._named: PeerAddress | None = None
@@ -48,10 +48,10 @@ class Latch:
         self._count = 0
 
     def negotiated(self, remote: PeerAddress | None, *, now: float) -> None:
-        """Begin at the address that an offer and its answer named (None: nobody listens), and open the window.
+        """Start at the address of an offer and its answer (None: the peer does not listen), and open the window.
 
-        The same address as before changes nothing, because a refresh must not send the audio back to an address that
-        the translator hides.
+        An unchanged address has no effect: a refresh must not send the audio back to an address hidden by the
+        translator.
         """
         if remote is not None and remote == self._named:
             return
@@ -62,9 +62,10 @@ class Latch:
         self._closes_at = now + self._window_s
 
     def accept(self, source: PeerAddress, ssrc: int, sequence: int, *, now: float) -> bool:
-        """Does a packet belong to the call? Ask only for authentic RTP of a negotiated payload type."""
+        """Return True if a packet belongs to the call. Call this only for authentic RTP of a negotiated payload
+        type."""
         if source == self.remote:
-            self._locked = True  # the address is alive, so there is no reason to look for another
+            self._locked = True  # the address is alive, so no other is searched for
             return True
         if self._may_follow(source, now):
             if self._candidate == (source, ssrc) and (sequence - self._sequence) & 0xFFFF == 1:
@@ -81,7 +82,7 @@ class Latch:
         return False
 
     def knows(self, host: str) -> bool:
-        """Is this the host to which the call's media goes, or the one that was named? Reports may come from both."""
+        """Return True if this is the destination host or the signalled host. Reports may come from both."""
         return any(address is not None and address[0] == host for address in (self.remote, self._named))
 
     def _may_follow(self, source: PeerAddress, now: float) -> bool:

@@ -1,17 +1,17 @@
-"""Decides when a frame is due, by one absolute timetable per talkspurt. Pure; it knows only the number of a frame.
+"""The due times of frames, on one absolute timetable per talkspurt. Pure; it knows frames only by number.
 
-The timetable is anchored to the first frame of a talkspurt. A late tick delays one frame and does not shift the frames
-after it. If the peer buffers, frames run ``lead_s`` ahead of real time; otherwise the lead is 0.
+The timetable is anchored to the first frame of a talkspurt. A late tick delays one frame and does not shift the later
+ones. If the peer buffers, frames run ``lead_s`` ahead of real time; otherwise the lead is 0.
 """
 
 from __future__ import annotations
 
 
 class Pacer:
-    """The due times of one call's frames, and how many of them the peer must have played.
+    """The due times of one call's frames, and the number of frames that the peer must have played.
 
-    Times are seconds on any monotonic clock. ``path_delay_s`` is the time from handing a frame to the socket until it
-    is heard. It is learnt from carriers' marks (``learn_delay``); without marks it stays 0.
+    Times are seconds on any monotonic clock. ``path_delay_s`` is the time from the socket to the caller's ear. It is
+    learnt from carriers' marks (``learn_delay``); without marks it stays 0.
     """
 
     def __init__(self, *, ptime_s: float, lead_s: float = 0.0) -> None:
@@ -19,17 +19,17 @@ class Pacer:
         self.lead_s = lead_s
         self.path_delay_s = 0.0
         self.sent_frames = 0
-        """Number of frames sent since the call began."""
+        """Frames sent since the call began."""
         self.running = False
-        """Is a talkspurt under way? The next three are of the talkspurt; they are read for every frame of every call,
-        so they are no methods."""
+        """True during a talkspurt. The next three attributes describe the talkspurt; they are read for every frame of
+        every call, so they are not methods."""
         self.due_s = 0.0
-        """When the next frame is due."""
+        """Due time of the next frame."""
         self.dry_s = 0.0
-        """When the peer's buffer runs empty if nothing more is sent, by our clock; the path delay does not count."""
+        """Time at which the peer's buffer runs empty if nothing more is sent, without the path delay."""
         self.sounds_s = 0.0
-        """When the caller begins to hear the frame that was sent last, by the path delay that was known when the
-        talkspurt began: the times of a talkspurt's frames are ``ptime_s`` apart, whatever is learnt meanwhile."""
+        """Time at which the caller begins to hear the last sent frame, with the path delay known at the talkspurt's
+        start: the times of its frames stay ``ptime_s`` apart, whatever is learnt meanwhile."""
         self._anchor_s = 0.0
         self._anchor_frame = 0
         self._begun_delay_s = 0.0  # path_delay_s when the talkspurt began
@@ -42,11 +42,11 @@ class Pacer:
         self._begun_delay_s = self.path_delay_s
 
     def end(self) -> None:
-        """End the talkspurt. What was sent counts as played."""
+        """End the talkspurt. All sent frames count as played."""
         self.running = False
 
     def sent(self) -> None:
-        """Count one frame as sent."""
+        """Count one sent frame."""
         self.sounds_s = self.dry_s + self._begun_delay_s
         self.sent_frames += 1
         sound_s = (self.sent_frames - self._anchor_frame) * self.ptime_s
@@ -55,23 +55,24 @@ class Pacer:
         self.due_s = self._anchor_s + ahead_s if ahead_s > 0.0 else self._anchor_s
 
     def time_of(self, frame: int) -> float:
-        """Return when the caller begins to hear the frame with the call-wide number ``frame`` of this talkspurt."""
+        """Return the time at which the caller begins to hear frame ``frame`` (call-wide number) of this talkspurt."""
         return self._anchor_s + (frame - self._anchor_frame) * self.ptime_s + self.path_delay_s
 
     def played_frames(self, now: float) -> float:
-        """Return how many frames of the call the caller has heard, with the part of the current one."""
+        """Return the number of frames of the call that the caller has heard, including part of the current one."""
         if not self.running:
             return float(self.sent_frames)
         heard = (now - self._anchor_s - self.path_delay_s) / self.ptime_s
         return min(float(self.sent_frames), self._anchor_frame + max(heard, 0.0))
 
     def playback_began(self, *, now: float) -> None:
-        """Learn the exact delay of this talkspurt; the peer says that it has just begun to play it."""
+        """Set the exact path delay: the peer reports that it has just begun to play this talkspurt."""
         if self.running:
             self.path_delay_s = max(0.0, now - self._anchor_s)
 
     def learn_delay(self, frame: int, *, now: float) -> float:
-        """Learn from a peer's mark that every frame before ``frame`` has been played. Return how late it came, seconds.
+        """Update the path delay from a peer's mark: every frame before ``frame`` has been played. Return the mark's
+        lateness, seconds.
 
         The delay is smoothed (gain 1/4, because one mark is noisy) and never negative.
         """

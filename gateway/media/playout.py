@@ -1,9 +1,8 @@
-"""Knows what a call has still to say, what has been said, and how much of it the caller has heard. Pure.
+"""The playout of one call: what remains to be said, what was sent, and how much the caller has heard. Pure.
 
-The played position of this module is the only one for marks, ``interrupt``, heard text, recording and the engine's
-scheduling. Each turn has a track. Tracks play in the order in which they were added, without silence between them. If a
-track runs out of frames before it is done, and the caller hears that, it is a gap. It is counted with its length and
-never filled.
+Marks, ``interrupt``, heard text, recording and the engine's scheduling all use this module's played position. Each turn
+has a track. Tracks play in the order in which they were added, without silence between them. A gap is a track that runs
+out of frames before it is done, if the caller hears that. Gaps are counted with their length and never filled.
 """
 
 from __future__ import annotations
@@ -17,20 +16,19 @@ from itertools import islice
 from gateway.media.pacer import Pacer
 
 LATE_S = 0.04
-"""How late a frame may be sent and still be heard at its place, seconds. A lead hides lateness up to its own length. A
-phone gets no lead and holds each packet back in its jitter buffer, for two packets at least (40 ms; 60 are usual)."""
+"""Largest lateness at which a sent frame is still heard at its place, seconds. A lead hides lateness up to its own
+length. A phone has no lead but a jitter buffer of at least two packets (40 ms; 60 are usual)."""
 
 
 class StartPolicy:
-    """Decides how long a first frame waits, by how the engine has delivered. All calls of a process share it.
+    """The wait before a first frame, learnt from the engine's deliveries. All calls of a process share it.
 
-    For each utterance it takes the start delay with which the utterance would have played without a gap: the largest
-    lateness of a later chunk against real-time playback that begins with the first one. A new utterance waits for the
-    ``quantile`` of the recent delays.
+    For each utterance it takes the start delay that would have avoided every gap: the largest lateness of a later chunk
+    relative to real-time playback from the first one. A new utterance waits for the ``quantile`` of the recent delays.
     """
 
     _WINDOW = 256
-    _ENOUGH = 8  # with fewer utterances nothing is known, and speech starts at once
+    _ENOUGH = 8  # with fewer utterances, speech starts at once
 
     def __init__(self, *, quantile: float, max_delay_s: float) -> None:
         self._quantile = quantile
@@ -40,7 +38,7 @@ class StartPolicy:
         self.delay_s = 0.0
 
     def observe(self, needed_s: float) -> None:
-        """Add a complete utterance, in which a start delay of ``needed_s`` would have hidden every stall."""
+        """Add a complete utterance for which a start delay of ``needed_s`` would have hidden every stall."""
         self._recent.append(needed_s)
         insort(self._sorted, needed_s)
         if len(self._recent) > self._WINDOW:
@@ -51,7 +49,7 @@ class StartPolicy:
 
 
 class Track:
-    """The frames of one turn on their way to the caller. ``done``: will no more frames come?"""
+    """The frames of one turn on their way to the caller. ``done``: no more frames will come."""
 
     __slots__ = (
         "announced",
@@ -70,16 +68,16 @@ class Track:
     )
 
     def __init__(self, owner: Callable[[], object] = lambda: None) -> None:
-        """``owner`` returns whose frames these are, for whoever takes the events."""
+        """``owner`` returns the turn of these frames, for the receiver of the events."""
         self.owner = owner
         self.frames: deque[bytes] = deque()
         self.done = False
         self.sent = 0
         self.announced = False
         self.delivered = 0
-        """Number of frames that have come from the engine."""
+        """Frames delivered by the engine."""
         self.first_frame: int | None = None
-        """Call-wide number of the first frame sent. None: none has been sent."""
+        """Call-wide number of the first sent frame. None: none was sent."""
         self.stopped_at: float | None = None
         """Frames of this track that the caller hears in spite of the cut. None: the track is not cut."""
         self.gaps = 0
@@ -87,10 +85,10 @@ class Track:
         self.first_arrival_s: float | None = None
         self.needed_s = 0.0
         self.waits_since_s = 0.0
-        """When frames came and found none waiting. A frame that the engine brought late was not due before."""
+        """Time at which frames arrived in an empty queue. A frame that the engine delivered late is not due earlier."""
 
     def push(self, frames: Iterable[bytes], *, now: float, ptime_s: float) -> None:
-        """Append frames as the engine delivers them, and note how late they would have been."""
+        """Append frames as the engine delivers them, and record how late they would have been."""
         if self.first_arrival_s is None:
             self.first_arrival_s = now
         else:
@@ -109,12 +107,12 @@ class FirstFrame:
     track: Track
     at: float
     free_at: float
-    """When the sound before it ended, at most ``at``. Lateness that the peer hides counts as silence here."""
+    """End of the sound before it, at most ``at``. Lateness that the peer hides counts as silence here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The first frame of a track was sent again. The peer had dropped all of it."""
+    """The first frame of a track was sent again, because the peer had dropped the whole track."""
 
     track: Track
 
@@ -139,17 +137,16 @@ PlayoutEvent = FirstFrame | Resumed | PlayedOut | Gap
 
 
 class Playout:
-    """Takes tracks, and gives paced frames and events. Times are seconds on any monotonic clock.
+    """Queue of tracks that returns paced frames and events. Times are seconds on any monotonic clock.
 
     Args:
         ptime_s: audio per frame.
-        lead_s: how far ahead of real time the peer lets us send.
+        lead_s: how far frames may be sent ahead of real time.
         start: decides when a track that begins a talkspurt may start.
-        can_clear: can the peer be told to drop what it holds? Otherwise it plays all that was sent.
-        has_marks: does the peer confirm what it played? Then a track is played out when its mark comes back, or
-            ``mark_timeout_s`` after it should have come. Otherwise the timetable decides.
-        send_mark: asks the peer for a mark of the given name. ``frame_sent`` calls it, behind the frame before the
-            mark.
+        can_clear: the peer can drop what it has buffered. Otherwise it plays all that was sent.
+        has_marks: the peer confirms what it played. A track is then played out when its mark comes back, or
+            ``mark_timeout_s`` after it was due. Otherwise the timetable decides.
+        send_mark: requests a mark of the given name. ``frame_sent`` calls it, after the frame before the mark.
     """
 
     def __init__(
@@ -165,30 +162,30 @@ class Playout:
     ) -> None:
         self.pacer = Pacer(ptime_s=ptime_s, lead_s=lead_s)
         self._late_s = max(0.0, LATE_S - lead_s)
-        self._hidden_s = max(self._late_s, ptime_s)
-        """By more than this behind its place a frame begins a new talkspurt."""
+        self._new_talkspurt_s = max(self._late_s, ptime_s)
+        """Lateness above which a frame begins a new talkspurt, seconds."""
         self.events: deque[PlayoutEvent] = deque()
-        """What happened since the events were read last. The call's open tracks and gaps bound their number."""
+        """Events since the last read. The call's open tracks and gaps bound their number."""
         self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
         self._can_clear = can_clear
         self._send_mark = send_mark if has_marks else None
         self._mark_timeout_s = mark_timeout_s
         self._tracks: deque[Track] = deque()
         self._sent_out: deque[tuple[int, Track, str]] = deque()  # (end frame, track, mark) sent, not yet played out
-        # The last frames sent. A tuple of frame and track would be 30,000 young objects at 300 calls, and 2 to 4 ms in
-        # every collection of the youngest generation.
+        # The last sent frames. Tuples of frame and track would be 30,000 young objects at 300 calls, and would add 2 to
+        # 4 ms to every collection of the youngest generation.
         recent = int(lead_s / ptime_s) + 2
         self._history: deque[bytes] = deque(maxlen=recent)
         self._history_tracks: deque[tuple[int, Track]] = deque()
-        """Whose these frames are: call-wide number of a frame, and the track that all from there on belong to."""
+        """Owners of these frames: (call-wide number of a frame, track of all frames from there on)."""
         self.late_s = 0.0
-        """How much later than due the last frame of ``pop_due`` was."""
+        """Lateness of the last frame of ``pop_due``, seconds."""
         self._dry_since: float | None = None
         self._ended_s = 0.0
         self.suspended = False
-        """Is nothing sent, because the caller may be interrupting?"""
+        """True: nothing is sent, because the caller may be interrupting."""
         self.on_hold = False
-        """Is nothing sent, because the leg can carry no sound now?"""
+        """True: nothing is sent, because the leg cannot carry sound now."""
         self._generation = 0
         self._marks = 0
         self.marks_due: deque[str] = deque()
@@ -198,11 +195,11 @@ class Playout:
     # --- filling ---------------------------------------------------------------------------------------------------
 
     def add(self, track: Track) -> None:
-        """Put a track behind the others."""
+        """Append a track."""
         self._tracks.append(track)
 
     def deadline(self, now: float) -> float | None:
-        """Return when to call ``pop_due`` next, because a frame is due or sound runs out. None: only after a push."""
+        """Return the time of the next ``pop_due``: a frame is due or sound runs out. None: only after a push."""
         if self._tracks and not self.suspended and not self.on_hold:
             track = self._tracks[0]
             if track.frames:
@@ -210,7 +207,7 @@ class Playout:
             if track.done:
                 return now
         if self.pacer.running:
-            return self.pacer.dry_s if now < self.pacer.dry_s else self._ends_s()
+            return self.pacer.dry_s if now < self.pacer.dry_s else self._talkspurt_ends_s()
         if self._sent_out:
             return self._ended_s + (self._mark_timeout_s if self._sent_out[0][2] else 0.0)
         return None
@@ -223,8 +220,7 @@ class Playout:
     # --- the ticker's side -----------------------------------------------------------------------------------------
 
     def pop_due(self, now: float) -> bytes | None:
-        """Return the next frame. None: it is too early, or there is none. This also settles what has been heard by
-        now."""
+        """Return the next frame. None: too early, or no frame. Also settles what has been heard by now."""
         pacer, tracks = self.pacer, self._tracks
         track: Track | None = None
         if tracks and not self.suspended and not self.on_hold:
@@ -233,7 +229,7 @@ class Playout:
             if tracks and tracks[0].frames:
                 track = tracks[0]
         if self.marks_due:
-            self.frame_sent()  # for tracks that are found done only now and whose frames were sent long ago
+            self.frame_sent()  # for tracks found done only now, whose frames were sent long ago
         if track is None:
             self._settle(now)
             return None
@@ -242,10 +238,10 @@ class Playout:
         else:
             begins = pacer.due_s
             due = begins if begins > track.waits_since_s else track.waits_since_s
-            # Frames that are late because their tick or the engine was late keep the timetable, and all that are due go
-            # out at once. Only when the listener must have heard the lateness does a new talkspurt begin. By less than
-            # a frame a tick may be late behind any lead.
-            if now - pacer.dry_s > self._hidden_s:
+            # Frames that are late because of their tick or the engine keep the timetable, and all due ones are sent at
+            # once. A new talkspurt begins only if the listener must have heard the lateness. A tick may always be late
+            # by less than a frame.
+            if now - pacer.dry_s > self._new_talkspurt_s:
                 self._run_dry(track)
                 begins = self._start_at(track, now)
         if now < begins:
@@ -278,14 +274,14 @@ class Playout:
         return frame
 
     def _note_owner(self, track: Track) -> None:
-        """Note that the next frame sent is a track's first since those of another."""
+        """Record that the next frame starts a run of this track's frames."""
         owners, oldest = self._history_tracks, self.pacer.sent_frames - len(self._history)
         while len(owners) > 1 and owners[1][0] <= oldest:
             owners.popleft()
         owners.append((self.pacer.sent_frames, track))
 
     def frame_sent(self) -> None:
-        """Send what has to follow the frame that ``pop_due`` returned. The frame is on the wire now."""
+        """Send the marks after the frame that ``pop_due`` returned, which is on the wire now."""
         while self.marks_due:
             mark = self.marks_due.popleft()
             if self._send_mark is not None:
@@ -297,13 +293,13 @@ class Playout:
         if front is not None and front.sent:
             self._dry_since = self._ended_s
 
-    def _ends_s(self) -> float:
-        """Return when the talkspurt ends if nothing more comes: later if the rest of a begun track is awaited."""
+    def _talkspurt_ends_s(self) -> float:
+        """Return the end of the talkspurt if nothing more comes; later if the rest of a started track is awaited."""
         awaited = self._tracks and self._tracks[0].sent
         return self.pacer.dry_s + (self._late_s if awaited else 0.0)
 
     def _track_sent(self, track: Track) -> None:
-        """Note that all frames of a done track have been sent."""
+        """Record that all frames of a done track have been sent."""
         if track.first_arrival_s is not None:
             self._start.observe(track.needed_s)
         mark = ""
@@ -315,7 +311,7 @@ class Playout:
 
     def _settle(self, now: float) -> None:
         pacer = self.pacer
-        if not (self._tracks and self._tracks[0].frames) and pacer.running and now >= self._ends_s():
+        if not (self._tracks and self._tracks[0].frames) and pacer.running and now >= self._talkspurt_ends_s():
             self._run_dry(self._tracks[0] if self._tracks else None)
         while self._sent_out:
             end_frame, track, mark = self._sent_out[0]
@@ -340,13 +336,13 @@ class Playout:
                 return
 
     def playback_started(self, now: float) -> None:
-        """Note that the peer has begun to play after silence."""
+        """The peer has begun to play after silence."""
         self.pacer.playback_began(now=now)
 
     def playback_completed(self, now: float) -> None:
-        """Note that the peer has played all that it got.
+        """The peer has played all that it received.
 
-        If this cannot be true yet for everything that was sent, the report is about earlier sound and is ignored.
+        A report that cannot be true for everything sent is about earlier sound and is ignored.
         """
         pacer = self.pacer
         if (pacer.running and now < pacer.dry_s) or any(track.frames for track in self._tracks):
@@ -356,7 +352,7 @@ class Playout:
             self.events.append(PlayedOut(track, now))
 
     def heard_frames(self, track: Track, now: float) -> float:
-        """Return how many frames of ``track`` the caller has heard by ``now``, with the part of the current one."""
+        """Return the frames of ``track`` that the caller has heard by ``now``, including part of the current one."""
         return self._played(track, now) if track.stopped_at is None else track.stopped_at
 
     def _played(self, track: Track, now: float) -> float:
@@ -365,25 +361,24 @@ class Playout:
         return min(float(track.sent), max(0.0, self.pacer.played_frames(now) - track.first_frame))
 
     def unheard_s(self, now: float) -> float:
-        """Seconds of sound that were sent, and that the caller will not have heard if ``flushed`` is called now."""
+        """Return the seconds of sent sound that the caller will not hear if ``flushed`` is called now."""
         if not self._can_clear or not self.pacer.running:
             return 0.0
         return (self.pacer.sent_frames - self.pacer.played_frames(now)) * self.pacer.ptime_s
 
     def buffered_s(self) -> float:
-        """Seconds of sound that wait here."""
+        """Return the seconds of sound that wait here."""
         return sum(len(track.frames) for track in self._tracks) * self.pacer.ptime_s
 
     @property
     def idle(self) -> bool:
-        """Is there nothing to send and nothing being heard?"""
+        """True if nothing waits to be sent and nothing is being heard."""
         return not self._tracks and not self._sent_out and not self.pacer.running
 
     # --- cutting ---------------------------------------------------------------------------------------------------
 
     def stop(self, track: Track, now: float) -> None:
-        """Settle what is heard of a track that is cut now: the sound so far, and sound that the peer cannot take
-        back."""
+        """Fix the heard part of a track that is cut now: the sound so far, and sound that the peer cannot drop."""
         if track.stopped_at is None:
             track.stopped_at = self._played(track, now) if self._can_clear else float(track.sent)
 
@@ -398,7 +393,7 @@ class Playout:
         return sounding
 
     def flushed(self, now: float) -> bytes | None:
-        """End the talkspurt; the peer's buffer is emptied if it can be. Return the last frame that is heard, for a
+        """End the talkspurt when the peer's buffer is cleared, if it can be. Return the last frame that is heard, for a
         fade.
 
         Frames of tracks that were not removed are queued again if the peer has dropped them.
@@ -410,7 +405,7 @@ class Playout:
             self.pacer.end()
         elif self.pacer.running:
             heard = self.pacer.played_frames(now)
-            lost = self.pacer.sent_frames - int(heard)  # the frame under way included
+            lost = self.pacer.sent_frames - int(heard)  # including the current frame
             owners, first = reversed(self._history_tracks), self.pacer.sent_frames
             for back, frame in enumerate(islice(reversed(self._history), lost), 1):
                 sounding = frame
@@ -433,5 +428,5 @@ class Playout:
             self._sent_out = deque(entry for entry in self._sent_out if entry[1] is not track)
         track.frames.appendleft(frame)
         track.sent -= 1
-        # The dropped frames were counted, but not heard, and those of the track that are left end where it goes on.
+        # The dropped frames were counted but not heard; the track's remaining sent frames end where it resumes.
         track.first_frame = self.pacer.sent_frames - track.sent

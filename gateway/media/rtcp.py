@@ -1,6 +1,6 @@
-"""RTCP: the reports of both ends of an RTP stream, and when they are due (RFC 3550 section 6). Pure.
+"""RTCP: the reports of both ends of an RTP stream and their timing (RFC 3550 section 6). Pure.
 
-``Reporter`` is the side of one leg. It says when a report is due, writes it, and reads the peer's reports.
+``Reporter`` is one leg's side: it schedules and writes reports, and reads the peer's.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from gateway.errors import ProtocolError
 from gateway.media.rtp import IncomingStream, OutgoingStream
 
 INTERVAL_S = 5.0
-"""Mean pause between reports (RFC 3550 section 6.2); each is drawn between half and one and a half of it."""
+"""Mean interval of reports, seconds (RFC 3550 section 6.2); each is drawn between 0.5 and 1.5 times this."""
 
 _LONGEST_TRIP_S = 60
-"""Longest round trip that is believed. A longer one means that the peer's clock or numbers are wrong."""
+"""Longest plausible round trip, seconds. A longer one means that the peer's clock or numbers are wrong."""
 
 _SR, _RR, _SDES, _BYE = 200, 201, 202, 203
 _CNAME = 1
@@ -29,7 +29,7 @@ _NTP_EPOCH_S = 2_208_988_800
 
 @dataclass(frozen=True, slots=True)
 class ReportBlock:
-    """How one stream arrived at its receiver (section 6.4.1)."""
+    """Reception of one stream at its receiver (section 6.4.1)."""
 
     ssrc: int
     fraction_lost: int
@@ -43,16 +43,16 @@ class ReportBlock:
     last_report: int
     """Middle 32 bits of the NTP time of the sender's last report. 0: there was none."""
     delay: int
-    """Time since that report came, in 1/65536 s."""
+    """Time since that report arrived, in 1/65536 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderReport:
-    """Section 6.4.1."""
+    """Sender report (section 6.4.1)."""
 
     ssrc: int
     ntp: int
-    """Seconds since 1900 as 64 bits, of which the lower 32 are the fraction."""
+    """Seconds since 1900: 64 bits, the lower 32 are the fraction."""
     rtp_timestamp: int
     """The stream's time at that instant."""
     packets: int
@@ -62,7 +62,7 @@ class SenderReport:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverReport:
-    """Section 6.4.2."""
+    """Receiver report (section 6.4.2)."""
 
     ssrc: int
     blocks: tuple[ReportBlock, ...] = ()
@@ -70,7 +70,7 @@ class ReceiverReport:
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """Section 6.6."""
+    """BYE (section 6.6)."""
 
     ssrcs: tuple[int, ...]
 
@@ -79,15 +79,15 @@ Report: TypeAlias = SenderReport | ReceiverReport | Goodbye
 
 
 def is_rtcp(data: bytes) -> bool:
-    """Is a packet on a shared port RTCP (RFC 5761 section 4)?"""
+    """Return True if a packet on a shared port is RTCP (RFC 5761 section 4)."""
     return len(data) >= 2 and 192 <= data[1] <= 223
 
 
 def parse(data: bytes) -> list[Report]:
-    """Read a compound packet. Packets without use for us (names, feedback, APP) are skipped.
+    """Parse a compound packet. Unused packets (names, feedback, APP) are skipped.
 
     Raises:
-        ProtocolError: the version is another one, or a length points beyond the end.
+        ProtocolError: the version is not 2, or a length points beyond the end.
     """
     reports: list[Report] = []
     at = 0
@@ -125,7 +125,7 @@ def _block(body: bytes, at: int) -> ReportBlock:
 
 
 def serialise(report: Report) -> bytes:
-    """Write one packet of a compound."""
+    """Serialise one packet of a compound."""
     if isinstance(report, Goodbye):
         return _packet(_BYE, len(report.ssrcs), struct.pack(f"!{len(report.ssrcs)}I", *report.ssrcs))
     blocks = b"".join(
@@ -152,13 +152,13 @@ class Reporter:
     """One leg's reports.
 
     Args:
-        outgoing: the stream that we send.
-        cname: our name during the call. It must not say who or where we are (RFC 7022).
+        outgoing: the sent stream.
+        cname: canonical name during the call. It must not identify the sender (RFC 7022).
         now: seconds on the leg's monotonic clock.
-        wall: the same instant in seconds since 1970. Later steps of that clock are ignored, because the times that we
-            report are compared with those that the peer repeats.
-        share: a random number from 0 to 1 that decides the first pause.
-        every_s: mean pause between reports.
+        wall: the same instant in seconds since 1970. Later steps of that clock are ignored, because reported times are
+            compared with those that the peer repeats.
+        share: a random number from 0 to 1 that decides the first interval.
+        every_s: mean interval of reports.
     """
 
     def __init__(
@@ -173,24 +173,24 @@ class Reporter:
     ) -> None:
         self._outgoing = outgoing
         self._cname = cname
-        # The first report comes after half the time, so that a short call is reported too (section 6.2).
+        # The first report comes after half the interval, so that a short call is reported too (section 6.2).
         self.due = now + every_s / 2 * (0.5 + share)
-        """When the next report is due."""
+        """Time of the next report."""
         self.round_trip_s: float | None = None
-        """The round trip by the peer's last report."""
+        """Round trip from the peer's last report, seconds."""
         self.remote: ReportBlock | None = None
-        """The peer's last report on how our stream arrives."""
+        """The peer's last report on the sent stream."""
         self._last_report = 0
         self._last_report_at = 0.0
         self._every_s = every_s
         self._wall_s = wall - now
 
     def report(self, incoming: Sequence[IncomingStream], *, now: float, share: float) -> bytes:
-        """Return the compound packet that is due: a sender report (a receiver report if nothing was sent) and our name.
+        """Return the due compound packet: a sender report (a receiver report if nothing was sent) and the name.
 
         Args:
             incoming: the incoming streams, at most 31.
-            share: a random number from 0 to 1 that decides the next pause.
+            share: a random number from 0 to 1 that decides the next interval.
         """
         self.due = now + self._every_s * (0.5 + share)
         return self._report(incoming, now) + _name(self._outgoing.ssrc, self._cname)
@@ -200,7 +200,7 @@ class Reporter:
         return self.report(incoming, now=now, share=0.0) + serialise(Goodbye((self._outgoing.ssrc,)))
 
     def received(self, data: bytes, *, now: float) -> float | None:
-        """Read the peer's packet, and keep its report on our stream. Return the round trip that it shows, seconds.
+        """Read the peer's packet and keep its report on the sent stream. Return the round trip that it shows, seconds.
 
         Raises:
             ProtocolError: as in ``parse``.

@@ -1,6 +1,5 @@
-"""RTP packets and their numbers (RFC 3550): our own packets with their timestamps across silence, and the counts of a
-receiver. Pure; encryption and sockets are elsewhere.
-"""
+"""RTP packets (RFC 3550): numbers and timestamps of sent packets across silence, and a receiver's counts. Pure;
+encryption and sockets are elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class RtpPacket:
 
 
 def parse(data: bytes) -> RtpPacket:
-    """Read a packet (RFC 3550 section 5.1).
+    """Parse a packet (RFC 3550 section 5.1).
 
     Raises:
         ProtocolError: the packet is too short, has another version, or has lengths that point beyond its end.
@@ -48,19 +47,18 @@ def parse(data: bytes) -> RtpPacket:
 
 
 class OutgoingStream:
-    """Numbers our packets. Nothing is sent in silence. After it the timestamp has advanced by the time that passed, and
-    the first packet of a talkspurt has the marker bit (RFC 3551 section 4.1).
+    """Numbering of sent packets. Nothing is sent in silence. After silence the timestamp has advanced by the time that
+    passed, and the first packet of a talkspurt has the marker bit (RFC 3551 section 4.1).
 
-    A frame is given with its time on the timetable, even if it leaves late, because the timestamp is of the sampling
-    instant (RFC 3550 section 5.1). So a talkspurt begins here when the playout begins one.
+    A frame comes with its time on the timetable, even if it leaves late, because the timestamp is the sampling instant
+    (RFC 3550 section 5.1). A talkspurt therefore begins here when the playout begins one.
 
     Args:
         payload_type: payload type of the negotiated codec.
         clock_hz: RTP clock of the codec.
         frame_s: audio per frame, seconds.
-        sequence, timestamp: the first numbers. They are random (RFC 3550 section 5.1); the sequence is in the lower
-        half,
-            so that it does not wrap before the receiver has seen one packet.
+        sequence, timestamp: the first numbers, random (RFC 3550 section 5.1). The sequence is in the lower half, so
+            that it does not wrap before the receiver has seen one packet.
     """
 
     __slots__ = (
@@ -97,7 +95,7 @@ class OutgoingStream:
         """Return the next packet, header and payload.
 
         Args:
-            now: the frame's time on the timetable. It is earlier if the frame is sent ahead.
+            now: the frame's time on the timetable; earlier if the frame is sent ahead.
         """
         second = self._payload_type
         due = self._due
@@ -119,14 +117,14 @@ class OutgoingStream:
         return self._number(payload_type, timestamp, payload)
 
     def event(self, payload_type: int, payload: bytes, *, begins: bool, now: float) -> bytes:
-        """Return a packet of a touch tone (RFC 4733 section 2.5.1), which is sent in the place of audio.
+        """Return a packet of a touch tone (RFC 4733 section 2.5.1), which replaces audio.
 
-        All packets of one tone have the time at which it began, and the first has the marker bit. The clock runs on
-        meanwhile, so the audio after the tone begins a talkspurt.
+        All packets of one tone carry the time of its start, and the first has the marker bit. The clock keeps running,
+        so the audio after the tone begins a talkspurt.
 
         Args:
             payload_type: payload type of telephone-event.
-            begins: is this the first packet of the tone?
+            begins: True for the first packet of the tone.
         """
         if self._due is None:
             self._due = now
@@ -142,14 +140,14 @@ class OutgoingStream:
         return header + payload
 
     def timestamp_at(self, now: float) -> int:
-        """Return the RTP time of a time on the sender's clock, for its report. It runs on through silence."""
+        """Return the RTP time of a time on the sender's clock, for its report. It advances during silence."""
         if self._due is None:
             return self._timestamp
         return (self._timestamp + round((now - self._due) * self._clock_hz)) & 0xFFFFFFFF
 
 
 class IncomingStream:
-    """Counts what a receiver report says about one sender (RFC 3550 appendix A)."""
+    """Counts for a receiver report on one sender (RFC 3550 appendix A)."""
 
     __slots__ = (
         "_base", "_clock_hz", "_cycles", "_max_jitter", "_moved", "_prior", "_transit", "highest", "jitter", "moves",
@@ -184,7 +182,7 @@ class IncomingStream:
                 self.highest += step
         transit = now * self._clock_hz - timestamp
         if self._transit is not None:
-            # A wrap of the 32-bit timestamp looks like one absurd step, which says nothing about jitter.
+            # A wrap of the 32-bit timestamp looks like one huge step, which is not jitter.
             moved = abs(transit - self._transit)
             if moved < self._clock_hz * 10:
                 self.jitter += (moved - self.jitter) / 16
@@ -201,12 +199,13 @@ class IncomingStream:
 
     @property
     def max_jitter_s(self) -> float:
-        """The highest that the interarrival jitter has been, seconds."""
+        """Highest interarrival jitter so far, seconds."""
         return self._max_jitter / self._clock_hz
 
     @property
     def moved_s(self) -> float:
-        """Sum of all differences of transit time, seconds. Divided by ``moves`` it is what the jitter smooths."""
+        """Sum of all differences of transit time, seconds. Divided by ``moves`` it is the mean that the jitter
+        smooths."""
         return self._moved / self._clock_hz
 
     @property
@@ -216,7 +215,7 @@ class IncomingStream:
 
     @property
     def lost(self) -> int:
-        """Number of packets lost since the beginning. Duplicates reduce it, as in the RFC."""
+        """Packets lost since the beginning. Duplicates reduce it, as in the RFC."""
         return self.expected - self.received
 
     def fraction_lost(self) -> int:

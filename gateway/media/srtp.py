@@ -1,4 +1,4 @@
-"""Encryption of RTP and RTCP (RFC 3711, RFC 7714): libsrtp with our names and one error of ours. Pure."""
+"""Encryption of RTP and RTCP (RFC 3711, RFC 7714) with libsrtp, with one error type. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROFILES = {
 
 
 class Srtp:
-    """Both directions of one leg. A new key needs a new object, because its packet counter begins again.
+    """Both directions of one leg. A new key needs a new object, because its packet counter restarts.
 
     Args:
         outgoing, incoming: libsrtp's sessions with their keys, from a DTLS handshake or from ``keyed``.
@@ -26,7 +26,7 @@ class Srtp:
 
     def __init__(self, outgoing: pylibsrtp.Session, incoming: pylibsrtp.Session) -> None:
         self.rejected = 0
-        """Number of packets that were not authentic, or came twice."""
+        """Packets that were not authentic, or came twice."""
         self._out = outgoing
         self._in = incoming
 
@@ -51,18 +51,18 @@ class Srtp:
         )
 
     def protect(self, packet: bytes) -> bytes:
-        """Encrypt an RTP packet of ours."""
+        """Encrypt an RTP packet."""
         return self._out.protect(packet)
 
     def protect_rtcp(self, packet: bytes) -> bytes:
-        """Encrypt a compound RTCP packet of ours."""
+        """Encrypt a compound RTCP packet."""
         return self._out.protect_rtcp(packet)
 
     def unprotect(self, packet: bytes) -> bytes:
         """Check and decrypt an RTP packet.
 
         Raises:
-            ProtocolError: the packet is not authentic, a repetition, or no SRTP. Drop it.
+            ProtocolError: the packet is not authentic, a repetition, or not SRTP. Drop it.
         """
         return self._open(self._in.unprotect, packet)
 

@@ -1,10 +1,10 @@
-"""The only frame timer of the process. It sends the frames that are due, for all calls.
+"""The only frame timer of the process. It sends the due frames of all calls.
 
 A timerfd fires every slot (2 ms) of one absolute timetable. A slot that fires late catches up, because due times belong
-to the calls' own timetables and never move. Nothing awaits in a tick: a full socket buffer is a stall of that call, and
-is counted. The timer is armed only while a call has something due, so idle calls cost nothing.
+to the calls' own timetables and never move. Nothing awaits in a tick: a full socket buffer is a counted stall of that
+call. The timer is armed only while a call has something due, so idle calls cost nothing.
 
-``loop.call_at`` is not used, because uvloop rounds it to 1 ms, and one timer per call costs a wake-up per frame.
+``loop.call_at`` is not used: uvloop rounds it to 1 ms, and one timer per call costs a wake-up per frame.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TFD_TIMER_ABSTIME = 1
 
 
 class Paced(Protocol):
-    """The part of a call that the ticker asks for frames."""
+    """The part of a call that provides frames to the ticker."""
 
     late_s: float
-    """How much later than due the last frame of ``pop_due`` was, seconds."""
+    """Lateness of the last frame of ``pop_due``, seconds."""
 
     def pop_due(self, now: float) -> bytes | None: ...
 
@@ -55,16 +55,16 @@ class Handle:
         self.send = send
         self.after = after
         self.slot: int | None = None
-        """The slot of the next visit. Older entries in the wheel are stale."""
+        """Slot of the next visit. Older entries in the wheel are stale."""
         self.begins = False
-        """Is the next visit one for a frame that was due when it came, as the first one of a talkspurt is?"""
+        """True if the next visit is for a frame that was due on arrival, like the first one of a talkspurt."""
 
 
 class Ticker:
     """Sends due frames of all calls on one timetable of 2 ms slots. Use it only on its event loop.
 
     Args:
-        lateness: observes for each tick how late it was, seconds.
+        lateness: observes the lateness of each tick, seconds.
         max_sends: most frames of one call in one tick. The rest waits for the next slot, so that other calls get
             theirs.
     """
@@ -76,9 +76,10 @@ class Ticker:
         self._wheel: dict[int, list[Handle]] = {}
         self._armed_slot: int | None = None
         self._due_since_s = 0.0
-        """When the call that the timer is armed for was due, if that is within the slot."""
+        """Due time of the call that the timer is armed for, if it is within the slot."""
         self._in_tick = False
-        # PyDLL keeps the interpreter lock. Released for a call of a microsecond, it might come back milliseconds later.
+        # PyDLL keeps the interpreter lock. If it were released for a call of a microsecond, it might come back
+        # milliseconds later.
         self._libc = ctypes.PyDLL(None, use_errno=True)
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
         if self._fd < 0:
@@ -86,7 +87,7 @@ class Ticker:
         self._loop.add_reader(self._fd, self._on_readable)
 
     now = staticmethod(time.monotonic)
-    """The time of every deadline's clock: CLOCK_MONOTONIC seconds, unrounded (uvloop's has steps of 1 ms)."""
+    """Clock of all deadlines: CLOCK_MONOTONIC seconds, unrounded (uvloop's clock has steps of 1 ms)."""
 
     def add(
         self,
@@ -99,9 +100,9 @@ class Ticker:
         """Return the handle of a new call. ``wake`` puts it into a slot.
 
         Args:
-            send: sends one frame. It also gets the time of the tick.
+            send: sends one frame; receives the frame and the time of the tick.
             after: called at the end of each visit, with its time.
-            pacing_error: observes for each frame how much later than due it was sent, seconds.
+            pacing_error: observes the lateness of each frame, seconds.
         """
         return Handle(paced, send, after, pacing_error or Histogram())
 
@@ -113,7 +114,7 @@ class Ticker:
         slot = int(now / SLOT_S)
         if deadline > now or self._in_tick or (handle.slot is not None and handle.slot <= slot):
             self._enqueue(handle, _slot(max(deadline, now)))
-        else:  # it leaves in this slot, and what is due with it in the next one, behind the first frames of others
+        else:  # leaves in this slot; other frames due now leave in the next one, after the first frames of other calls
             handle.begins = True
             self._enqueue(handle, slot, since=now)
 
@@ -125,7 +126,7 @@ class Ticker:
 
     def _enqueue(self, handle: Handle, slot: int, *, since: float = 0.0) -> None:
         if handle.slot is not None and handle.slot <= slot:
-            return  # the visit comes early enough and reads the deadline again
+            return  # the earlier visit reads the deadline again
         handle.slot = slot
         if (visits := self._wheel.get(slot)) is None:
             self._wheel[slot] = [handle]
@@ -143,11 +144,11 @@ class Ticker:
         self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, spec, None)
 
     def _on_readable(self) -> None:
-        # Setting the timer again clears what has expired (timerfd_create(2)), so nothing has to be read.
+        # Setting the timer again clears the expirations (timerfd_create(2)), so nothing has to be read.
         self.on_timer(now=time.monotonic())
 
     def catch_up(self) -> None:
-        """Send what is due, for whoever works long on the loop between two of its pieces."""
+        """Send due frames; called between the parts of long work on the loop."""
         slot = self._armed_slot
         if slot is not None and not self._in_tick and (now := self.now()) >= slot * SLOT_S:
             self.on_timer(now=now)
@@ -184,7 +185,7 @@ class Ticker:
         if due is not None:
             # A deadline that has passed without a frame is handled by the next slot, not in a loop here.
             self._enqueue(handle, _slot(due) if due > now else int(now / SLOT_S) + 1)
-        handle.after(now)  # it wakes us for an earlier slot if it changes anything
+        handle.after(now)  # calls ``wake`` for an earlier slot if it changes anything
 
     def close(self) -> None:
         """Stop the timer."""

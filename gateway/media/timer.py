@@ -1,4 +1,4 @@
-"""A timer of the event loop for pure code that has a deadline."""
+"""An event loop timer for pure code with a deadline."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class Timed(Protocol):
     """Code that takes the time as an argument."""
 
     def deadline(self) -> float | None:
-        """Return when to call ``on_timer`` next, monotonic seconds. None: not before something happens."""
+        """Return the time of the next ``on_timer``, monotonic seconds. None: not before another event."""
         ...
 
     def on_timer(self, now: float) -> None: ...
 
 
 class DeadlineTimer:
-    """Calls ``on_timer`` when the deadline has come. Call ``arm`` after everything that may make the deadline earlier.
+    """Calls ``on_timer`` at the deadline. Call ``arm`` after everything that may make the deadline earlier.
 
-    If the deadline has become later, ``on_timer`` is called once too early. So no timer is cancelled and set for every
-    packet.
+    If the deadline has become later, ``on_timer`` is called once too early. This avoids cancelling and setting a timer
+    for every packet.
 
     Args:
         clock: returns seconds on the clock of the deadlines.
@@ -48,7 +48,7 @@ class DeadlineTimer:
 
     def _fire(self) -> None:
         self._timer = None
-        # uvloop's timers have steps of 1 ms and may fire half a step early. Then it counts as the time too.
+        # uvloop's timers have steps of 1 ms and may fire half a step early. The due time then counts as now.
         self._timed.on_timer(max(self._clock(), self._due))
         self.arm()
 

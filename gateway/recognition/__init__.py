@@ -1,4 +1,1 @@
-"""Turns caller speech into words, by the embedded recogniser or an external one, and hears complete thoughts.
-
-Knows nothing of turns.
-"""
+"""Speech recognition, embedded or external, and detection of complete thoughts. This room knows nothing of turns."""

@@ -1,7 +1,7 @@
-"""A streaming recogniser at the other end of a WebSocket (``listen.py``), with one connection per call.
+"""Client of a streaming recogniser on a WebSocket (``listen.py``), with one connection per call.
 
-Caller audio is kept until its words have come. If a connection breaks in mid-utterance, a new one gets the utterance
-again, but only once. So audio that makes the recogniser fail costs its own prompt and not those after it.
+Caller audio is kept until its words have come. If a connection breaks during an utterance, the next one gets the
+utterance again, but only once. Audio that makes the recogniser fail therefore costs only its own prompt.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE, RecognitionEvents
 
 log = logging.getLogger(__name__)
 
-_UTTERANCES = 4  # so many are kept per call while the recogniser is slow; the oldest is given up
+_MAX_UTTERANCES = 4  # utterances kept per call while the recogniser is slow; the oldest is given up
 _MESSAGE_BYTES = 1 << 20
 _CLOSE_S = 1.0
 
 
 class _Utterance:
-    """What the caller said between two calls of ``finish``."""
+    """The caller's audio between two calls of ``finish``."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.sent = 0
         self.paused = False
-        """Does the recogniser still have to be told of a pause?"""
+        """True if the recogniser must still be told of a pause."""
         self.finished = False
         self.finalized = False
         self.tries = 0
         self.settled = ""
-        """The words of final results."""
+        """Words of final results."""
         self.interim = ""
 
-    def again(self) -> None:
-        """Mark the utterance to be sent again from its beginning. This happens only once."""
+    def restart(self) -> None:
+        """Mark the utterance to be sent again from its beginning. Only the first retry has any audio."""
         if self.tries:
             self.frames.clear()
         self.tries += 1
@@ -55,7 +55,7 @@ class _Utterance:
 
 
 class ListenStream:
-    """One call's connection; it is a ``RecognitionStream``."""
+    """One call's connection; implements ``RecognitionStream``."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ListenStream:
         self._broken = False
         self._closed = False
         self.dropped = 0
-        """Number of frames that were dropped for lack of room."""
+        """Frames dropped because the utterance was full."""
         self._task = asyncio.create_task(self._run(), name="recogniser stream")
 
     def push(self, pcm: bytes) -> None:
@@ -111,7 +111,7 @@ class ListenStream:
     # --- utterances --------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if len(self._waiting) >= _UTTERANCES:
+        if len(self._waiting) >= _MAX_UTTERANCES:
             self._time_is_up(self._waiting[0])
         self._waiting.append(_Utterance())
 
@@ -127,14 +127,14 @@ class ListenStream:
         if utterance not in self._waiting or self._closed:
             return
         log.warning("recogniser is late", extra={"url": str(self._url.with_query(None))})
-        # Later results about this utterance must not count as words of the next one.
+        # Later results of this utterance must not count as words of the next one.
         self._broken = self._broken or utterance.sent > 0
         self._complete(utterance)
         self._wake.set()
 
-    def _heard(self, results: listen.Results) -> None:
+    def _take_results(self, results: listen.Results) -> None:
         if not self._waiting or not self._waiting[0].sent:
-            return  # nothing waits for words any more
+            return  # no utterance is waiting for words
         utterance = self._waiting[0]
         if results.final:
             utterance.settled = f"{utterance.settled} {results.text}".strip()
@@ -153,7 +153,7 @@ class ListenStream:
         config = self._config
         loop = asyncio.get_running_loop()
         pause_s = config.reconnect_first_s
-        down = ""  # why the line is down, as the log has it
+        down = ""  # logged reason of the outage
         while True:
             begun = loop.time()
             try:
@@ -169,14 +169,14 @@ class ListenStream:
                     if down:
                         log.info("recogniser line up")
                         down = ""
-                    why = await self._talk(websocket)
+                    why = await self._use_connection(websocket)
             except TimeoutError:
                 why = f"no connection within {config.connect_timeout_s:g} s"
-            except aiohttp.WSServerHandshakeError as exc:  # its text holds the whole address, with what is secret in it
+            except aiohttp.WSServerHandshakeError as exc:  # its text contains the whole address, including secrets
                 why = f"answered with HTTP {exc.status}"
             except (aiohttp.ClientError, OSError, ProtocolError) as exc:
                 why = str(exc)
-            except Exception:  # after a bug of ours, the call must still be able to hear
+            except Exception:  # an internal error must not leave the call without a recogniser
                 log.exception("recogniser stream")
                 why = "internal error"
             if loop.time() - begun > config.reconnect_max_s:
@@ -187,18 +187,18 @@ class ListenStream:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, config.reconnect_max_s)
 
-    async def _talk(self, websocket: aiohttp.ClientWebSocketResponse) -> str:
-        """Use one connection to its end. Return why it ended."""
+    async def _use_connection(self, websocket: aiohttp.ClientWebSocketResponse) -> str:
+        """Use one connection to its end. Return the reason of its end."""
         self._broken = False
         if self._waiting and self._waiting[0].sent:
-            self._waiting[0].again()
+            self._waiting[0].restart()
         writer = asyncio.create_task(self._write(websocket), name="recogniser writer")
         try:
             async for message in websocket:
                 if message.type is aiohttp.WSMsgType.TEXT:
                     results = listen.decode(message.data)
                     if isinstance(results, listen.Results):
-                        self._heard(results)
+                        self._take_results(results)
         finally:
             writer.cancel()
             (ended,) = await asyncio.gather(writer, return_exceptions=True)
@@ -209,7 +209,7 @@ class ListenStream:
     async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         try:
             await self._send_all(websocket)
-        finally:  # the reading side must not wait for answers to messages that are never sent
+        finally:  # the reader must not wait for answers to messages that are never sent
             await websocket.close()
 
     async def _send_all(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
@@ -238,11 +238,11 @@ class ListenStream:
 
 
 class ListenRecogniser:
-    """The recogniser at an address; it is a ``Recogniser``.
+    """Recogniser at a WebSocket address; implements ``Recogniser``.
 
     Args:
-        url: ``ws://`` or ``wss://`` with its query, to which ours is added.
-        connector: connects in another way than by TCP.
+        url: ``ws://`` or ``wss://``; the query of ``listen.query`` is added to its own.
+        connector: replaces the TCP connector.
     """
 
     def __init__(self, url: str, config: RecogniserConfig, *, connector: aiohttp.BaseConnector | None = None) -> None:

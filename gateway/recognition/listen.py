@@ -1,8 +1,8 @@
-"""The messages between a gateway and a streaming recogniser: those of Deepgram's ``/v1/listen``. Pure.
+"""The messages between the gateway and a streaming recogniser, in the format of Deepgram's ``/v1/listen``. Pure.
 
 The gateway sends binary messages with s16le audio and the JSON messages ``Finalize``, ``KeepAlive`` and
-``CloseStream``. It gets ``Results``, final or not. ``docs/recogniser.md`` describes the part of the protocol that is
-used. The embedded recogniser speaks the same protocol on a unix socket.
+``CloseStream``. It receives ``Results``, final or not. ``docs/recogniser.md`` describes the used part of the protocol.
+The embedded recogniser speaks the same protocol on a unix socket.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Query = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Words of a stretch of audio."""
+    """The words of a stretch of audio."""
 
     text: str
     final: bool
-    """Are these words final? Later results are then about later audio."""
+    """True if later results are about later audio."""
     from_finalize: bool = False
-    """Has all audio before the ``Finalize`` been worked on?"""
+    """True if all audio before the ``Finalize`` has been recognised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,24 @@ class Other:
 def query(
     *, language: str, hints: Sequence[str], hints_parameter: str, partials: bool, parameters: Mapping[str, str]
 ) -> Query:
-    """Return the query of the address: the audio's format and what is wanted. ``parameters`` replace ours."""
-    ours = {
+    """Return the query of the address: audio format and options. ``parameters`` replace the defaults."""
+    values = {
         "encoding": "linear16",
         "sample_rate": str(SAMPLE_RATE),
         "channels": "1",
         "language": language,
         "interim_results": "true" if partials else "false",
-        "endpointing": "false",  # our VAD decides when the caller has finished
+        "endpointing": "false",  # the gateway's VAD decides when the caller has finished
         **parameters,
     }
-    return [*ours.items(), *((hints_parameter, hint) for hint in hints)]
+    return [*values.items(), *((hints_parameter, hint) for hint in hints)]
 
 
 def decode(data: str | bytes) -> Results | Other:
-    """Read a text message of the recogniser.
+    """Parse a text message of the recogniser.
 
     Raises:
-        ProtocolError: the message is no JSON object with a type, or is ``Results`` of another shape.
+        ProtocolError: the message is not a JSON object with a type, or is ``Results`` of another shape.
     """
     try:
         body = orjson.loads(data)
@@ -80,7 +80,7 @@ def decode(data: str | bytes) -> Results | Other:
 
 
 def encode(results: Results, *, start_s: float, duration_s: float) -> str:
-    """Write ``Results`` as a recogniser sends them."""
+    """Serialise ``Results`` as a recogniser sends them."""
     body: dict[str, Any] = {
         "type": "Results",
         "channel_index": [0, 1],

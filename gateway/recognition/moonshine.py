@@ -1,8 +1,9 @@
-"""Recognises English words with Moonshine tiny (MIT), from the model files in the package ``moonshine-voice`` (the
-extra ``[recogniser]``). The package itself is not imported, because its library keeps 2 MB of every utterance for good
-and takes four times the CPU (measured). Architecture: Jeffries et al., *Moonshine: Speech Recognition for Live
-Transcription and Voice Commands* (2024), an encoder over the whole utterance and a decoder that writes a token at a
-time.
+"""Recognition of English with Moonshine tiny (MIT).
+
+The model files come from the package ``moonshine-voice`` (the extra ``[recogniser]``). The package itself is not
+imported: its library leaks 2 MB per utterance and takes four times the CPU. Architecture: Jeffries et al., *Moonshine:
+Speech Recognition for Live Transcription and Voice Commands* (2024): an encoder over the whole utterance and a decoder
+that writes one token at a time.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _FOLDER = "assets/tiny-en"
 
 _BEGIN, _END = 1, 2
 _TOKENS = 32768
-_TOKENS_PER_S = 6.5  # nobody speaks faster; with more tokens the decoder repeats itself (the paper's bound)
-_SHORTEST = 1600  # samples; less audio has no frame
+_TOKENS_PER_S = 6.5  # faster than any speech; with more tokens the decoder repeats itself (the paper's bound)
+_SHORTEST = 1600  # samples; shorter audio has no frame
 _HEADS, _HEAD_SIZE = 8, 36
 
 
 def installed() -> bool:
-    """Is the extra installed?"""
+    """Return True if the extra is installed."""
     return importlib.util.find_spec(PACKAGE) is not None
 
 
@@ -46,10 +47,10 @@ def model_folder() -> Path:
 
 
 class Moonshine:
-    """The network, loaded and warm. It is a function from sound to words.
+    """The network, loaded and warmed up: a function from audio to words.
 
     Raises:
-        FileNotFoundError: there is no model.
+        FileNotFoundError: the model is not installed.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class Moonshine:
 
         folder = model_folder()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # the gateway beside it must not wait for a core
+        options.intra_op_num_threads = 1  # the gateway on the same machine must not wait for a core
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
 
@@ -70,11 +71,11 @@ class Moonshine:
         self(np.zeros(SAMPLE_RATE, np.float32))  # the first run allocates memory
 
     def __call__(self, pcm: NDArray[np.float32]) -> str:
-        """Return the words of speech of shape ``(samples,)``, 16 kHz. Empty: there are none."""
+        """Return the words of speech of shape ``(samples,)``, 16 kHz. Empty: no words."""
         if len(pcm) < _SHORTEST:
             return ""
         text = self._text(self._tokens(pcm))
-        # The network always says this for silence, hiss and coughs (measured). Nobody says it alone.
+        # The network returns this word for silence, hiss and coughs; callers do not say it alone.
         return "" if text.strip(" .,!?").lower() == "you" else text
 
     def _tokens(self, pcm: NDArray[np.float32]) -> list[int]:
@@ -110,8 +111,8 @@ class Moonshine:
 
 
 def read_tokens(data: bytes) -> list[bytes]:
-    """Return the bytes of each token. In the file a token follows its length, 7 bits a byte, low bits first. 0:
-    unused."""
+    """Return the bytes of each token. In the file, each token follows its length: 7 bits a byte, low bits first; 0
+    means unused."""
     tokens, at = [], 0
     while at < len(data):
         length, at = data[at], at + 1

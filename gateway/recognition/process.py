@@ -1,6 +1,6 @@
-"""Starts and watches the embedded recogniser's process for the gateway.
+"""Start and supervision of the embedded recogniser's process.
 
-Calls never wait for this process. Their streams connect when it listens, and send what was said meanwhile.
+Calls never wait for this process. Their streams connect once it listens, then send the audio of the meantime.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from gateway.recognition.client import ListenRecogniser
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents, RecognitionStream
 from tts_engine.service.child import ChildProcess, ChildTimes
 
-_START_S = 60.0  # bound for loading the network, also on a busy machine
+_START_S = 60.0  # longest time to load the network, also on a busy machine
 _END_S = 5.0
-_LOOK_S = 0.1  # time between two checks whether it listens
-_RECONNECT_S = 0.5  # trying a socket on this machine costs almost nothing
+_CHECK_INTERVAL_S = 0.1  # interval of checks whether the process listens
+_RECONNECT_S = 0.5  # trying a local socket costs almost nothing
 
 
 def socket_beside(settings: Path) -> Path:
-    """Return the socket at which the child listens. It is beside the file with the child's settings."""
+    """Return the child's socket, in the folder of its settings file."""
     return settings.with_name("recogniser.sock")
 
 
 class EmbeddedRecogniser(ChildProcess):
-    """A ``Recogniser`` in a child process, behind a unix socket in a private folder. Call ``begin`` to start it."""
+    """A ``Recogniser`` in a child process, on a unix socket in a private folder. Call ``begin`` to start it."""
 
     def __init__(self, module: str, config: RecogniserConfig) -> None:
-        """``module`` is ``ChildProcess``'s. It listens at ``socket_beside`` its settings as soon as it has loaded."""
+        """``module`` is that of ``ChildProcess``. It listens at ``socket_beside`` its settings once it has loaded."""
         embedded = config.embedded
         times = ChildTimes(
             start_s=_START_S, hang_s=embedded.hang_s, end_s=_END_S, restart_backoff_s=embedded.restart_backoff_s
@@ -61,7 +61,7 @@ class EmbeddedRecogniser(ChildProcess):
 
     async def warm(self) -> None:
         while not await self.answers():  # noqa: ASYNC110  # another process changes it
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
 
     async def answers(self) -> bool:
         timeout = aiohttp.ClientTimeout(total=self._config.hang_s)
@@ -76,5 +76,5 @@ class EmbeddedRecogniser(ChildProcess):
 
 
 def knows(language: str) -> bool:
-    """Whether the embedded recogniser understands a language, by its BCP 47 tag."""
+    """Return True if the embedded recogniser understands the language of a BCP 47 tag."""
     return language.lower().split("-")[0] == "en"

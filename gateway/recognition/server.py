@@ -1,11 +1,10 @@
-"""The server inside the embedded recogniser's process: the protocol of ``listen.py`` over a function from sound to
-words.
+"""The server in the embedded recogniser's process: the protocol of ``listen.py`` over a function from audio to words.
 
-The function sees whole utterances. For every partial result it runs again over the whole utterance. It also runs when
-the caller pauses (``KeepAlive``), because the last word has usually been said by then; the answer to ``Finalize`` is
-then ready. In a long utterance, audio before such a pause is not worked on again. The function runs for one call at a
-time: final results first, then the partial result of the call that has waited longest. So a final result never waits
-for more than one partial result.
+The function takes whole utterances. Every partial result runs it again over the whole utterance. It also runs when the
+caller pauses (``KeepAlive``): the last word has usually been said by then, so the answer to ``Finalize`` is ready. In a
+long utterance, audio before such a pause is not processed again. The function runs for one call at a time: final
+results first, then the partial result that has waited longest. A final result therefore waits for at most one partial
+result.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ log = logging.getLogger(__name__)
 Transcribe = Callable[[NDArray[np.float32]], str]
 """A function from mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1], to words. It runs in one thread."""
 
-_LONG_S = 5.0  # a longer utterance is cut at a pause, because the work grows with the length
-_MOST_S = 61  # longest utterance; the gateway's own bound is reached first
+_CUT_ABOVE_S = 5.0  # a longer utterance is cut at a pause, because the work grows with the length
+_MAX_UTTERANCE_S = 61  # longest utterance; the gateway's own bound is reached first
 _MESSAGE_BYTES = 1 << 20
-_FINALS = 8  # most final results that a connection may wait for; one more ends it
+_MAX_PENDING_FINALS = 8  # most final results pending on a connection; one more ends it
 
 
 class _Segment:
@@ -44,27 +43,27 @@ class _Segment:
         self.pcm = bytearray()
         self.text = ""
         self.done_bytes = 0
-        """``text`` has the words up to this byte."""
+        """``text`` covers the audio up to this byte."""
         self.settled = ""
         self.settled_bytes = 0
-        """``settled`` has the words up to this byte. No more work is done on them."""
+        """``settled`` covers the audio up to this byte, which is not processed again."""
         self.paused_bytes = 0
-        """The byte at which the caller paused last."""
+        """Length of the audio at the caller's last pause."""
 
     async def read(self, transcribe: Callable[[NDArray[np.float32]], Awaitable[str]]) -> None:
-        """Update ``text`` with the words of all audio that has come."""
+        """Update ``text`` with the words of all audio so far."""
         size = len(self.pcm) & ~1
         if size - self.done_bytes < FRAME_BYTES:
             return
         pcm = np.frombuffer(bytes(self.pcm[self.settled_bytes : size]), "<i2").astype(np.int16)
         self.text = f"{self.settled} {await transcribe(to_float32(pcm))}".strip()
         self.done_bytes = size
-        if size == self.paused_bytes and size - self.settled_bytes >= _LONG_S * SAMPLE_RATE * 2:
+        if size == self.paused_bytes and size - self.settled_bytes >= _CUT_ABOVE_S * SAMPLE_RATE * 2:
             self.settled, self.settled_bytes = self.text, size
 
 
 class _Connection:
-    """One call."""
+    """The connection of one call."""
 
     def __init__(self, websocket: web.WebSocketResponse, *, partials: bool) -> None:
         self.websocket = websocket
@@ -72,7 +71,7 @@ class _Connection:
         self.segment = _Segment()
         self.start_s = 0.0
         self.finals = 0
-        """Number of segments whose final result is still to come."""
+        """Number of segments whose final result is pending."""
 
     async def send(self, segment: _Segment, *, final: bool) -> None:
         duration_s = len(segment.pcm) / 2 / SAMPLE_RATE
@@ -84,14 +83,14 @@ class _Connection:
 
 
 class ListenServer:
-    """The server. Put ``app`` behind a listener."""
+    """The recogniser's server. Serve ``app``."""
 
     def __init__(self, transcribe: Transcribe, config: EmbeddedRecogniserConfig) -> None:
         self._transcribe = transcribe
         self._partial_bytes = config.partial_ms * SAMPLE_RATE // 1000 * 2
         self._hang_s = config.hang_s
         self._finals: deque[tuple[_Connection, _Segment]] = deque()
-        self._partials: dict[_Connection, _Segment] = {}  # in the order of asking
+        self._partials: dict[_Connection, _Segment] = {}  # in the order of the requests
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "recogniser")
         self._busy_since: float | None = None
@@ -114,7 +113,7 @@ class ListenServer:
         await asyncio.gather(*(connection.websocket.close() for connection in self._connections))
 
     async def _health(self, request: web.Request) -> web.Response:
-        """Answer 200, unless the network has worked on one utterance for ``hang_s``."""
+        """Answer 200, unless the network has worked on one utterance for more than ``hang_s``."""
         loop = asyncio.get_running_loop()
         hangs = self._busy_since is not None and loop.time() - self._busy_since > self._hang_s
         return web.Response(status=503 if hangs else 200)
@@ -134,7 +133,7 @@ class ListenServer:
             async for message in websocket:
                 if message.type is WSMsgType.BINARY:
                     self._hear(connection, message.data)
-                elif message.type is WSMsgType.TEXT and not self._told(connection, message.data):
+                elif message.type is WSMsgType.TEXT and not self._take_text(connection, message.data):
                     await websocket.close()
         finally:
             self._partials.pop(connection, None)
@@ -144,14 +143,15 @@ class ListenServer:
     def _hear(self, connection: _Connection, pcm: bytes) -> None:
         segment = connection.segment
         segment.pcm += pcm
-        if len(segment.pcm) > _MOST_S * SAMPLE_RATE * 2:  # our gateway never sends so much; recognise what came so far
+        # The gateway never sends that much; recognise what came so far.
+        if len(segment.pcm) > _MAX_UTTERANCE_S * SAMPLE_RATE * 2:
             self._finalize(connection)
             return
         if connection.partials and len(segment.pcm) - segment.done_bytes >= self._partial_bytes:
-            self._want(connection)
+            self._queue_partial(connection)
 
-    def _told(self, connection: _Connection, data: str) -> bool:
-        """Take a text message. Return False if the connection ends."""
+    def _take_text(self, connection: _Connection, data: str) -> bool:
+        """Handle a text message. Return False if the connection ends."""
         try:
             kind = orjson.loads(data)["type"]
         except (ValueError, KeyError, TypeError):
@@ -161,8 +161,8 @@ class ListenServer:
             self._finalize(connection)
         elif kind == "KeepAlive":  # the caller pauses
             connection.segment.paused_bytes = len(connection.segment.pcm)
-            self._want(connection)
-        return kind != "CloseStream" and connection.finals <= _FINALS
+            self._queue_partial(connection)
+        return kind != "CloseStream" and connection.finals <= _MAX_PENDING_FINALS
 
     def _finalize(self, connection: _Connection) -> None:
         self._partials.pop(connection, None)
@@ -171,7 +171,7 @@ class ListenServer:
         connection.segment = _Segment()
         self._wake.set()
 
-    def _want(self, connection: _Connection) -> None:
+    def _queue_partial(self, connection: _Connection) -> None:
         if len(connection.segment.pcm) > connection.segment.done_bytes:
             self._partials.setdefault(connection, connection.segment)
             self._wake.set()

@@ -1,9 +1,9 @@
-"""Says how probably a caller has finished a thought, with Smart Turn v3.2 (BSD-2, 23 languages).
+"""Probability that a caller has finished a thought, from Smart Turn v3.2 (BSD-2, 23 languages).
 
-The network is the encoder of Whisper tiny and a classifier over the last 8 s. It hears how something is said and knows
-no words. Its file comes with the package ``pipecat-ai``, which is not imported. Source of the features: Radford et al.,
-*Robust Speech Recognition via Large-Scale Weak Supervision* (2022), section 2.2. Smart Turn scales the sound to zero
-mean and unit variance before.
+The network is the encoder of Whisper tiny with a classifier over the last 8 s. It hears the melody, not the words. Its
+file comes with the package ``pipecat-ai``, which is not imported. The features follow Radford et al., *Robust Speech
+Recognition via Large-Scale Weak Supervision* (2022), section 2.2; Smart Turn first scales the audio to zero mean and
+unit variance.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PACKAGE = "pipecat"
 _FILE = "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx"
 
 SECONDS = 8
-"""How much the network hears. Less is filled with silence in front."""
+"""Audio that the network hears, seconds. Shorter audio is padded with silence at its start."""
 _SAMPLES = SECONDS * SAMPLE_RATE
 _WINDOW, _HOP, _BANDS = 400, 160, 80
 _FRAMES = _SAMPLES // _HOP
 _LEAST_VARIANCE = 1e-7
 _LEAST_POWER = 1e-10
-_RANGE = 8.0  # decades below the loudest band; what is fainter counts as this
+_RANGE = 8.0  # decades below the loudest band; fainter bands are raised to this
 
 
 class TurnModelError(GatewayError):
@@ -36,7 +36,7 @@ class TurnModelError(GatewayError):
 
 
 def model_file() -> Path | None:
-    """Return the file of the network in the package ``pipecat-ai``. None: it is not installed, or ships another one."""
+    """Return the file of the network in the package ``pipecat-ai``. None: not installed, or another version."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         if (path := Path(folder) / _FILE).is_file():
@@ -45,10 +45,10 @@ def model_file() -> Path | None:
 
 
 class SmartTurn:
-    """The network, loaded and warm. It is a function from sound to a probability.
+    """The network, loaded and warmed up: a function from audio to a probability.
 
     Raises:
-        TurnModelError: the file is no such network.
+        TurnModelError: the file is not this network.
     """
 
     def __init__(self, file: Path) -> None:
@@ -58,18 +58,22 @@ class SmartTurn:
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # Without it, a processor that lacks VNNI adds pairs of 8-bit products in 16 bits, which overflow: half a
-        # sentence then counts as a whole one. The others do not look at it.
+        # Without this entry, a processor without VNNI adds pairs of 8-bit products in 16 bits, which overflow: half a
+        # sentence then counts as complete. Other processors ignore it.
         options.add_session_config_entry("session.x64quantprecision", "1")
         try:
             self._network: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
             self(np.zeros(SAMPLE_RATE, np.float32))  # the first run allocates memory
-        except Exception as exc:  # what onnxruntime raises has no base class of its own
+        except Exception as exc:  # onnxruntime's exceptions have no common base class
             raise TurnModelError(f"{file} cannot be used as Smart Turn v3: {type(exc).__name__}") from exc
 
     def __call__(self, pcm: NDArray[np.float32]) -> float:
-        """Return the probability that the thought is complete. ``pcm``: shape ``(samples,)``, 16 kHz, in [-1, 1], up to
-        now and with the silence at its end; only the last 8 s count."""
+        """Return the probability that the thought is complete.
+
+        Args:
+            pcm: shape ``(samples,)``, 16 kHz, in [-1, 1], up to now, including the silence at its end; only the last 8
+                s count.
+        """
         (probability,) = self._network.run(None, {"input_features": features(pcm)[None]})
         return float(probability[0, 0])
 
@@ -77,15 +81,15 @@ class SmartTurn:
 def features(pcm: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return Whisper's log-mel features of the last 8 s, shape ``(80, 800)``.
 
-    The silence in front of shorter sound is one constant after scaling, so its frames are computed once.
+    The silence before shorter audio is one constant after scaling, so one frame of it is computed and repeated.
     """
     pcm = pcm[-_SAMPLES:].astype(np.float32)
     missing = _SAMPLES - len(pcm)
     mean = float(pcm.sum()) / _SAMPLES
     variance = float(np.square(pcm, dtype=np.float64).sum()) / _SAMPLES - mean**2
     scale = (variance + _LEAST_VARIANCE) ** -0.5
-    equal = max(0, (missing - _WINDOW // 2) // _HOP)  # so many first frames hear nothing but silence
-    begin = equal * _HOP - _WINDOW // 2  # where the window of the first other frame begins
+    equal = max(0, (missing - _WINDOW // 2) // _HOP)  # number of first frames that contain only silence
+    begin = equal * _HOP - _WINDOW // 2  # start of the window of the first other frame
     silence = np.full(missing, -mean * scale, np.float32)
     sound = np.concatenate((silence, (pcm - mean) * scale))
     padded = np.pad(sound[max(0, begin) :], (max(0, -begin), _WINDOW // 2), mode="reflect")

@@ -1,4 +1,4 @@
-"""Asks a turn model for all calls, in a thread of its own. The network releases the interpreter lock."""
+"""The thread that queries the turn model for all calls. The network releases the interpreter lock."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from voicecodecs.pcm import to_float32
 
 log = logging.getLogger(__name__)
 
-_WAITING = 8  # most looks that wait; one more gets no answer, and its caller waits as without a model
+_MAX_WAITING = 8  # most waiting queries; one more gets no answer, and its call waits as without a model
 _FRAMES = SECONDS * SAMPLE_RATE * 2 // FRAME_BYTES
 
 Judge = Callable[[NDArray[np.float32]], float]
 
 
 class _Look:
-    """A ``gateway.seams.turn_model.Look``."""
+    """Implements ``gateway.seams.turn_model.Look``."""
 
     def __init__(self) -> None:
         self.cancelled = False
@@ -39,10 +39,10 @@ class _Look:
 
 
 class TurnModelThread:
-    """A ``gateway.seams.turn_model.TurnModel``.
+    """Implements ``gateway.seams.turn_model.TurnModel``.
 
     Args:
-        nice: how far the thread is below the gateway in priority, where the system has priorities of threads.
+        nice: niceness of the thread relative to the gateway, where threads have priorities (Linux).
     """
 
     def __init__(self, *, nice: int) -> None:
@@ -55,18 +55,18 @@ class TurnModelThread:
         """Load the network. Until then, ``look`` gives no answers.
 
         Raises:
-            TurnModelError: the file is no such network.
+            TurnModelError: the file is not this network.
         """
         self.use(await self._loop.run_in_executor(self._thread, SmartTurn, file))
 
     def use(self, judge: Judge) -> None:
-        """Answer by this function from now on."""
+        """Use this function for answers from now on."""
         self._judge = judge
 
     def look(self, sound: Sequence[bytes], tell: Callable[[float], None]) -> _Look:
         look = _Look()
         judge = self._judge
-        if judge is None or self._waiting >= _WAITING:
+        if judge is None or self._waiting >= _MAX_WAITING:
             return look
         frames = tuple(sound[-_FRAMES:])
         self._waiting += 1
@@ -88,10 +88,10 @@ class TurnModelThread:
             tell(done.result())
 
     def close(self) -> None:
-        """End the thread. A look under way is not waited for."""
+        """End the thread without waiting for a query that is running."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _yield_cpu(nice: int) -> None:
-    if sys.platform == "linux":  # elsewhere the value counts for the whole process
+    if sys.platform == "linux":  # elsewhere niceness applies to the whole process
         os.nice(nice)

@@ -80,7 +80,7 @@ def test_what_is_no_digit(payload: bytes) -> None:
 
 
 def test_a_bad_digit_is_not_repeated_in_the_error() -> None:
-    with pytest.raises(ValueError, match="character 2 of 4 is no key") as caught:
+    with pytest.raises(ValueError, match="character 2 of 4 is not a key") as caught:
         list(event_packets("12x4", 8000))
     assert "x" not in str(caught.value).replace("expected", "")
 
