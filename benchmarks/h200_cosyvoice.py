@@ -45,7 +45,6 @@ from h200_engine import Engine, Line, Sound, clause_text, first_hop, make_engine
 
 from talkspurt.bench.results import commit
 from tts_engine.cosyvoice.lm.api import Admission
-from tts_engine.cosyvoice.lm.quantised import Quantised
 from tts_engine.cosyvoice.token2wav.batch import WaveBatch
 from tts_engine.cosyvoice.token2wav.scheduler import Row
 from tts_engine.errors import Exhausted
@@ -82,8 +81,7 @@ def batch_ms(batch: WaveBatch) -> float:
 
 
 def weight_bytes(weight: Any) -> int:
-    values = weight.values if isinstance(weight, Quantised) else weight
-    return int(values.numel() * values.element_size())
+    return int(weight.numel() * weight.element_size())
 
 
 @torch.inference_mode()
@@ -445,7 +443,6 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     how += " plain" if arguments.plain else ""
     how += " causal" if arguments.finalize == "causal" else ""
     how += f" hop {arguments.first_hop}" if arguments.first_hop != 22 else ""
-    how += f" {arguments.lm_weights}" if arguments.lm_weights != "full" else ""
     how += f" steps {arguments.euler_steps}" if arguments.euler_steps != 10 else ""
     how += f" text {arguments.text_processes}" if arguments.text_processes is not None else ""
     how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
@@ -491,7 +488,6 @@ def main() -> None:
     parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
     parser.add_argument("--first-hop", type=first_hop, default="auto", metavar="TOKENS|auto")
     parser.add_argument("--euler-steps", type=int, default=10)
-    parser.add_argument("--lm-weights", choices=("full", "int8", "fp8"), default="full")
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")
     parser.add_argument("--text-processes", type=int, metavar="N", help="with the text front end, in N processes")
     parser.add_argument("--device", type=torch.device)

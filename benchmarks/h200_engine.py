@@ -245,8 +245,7 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024)), eager
     from tts_engine.cosyvoice.lm.cuda_steps import CudaLm
 
-    steps = CudaLm(llm, slots=200, max_length=1024, device=device, weights=arguments.lm_weights)
-    facts["lm_weights"] = arguments.lm_weights
+    steps = CudaLm(llm, slots=200, max_length=1024, device=device)
     facts["lm_logits_relative_error_bf16"] = lm_error(llm, steps, device)
     return TorchLm(steps), steps
 

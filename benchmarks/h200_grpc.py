@@ -68,7 +68,7 @@ def engine_config(arguments: argparse.Namespace, address: str) -> EngineConfig:
     speech = SpeechConfig(cache_bytes=0)
     kind = "cosyvoice2" if arguments.version == 2 else "cosyvoice3"
     # Small networks run on the CPU of a machine that may do much else.
-    patience = EngineTimeouts(audio_s=300, hang_s=300, connect_s=300) if arguments.tiny else EngineTimeouts()
+    patience = EngineTimeouts(audio_s=300, hang_s=300) if arguments.tiny else EngineTimeouts()
     return EngineConfig(kind=kind, listen=address, speech=speech, timeouts=patience)
 
 
@@ -80,7 +80,7 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
     command += ["--blocks", str(arguments.blocks), "--device", str(arguments.device)]
     command += ["--version", str(arguments.version), *["--tiny"] * arguments.tiny, *["--plain"] * arguments.plain]
     command += ["--finalize", arguments.finalize, "--first-hop", str(arguments.first_hop)]
-    command += ["--euler-steps", str(arguments.euler_steps), "--lm-weights", arguments.lm_weights]
+    command += ["--euler-steps", str(arguments.euler_steps)]
     if arguments.text_processes is not None:
         command += ["--text-processes", str(arguments.text_processes)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -118,7 +118,6 @@ def main() -> int:
     parser.add_argument("--finalize", required=True)
     parser.add_argument("--first-hop", type=first_hop, required=True)
     parser.add_argument("--euler-steps", type=int, required=True)
-    parser.add_argument("--lm-weights", required=True)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--text-processes", type=int)
     arguments = parser.parse_args()

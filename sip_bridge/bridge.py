@@ -94,7 +94,7 @@ class SipBridge:
         client_tls = client_context(tls.certificate, tls.key, tls.authorities) if tls else client_context()
         self.endpoint = Endpoint(
             self,
-            timing=Timing(timeouts.t1, timeouts.t2, timeouts.t4),
+            timing=Timing(timeouts.t1_s, timeouts.t2_s, timeouts.t4_s),
             limits=Limits(
                 requests_per_s=limits.requests_per_s,
                 burst=limits.burst,
@@ -198,7 +198,7 @@ class SipBridge:
             call.end("server is closing")
         self.outgoing.drop()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + 4 * self.config.timeouts.t1
+        deadline = loop.time() + 4 * self.config.timeouts.t1_s
         while (self._asked or len(self.outgoing)) and loop.time() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
         for call in list(self._calls):

@@ -140,7 +140,7 @@ class SipCall:
         self._host = host
         self._loop = asyncio.get_running_loop()
         latch = Latch(trunk.media, signalling_host=peer.host)
-        self.rtp = RtpLeg(self, latch, silence_s=host.config.timeouts.media, on_report=host.on_report)
+        self.rtp = RtpLeg(self, latch, silence_s=host.config.timeouts.media_s, on_report=host.on_report)
         self.rtp.open(ports)
         self._on_hold = True
         self._digits_by = ""

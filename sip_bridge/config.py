@@ -1,6 +1,4 @@
-"""Section ``sip`` of the configuration. Without the section there is no SIP. The docstring of every field gives its
-unit
-and its trade-off."""
+"""Section ``sip`` of the configuration. The docstring of every field gives its unit and its trade-off."""
 
 from __future__ import annotations
 
@@ -29,69 +27,66 @@ def _sip_uri(text: str, where: str) -> str:
 
 
 class SipTlsConfig(Section):
-    """SIP over TLS. New files are taken within ten seconds, without a restart; what cannot be used is logged, and
-    the old kept."""
+    """SIP over TLS. New files are taken within ten seconds without a restart. Files that cannot be used are logged, and
+    the old ones stay in use."""
 
     port: int = Field(5061, ge=0, le=65535)
     """TCP port; 0 takes a free one."""
     certificate: LocalPath
-    """PEM file with the certificate chain that we show, as server and as client."""
+    """PEM file of the certificate chain that we show as server and as client."""
     key: LocalPath
-    """PEM file with the private key of `certificate`."""
+    """PEM file of the private key of `certificate`."""
     authorities: LocalPath = ""
-    """PEM file of the authorities that we believe, for servers that we call and for certificates of trunks. Empty: we
-    believe the system's authorities, and ask no peer for a certificate. An authority that leaves the file is believed
-    until the next start."""
+    """PEM file of the authorities for the servers that we call and for certificates of trunks. Empty: the system's
+    authorities, and no peer is asked for a certificate. An authority that leaves the file counts until a restart."""
 
 
 class TrunkConfig(Section):
-    """A peer whose calls are taken. We know it by its address, by digest, by its TLS certificate (a trunk that sets
-    several of these asks for all of them), or by a registration of ours."""
+    """A peer whose calls are taken. The peer proves itself by address, digest, TLS certificate or a registration of
+    ours. A trunk with several of the first three asks for all of them."""
 
     addresses: tuple[str, ...] = ()
-    """Source addresses or networks of the peer. Use them alone only where nobody can forge an address."""
+    """Source addresses or networks of the peer. Alone they are enough only where addresses cannot be forged."""
     username: str = ""
-    """User name for digest, both ways: callers must know it, and we answer challenges of `proxy` with it."""
+    """User name for digest: callers must know it, and we answer challenges of `proxy` with it."""
     password: SecretStr | None = Field(None, min_length=1)
-    """Password of that user, for digest both ways."""
+    """Password of `username`."""
     certificate_names: tuple[str, ...] = ()
-    """Names (subject alternative, DNS or SIP URI host) one of which a TLS client certificate must carry."""
+    """Names of which a TLS client certificate must carry one (subject alternative name: DNS, or host of a SIP URI)."""
     route: str = "default"
     """Route of calls from this trunk."""
     numbers: dict[str, str] = {}
-    """Routes by the user part of the Request-URI. A `*` at the end stands for anything that follows. The longest match
-    counts; without a match the call takes `route`. `sip:2000@host` matches `"2000"` and `"20*"`."""
+    """Route by called number (user part of the Request-URI), `"2000"` or `"20*"`. The longest match counts; without a
+    match the call takes `route`."""
     headers: tuple[str, ...] = ("X-*",)
-    """Headers of an INVITE that become custom parameters under their own names, and custom parameters of an outgoing
-    call that become headers. A `*` at the end stands for anything that follows. Standard headers are never included."""
+    """Headers of an INVITE that become custom parameters, and custom parameters of our calls that become headers. A `*`
+    ends a prefix. Standard headers never count."""
     codecs: tuple[CodecName, ...] = Field(("PCMU", "PCMA", "G722", "OPUS"), min_length=1)
-    """Codecs that we speak, the preferred one first; our order decides. G722 and OPUS sound better and cost more time
-    to encode."""
+    """Codecs, the preferred one first. G722 and OPUS sound better and cost more CPU time."""
     srtp: SrtpPolicy = "optional"
-    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `preferred` offers
-    RTP/AVP with a key, which some PBXs take for a fault; `required` offers RTP/SAVP and refuses plain RTP; `off`
-    refuses RTP/SAVP. The key is secret only over TLS."""
+    """Media encryption. `optional` takes what is offered and offers plain RTP. `preferred` offers RTP/AVP with a key,
+    which some PBXs refuse. `required` offers RTP/SAVP and refuses plain RTP. `off` refuses RTP/SAVP. The key is secret
+    only over TLS."""
     media: Literal["strict", "host", "any"] = "host"
-    """Which RTP is accepted from another address than the peer named. `strict`: none. `host`: RTP from the host that
-    signals. `any`: RTP from anybody within the first seconds (for phones behind address translators)."""
+    """RTP from another address than the peer named: `strict` takes none, `host` takes it from the host that signals,
+    `any` takes it from any host in the first seconds (phones behind NAT)."""
     early_media: bool = False
-    """Speak before the call is answered (183): the caller hears the greeting, and the 200 follows at its end. Off: 180,
-    then 200 as soon as the session can speak. For a call that we place: the session begins with the callee's early
-    media, hears it, and is ready when the call is answered. Off: the session begins with the answer."""
+    """Speak before the call is answered (183). Off: 180, then 200 when the session can speak. On calls that we place:
+    the session begins with early media instead of with the answer."""
     answer_at_once: bool = False
-    """Answer before the dialogue manager is connected. This is for routes whose dialogue is led by REST alone."""
+    """Answer before the dialogue manager is connected, for routes that REST alone leads."""
     max_calls: int = Field(0, ge=0)
-    """Most live calls of this trunk; one more is answered with 503. 0: the trunk has no limit of its own."""
+    """Most live calls; one more is answered with 503. 0: no limit."""
     proxy: str = ""
-    """Where calls to this trunk are sent: `sip:host[:port][;transport=udp|tcp|tls]`. Empty: no call goes out by it."""
+    """Address for our calls: `sip:host[:port][;transport=udp|tcp|tls]`. Empty: no outgoing calls."""
     from_uri: str = ""
-    """From of outgoing calls that name no From. Empty: `username` (or `talkspurt`) at `sip.public_address`."""
+    """From of outgoing calls that name none. Empty: `username` (or `talkspurt`) at `sip.public_address`."""
     ping_s: float = Field(0.0, ge=0)
     """Interval of OPTIONS to `proxy`, seconds. While the proxy does not answer, outgoing calls fail at once. 0: no
     pings."""
     transfers: Literal["refuse", "follow"] = "refuse"
-    """What we do with a REFER from this trunk. `follow` lets the peer send our call to whomever section
-    `calling` and `allowed_targets` name."""
+    """Answer to a REFER of this trunk. `follow` lets the peer send our call to the targets of `calling` and
+    `allowed_targets`."""
 
     @field_validator("addresses")
     @classmethod
@@ -116,33 +111,28 @@ class TrunkConfig(Section):
 
     @property
     def asks_for_something(self) -> bool:
-        """Whether the trunk asks callers for a proof. A trunk that asks for none is only for calls by a
-        registration."""
+        """True if the trunk asks callers for a proof. A trunk without one is only for calls by a registration."""
         return bool(self.addresses or self.username or self.certificate_names)
 
 
 class RegistrationConfig(Section):
-    """A registrar that we register our address at."""
+    """A registrar at which we register our address."""
 
     registrar: str
     """`sip:host[:port][;transport=udp|tcp|tls]`."""
     username: str = Field(min_length=1)
-    """Name of the account; it is also the user part of the address of record and of the contact."""
+    """Name of the account, and user part of the address of record and of the contact."""
     password: SecretStr | None = Field(None, min_length=1)
     """Password of the account."""
     domain: str = ""
     """Domain of the address of record. Empty: the registrar's host."""
     realm: str = ""
-    """Answer only challenges of this realm. Empty: of any realm."""
+    """The only realm whose challenges we answer. Empty: any realm."""
     trunk: str = ""
     """Trunk whose settings apply to calls by this registration. Such calls are taken only from the registrar's
     addresses and only to our contact. Empty: calls need a trunk that knows them."""
     expires_s: int = Field(600, ge=60)
-    """Life of the registration that we ask for, seconds; the registrar may shorten it. Less finds a restarted registrar
-    sooner; more costs less traffic."""
-    retry_s: float = Field(30.0, gt=0)
-    """Pause after a failed registration, seconds. It doubles with each failure, up to ten times this, and is varied at
-    random by a factor of 0.5 to 1.5."""
+    """Life of the registration, seconds; the registrar may shorten it. Less finds a restarted registrar sooner."""
 
     @field_validator("registrar")
     @classmethod
@@ -151,54 +141,51 @@ class RegistrationConfig(Section):
 
 
 class SipTimeouts(Section):
-    """How long the SIP side waits, seconds."""
+    """Waits of the SIP side, seconds."""
 
-    t1: float = Field(0.5, gt=0)
-    """Estimate of a round trip (RFC 3261 table 4). A transaction ends after 64 times this."""
-    t2: float = Field(4.0, gt=0)
-    """Longest pause between repetitions of a message."""
-    t4: float = Field(5.0, gt=0)
-    """How long a message may stay in the network."""
-    ready: float = Field(8.0, gt=0)
-    """Longest time from the INVITE to our answer. If the dialogue manager is not connected by then, the answer is 503.
-    Keep this below the peer's own limit, which often is 10 s."""
-    early_media: float = Field(30.0, gt=0)
-    """Longest speech before the call is answered, for trunks with `early_media`."""
-    answer: float = Field(60.0, gt=0)
-    """How long an outgoing call may ring."""
-    media: float = Field(30.0, gt=0)
-    """A call is ended when no packet has come from the peer for this long, except on hold. Peers that suppress silence
-    need more."""
-    session: int = Field(1800, ge=0)
-    """Session interval that we ask for (RFC 4028); a peer that is gone is noticed after this. 0: there is a session
-    interval only if the peer asks for one."""
-    session_min: int = Field(90, ge=90)
+    t1_s: float = Field(0.5, gt=0)
+    """T1 of RFC 3261, the estimate of a round trip. A transaction ends after 64 times this."""
+    t2_s: float = Field(4.0, gt=0)
+    """T2 of RFC 3261, the longest pause between repetitions of a message."""
+    t4_s: float = Field(5.0, gt=0)
+    """T4 of RFC 3261, the longest life of a message in the network."""
+    ready_s: float = Field(8.0, gt=0)
+    """Longest wait for the dialogue manager before an INVITE is answered with 503. Keep it below the peer's own limit,
+    often 10 s."""
+    early_media_s: float = Field(30.0, gt=0)
+    """Longest speech before the answer, for trunks with `early_media`."""
+    answer_s: float = Field(60.0, gt=0)
+    """Longest ringing of an outgoing call."""
+    media_s: float = Field(30.0, gt=0)
+    """A call without a packet from the peer for this long is ended, except on hold. Peers that suppress silence need
+    more."""
+    session_s: int = Field(1800, ge=0)
+    """Session interval that we ask for (RFC 4028); a peer that is gone is noticed after this. 0: an interval only if
+    the peer asks for one."""
+    session_min_s: int = Field(90, ge=90)
     """Shortest session interval that a peer may ask for; a shorter one is answered with 422."""
-    transfer: float = Field(32.0, gt=0)
-    """How long we wait for the outcome of a transfer; then the call is hung up."""
+    transfer_s: float = Field(32.0, gt=0)
+    """Longest wait for the outcome of a transfer; then we hang up."""
 
 
 class SipLimits(Section):
-    """What strangers and floods may cost."""
+    """Bounds for strangers and floods."""
 
     requests_per_s: float = Field(50.0, gt=0)
-    """Requests outside known transactions that one source address may send per second, on average; more are dropped
-    without an answer. A trunk of many calls needs more, since each call costs about three. Messages of any kind beyond
-    four times this rate (every 4 kB of a longer message count as one more) are dropped unread, and a connection that
-    brings more is closed."""
+    """Requests outside known transactions per second and source address, on average; more are dropped. A call costs
+    about three. Messages beyond four times this rate are dropped unread, 4 kB counting as one."""
     burst: int = Field(200, gt=0)
-    """Requests that one source address may send at once."""
+    """Most such requests at once per source address."""
     calls_per_s: float = Field(50.0, gt=0)
-    """New calls per second of one source address, on average; more are answered with 503."""
+    """New calls per second and source address, on average; more are answered with 503."""
     calls_burst: int = Field(100, gt=0)
-    """New calls that one source address may begin at once."""
+    """Most new calls at once per source address."""
     connections: int = Field(1000, gt=0)
-    """Most TCP and TLS connections at a time."""
+    """Most TCP and TLS connections."""
     idle_s: float = Field(600.0, gt=0)
-    """A connection that is silent for this many seconds is closed."""
+    """A connection that is silent for this long is closed, seconds."""
     transactions: int = Field(20_000, gt=0)
-    """Most transactions kept; a request beyond them is answered with 503. Requests in dialogs find a tenth more room,
-    and the CANCEL of an INVITE that is kept finds room always."""
+    """Most transactions; a request beyond them is answered with 503. Requests in dialogs get a tenth more room."""
 
     def share(self, workers: int) -> SipLimits:
         """Return the part of each of several workers, so that a source gets no more from all of them than from one."""
@@ -217,33 +204,31 @@ class SipConfig(Section):
     """Calls by SIP and RTP."""
 
     host: str = "127.0.0.1"
-    """Address to listen on and to receive media on; `0.0.0.0` needs `public_address`."""
+    """Address for SIP and media; `0.0.0.0` needs `public_address`."""
     port: int = Field(5060, ge=0, le=65535)
     """UDP and TCP port; 0 takes a free one and logs it."""
     tls: SipTlsConfig | None = None
-    """Listen for SIP over TLS too."""
+    """SIP over TLS too."""
     public_address: str = ""
-    """IP address that peers can reach us at, of the same family as `host`; we write it into Contact, Via and session
-    descriptions. Empty: `host`."""
+    """IP address at which peers reach us, for Contact, Via and session descriptions. Empty: `host`."""
     rtp_ports: str = "16384-32767"
-    """UDP ports for media. Each call takes two, so half the number of ports is the most calls. Several workers
-    (`server.workers`) have equal parts of it."""
+    """UDP ports for media, two for each call. Workers (`server.workers`) share them equally."""
     trunks: dict[TrunkName, TrunkConfig] = {}
-    """Who may call, by name. The first trunk that knows a caller counts. A request that no trunk knows is not answered,
-    or is challenged if a trunk asks for a password."""
+    """Peers that may call, by name. The first trunk that knows a caller counts. Unknown callers get no answer, or a
+    challenge if a trunk asks for a password."""
     registrations: tuple[RegistrationConfig, ...] = ()
-    """Registrars that we register at."""
+    """Registrars at which we register."""
     allowed_targets: TargetPatterns = ()
-    """Where SIP calls and REFERs may go, in addition to `calling.allowed_targets` and in the same form, e.g.
-    `sip:+4930*@pbx.example` or `*@pbx.example`. A number is also compared as the user at the trunk's `proxy`."""
+    """Targets of SIP calls and REFERs beside `calling.allowed_targets`, in the same form: `sip:+4930*@pbx.example`. A
+    number is also compared as the user at the trunk's `proxy`."""
     realm: str = "talkspurt"
     """Realm of our digest challenges."""
     user_to_user: bool = True
     """Pass `handoffData` of `end` and `transfer` on in a User-to-User header (RFC 7433, hex)."""
     timeouts: SipTimeouts = SipTimeouts()
-    """How long the SIP side waits."""
+    """Waits of the SIP side."""
     limits: SipLimits = SipLimits()
-    """What strangers and floods may cost."""
+    """Bounds for strangers and floods."""
 
     @model_validator(mode="after")
     def _usable(self) -> SipConfig:

@@ -189,7 +189,7 @@ class Outgoing:
         self._new_call_id = new_call_id
         self._routes = routes
         self._on_failed = on_failed
-        self._invites = Invites(host.endpoint, 64 * host.config.timeouts.t1)
+        self._invites = Invites(host.endpoint, 64 * host.config.timeouts.t1_s)
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self._calling: dict[str, OutgoingCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()

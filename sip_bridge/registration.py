@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 _REFRESH_SHARE = (0.6, 0.8)
 """The range of the random share of the granted time after which to register again, so that renewals spread out."""
 
+RETRY_S = 30.0
+"""Pause after a failed registration, seconds. It doubles with each failure and varies at random by 0.5 to 1.5."""
+
 _MAX_RETRY_FACTOR = 10
 """The pause doubles with each failure, up to this multiple of the first pause."""
 
@@ -111,7 +114,7 @@ class Registration:
             if self.registered:
                 failures = 0
             else:
-                longest = self.config.retry_s * min(2**failures, _MAX_RETRY_FACTOR)
+                longest = RETRY_S * min(2**failures, _MAX_RETRY_FACTOR)
                 pause_s = max(pause_s, longest * random.uniform(0.5, 1.5))
                 failures = min(failures + 1, 10)
             await asyncio.sleep(pause_s)

@@ -102,14 +102,14 @@ class InviteDialog(ABC):
         """Our side of offers and answers."""
         self.effects: deque[Effect] = deque()
         """The effects to carry out, from the left."""
-        self.refresh = SessionRefresh(wanted_s=timeouts.session, shortest_s=timeouts.session_min)
+        self.refresh = SessionRefresh(wanted_s=timeouts.session_s, shortest_s=timeouts.session_min_s)
         self._trunk = trunk
         self._peer = peer
         self._local = local
         self._timeouts = timeouts
         self._now = 0.0
         self._due: dict[Timer, float] = {}
-        self._awaited_ack = AwaitedAck(self.effects, t1_s=timeouts.t1, t2_s=timeouts.t2)
+        self._awaited_ack = AwaitedAck(self.effects, t1_s=timeouts.t1_s, t2_s=timeouts.t2_s)
         self._goodbye: HeaderItems = ()
         self._ending: tuple[str, HeaderItems] | None = None
         """The arguments of a ``hang_up`` that waits for the end of a transfer."""
@@ -122,7 +122,7 @@ class InviteDialog(ABC):
             self.effects,
             self._contact,
             follows=trunk.transfers == "follow",
-            wait_s=timeouts.transfer,
+            wait_s=timeouts.transfer_s,
             on_over=self._transfer_over,
         )
         self._modification = SessionModification(

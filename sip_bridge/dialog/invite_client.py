@@ -96,7 +96,7 @@ class InviteClient(InviteDialog):
         """Send the INVITE."""
         self._now = now
         self._offer = self.negotiation.offer()
-        self._wait(Timer.ANSWER, self._timeouts.answer)
+        self._wait(Timer.ANSWER, self._timeouts.answer_s)
         self._send_invite()
 
     def _send_invite(self) -> None:

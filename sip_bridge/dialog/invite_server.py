@@ -79,10 +79,10 @@ class InviteServer(InviteDialog):
         if self._trunk.early_media:
             self._answer_invite(183, [SDP], self._answer_body)
             self._apply(self.negotiation.agreed)
-            self._wait(Timer.GREETED, self._timeouts.early_media)
+            self._wait(Timer.GREETED, self._timeouts.early_media_s)
         else:
             self._answer_invite(180)
-        self._wait(Timer.READY, self._timeouts.ready)
+        self._wait(Timer.READY, self._timeouts.ready_s)
 
     def not_begun(self, *, now: float) -> None:
         """Handle the refusal of a session for lack of room."""

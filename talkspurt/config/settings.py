@@ -42,6 +42,7 @@ from gateway.dialogue.script import load as load_script
 from sip_bridge.config import SipConfig
 from sip_bridge.io.ports import share
 from talkspurt import recognisers
+from talkspurt.config import removed
 from talkspurt.config.yaml_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
 from tts_engine.embedded.voice_ids import voice_ids
@@ -337,6 +338,8 @@ def _problems(error: ValidationError, document: Document) -> list[Problem]:
 def _message(location: Location, details: list[ErrorDetails]) -> str:
     detail = details[0]
     name = _dotted(location)
+    if detail["type"] == "extra_forbidden" and (todo := removed.advice(location)):
+        return f"{name} is no longer a setting; {todo}"
     if detail["type"] == "extra_forbidden":
         known = _known_keys(location[:-1])
         near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)

@@ -48,7 +48,7 @@ class SipPort:
         self.dispatcher = Dispatcher(
             MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=_SOURCES),
             # A caller may give up, without a word since the INVITE, as long as we have not answered.
-            remember_s=64 * timeouts.t1 + timeouts.ready + timeouts.early_media,
+            remember_s=64 * timeouts.t1_s + timeouts.ready_s + timeouts.early_media_s,
         )
         self._living = living
         self._on_call = on_call

@@ -459,7 +459,7 @@ TRUNKS: dict[str, dict[str, Any]] = {
     "": {},
     "early media": {"trunk": {"early_media": True}},
     "with a password": {"trunk": {"addresses": ["127.0.0.0/8"], "transfers": "follow"}, "user_to_user": False},
-    "no timer asked": {"timeouts": {"session": 0}},
+    "no timer asked": {"timeouts": {"session_s": 0}},
 }
 
 # --- calls to us, before they are up ---------------------------------------------------------------------------------
@@ -740,7 +740,7 @@ CALLING: list[Script] = [
 ORDERS: dict[str, dict[str, Any]] = {
     "": {},
     "early session": {"trunk": {"early_media": True}},
-    "no timer": {"timeouts": {"session": 0}},
+    "no timer": {"timeouts": {"session_s": 0}},
 }
 
 SCRIPTS: dict[str, Callable[[], Coroutine[Any, Any, list[str]]]] = {}

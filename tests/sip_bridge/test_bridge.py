@@ -18,7 +18,7 @@ from sip_bridge.message.sip import Request, Response, parse, response_to
 from tests.peers.ports import free_port
 from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until
 
-UNACKED = {"t1": 0.1, "t2": 0.4}
+UNACKED = {"t1_s": 0.1, "t2_s": 0.4}
 """Calls without an ACK, which a test leaves behind, end after six seconds."""
 
 
@@ -128,7 +128,7 @@ async def test_a_session_that_ends_before_the_answer_refuses_the_call(reason: st
 
 
 async def test_a_manager_that_is_not_there_in_time_refuses_the_call() -> None:
-    async with bridge(ready=False, timeouts={"ready": 0.05}) as made:
+    async with bridge(ready=False, timeouts={"ready_s": 0.05}) as made:
         with phone_of(made) as phone:
             await phone.invited(status=503)
             assert made.session.closed == ["dialogue manager is not there"]
@@ -630,7 +630,7 @@ async def test_info(content: str, body: bytes, status: int) -> None:
 
 
 async def test_media_that_stays_away_ends_the_call() -> None:
-    async with bridge(timeouts={"media": 0.1}) as made:
+    async with bridge(timeouts={"media_s": 0.1}) as made:
         with phone_of(made) as phone:
             await phone.call()
             assert "media timeout" in ((await phone.hung_up()).headers.get("Reason") or "")
@@ -711,7 +711,7 @@ def test_timers_that_are_due_at_once_on_the_servers_own_loop() -> None:
     """uvloop's handle of such a timer is of another kind."""
 
     async def run() -> None:
-        async with bridge(ready=False, timeouts={"t1": 0.0002, "t2": 0.0008}) as made:
+        async with bridge(ready=False, timeouts={"t1_s": 0.0002, "t2_s": 0.0008}) as made:
             with phone_of(made) as first, phone_of(made) as second:
                 await first.invited(status=180)
                 await second.invited(status=180)

@@ -250,7 +250,7 @@ async def test_a_wrong_password_is_tried_once() -> None:
 
 
 async def test_a_session_interval_too_small_is_raised() -> None:
-    async with bridge(timeouts={"session": 100}, **ANYWHERE) as made:
+    async with bridge(timeouts={"session_s": 100}, **ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
             invite = await fresh(phone, "INVITE")

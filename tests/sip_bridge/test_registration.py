@@ -117,7 +117,7 @@ async def listen(endpoint: Endpoint, port: int) -> None:
 
 @asynccontextmanager
 async def registering(
-    registrar: Registrar | None = None, *, at: str = "", **config: object
+    registrar: Registrar | None = None, *, at: str = "", retry_s: float = 0.02, **config: object
 ) -> AsyncIterator[tuple[Registration, asyncio.Queue[bool], Ours]]:
     ours = Ours()
     changes: asyncio.Queue[bool] = asyncio.Queue()
@@ -126,18 +126,19 @@ async def registering(
         await listen(registrar.endpoint, 5070)
         at = f"sip:127.0.0.1:{registrar.endpoint.port}{at}"
     registration = Registration(
-        RegistrationConfig.model_validate(
-            {"registrar": at, "username": "bot", "password": "secret", "retry_s": 0.02, **config}
-        ),
+        RegistrationConfig.model_validate({"registrar": at, "username": "bot", "password": "secret", **config}),
         ours.client,
         LocalAddress("127.0.0.1", ours.endpoint.port),
         on_change=lambda changed: changes.put_nowait(changed.registered),
     )
+    patched = pytest.MonkeyPatch()
+    patched.setattr("sip_bridge.registration.RETRY_S", retry_s)
     registration.start()
     try:
         yield registration, changes, ours
     finally:
         await registration.close()
+        patched.undo()
         await ours.endpoint.close()
         if registrar:
             await registrar.endpoint.close()

@@ -22,7 +22,6 @@ from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 from tts_engine.cosyvoice.gpu_sampler import GpuObserver, GpuSampler
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
-from tts_engine.cosyvoice.lm.quantised import round_linear_layers
 from tts_engine.cosyvoice.lm.torch_lm import LmSteps, TorchLm
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig, export_model
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN
@@ -235,10 +234,8 @@ def _torch_lm(network: SpeechLanguageModel, settings: CosyVoiceConfig, device: t
             slots=settings.max_clauses,
             max_length=settings.max_positions,
             device=device,
-            weights=settings.lm_weights,
         )
     else:
-        round_linear_layers(network, settings.lm_weights)
         steps = EagerLm(network, slots=settings.max_clauses, max_length=settings.max_positions)
     return TorchLm(steps)
 
@@ -247,7 +244,6 @@ def _vllm_config(settings: CosyVoiceConfig) -> VllmConfig:
     return VllmConfig(
         max_model_len=settings.max_positions,
         max_num_seqs=min(settings.max_clauses, 128),
-        kv_cache_bytes=round(settings.vllm_cache_gb * 1e9),
         extra=dict(settings.vllm),
     )
 

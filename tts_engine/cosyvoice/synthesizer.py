@@ -110,7 +110,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         self._admission, self._first_chunk = admission, FirstChunk()
         self._observer, self._block_bytes, self._gpu_sampler = observer, block_bytes, gpu_sampler
         self._scheduler = worker.scheduler
-        self._giving_way = GivingWay(lambda: self._scheduler.silent > 0, together=self._scheduler.config.gathered_rows)
+        self._giving_way = GivingWay(lambda: self._scheduler.silent > 0)
         self._waiting = 0
         worker.on_batch = self._on_batch
         lm.busy, worker.lacking = self._scheduler.busy, lm.lacking

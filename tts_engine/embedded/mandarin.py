@@ -1,7 +1,7 @@
 """Mandarin behind the engine's inner seam: Kokoro, a clause at a time. It needs the extra [mandarin]; see ``kokoro``.
 
 A core makes about two seconds of sound a second, which serves one talking call. Further clauses wait, and clauses
-beyond ``queue_size`` are refused. A cancelled clause is stopped inside the network.
+beyond ``_QUEUE_CLAUSES`` are refused. A cancelled clause is stopped inside the network.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ _CHINESE = ("zh", "cmn")
 _KINDS = {"zf": "", "zm": "", "jf": " (Japanese)", "jm": " (Japanese)"}
 _WARM_UP = "您好。"
 
+_QUEUE_CLAUSES = 2
+"""Clauses that may wait when a turn begins; with more, the turn is refused, because it would start seconds late.
+Clauses are made one at a time, each in about half the time that it sounds."""
+
 _GUARD_S = 3.0
 """About how long the longest clause takes. A call with less sound in hand goes before the first sound of another."""
 
@@ -48,7 +52,7 @@ class MandarinSynthesizer:
         self._config = config
         self._english = english
         self._cache_folder = cache_folder
-        self._workers = Workers(self.name, threads=1, queue_size=config.queue_size, guard_s=_GUARD_S)
+        self._workers = Workers(self.name, threads=1, queue_size=_QUEUE_CLAUSES, guard_s=_GUARD_S)
         self._reader: MandarinReader | None = None
         self._voice: KokoroVoice | None = None
         self._active = 0

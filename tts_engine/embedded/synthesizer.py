@@ -40,6 +40,16 @@ _UNHEARD_MS = 85.0
 """Part of a first block that is not heard: 60 ms of silence at its head that are cut off (measured), and the two frames
 that the block is short."""
 
+QUEUE_CLAUSES = 512
+"""Clauses that may wait for a thread. One more is refused, since its first sound would be seconds late."""
+
+_GUARD_MS = 60.0
+"""A speaking call with less sound in hand than this, milliseconds, goes before the first sounds of new turns."""
+
+FIRST_BLOCK_MS = 400.0
+"""Sound computed in the first step, and in every step while a call is short of sound, milliseconds. The first step
+grows up to twofold with the number of callers who wait for their first sound."""
+
 _SHORT_S = 0.2
 """Blocks are short while any waiting call has less sound in hand than this."""
 
@@ -63,8 +73,8 @@ class EmbeddedSynthesizer:
         self._workers = Workers(
             self.name,
             threads=self._config.threads,
-            queue_size=self._config.queue_size,
-            guard_s=self._config.guard_ms / 1000,
+            queue_size=QUEUE_CLAUSES,
+            guard_s=_GUARD_MS / 1000,
         )
         self._reader: Reader | None = None
         self._voice: HibariVoice | None = None
@@ -146,11 +156,10 @@ class EmbeddedSynthesizer:
         """
         if before and not self._workers.short_of_sound(_SHORT_S):
             return min(4 * before, _MAX_FRAMES)
-        config = self._config
-        block_ms = config.first_block_ms
+        block_ms = FIRST_BLOCK_MS
         if not before:
-            outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / config.threads
-            block_ms = min(max(block_ms, outlast_ms + _UNHEARD_MS + config.guard_ms), 2 * block_ms)
+            outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / self._config.threads
+            block_ms = min(max(block_ms, outlast_ms + _UNHEARD_MS + _GUARD_MS), 2 * block_ms)
         return int(block_ms / FRAME_MS)
 
     def voices(self) -> Sequence[VoiceInfo]:

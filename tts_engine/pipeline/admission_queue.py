@@ -7,7 +7,7 @@ next 10 ms, or until a clause ends. While anybody waits, a newcomer queues behin
 2. turns by priority, and among equals by arrival;
 3. turns that nobody waits for yet.
 
-One place of ``fair_every`` goes to the turn that has waited for the longest time, whatever its priority. So turns of
+One place of ``FAIR_EVERY`` goes to the turn that has waited for the longest time, whatever its priority. So turns of
 low priority are slowed down by others and do not starve. A clause that is being made for another turn needs no place.
 """
 
@@ -36,21 +36,21 @@ Reason = Literal["waited", "queue_full", "at_once"]
 asked not to wait, because it has other engines."""
 
 
+FAIR_EVERY = 8
+"""One place of this many goes to the turn that has waited longest, all others by priority: no turn waits for ever."""
+
+
 class AdmissionConfig(BaseModel):
-    """What happens to turns that the voice model has no place for."""
+    """The queue of turns for which the voice model has no place."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     wait_ms: float = Field(default=500, ge=0, le=60_000)
-    """Longest time for which a turn waits for a place, in milliseconds; then it is refused. With more, fewer turns are
-    refused and more callers hear silence first. 0 refuses at once."""
+    """Longest wait of a turn for a place, milliseconds; then the turn is refused. More refuses fewer turns, but more
+    callers hear silence first. 0 refuses at once."""
 
     turns: int = Field(default=256, ge=0, le=100_000)
-    """How many turns may wait at once. One more is refused, or takes the place of a waiting one that it goes before."""
-
-    fair_every: int = Field(default=8, ge=2, le=1000)
-    """One place of so many goes to the turn that has waited longest, all others by `priority` of route and key. With
-    less, low priorities wait less and high ones longer."""
+    """Most turns that wait at once. One more is refused, or replaces a waiting turn of lower priority."""
 
 
 class AdmissionObserver(Protocol):
@@ -192,7 +192,7 @@ class AdmissionQueue:
         self._expire(loop.time())
         if self._waiting:
             first = min(self._waiting, key=lambda ticket: ticket.rank)
-            if (self._granted + 1) % self._config.fair_every == 0 and first.rank[0] == 1:
+            if (self._granted + 1) % FAIR_EVERY == 0 and first.rank[0] == 1:
                 awaited = (ticket for ticket in self._waiting if ticket.rank[0] == 1)
                 first = min(awaited, key=lambda ticket: (ticket.since, ticket.number))
             # Those with the same clause find it in the making, and ask nobody.

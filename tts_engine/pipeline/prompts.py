@@ -21,19 +21,19 @@ LEG_RATES = (8000, 16000, 48000)
 
 
 class PromptConfig(BaseModel):
-    """A text that is made when the engine starts. A turn hears it if voice, language, speed and instruction are the
-    same."""
+    """A text that is made when the engine starts. It serves turns of the same voice, language, speed and
+    instruction."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     text: str = Field(min_length=1)
-    """What is spoken. Each of its clauses is remembered by itself."""
+    """Text. Each of its clauses is kept by itself."""
 
     voice: str = ""
-    """Voice id, as routes and turns name it. Empty: the engine's default."""
+    """Voice id. Empty: the engine's default."""
 
     language: str = "en-US"
-    """BCP 47 tag, as routes name it."""
+    """BCP 47 tag."""
 
     speed: float = Field(default=1.0, ge=0.25, le=4)
     """Speaking rate."""
@@ -41,9 +41,8 @@ class PromptConfig(BaseModel):
     instruct: str = ""
     """Style instruction, for models that take one."""
 
-    rates: tuple[int, ...] = Field(default=LEG_RATES, min_length=1)
-    """Sample rates of the calls that it is made for, Hz. The default serves all. The embedded voice makes it once for
-    each, CosyVoice once for all."""
+    sample_rates: tuple[int, ...] = Field(default=LEG_RATES, min_length=1)
+    """Sample rates of the calls, hertz. The embedded voice makes the text once for each."""
 
 
 async def warm(prompts: Sequence[PromptConfig], speak: Callable[[UtteranceRequest, str], Awaitable[bool]]) -> None:
@@ -54,7 +53,7 @@ async def warm(prompts: Sequence[PromptConfig], speak: Callable[[UtteranceReques
     """
     kept = asked = 0
     for number, prompt in enumerate(prompts):
-        for rate in dict.fromkeys(prompt.rates):
+        for rate in dict.fromkeys(prompt.sample_rates):
             asked += 1
             request = UtteranceRequest(
                 utterance_id=f"prompt.{number}.{rate}",

@@ -28,7 +28,7 @@ from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.pipeline.shared_clause import ClauseInMaking, Piece, audible_pieces
 from tts_engine.pipeline.sound_out import HEAD_S, Pcm, SoundOut, StageTimes
 from tts_engine.synthesizer import HIGHEST_PRIORITY, ClauseRequest, Playhead, Synthesizer
-from tts_engine.text.clauses import Clause, ClauseSplitter, Pause
+from tts_engine.text.clauses import FIRST_MIN_WORDS, Clause, ClauseSplitter, Pause
 from tts_engine.text.scripts import is_speakable
 
 log = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ class EngineUtterance:
             self._growing.grow(self._splitter.pending)
         elif self._task is None and getattr(self._synthesizer, "streams_text", False):
             growing = GrowingText(self._splitter.pending_start)
-            enough = self._engine.config.clauses.first_min_words
+            enough = FIRST_MIN_WORDS
             if growing.grow(self._splitter.pending) >= enough and is_speakable(growing.text):
                 self._growing = growing
                 self._start()

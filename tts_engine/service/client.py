@@ -37,6 +37,16 @@ from tts_engine.synthesizer import HIGHEST_PRIORITY
 
 log = logging.getLogger(__name__)
 
+WATCH_S = 1.0
+"""Time between two looks at the engines, seconds: which addresses their names have, and how busy each engine is. Each
+look is a small request to every engine."""
+
+_ANSWER_S = 5.0
+"""Longest wait for one unary call, such as status or the list of voices, seconds."""
+
+_ADD_VOICE_S = 120.0
+"""Longest wait for the registration of a voice, seconds. A CPU takes long to extract the features."""
+
 _GONE_S = 1.0
 """How many seconds we leave an engine alone that drains or is gone."""
 
@@ -51,12 +61,12 @@ _TLS_TRACES = "Socket closed", "handshake failed"
 """What gRPC says of a connection that did not come up because one end did not accept the other's TLS."""
 
 
-def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
+def channel_options() -> list[tuple[str, int]]:
     """Return the gRPC settings of a connection to an engine."""
-    ping_ms = int(config.keepalive_s * 1000)
+    ping_ms = int(wire.KEEPALIVE_S * 1000)
     return [
-        ("grpc.max_receive_message_length", config.message_bytes),
-        ("grpc.max_send_message_length", config.message_bytes),
+        ("grpc.max_receive_message_length", wire.MESSAGE_BYTES),
+        ("grpc.max_send_message_length", wire.MESSAGE_BYTES),
         ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
         ("grpc.enable_http_proxy", 0),
         ("grpc.http2.bdp_probe", 0),  # a window of 64 KiB, 8 s of PCMU; estimating it lets megabytes gather unread
@@ -214,7 +224,7 @@ class _Backend:
     def __init__(self, address: Address, config: EngineConfig) -> None:
         target, name = address
         self._connecting = Connecting(target, config, name=name)
-        self._options = channel_options(config)
+        self._options = channel_options()
         self.channel = self._connecting.channel(self._options)
         self._old = dict[grpc.aio.Channel, asyncio.Task[None]]()
         """Connections that have been replaced, on which utterances go on, and what closes them behind the last one."""
@@ -222,7 +232,7 @@ class _Backend:
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.link: SpeakLink | None = None
         if target.startswith("unix:"):
-            self.link = SpeakLink(target, most_bytes=config.message_bytes, keepalive_s=config.keepalive_s)
+            self.link = SpeakLink(target, most_bytes=wire.MESSAGE_BYTES, keepalive_s=wire.KEEPALIVE_S)
         """The shorter way of calls to an engine on this machine, beside gRPC. Only an engine that wants no token offers
         it."""
         self.active = 0
@@ -371,13 +381,13 @@ class GrpcEngine:
             self._leaving.discard(backend)
             await backend.aclose()
         if len(self._by_address) > 1:
-            timeout_s = self._config.timeouts.connect_s
+            timeout_s = _ANSWER_S
             await asyncio.gather(*(one.look(timeout_s=timeout_s) for one in self._by_address.values()))
 
     async def watch(self) -> None:
-        """Call ``refresh`` every ``watch_s``. Does not return."""
+        """Call ``refresh`` every ``WATCH_S``. Does not return."""
         while True:
-            await asyncio.sleep(self._config.watch_s)
+            await asyncio.sleep(WATCH_S)
             try:
                 await self.refresh()
             except EngineError as exc:  # of a new engine, such as a file of tls that cannot be used
@@ -432,10 +442,10 @@ class GrpcEngine:
     async def add_voice(
         self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
     ) -> VoiceInfo:
-        if len(wav) > self._config.message_bytes:
-            raise InvalidRequest(f"wav is {len(wav)} bytes, over engine.message_bytes ({self._config.message_bytes})")
+        if len(wav) > wire.MESSAGE_BYTES:
+            raise InvalidRequest(f"wav is {len(wav)} bytes, expected at most {wire.MESSAGE_BYTES}")
         head = pb.AddVoiceRequest(voice_id=voice_id, name=name, transcript=transcript, language=language)
-        timeout_s = self._config.timeouts.add_voice_s
+        timeout_s = _ADD_VOICE_S
         first, *others = sorted(self._backends, key=lambda one: one.lost)
         added = await first.add_voice(head, wav, timeout_s=timeout_s)
         head.voice_id = added.voice_id
@@ -446,7 +456,7 @@ class GrpcEngine:
         return wire.decode_voice(added)
 
     async def remove_voice(self, voice_id: str) -> None:
-        request, timeout_s = pb.RemoveVoiceRequest(voice_id=voice_id), self._config.timeouts.connect_s
+        request, timeout_s = pb.RemoveVoiceRequest(voice_id=voice_id), _ANSWER_S
         first, *others = sorted(self._backends, key=lambda one: one.lost)
         await first.ask("RemoveVoice", request, timeout_s=timeout_s)
         for other in others:
@@ -458,7 +468,7 @@ class GrpcEngine:
 
     async def load_model(self, model: ModelToLoad) -> None:
         """Load a model at all engines. If one cannot, none has it afterwards."""
-        timeout_s = self._config.timeouts.start_s + self._config.timeouts.connect_s
+        timeout_s = self._config.timeouts.start_s + _ANSWER_S
         backends = self._backends
         calls = [one.ask("LoadModel", wire.encode_load(model), timeout_s=timeout_s) for one in backends]
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -472,7 +482,7 @@ class GrpcEngine:
         await asyncio.gather(*(self._unload(one, name) for one in self._backends))
 
     async def _unload(self, backend: _Backend, name: str) -> None:
-        timeout_s = self._config.drain_s + self._config.timeouts.connect_s + 10.0
+        timeout_s = self._config.drain_s + _ANSWER_S + 10.0
         await backend.ask("UnloadModel", pb.UnloadModelRequest(model=name), timeout_s=timeout_s)
 
     async def status(self) -> EngineStatus:
@@ -483,7 +493,7 @@ class GrpcEngine:
     async def metrics(self) -> bytes:
         """Return the engines' metrics as Prometheus text. The label ``worker`` tells apart the engines that answer, if
         there are several."""
-        timeout_s = self._config.timeouts.connect_s
+        timeout_s = _ANSWER_S
         calls = [one.ask("GetMetrics", pb.GetMetricsRequest(), timeout_s=timeout_s) for one in self._backends]
         if len(calls) == 1:
             return bytes((await calls[0]).exposition)
@@ -496,10 +506,10 @@ class GrpcEngine:
 
     async def _first(self, method: str, request: object) -> Any:
         backend = min(self._backends, key=lambda one: one.lost)
-        return await backend.ask(method, request, timeout_s=self._config.timeouts.connect_s)
+        return await backend.ask(method, request, timeout_s=_ANSWER_S)
 
     async def _all(self, method: str, request: object) -> list[Any]:
-        timeout_s = self._config.timeouts.connect_s
+        timeout_s = _ANSWER_S
         calls = [backend.ask(method, request, timeout_s=timeout_s) for backend in self._backends]
         return list(await asyncio.gather(*calls))
 

@@ -20,6 +20,9 @@ from tts_engine.service.child import ChildProcess, ChildTimes
 from tts_engine.service.client import channel_options
 from tts_engine.service.security import Connecting, proof
 
+RESTART_BACKOFF_S = 0.2
+"""Pause before a crashed engine is started again, seconds. It doubles with each crash in a row, up to 32 times this."""
+
 _KILL_AFTER_DRAIN_S = 10.0
 """Seconds from the end of the drain until the engine is killed. A model's process takes up to 8 of them."""
 _WATCH_AGAIN_S = 0.05
@@ -41,7 +44,7 @@ class EngineProcess(ChildProcess):
             start_s=config.timeouts.start_s,
             hang_s=config.timeouts.hang_s,
             end_s=config.drain_s + _KILL_AFTER_DRAIN_S,
-            restart_backoff_s=config.restart_backoff_s,
+            restart_backoff_s=RESTART_BACKOFF_S,
         )
         super().__init__("engine", module, times=times)
         self.target = listen or f"unix:{self.folder}/engine.sock"
@@ -86,6 +89,6 @@ class EngineProcess(ChildProcess):
     @asynccontextmanager
     async def _health(self) -> AsyncIterator[health_pb2_grpc.HealthStub]:
         """Yield the health service on a connection of its own, so that it waits behind no audio."""
-        options = [*channel_options(self._config), ("grpc.max_reconnect_backoff_ms", 100)]
+        options = [*channel_options(), ("grpc.max_reconnect_backoff_ms", 100)]
         async with Connecting(self.target, self._config).channel(options) as channel:
             yield health_pb2_grpc.HealthStub(channel)

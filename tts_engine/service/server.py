@@ -39,6 +39,13 @@ from tts_engine.service.socket_file import SocketFile, move, name_beside
 log = logging.getLogger(__name__)
 
 _HALF_CLOSE_S = 1.0  # seconds that we wait for a client which never half-closes
+RETRY_AFTER_S = 1.0
+"""Time after which a client that was refused as one too many should try again, seconds."""
+
+CONSUMPTION_S = 120.0
+"""Time for which a client may leave audio untaken, seconds; then its utterance fails. A held turn is not taken while it
+waits, unless the client buffers it."""
+
 _GRACE_S = 0.5  # seconds that calls have for their end
 _ALL_HEARD_S = 0.5  # a caller with less sound than this in hand waits for the engine; more than a frame of any codec
 _CLIENT_GONE_S = 1.0  # seconds in which gRPC notices that a client is gone, after a write to it has failed
@@ -91,10 +98,8 @@ class Progress:
     def expired(self, now: float, timeouts: EngineTimeouts) -> DeadlineExceeded | None:
         """Return the deadline that has passed, if there is one."""
         if self.writing_at is not None:
-            if now - self.writing_at > timeouts.consumption_s:
-                return DeadlineExceeded(
-                    f"client took no audio for {timeouts.consumption_s:g} s (timeouts.consumption_s)"
-                )
+            if now - self.writing_at > CONSUMPTION_S:
+                return DeadlineExceeded(f"client took no audio for {CONSUMPTION_S:g} s")
         elif not self.text_ended:
             if now - self.text_at > timeouts.text_s:
                 return DeadlineExceeded(f"no text for {timeouts.text_s:g} s and no end of text (timeouts.text_s)")
@@ -149,7 +154,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         self._idle.set()
         self._sweeper: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
-        ping_ms = int(config.keepalive_s * 1000)
+        ping_ms = int(wire.KEEPALIVE_S * 1000)
+        self._most_bytes = wire.MESSAGE_BYTES
         # This is twice the number of utterances: status and health must get through when the engine is full, and a
         # client over the limit must get RESOURCE_EXHAUSTED instead of waiting in HTTP/2's own queue.
         streams = 2 * config.speech.max_utterances + 16
@@ -160,8 +166,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             interceptors=checks,
             options=[
                 ("grpc.so_reuseport", 0),  # a second engine on the same port is an error, not a silent half of the load
-                ("grpc.max_receive_message_length", config.message_bytes),
-                ("grpc.max_send_message_length", config.message_bytes),
+                ("grpc.max_receive_message_length", self._most_bytes),
+                ("grpc.max_send_message_length", self._most_bytes),
                 ("grpc.max_concurrent_streams", streams),
                 # What has been cancelled but is not torn down yet would count too, and a starved engine would refuse by
                 # chance. Our own limit answers such requests.
@@ -177,7 +183,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             ],
         )
         self._link = LinkServer(
-            self.Speak, most_calls=streams, most_bytes=config.message_bytes, retry_after_s=config.retry_after_s
+            self.Speak, most_calls=streams, most_bytes=self._most_bytes, retry_after_s=RETRY_AFTER_S
         )
         self._file: SocketFile | None = None
         by_name = _ByName(self._server)
@@ -193,8 +199,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         """
         listen = listen or self.config.listen
         credentials = server_credentials(self.config, listen)
-        reflected = self.config.reflection
-        if is_local(listen) if reflected is None else reflected:
+        if is_local(listen):  # strangers need not learn which services there are
             names = (wire.SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
         await self._set_health(NOT_SERVING)
@@ -273,7 +278,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 metrics.REFUSED.labels("utterances").inc()
                 full = Exhausted(
                     f"{limit} utterances are open already (speech.max_utterances)",
-                    retry_after_s=self.config.retry_after_s,
+                    retry_after_s=RETRY_AFTER_S,
                 )
                 if first.start.failure_wanted:
                     await _tell(context, full)
@@ -385,8 +390,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             async for request in requests:
                 head = head or request
                 wav += request.wav
-                if len(wav) > self.config.message_bytes:
-                    raise InvalidRequest(f"wav is over engine.message_bytes ({self.config.message_bytes})")
+                if len(wav) > self._most_bytes:
+                    raise InvalidRequest(f"wav is over {self._most_bytes} bytes")
             if head is None:
                 raise InvalidRequest("the upload has no message")
             voice = await self._require_engine().add_voice(
@@ -468,7 +473,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
     async def _sweep(self) -> None:
         timeouts = self.config.timeouts
         # We sweep so often that a deadline is late by a quarter at most.
-        period_s = min(1.0, timeouts.text_s / 4, timeouts.audio_s / 4, timeouts.consumption_s / 4)
+        period_s = min(1.0, timeouts.text_s / 4, timeouts.audio_s / 4, CONSUMPTION_S / 4)
         while True:
             await asyncio.sleep(period_s)
             now = time.monotonic()

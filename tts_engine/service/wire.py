@@ -22,6 +22,12 @@ from voicecodecs.registry import AudioFormat
 FIELD_KEY = "field"
 """Trailing metadata of INVALID_ARGUMENT: the name of the field that is wrong."""
 
+MESSAGE_BYTES = 16 * 2**20
+"""Largest gRPC message, bytes. Reference audio of a voice has to fit: 16 MiB are three minutes of 44.1 kHz mono."""
+
+KEEPALIVE_S = 10.0
+"""Time between pings on a connection in use, seconds. A peer that does not answer for as long is lost."""
+
 RETRY_AFTER_KEY = "retry-after-s"
 """Trailing metadata of RESOURCE_EXHAUSTED: the delay in decimal seconds."""
 

@@ -21,26 +21,27 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tts_engine.text.scripts import script
 
+FIRST_MIN_WORDS = 3
+"""The first clause may end at a comma after this many words. Fewer would answer sooner, in choppier pieces."""
+
+_MIN_WORDS = 8
+"""A later clause may end at a comma after this many words. It gives the voice context for its melody."""
+
+MAX_WORDS = 30
+"""A later clause without punctuation is cut at a space after this many words."""
+
+MAX_CHARS = 400
+"""Longest clause, characters, even without a space. This bounds the work of one step of the engine."""
+
 
 class ClauseConfig(BaseModel):
-    """Sizes of clauses, in words. A Han character counts as half a word."""
+    """Length of a clause, in words. A Han character counts as half a word."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    first_min_words: float = Field(default=3, ge=1)
-    """The first clause may end at a comma after this many words. Fewer answers sooner, but in choppier pieces."""
-
     first_max_words: float = Field(default=12, ge=2)
-    """A first clause without punctuation is cut at a space after this many words."""
-
-    min_words: float = Field(default=8, ge=1)
-    """A later clause may end at a comma after this many words. More gives the voice more context for its melody."""
-
-    max_words: float = Field(default=30, ge=4)
-    """A later clause without punctuation is cut at a space after this many words."""
-
-    max_chars: int = Field(default=400, ge=40)
-    """No clause is longer, even without a space. This bounds the work of one step of the engine."""
+    """Longest first clause without punctuation, words; it is cut at a space there. Fewer answer sooner where text comes
+    without punctuation; more give the voice more context."""
 
 
 class Pause(enum.Enum):
@@ -199,11 +200,11 @@ class ClauseSplitter:
 
     def _next_end(self, *, final: bool) -> tuple[int, Pause] | None:
         """Return where the next clause ends in ``_text`` and which pause follows, or None if that is not known yet."""
-        text, config = self._text, self._config
-        limit = config.first_max_words if self._first else config.max_words
-        enough = config.first_min_words if self._first else config.min_words
+        text = self._text
+        limit = self._config.first_max_words if self._first else MAX_WORDS
+        enough = FIRST_MIN_WORDS if self._first else _MIN_WORDS
         # What is behind the longest clause decides nothing: a long run of marks or blanks is not read again and again.
-        window = min(len(text), config.max_chars + 1)
+        window = min(len(text), MAX_CHARS + 1)
         for match in _END.finditer(text, self._scan, window):
             mark, end = match.group(), match.end()
             too_long = self._too_long(match.start(), limit)
@@ -211,14 +212,14 @@ class ClauseSplitter:
                 return too_long, Pause.NONE
             if mark == "\n":
                 return end, Pause.SENTENCE
-            if match.start() >= config.max_chars:
+            if match.start() >= MAX_CHARS:
                 break  # with its mark the clause would be too long
             if mark[0] in "!?" and _ends_with_word(text, match.start()):
                 return match.start() + 1, _PAUSES[mark[0]]
             if mark not in _WIDE:
                 while end < window and text[end] in _CLOSERS:
                     end += 1
-                if end > config.max_chars:
+                if end > MAX_CHARS:
                     break  # the marks themselves go beyond the longest clause
                 if end == len(text) and not final:
                     return None  # the next character decides
@@ -237,7 +238,7 @@ class ClauseSplitter:
                 self._scan = match.end()
                 continue
             return end, Pause.COMMA if ellipsis else _PAUSES[mark[-1]]
-        too_long = self._too_long(window, limit) or (config.max_chars if window > config.max_chars else 0)
+        too_long = self._too_long(window, limit) or (MAX_CHARS if window > MAX_CHARS else 0)
         return (too_long, Pause.NONE) if too_long else None
 
     def _is_boundary(self, start: int, end: int) -> bool:
@@ -266,21 +267,21 @@ class ClauseSplitter:
         if lower in _SOMETIMES_LAST or _INITIALS.fullmatch(word):
             rest = text[end:window].lstrip()
             if not rest:
-                return None if not final and window <= self._config.max_chars else True
+                return None if not final and window <= MAX_CHARS else True
             return rest[0].isupper() or script(rest[0]) == "Han"
         return True
 
     def _too_long(self, end: int, limit: float) -> int:
         """Return where to cut a clause up to ``end`` that is over its limits and has no end; 0 if it is within them."""
-        text, config = self._text, self._config
-        if end < limit and end <= config.max_chars:
+        text = self._text
+        if end < limit and end <= MAX_CHARS:
             return 0  # so few characters cannot hold that many words
         behind, before = self._weighed
-        if before + len(_WORD.findall(text, behind, end)) <= limit and end <= config.max_chars:
+        if before + len(_WORD.findall(text, behind, end)) <= limit and end <= MAX_CHARS:
             return 0  # no word weighs more than 1
         for start, stop, words in self._weigh(end):
-            if words > limit or stop > config.max_chars:
-                return start if text[:start].strip() else config.max_chars
+            if words > limit or stop > MAX_CHARS:
+                return start if text[:start].strip() else MAX_CHARS
         return 0
 
     def _words(self, end: int) -> float:

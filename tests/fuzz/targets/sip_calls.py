@@ -46,7 +46,7 @@ class _Call:
         self.left = 0
         self.asked: list[Request] = []
         trunk = TrunkConfig.model_validate({"addresses": ("192.0.2.0/24",)} | _TRUNKS[kind % len(_TRUNKS)])
-        timeouts = SipTimeouts(session=90 if kind & 64 else 0)
+        timeouts = SipTimeouts(session_s=90 if kind & 64 else 0)
         common = (trunk, _PEER, _LOCAL, 40000, timeouts)
         if kind & 128:
             self.protocol = InviteClient(

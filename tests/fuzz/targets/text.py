@@ -14,7 +14,7 @@ from tts_engine.cosyvoice.frontend.words import expected_words
 from tts_engine.embedded.hibari_text import Reader
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.errors import InvalidRequest
-from tts_engine.text.clauses import ClauseConfig, ClauseSplitter
+from tts_engine.text.clauses import MAX_CHARS, ClauseConfig, ClauseSplitter
 from tts_engine.text.english import spell_out
 from tts_engine.text.normalise import align, clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable
@@ -57,12 +57,12 @@ def run_clauses(data: bytes) -> None:
         if tentative is not None:
             maybe = tentative.clause
             assert maybe.text == text[maybe.start_char : maybe.end_char] == maybe.text.strip() != ""
-            assert len(maybe.text) <= config.max_chars and maybe.end_char <= at + size
+            assert len(maybe.text) <= MAX_CHARS and maybe.end_char <= at + size
     assert [*fed, *piecewise.flush()] == clauses
     end = 0
     for clause in clauses:
         assert clause.text == text[clause.start_char : clause.end_char] == clause.text.strip() != ""
-        assert clause.start_char >= end and len(clause.text) <= config.max_chars
+        assert clause.start_char >= end and len(clause.text) <= MAX_CHARS
         assert not any(char.isalnum() for char in text[end : clause.start_char])
         end = clause.end_char
     assert not any(char.isalnum() for char in text[end:]) and whole.pending == ""

@@ -20,7 +20,7 @@ async def test_a_refused_registration_and_a_trunk_that_answers_are_shown(tmp_pat
         "port": 0,
         "rtp_ports": "43000-43999",
         "trunks": {"office": {"proxy": uri, "ping_s": 600, "addresses": ["127.0.0.1"]}},
-        "registrations": [{"registrar": uri, "username": "bot", "trunk": "office", "retry_s": 600}],
+        "registrations": [{"registrar": uri, "username": "bot", "trunk": "office"}],
     }
     try:
         async with api_gateway(tmp_path, sip=sip) as (_, _, url), aiohttp.ClientSession(url) as http:

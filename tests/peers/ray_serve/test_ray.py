@@ -63,7 +63,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(application: str) -> AsyncIterator[GrpcEngine]:
-    client = GrpcEngine(Targets((), source=partial(in_directory, application)), EngineConfig(watch_s=0.2))
+    client = GrpcEngine(Targets((), source=partial(in_directory, application)), EngineConfig())
     watching = asyncio.create_task(client.watch())
     await until(lambda: len(client._by_address) == 2, "two engines in the directory")
     yield client

@@ -25,7 +25,7 @@ from tts_engine.errors import Unavailable
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
 
-CONFIG = EngineConfig(kind="tone", drain_s=60.0, restart_backoff_s=0.01)
+CONFIG = EngineConfig(kind="tone", drain_s=60.0)
 
 
 def running(child: EngineProcess) -> int:
@@ -221,8 +221,11 @@ async def test_the_wired_engine_speaks_through_its_own_process() -> None:
     await child.aclose()
 
 
-async def test_a_turn_whose_engine_is_killed_is_spoken_to_its_end_by_another() -> None:
-    config = EngineConfig(restart_backoff_s=60)
+async def test_a_turn_whose_engine_is_killed_is_spoken_to_its_end_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tts_engine.service.process.RESTART_BACKOFF_S", 60.0)
+    config = EngineConfig()
     text = "One moment please, the whole of this sentence is still to be heard. And so is this one. And the last."
     async with AsyncExitStack() as stack:
         children = [engine_process(config) for _ in range(2)]

@@ -47,7 +47,7 @@ PLANTED = (*SECRETS.values(), *WORDS, *NUMBERS)
 
 CONFIG = """
 server: {host: 127.0.0.1, port: 0, drain_s: 0, stream_token_secret: "${STREAM_SECRET}"}
-engine: {kind: tone, token: "${ENGINE_TOKEN}", restart_backoff_s: 0.05}
+engine: {kind: tone, token: "${ENGINE_TOKEN}"}
 auth: {api_keys: [{key: "${API_KEY}"}]}
 carriers: {twilio: {auth_token: "${TWILIO_TOKEN}"}}
 recording: {folder: FOLDER, encrypt: "${RECORDING_KEY}", keep_days: 1}

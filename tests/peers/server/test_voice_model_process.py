@@ -33,7 +33,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
             "model_folder": str(folder),
             "device": "cpu",
             "voices_folder": str(folder.with_name("voices")),
-            "restart_backoff_s": 0.01,
             "cosyvoice": {
                 "own_process": True, "max_clauses": 8, "busy_share": 100, "first_chunk_s": 1e6, "euler_steps": 2,
                 "text_processes": 1,

@@ -132,7 +132,7 @@ def called(
         PEER,
         LOCAL,
         40000,
-        SipTimeouts(**{"session": 0} | timeouts),
+        SipTimeouts(**{"session_s": 0} | timeouts),
         key=server_key(invite),
         invite=invite,
     )
@@ -169,7 +169,7 @@ def calling(**timeouts: Any) -> Call:
         PEER,
         LOCAL,
         40000,
-        SipTimeouts(**{"session": 0} | timeouts),
+        SipTimeouts(**{"session_s": 0} | timeouts),
         uri=Uri.parse("sip:ann@127.0.0.9:7000"),
         from_=Address.parse("<sip:bot@127.0.0.1>"),
         headers=[],
@@ -513,7 +513,7 @@ def test_a_challenge_is_answered_with_the_next_number_of_the_same_call() -> None
 
 def test_an_invite_too_short_is_sent_again_with_what_is_asked_for() -> None:
     """RFC 4028 section 7.4."""
-    call = calling(session=1800)
+    call = calling(session_s=1800)
     call.answer(call.asked("INVITE"), 422, ("Min-SE", "2400"))
     again = call.asked("INVITE")
     assert (again.headers.get("Session-Expires"), again.headers.get("Min-SE")) == ("2400", "2400")
@@ -562,7 +562,7 @@ def test_a_session_that_leaves_in_a_transfer_hangs_up_after_the_outcome() -> Non
 
 
 def test_too_early_a_tick_does_nothing() -> None:
-    call = started(session=1800)
+    call = started(session_s=1800)
     before = len(call.said)
     for now in (0.0, 0.1, 0.49):
         call.now = now

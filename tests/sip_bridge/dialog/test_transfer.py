@@ -145,7 +145,7 @@ async def test_a_peer_that_notifies_nothing_is_taken_at_its_word() -> None:
 
 
 async def test_an_outcome_that_never_comes_counts_as_done() -> None:
-    async with bridge(timeouts={"transfer": 0.1}, **ALLOWED) as made:
+    async with bridge(timeouts={"transfer_s": 0.1}, **ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:
             told = await up(made, phone)
             told.call.transfer(TARGET)

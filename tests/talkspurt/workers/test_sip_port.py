@@ -259,7 +259,7 @@ def test_a_call_is_remembered_as_long_as_its_caller_may_give_up() -> None:
         dispatcher = SipPort(config, udp, lambda: [0], lambda worker: None).dispatcher
     dispatcher.begun("early-media", 1, now=0.0)
     cancel = b"CANCEL sip:bot@example.com SIP/2.0\r\nCall-ID: early-media\r\n\r\n"
-    speech_before_the_answer_s = config.timeouts.ready + config.timeouts.early_media
+    speech_before_the_answer_s = config.timeouts.ready_s + config.timeouts.early_media_s
     assert dispatcher.worker_of_cancel(cancel, now=speech_before_the_answer_s) == 1
 
 

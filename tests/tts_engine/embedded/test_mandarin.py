@@ -37,9 +37,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def voice(cache: Path) -> AsyncIterator[EmbeddedSynthesizer]:
-    synthesizer = EmbeddedSynthesizer(
-        EmbeddedConfig(mandarin=MandarinConfig(queue_size=2, threads=1)), cache_folder=cache
-    )
+    synthesizer = EmbeddedSynthesizer(EmbeddedConfig(mandarin=MandarinConfig(threads=1)), cache_folder=cache)
     await synthesizer.start()
     yield synthesizer
     await synthesizer.aclose()

@@ -20,6 +20,7 @@ from tts_engine.errors import NotFound, Unavailable
 from tts_engine.pipeline.engine import Engine
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
+from tts_engine.service.server import RETRY_AFTER_S
 from tts_engine.tone import ToneSynthesizer
 from voicecodecs import g711
 
@@ -104,8 +105,9 @@ async def test_models_are_switched_over_grpc_while_a_turn_speaks() -> None:
 
 
 @pytest.fixture
-async def workers() -> AsyncIterator[list[EngineProcess]]:
-    config = EngineConfig(kind="tone", restart_backoff_s=30.0, drain_s=1.0)
+async def workers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[EngineProcess]]:
+    monkeypatch.setattr("tts_engine.service.process.RESTART_BACKOFF_S", 30.0)
+    config = EngineConfig(kind="tone", drain_s=1.0)
     processes = [engine_process(config) for _ in range(2)]
     await asyncio.gather(*(process.start() for process in processes))
     yield processes
@@ -163,7 +165,7 @@ async def test_turns_go_to_the_engine_with_the_fewest_and_past_one_that_is_gone(
 
 async def test_an_engine_that_refused_is_left_alone_for_as_long_as_it_asked() -> None:
     one = EngineConfig(kind="tone").model_copy(
-        update={"speech": EngineConfig().speech.model_copy(update={"max_utterances": 1}), "retry_after_s": 300.0}
+        update={"speech": EngineConfig().speech.model_copy(update={"max_utterances": 1})}
     )
     processes = [engine_process(one), engine_process(EngineConfig(kind="tone"))]
     await asyncio.gather(*(process.start() for process in processes))
@@ -178,10 +180,11 @@ async def test_an_engine_that_refused_is_left_alone_for_as_long_as_it_asked() ->
             return await active(processes[0]) == 1
 
         await until(full)
+        asked_at = time.monotonic()
         assert await speak(client), "the other engine speaks what the first refused"
         full_one, free_one = client._backends
         assert full_one.load > free_one.load, "though neither has an utterance of ours"
-        assert full_one._full_until > time.monotonic() + 60
+        assert full_one._full_until >= asked_at + RETRY_AFTER_S
         await other.aclose()
     finally:
         for end in (client, elsewhere, *processes):

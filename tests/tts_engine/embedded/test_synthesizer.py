@@ -18,7 +18,7 @@ from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.config import EmbeddedConfig
 from tts_engine.embedded.hibari import HibariVoice, Waveform, band
 from tts_engine.embedded.hibari_text import Reader
-from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
+from tts_engine.embedded.synthesizer import FIRST_BLOCK_MS, EmbeddedSynthesizer
 from tts_engine.errors import InvalidRequest, NotFound
 from tts_engine.pipeline.engine import Engine
 from tts_engine.pipeline.settings import SpeechConfig
@@ -306,7 +306,7 @@ async def test_blocks_stay_short_while_others_have_no_sound_yet() -> None:
         beside += [len(chunk.pcm) / synthesizer.sample_rate async for chunk in speaking]
     finally:
         await synthesizer.aclose()
-    first_s = config.first_block_ms / 1000
+    first_s = FIRST_BLOCK_MS / 1000
     assert alone[1] > 3 * first_s
     assert beside[1] <= first_s < beside[2]
     assert sum(beside) == pytest.approx(sum(alone))
@@ -334,8 +334,11 @@ async def test_cancel_takes_a_waiting_clause_back(voice) -> None:
     assert sum(not isinstance(result, asyncio.CancelledError) for result in results) <= 2
 
 
-async def test_a_hundred_callers_of_one_greeting_take_one_place_and_one_synthesis() -> None:
-    synthesizer = EmbeddedSynthesizer(EmbeddedConfig(queue_size=4))
+async def test_a_hundred_callers_of_one_greeting_take_one_place_and_one_synthesis(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tts_engine.embedded.synthesizer.QUEUE_CLAUSES", 4)
+    synthesizer = EmbeddedSynthesizer(EmbeddedConfig())
     asked = []
 
     async def speak(engine: Engine, number: int) -> bytes:

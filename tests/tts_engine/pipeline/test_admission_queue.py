@@ -130,7 +130,7 @@ async def test_nobody_takes_the_place_of_a_turn_that_has_just_been_called() -> N
 
 async def test_low_priority_is_slowed_down_and_does_not_starve() -> None:
     """The stated policy: one place of eight goes to who has waited longest."""
-    turns = Turns(Places(), wait_ms=60_000, fair_every=8)
+    turns = Turns(Places(), wait_ms=60_000)
     await turns.ask("first")
     for number in range(3):
         await turns.ask(f"http {number}", priority=HTTP)

@@ -78,7 +78,9 @@ async def test_the_first_caller_hears_a_prompt_from_the_cache_at_every_rate(rate
 
 async def test_a_prompt_of_another_voice_language_or_speed_is_another_prompt() -> None:
     model = Lines()
-    engine, seen = made(model, {"text": "Hello.", "voice": "anna", "language": "de-DE", "speed": 1.5, "rates": [8000]})
+    engine, seen = made(
+        model, {"text": "Hello.", "voice": "anna", "language": "de-DE", "speed": 1.5, "sample_rates": [8000]}
+    )
     await engine.start()
     await idle(engine)
     seen.lookups.clear()
@@ -99,7 +101,7 @@ async def test_readiness_waits_for_prompts_only_where_it_is_told_to() -> None:
 
 async def test_a_caller_who_comes_while_the_prompt_is_made_shares_it() -> None:
     model = Lines()
-    engine, seen = made(model, {"text": GREETING, "rates": [8000]})
+    engine, seen = made(model, {"text": GREETING, "sample_rates": [8000]})
     await engine.start()
     await asyncio.sleep(0.1)
     await speak(engine, GREETING)
@@ -129,7 +131,7 @@ async def test_a_prompt_that_cannot_be_spoken_is_named_without_its_text_and_the_
 async def test_prompts_outlast_what_is_spoken_later_and_take_half_of_the_cache_at_most() -> None:
     clause_bytes = int(ToneSynthesizer().sample_rate * 4 * 0.05 * 10)  # ten letters of 50 ms
     model = ToneSynthesizer()
-    prompts = [{"text": f"{letter * 10}.", "rates": [8000]} for letter in "abcd"]
+    prompts = [{"text": f"{letter * 10}.", "sample_rates": [8000]} for letter in "abcd"]
     engine, seen = made(model, *prompts, cache_bytes=5 * clause_bytes)
     await engine.start()
     await idle(engine)
@@ -145,7 +147,7 @@ async def test_prompts_outlast_what_is_spoken_later_and_take_half_of_the_cache_a
 
 async def test_no_turn_waits_behind_prompts() -> None:
     """With one place, a turn waits for the clause under way at most, and never for the next prompt."""
-    engine, seen = made(Places(), *({"text": f"Prompt {n}.", "rates": [8000]} for n in range(20)))
+    engine, seen = made(Places(), *({"text": f"Prompt {n}.", "sample_rates": [8000]} for n in range(20)))
     await engine.start()
     await asyncio.sleep(0.05)
     waits = [admission_ms(await speak(engine, f"This is turn {n}.")) for n in range(5)]
@@ -170,7 +172,7 @@ async def test_closing_the_engine_ends_the_warm_up() -> None:
 async def test_another_model_gets_the_prompts_when_it_becomes_active() -> None:
     first, second = Lines(), Lines()
     seen = Counter()
-    config = SpeechConfig.model_validate({"prompts": [{"text": "Hello.", "rates": [8000]}]})
+    config = SpeechConfig.model_validate({"prompts": [{"text": "Hello.", "sample_rates": [8000]}]})
     engine = Engine({"one": first, "two": second}, config, observer=seen)
     await engine.start()
     await idle(engine)

@@ -22,7 +22,7 @@ from tts_engine.api import UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import Exhausted, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
-from tts_engine.service import link_frames, link_server
+from tts_engine.service import link_frames, link_server, wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.link_client import LinkCall
 from tts_engine.service.link_frames import COUNT, Kind, LinkEnd
@@ -45,8 +45,9 @@ class Engine:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    made = Engine(EngineConfig(listen=f"unix:{tmp_path}/engine.sock", message_bytes=2**17))
+async def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    monkeypatch.setattr(wire, "MESSAGE_BYTES", 2**17)
+    made = Engine(EngineConfig(listen=f"unix:{tmp_path}/engine.sock"))
     await made.start()
     yield made
     await made.server.aclose()
@@ -191,8 +192,9 @@ async def test_no_collection_of_garbage_looks_at_much_while_turns_are_spoken() -
         assert 0 < (await anext(turn)).first_sample < LOOKED_AT
 
 
-async def test_an_engine_that_stands_still_is_given_up() -> None:
-    async with in_a_process(EngineConfig(keepalive_s=1.0)) as (process, client):
+async def test_an_engine_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "KEEPALIVE_S", 1.0)
+    async with in_a_process(EngineConfig()) as (process, client):
         async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
             utterance.feed("one hold two")
             await anext(utterance)

@@ -18,9 +18,10 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
+from tts_engine.service.server import RETRY_AFTER_S as FULL_RETRY_S
 
 PLACES = 50
-CONFIG = EngineConfig.model_validate({"kind": "tone", "retry_after_s": 0.75, "speech": {"max_utterances": PLACES}})
+CONFIG = EngineConfig.model_validate({"kind": "tone", "speech": {"max_utterances": PLACES}})
 LONG = "word " * 50_000
 """More than HTTP/2's window of 64 KiB: writing it lasts until the server reads, or ends the call."""
 
@@ -67,7 +68,7 @@ async def test_a_refusal_by_a_full_engine_arrives_as_it_is(engine: GrpcEngine, t
 
     for _ in range(6):
         seen = Counter(await asyncio.gather(*(refused() for _ in range(PLACES))))
-        assert seen == {("Exhausted", 0.75): PLACES}
+        assert seen == {("Exhausted", FULL_RETRY_S): PLACES}
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["by a message", "by the status alone"])
@@ -95,12 +96,13 @@ async def test_a_refusal_that_meets_a_later_write_arrives_as_it_is(
         assert seen == {("Exhausted", RETRY_AFTER_S): 20}
 
 
-async def test_a_recording_that_is_refused_on_its_way_is_refused_as_it_is() -> None:
-    theirs, ours = (EngineConfig.model_validate({"kind": "tone", "message_bytes": 2**bits}) for bits in (20, 26))
-    async with running(theirs, ours) as engine:
+async def test_a_recording_that_is_refused_on_its_way_is_refused_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = wire.MESSAGE_BYTES
+    monkeypatch.setattr(wire, "MESSAGE_BYTES", 4 * bound)  # a client of another version; the engine has its own process
+    async with running(CONFIG) as engine:
         for _ in range(10):
-            with pytest.raises(InvalidRequest, match=r"over engine\.message_bytes \(1048576\)"):
-                await engine.add_voice(voice_id="v", name="", wav=bytes(2**24), transcript="said", language="de")
+            with pytest.raises(InvalidRequest, match=f"over {bound} bytes"):
+                await engine.add_voice(voice_id="v", name="", wav=bytes(2 * bound), transcript="said", language="de")
 
 
 async def test_a_burst_that_fits_is_not_thinned_out_by_chance() -> None:

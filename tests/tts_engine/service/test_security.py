@@ -115,12 +115,19 @@ async def test_no_method_answers_without_the_token() -> None:
             assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_services_are_told_only_where_the_setting_says_so() -> None:
-    async with serving(reflection=False) as address, grpc.aio.insecure_channel(address) as channel:
-        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+async def test_an_engine_beyond_loopback_does_not_list_its_services(files: dict[str, str]) -> None:
+    settings = {"kind": "tone", "listen": "0.0.0.0:0", "tls": tls(files, certificate="engine"), "token": TOKEN}
+    server = SpeechServer(EngineConfig.model_validate(settings))
+    await server.start()
+    address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
+    credentials = grpc.ssl_channel_credentials(Path(files["ca"]).read_bytes())
+    async with grpc.aio.secure_channel(address, credentials) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        call = stub.ServerReflectionInfo(metadata=(("authorization", f"Bearer {TOKEN}"),))
         with suppress(grpc.aio.AioRpcError):  # the answer may be there before the request has left
             await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+    await server.aclose()
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:50051", "[::]:50051", "engine.example:50051", ":50051", "10.0.0.7:50051"])

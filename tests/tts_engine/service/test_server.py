@@ -34,6 +34,7 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import speak_call, wire
 from tts_engine.service.client import GrpcEngine
+from tts_engine.service.server import RETRY_AFTER_S as FULL_RETRY_S
 from tts_engine.service.server import Progress, SpeechServer
 from tts_engine.tone import ToneSynthesizer
 from voicecodecs.registry import AudioFormat
@@ -296,12 +297,12 @@ async def test_a_full_engine_says_when_to_come_back(pair: Pair) -> None:
 
 
 async def test_one_utterance_too_many_is_refused_and_a_place_comes_free(connect: Callable) -> None:
-    pair = await connect(speech={"max_utterances": 2}, retry_after_s=0.75)
+    pair = await connect(speech={"max_utterances": 2})
     first, _ = await held(pair)
     second, _ = await held(pair)
     with pytest.raises(Exhausted) as caught:
         await pair.speak("three")
-    assert caught.value.retry_after_s == 0.75
+    assert caught.value.retry_after_s == FULL_RETRY_S
     await first.aclose()
     await until(lambda: len(pair.server._speaks) == 1)
     assert len(await pair.speak("three")) == 1
@@ -310,7 +311,7 @@ async def test_one_utterance_too_many_is_refused_and_a_place_comes_free(connect:
 
 async def test_a_refusal_waits_for_the_first_message(connect: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sent at once it would meet that message on its way, which grpc.aio's client makes INTERNAL of."""
-    pair = await connect(speech={"max_utterances": 1}, retry_after_s=0.75)
+    pair = await connect(speech={"max_utterances": 1})
     first, _ = await held(pair)
     waits, first_message = asyncio.Event(), pair.server._first
 
@@ -325,7 +326,7 @@ async def test_a_refusal_waits_for_the_first_message(connect: Callable, monkeypa
         assert not call.done()
         await call.write(pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="late"))
         assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert (await call.trailing_metadata())["retry-after-s"] == "0.75"
+        assert (await call.trailing_metadata())["retry-after-s"] == f"{FULL_RETRY_S:g}"
     await first.aclose()
 
 
@@ -367,8 +368,11 @@ async def test_a_client_that_breaks_the_rules_is_told_the_field(pair: Pair, mess
         assert (await call.trailing_metadata())["field"] == field
 
 
-async def test_a_message_over_the_bound_is_refused_and_the_connection_lives(connect: Callable) -> None:
-    pair = await connect(message_bytes=2**16)
+async def test_a_message_over_the_bound_is_refused_and_the_connection_lives(
+    connect: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MESSAGE_BYTES", 2**16)
+    pair = await connect()
     with pytest.raises(InvalidRequest):
         await pair.client.add_voice(voice_id="v", name="V", wav=bytes(2**17), transcript="t", language="en")
     assert len(await pair.speak("still here")) == 2
@@ -377,8 +381,9 @@ async def test_a_message_over_the_bound_is_refused_and_the_connection_lives(conn
 # Deadlines.
 
 
-def test_each_deadline_counts_from_what_it_waits_for() -> None:
-    timeouts = EngineConfig.model_validate({"timeouts": {"text_s": 5, "audio_s": 3, "consumption_s": 7}}).timeouts
+def test_each_deadline_counts_from_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts_engine.service.server.CONSUMPTION_S", 7.0)
+    timeouts = EngineConfig.model_validate({"timeouts": {"text_s": 5, "audio_s": 3}}).timeouts
     progress = Progress(now=100.0)
     assert progress.expired(104.9, timeouts) is None
     assert "no text" in str(progress.expired(105.1, timeouts))
@@ -481,8 +486,11 @@ async def test_what_stands_still_ends_with_deadline_exceeded(
     await pair.scripted.utterances[0].closed.wait()
 
 
-async def test_a_client_that_takes_no_audio_stops_the_engine_and_then_loses_its_place(connect: Callable) -> None:
-    pair = await connect(timeouts={"consumption_s": 0.1})
+async def test_a_client_that_takes_no_audio_stops_the_engine_and_then_loses_its_place(
+    connect: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_engine.service.server.CONSUMPTION_S", 0.1)
+    pair = await connect()
     utterance = pair.client.open(UtteranceRequest(utterance_id="u"))
     utterance.feed("flood")
     utterance.end_text()
@@ -593,8 +601,11 @@ async def test_a_recording_comes_in_pieces_that_keep_nobody_waiting(pair: Pair) 
     assert pair.scripted.wav == wav
 
 
-async def test_an_upload_over_the_bound_or_without_a_message_is_refused(connect: Callable) -> None:
-    pair = await connect(message_bytes=2**16)
+async def test_an_upload_over_the_bound_or_without_a_message_is_refused(
+    connect: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MESSAGE_BYTES", 2**16)
+    pair = await connect()
     pieces = [pb.AddVoiceRequest(voice_id="v", wav=bytes(2**15)) for _ in range(3)]
     async with grpc.aio.insecure_channel(pair.server.address) as channel:
         for sent in (pieces, []):

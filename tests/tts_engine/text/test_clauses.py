@@ -154,13 +154,13 @@ def test_a_pause_in_the_stream_settles_a_sentence_but_not_half_a_one() -> None:
 
 
 def test_a_text_without_punctuation_is_cut_at_spaces() -> None:
-    config = ClauseConfig(first_max_words=5, max_words=10)
-    cut = split("word " * 23, config=config)
-    assert [len(c.split()) for c in cut] == [5, 10, 8]
+    cut = split("word " * 43, config=ClauseConfig(first_max_words=5))
+    assert [len(c.split()) for c in cut] == [5, clauses.MAX_WORDS, 8]
 
 
 def test_a_text_without_spaces_is_cut_at_the_character_limit() -> None:
-    assert [len(c) for c in split("x" * 100, config=ClauseConfig(max_chars=40))] == [40, 40, 20]
+    most = clauses.MAX_CHARS
+    assert [len(c) for c in split("x" * (2 * most + 20))] == [most, most, 20]
 
 
 def test_pauses_follow_the_punctuation() -> None:
@@ -214,8 +214,9 @@ def test_a_word_is_weighed_once_however_many_marks_follow_it(monkeypatch: pytest
     assert len(weighed) < 3 * 1000
 
 
-def test_blanks_before_a_clause_do_not_count_for_its_length() -> None:
-    fed, dripped = ClauseSplitter(ClauseConfig(max_chars=40)), ClauseSplitter(ClauseConfig(max_chars=40))
+def test_blanks_before_a_clause_do_not_count_for_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clauses, "MAX_CHARS", 40)
+    fed, dripped = ClauseSplitter(), ClauseSplitter()
     text = " " * 30 + "x" * 60
     (at_once,) = fed.feed(text)
     (in_pieces,) = [clause for character in text for clause in dripped.feed(character)]

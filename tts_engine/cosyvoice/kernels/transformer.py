@@ -307,47 +307,6 @@ def copy_positions(cache: Tensor, sources: Tensor, targets: Tensor, counts: Tens
     )  # fmt: skip
 
 
-@triton.jit
-def _matmul_8bit(
-    x, weight, scale, bias, out, m, n, k,
-    HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < n
-    source = tl.where(inside, column, 0).to(tl.int64)
-    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for begin in range(0, k, BLOCK):
-        index = begin + tl.arange(0, BLOCK)
-        a = tl.load(x + row[:, None].to(tl.int64) * k + index[None], mask=(row < m)[:, None], other=0.0)
-        b = tl.load(weight + source[None] * k + index[:, None])
-        acc += tl.dot(a, b.to(a.dtype), input_precision="ieee")
-    acc *= tl.load(scale + column, mask=inside, other=0.0)[None]
-    if HAS_BIAS:
-        acc += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None]
-    target = out + row[:, None].to(tl.int64) * n + column[None]
-    tl.store(target, acc.to(out.dtype.element_ty), mask=(row < m)[:, None] & inside[None])
-
-
-def matmul_8bit(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    """Return ``x @ (weight * scale[:, None]).T + bias``, ``(m, n)``, in the dtype of ``x``.
-
-    Args:
-        x: ``(m, k)``. weight: ``(n, k)``, int8 or float8_e4m3fn; ``k`` a multiple of 16. scale: ``(n,)``, fp32.
-    """
-    x = x.contiguous()
-    (m, k), n = x.shape, weight.shape[0]
-    out = torch.empty(m, n, device=x.device, dtype=x.dtype)
-    few = m <= 32  # then reading the weights is all the work, and many small programs read them fastest
-    rows, columns = (16 if m <= 16 else 32, 16) if few else (64, 64)
-    block = next(size for size in (128, 64, 32, 16) if k % size == 0)
-    _matmul_8bit[(triton.cdiv(n, columns), triton.cdiv(m, rows))](
-        x, weight, scale, bias, out, m, n, k,
-        HAS_BIAS=bias is not None, ROWS=rows, COLUMNS=columns, BLOCK=block, num_warps=4,
-    )  # fmt: skip
-    return out
-
-
 # -- diffusion transformer -----------------------------------------------------------------------------------------
 
 

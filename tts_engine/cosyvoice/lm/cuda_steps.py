@@ -24,7 +24,6 @@ from tts_engine.cosyvoice.lm import flat_prompts
 from tts_engine.cosyvoice.lm.api import DRAW, Admission, Input
 from tts_engine.cosyvoice.lm.flat_prompts import FlatPrompts
 from tts_engine.cosyvoice.lm.prefixes import Prefixes
-from tts_engine.cosyvoice.lm.quantised import Quantised, WeightKind, quantise
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 
 log = logging.getLogger(__name__)
@@ -85,22 +84,17 @@ class Pending:
         return out
 
 
-Weight = Tensor | Quantised
-
-
-def _product(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-    if isinstance(weight, Quantised):
-        return kernels.matmul_8bit(x, weight.values, weight.scale, bias)
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return x @ weight.t() if bias is None else torch.addmm(bias, x, weight.t())
 
 
 @dataclass(slots=True)
 class _Layer:
-    qkv: Weight
+    qkv: Tensor
     qkv_bias: Tensor
-    o: Weight
-    gate_up: Weight
-    down: Weight
+    o: Tensor
+    gate_up: Tensor
+    down: Tensor
     norm1: Tensor
     norm2: Tensor
 
@@ -116,10 +110,8 @@ class CudaLm:
         max_length: int,
         device: torch.device,
         dtype: torch.dtype = torch.bfloat16,
-        weights: WeightKind = "full",
     ) -> None:
-        """Read ``model``, which may be dropped afterwards. ``weights``: kind of the products' weights; tables stay
-        full."""
+        """Read ``model``, which may be dropped afterwards."""
         config = self.config = model.config
         network: Any = model  # submodules are Tensor | Module to a type checker
         self.device, self.dtype, self.slots, self.max_length = device, dtype, slots, max_length
@@ -127,20 +119,15 @@ class CudaLm:
         def take(*parts: Tensor) -> Tensor:
             return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()
 
-        def weight(*parts: Tensor) -> Weight:
-            if weights == "full":
-                return take(*parts)
-            return quantise(torch.cat([p.detach().to(device) for p in parts]), weights)
-
         head = [network.llm_embedding.weight] if config.version == 2 else []
         self.table = take(network.speech_embedding.weight, *head, network.backbone.embed_tokens.weight)
         self.layers = [
             _Layer(
-                qkv=weight(a.q_proj.weight, a.k_proj.weight, a.v_proj.weight),
+                qkv=take(a.q_proj.weight, a.k_proj.weight, a.v_proj.weight),
                 qkv_bias=take(a.q_proj.bias, a.k_proj.bias, a.v_proj.bias),
-                o=weight(a.o_proj.weight),
-                gate_up=weight(m.gate_proj.weight, m.up_proj.weight),
-                down=weight(m.down_proj.weight),
+                o=take(a.o_proj.weight),
+                gate_up=take(m.gate_proj.weight, m.up_proj.weight),
+                down=take(m.down_proj.weight),
                 norm1=take(layer.input_layernorm.weight),
                 norm2=take(layer.post_attention_layernorm.weight),
             )
@@ -151,7 +138,7 @@ class CudaLm:
         # With an odd number of columns cuBLAS does not use its fast kernels: 28 us instead of 7 at 128 rows.
         ids, bias = config.speech_vocab_size, network.llm_decoder.bias
         padding = -ids % 64
-        self.head = weight(F.pad(network.llm_decoder.weight, (0, 0, 0, padding)))
+        self.head = take(F.pad(network.llm_decoder.weight, (0, 0, 0, padding)))
         self.head_bias = None if bias is None else F.pad(take(bias), (0, padding))
         # There is one slot more than is given out, to which rows of padding write. Behind it are those of prefixes.
         self.scratch = slots
@@ -165,7 +152,7 @@ class CudaLm:
         rate = config.rope_theta ** (-torch.arange(half, device=device).double() / half)
         phase = torch.arange(max_length, device=device)[:, None] * rate
         self.cos, self.sin = phase.cos().float(), phase.sin().float()
-        self._one_launch = decode_step.load(model, device=device, dtype=dtype) if weights == "full" else None
+        self._one_launch = decode_step.load(model, device=device, dtype=dtype)
         """The steps of up to ``decode_step.MOST_ROWS`` sequences, where the GPU can run them."""
         self.stream: Any = None
         if device.type == "cuda":

@@ -76,8 +76,6 @@ class SchedulerConfig:
     riding_rows: int = 16
     """A batch with half as many awaited clauses or fewer is filled up to so many, while as many are short of sound
     (``calm_s``). On an H200 16 take three times as long as one. 0: an awaited clause is not made slower by others."""
-    gathered_rows: int = 0
-    """So many clauses that give way to first sounds go on together (``GivingWay``). 0: each by itself."""
     whole_rows: int = 4
     """Most clauses in a batch of last chunks of shape ``whole``."""
     whole_chunks: int = WHOLE_CHUNKS
@@ -96,10 +94,6 @@ class SchedulerConfig:
     """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
     ms. Other chunks, which take less time, do so down to ``tight_s``. All let several such batches run one after the
     other."""
-
-
-THROUGHPUT = SchedulerConfig(calm_rows=16, gathered_rows=16)
-"""For ``performance_mode: throughput``: fuller batches, and first sounds that wait for them."""
 
 
 def with_sizes(config: SchedulerConfig, sizes: Sequence[int]) -> SchedulerConfig:

@@ -27,7 +27,7 @@ from tts_engine.cosyvoice.token2wav.batch import Vocoder
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, Run, RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import THROUGHPUT, Batch, Job, Scheduler, SchedulerConfig, with_sizes
+from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig, with_sizes
 from tts_engine.errors import EngineError, SynthesisFailed
 from tts_engine.synthesizer import Hearing
 
@@ -82,8 +82,7 @@ class WaveWorker(DeviceThread):
             max_chunks=self.config.max_chunks,
             room=max(self.runner.chunk - LOOK_AHEAD_TOKENS, *settings.first_hops),
         )
-        mode = THROUGHPUT if settings.performance_mode == "throughput" else SchedulerConfig()
-        scheduler = scheduler or with_sizes(mode, self.config.chunk_rows)
+        scheduler = scheduler or with_sizes(SchedulerConfig(), self.config.chunk_rows)
         self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize, first_hops=settings.first_hops)
         self._tasks: list[_Task] = []
         self._event_loop: asyncio.AbstractEventLoop | None = None

@@ -71,10 +71,6 @@ def main() -> None:
         types = f"{kind} {kind} *i64 {kind} i32 i32 i32"
         print(compiled(k._prompt_attention, types, ROWS=64, KEYS=64, STAGES=2, **sizes))
     print(compiled(k._copy_positions, "*bf16 *i64 *i64 *i64 i32 i32", KV_HEADS=2, HEAD=64, BLOCK=2048))
-    for kind, bias, rows in (("*i8", "*bf16", 16), ("*fp8e4nv", "-", 16), ("*i8", "-", 64), ("*fp8e4nv", "*bf16", 64)):
-        types = f"*bf16 {kind} *fp32 {bias} *bf16 i32 i32 i32"
-        tile = {"ROWS": rows, "COLUMNS": rows, "BLOCK": 128}
-        print(compiled(k._matmul_8bit, types, HAS_BIAS=bias != "-", **tile))
     sampling()
     conformer()
     vocoder()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from tts_engine.cosyvoice.lm import flat_prompts
 from tts_engine.cosyvoice.lm.api import Admission, joined_table
 from tts_engine.cosyvoice.lm.cuda_steps import CudaLm, sizes_for
 from tts_engine.cosyvoice.lm.flat_prompts import FlatPrompts
-from tts_engine.cosyvoice.lm.quantised import quantise
 from tts_engine.cosyvoice.lm.torch_lm import TorchLmConfig
 from tts_engine.cosyvoice.models.config import (
     FlowV2Config,
@@ -246,18 +244,6 @@ def test_a_gpus_step_has_a_size_for_as_many_clauses_as_there_are_slots(slots: in
     sizes = sizes_for(slots)
     assert any(size >= min(slots, TorchLmConfig().decode_rows) for size in sizes)
     assert len(sizes) == 1 or sizes[-2] < slots, "no size is prepared that no step takes"
-
-
-@pytest.mark.parametrize("kind", ["int8", "fp8"])
-@pytest.mark.parametrize("rows", [3, 20, 40])
-def test_products_with_weights_of_eight_bits(kind: Literal["int8", "fp8"], rows: int) -> None:
-    x, bias = torch.randn(rows, 48, device=DEVICE), torch.randn(70, device=DEVICE)
-    weight = quantise(torch.randn(70, 48, device=DEVICE), kind)
-    want = x @ weight.wide().t()
-    got = kernels.matmul_8bit(x, weight.values, weight.scale, None)
-    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
-    got = kernels.matmul_8bit(x, weight.values, weight.scale, bias)
-    torch.testing.assert_close(got, want + bias, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("frames", [50, 22])

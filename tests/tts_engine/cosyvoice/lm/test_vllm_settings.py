@@ -1,4 +1,4 @@
-"""What of the configuration reaches vLLM. vLLM itself is not needed."""
+"""The engine arguments that vLLM gets from the configuration. vLLM itself is not needed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from talkspurt.config.settings import load
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.lm.vllm_lm import engine_args
 from tts_engine.cosyvoice.loading import _vllm_config
@@ -14,13 +15,22 @@ from tts_engine.cosyvoice.models.config import LOOK_AHEAD_TOKENS
 
 
 def args(**settings: Any) -> dict[str, Any]:
-    return engine_args(Path("m"), _vllm_config(CosyVoiceConfig(vllm=settings, vllm_cache_gb=2.0)), cpu=False)
+    return engine_args(Path("m"), _vllm_config(CosyVoiceConfig(vllm=settings)), cpu=False)
 
 
 def test_vllms_own_settings_pass_through_beside_ours() -> None:
     plain, asked = args(), args(quantization="fp8", max_num_batched_tokens=16384, enforce_eager=True)
     assert asked == plain | {"quantization": "fp8", "max_num_batched_tokens": 16384, "enforce_eager": True}
-    assert (plain["kv_cache_memory_bytes"], plain["max_num_batched_tokens"]) == (2_000_000_000, 8192)
+    assert (plain["kv_cache_memory_bytes"], plain["max_num_batched_tokens"]) == (4_000_000_000, 8192)
+    assert args(kv_cache_memory_bytes=2_000_000_000)["kv_cache_memory_bytes"] == 2_000_000_000
+
+
+def test_a_quantised_language_model_of_the_configuration_file_reaches_vllm(tmp_path: Path) -> None:
+    file = tmp_path / "talkspurt.yaml"
+    file.write_text("engine:\n  cosyvoice:\n    language_model: vllm\n    vllm: {quantization: fp8}\n")
+    settings = load(file, environment={}).engine.cosyvoice
+    assert settings.language_model == "vllm"
+    assert engine_args(Path("m"), _vllm_config(settings), cpu=False)["quantization"] == "fp8"
 
 
 def test_a_share_of_the_memory_replaces_the_size_of_the_cache() -> None:

@@ -218,15 +218,12 @@ async def test_a_clause_in_a_batch_sounds_as_alone(version: int) -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["as it ends", "behind the next"])
-@pytest.mark.parametrize("mode", ["interactivity", "throughput"])
-async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(
-    version: int, mode: str, *, ahead: bool
-) -> None:
+async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(version: int, *, ahead: bool) -> None:
     prompt = Prompt(25)
     rng = np.random.default_rng(1)
     others = [(n, rng.integers(0, CODES, length).tolist()) for n, length in enumerate(rng.integers(5, 80, 16))]
-    wide = SchedulerConfig(chunk_rows=17, calm_rows=17) if mode == "interactivity" else None
-    async with running(version, wide, ahead=ahead, max_clauses=40, blocks=120, performance_mode=mode) as worker:
+    wide = SchedulerConfig(chunk_rows=17, calm_rows=17)
+    async with running(version, wide, ahead=ahead, max_clauses=40, blocks=120) as worker:
         voice = await voice_of(worker, prompt)
         mine = asyncio.ensure_future(say(worker, voice, CLAUSES[4]))
         for wave in range(2):  # they leave after one to three chunks, most of them before their end
@@ -368,12 +365,11 @@ def last_chunk(worker: WaveWorker, voice: Voice, tokens: list[int]) -> tuple[Ren
     return rendering, worker.submit(rendering, final=True)
 
 
-@pytest.mark.parametrize("mode", ["interactivity", "throughput"])
 async def test_a_first_chunk_goes_between_the_stages_of_a_last_one(
-    version: int, mode: str, monkeypatch: pytest.MonkeyPatch
+    version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged, prompt = Staged(monkeypatch), Prompt(50)
-    async with running(version, finalize="upstream", performance_mode=mode) as worker:
+    async with running(version, finalize="upstream") as worker:
         voice = await voice_of(worker, prompt)
         order = shapes_run(worker)
         rendering, last = last_chunk(worker, voice, SHORT)

@@ -1,0 +1,71 @@
+"""Keys that the configuration had once, and what to do about each of them. It knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_TWINS = {
+    ("engine", "more_models", "*", "cosyvoice"): ("engine", "cosyvoice"),
+    ("carriers", "freeswitch_fork", "esl"): ("carriers", "freeswitch", "esl"),
+}
+"""Sections with the keys of another section. ``*`` is any name or index."""
+
+_SETS_ITSELF = "it has no replacement, so delete the line: talkspurt uses"
+
+
+def advice(location: Sequence[str | int]) -> str | None:
+    """Return what to do about a key that is no longer known, as the end of a sentence. None: it was never known."""
+    path = tuple(str(step) for step in location)
+    for twin, section in _TWINS.items():
+        if _fits(twin, path[: len(twin)]):
+            path = section + path[len(twin) :]
+    return next((said for key, said in REMOVED.items() if _fits(key.split("."), path)), None)
+
+
+def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    return len(pattern) == len(path) and all(
+        expected in ("*", step) for expected, step in zip(pattern, path, strict=True)
+    )
+
+
+REMOVED: dict[str, str] = {
+    "engine.cosyvoice.lm_weights": "use language_model: vllm with vllm: {quantization: fp8} for a quantised language "
+    "model, else delete the line",
+    "engine.cosyvoice.performance_mode": "delete the line: batches fill up by themselves",
+    "engine.cosyvoice.vllm_cache_gb": "write vllm: {kv_cache_memory_bytes: 4000000000} instead",
+    "engine.keepalive_s": f"{_SETS_ITSELF} 10 s",
+    "engine.message_bytes": f"{_SETS_ITSELF} 16 MiB",
+    "engine.nice": f"{_SETS_ITSELF} 1",
+    "engine.reflection": "delete the line: reflection is on for loopback and unix sockets only",
+    "engine.restart_backoff_s": f"{_SETS_ITSELF} 0.2 s",
+    "engine.retry_after_s": f"{_SETS_ITSELF} 1 s",
+    "engine.watch_s": f"{_SETS_ITSELF} 1 s",
+    "engine.timeouts.add_voice_s": f"{_SETS_ITSELF} 120 s",
+    "engine.timeouts.connect_s": f"{_SETS_ITSELF} 5 s",
+    "engine.timeouts.consumption_s": f"{_SETS_ITSELF} 120 s",
+    "engine.speech.admission.fair_every": f"{_SETS_ITSELF} 8",
+    "engine.speech.clauses.first_min_words": f"{_SETS_ITSELF} 3",
+    "engine.speech.clauses.min_words": f"{_SETS_ITSELF} 8",
+    "engine.speech.clauses.max_words": f"{_SETS_ITSELF} 30",
+    "engine.speech.clauses.max_chars": f"{_SETS_ITSELF} 400",
+    "engine.speech.pauses.semicolon_ms": f"{_SETS_ITSELF} 260 ms",
+    "engine.speech.pauses.question_ms": f"{_SETS_ITSELF} 400 ms",
+    "engine.speech.pauses.paragraph_ms": f"{_SETS_ITSELF} 650 ms",
+    "engine.speech.prompts.*.rates": "its new name is sample_rates",
+    "engine.embedded.queue_size": f"{_SETS_ITSELF} 512",
+    "engine.embedded.guard_ms": f"{_SETS_ITSELF} 60 ms",
+    "engine.embedded.first_block_ms": f"{_SETS_ITSELF} 400 ms",
+    "engine.embedded.mandarin.queue_size": f"{_SETS_ITSELF} 2",
+    "sip.registrations.*.retry_s": f"{_SETS_ITSELF} 30 s",
+    "sip.timeouts.t1": "its new name is t1_s",
+    "sip.timeouts.t2": "its new name is t2_s",
+    "sip.timeouts.t4": "its new name is t4_s",
+    "sip.timeouts.ready": "its new name is ready_s",
+    "sip.timeouts.early_media": "its new name is early_media_s",
+    "sip.timeouts.answer": "its new name is answer_s",
+    "sip.timeouts.media": "its new name is media_s",
+    "sip.timeouts.session": "its new name is session_s",
+    "sip.timeouts.session_min": "its new name is session_min_s",
+    "sip.timeouts.transfer": "its new name is transfer_s",
+}
+"""End of the error message by key. The path of a removed section stands for everything in it."""
