@@ -23,7 +23,7 @@ from tts_engine.service.server import SpeechServer
 
 log = logging.getLogger(__name__)
 
-_NICE = 1
+NICE = 1
 """Niceness of the engine below the gateway. At 0 frames are sent later. At 5 a burst of 50 turns on two cores started
 twice as late and had gaps (measured)."""
 
@@ -51,7 +51,7 @@ def run(config: EngineConfig, factory: EngineFactory) -> int:
 def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
     """Do as ``run`` does, as a child of the gateway: at lower priority, and never longer than the gateway lives."""
     die_with(parent_pid)
-    yield_cpu(_NICE)
+    yield_cpu(NICE)
     try:
         return uvloop.run(_serve(config, factory))
     except (EngineError, OSError) as exc:

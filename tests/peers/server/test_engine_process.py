@@ -24,6 +24,7 @@ from tts_engine.config import EngineConfig
 from tts_engine.errors import Unavailable
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
+from tts_engine.service.runner import NICE
 
 CONFIG = EngineConfig(kind="tone", drain_s=60.0)
 
@@ -110,10 +111,10 @@ async def test_a_process_that_is_only_busy_goes_on() -> None:
 
 async def test_it_runs_at_lower_priority_in_a_private_folder(child: EngineProcess) -> None:
     ours = os.getpriority(os.PRIO_PROCESS, 0)
-    assert os.getpriority(os.PRIO_PROCESS, running(child)) == min(19, ours + CONFIG.nice)
+    assert os.getpriority(os.PRIO_PROCESS, running(child)) == min(19, ours + NICE)
     group = Path(f"/proc/{child.pid}/autogroup")
     if group.exists():
-        assert group.read_text().split()[-1] == str(CONFIG.nice), "a session of its own has an autogroup of its own"
+        assert group.read_text().split()[-1] == str(NICE), "a session of its own has an autogroup of its own"
     folder = Path(child.target.removeprefix("unix:")).parent
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
