@@ -1,9 +1,9 @@
 """Calls from Asterisk over AudioSocket: a TCP listener, with one connection per call as a media leg.
 
-Asterisk writes every frame that it gets to its channel at once. It buffers nothing, so we do not send ahead and have
-nothing to clear. To frames that are late by up to 80 ms Asterisk gives the RTP timestamps that they would have had in
-time. So the jitter buffer of a phone behind it hides what it hides of our own RTP (``playout.LATE_S``). If the
-connection is too slow, frames are dropped and counted, since late frames would only delay all later speech.
+Asterisk writes every received frame to its channel immediately and buffers nothing, so frames are not sent ahead and
+there is nothing to clear. Frames that are up to 80 ms late get the RTP timestamps of punctual ones from Asterisk, so a
+phone's jitter buffer hides the delay as it does for our own RTP (``playout.LATE_S``). If the connection is too slow,
+frames are dropped and counted, since late frames would only delay all later speech.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 _DEFAULT_RATE = 8000
 _KERNEL_BYTES = 8 * 1024  # the kernel keeps about a quarter of a second at 8 kHz; by default it would keep minutes
 _OWN_FRAMES = 5
-_CLOSE_S = 5.0  # how long a peer may take to read our end of session
+_CLOSE_S = 5.0  # time for the peer to read our end of session
 
 
 class AudioSocketLeg(asyncio.Protocol):
@@ -57,7 +57,7 @@ class AudioSocketLeg(asyncio.Protocol):
 
     def __init__(self, server: AudioSocketServer) -> None:
         self.expected = ExpectedCall("")
-        """What was announced of the call; set when the call's UUID is known."""
+        """The announced call; set when the call's UUID is known."""
         self.outbound = AudioFormat("L16", _DEFAULT_RATE)
         self._server = server
         self._wire = AudioSocketWire()
@@ -74,19 +74,21 @@ class AudioSocketLeg(asyncio.Protocol):
 
     @property
     def is_call(self) -> bool:
-        """Whether a session has begun."""
+        """True when a session has begun."""
         return self._session is not None
 
     @property
     def uuid(self) -> UUID | None:
-        """The call's UUID; None until Asterisk has told it."""
+        """The call's UUID; None until Asterisk has sent it."""
         return self._wire.uuid
 
     # --- the connection --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asterisk connects; the listener decides whether this connection may stay."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, but is of another class
+        """Ask the server whether this connection may stay."""
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's transport has the methods, but is of another class
         if not self._server.admit(self, str(transport.get_extra_info("peername")[0])):
             self._transport.abort()
             return
@@ -102,7 +104,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_OWN_FRAMES * self.outbound.frame_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone, whoever closed it."""
+        """Release the session and timers after the socket has closed."""
         self._transport = None
         for timer in (self._timer, self._keepalive):
             if timer is not None:
@@ -115,15 +117,15 @@ class AudioSocketLeg(asyncio.Protocol):
             self._session = None
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: the buffer is full."""
+        """Note that the write buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Note that the write buffer has room again."""
         self._full = False
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived: pieces of frames, of any size."""
+        """Handle received bytes: pieces of frames, of any size."""
         self._wire.push(data)
         while self._transport is not None and not self._transport.is_closing():
             try:
@@ -140,7 +142,7 @@ class AudioSocketLeg(asyncio.Protocol):
 
     @property
     def _call_id(self) -> str:
-        """The call's id; empty before there is one."""
+        """The call's id; empty before a session begins."""
         return "" if self._session is None else self._session.call_id
 
     def _bad(self, exc: ProtocolError) -> None:
@@ -170,7 +172,7 @@ class AudioSocketLeg(asyncio.Protocol):
                 "peer complains",
                 extra={"call": self._call_id, "why": message.description, "transport": "audiosocket"},
             )
-        elif isinstance(message, Ignored):  # the message that brought the UUID
+        elif isinstance(message, Ignored):  # the message with the UUID
             assert self.uuid is not None
             self._server.check_new(self)
             if self._server.others is None:
@@ -186,7 +188,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._later(self._server.config.first_audio_ms / 1000, self._no_audio)
 
     async def _ask(self, others: OtherWorkers) -> None:
-        """Ask the other workers what this call is; meanwhile nothing more is read of it."""
+        """Ask the other workers for the announced call; reading pauses meanwhile."""
         assert self.uuid is not None
         try:
             if await others.live(self.uuid) is not None:
@@ -213,7 +215,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._session.metered.add_done_callback(lambda _: self._keep_alive())
 
     def _no_uuid(self) -> None:
-        log.info("no call came over a connection", extra={"transport": "audiosocket"})
+        log.info("connection closed: no call began on it", extra={"transport": "audiosocket"})
         self._close()
 
     def _no_audio(self) -> None:
@@ -228,7 +230,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._close()
 
     def _keep_alive(self) -> None:
-        """Send one frame of silence if no frame of speech was sent since the last visit."""
+        """Send one frame of silence if no speech was sent since the last run."""
         if self._transport is None or self._transport.is_closing():
             return
         if not self._said_something and not self._full:
@@ -249,14 +251,14 @@ class AudioSocketLeg(asyncio.Protocol):
             self._later(_CLOSE_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
     def reception(self) -> Reception | None:
-        """Return how the caller's sound arrived. None: nothing came."""
+        """Return the reception statistics of the caller's audio. None: nothing came."""
         return None if self._arrival is None else self._arrival.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
@@ -274,19 +276,19 @@ class AudioSocketLeg(asyncio.Protocol):
         """Do nothing, because the peer buffers nothing."""
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Return False: tones go in the audio."""
+        """Return False: tones go into the audio."""
         return False
 
     def send_dtmf(self, digits: str) -> bool:
-        """Return False: the protocol cannot send tones, so they go in the audio."""
+        """Return False: the protocol cannot send tones, so they go into the audio."""
         return False
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the session. The dialplan goes on, and may ask for the hand-off data."""
+        """End the session. The dialplan continues, and may ask for the hand-off data."""
         self._close()
 
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
-        """End the session. The dialplan goes on, and asks for the target and the reason."""
+        """End the session. The dialplan continues, and asks for the target and the reason."""
         return TransferStart.HANDED_OVER
 
 
@@ -295,28 +297,28 @@ Begin = Callable[[AudioSocketLeg, IncomingCall], CallEvents]
 
 
 class OtherWorkers(Protocol):
-    """The other workers of a server, one of which is told what calls will be."""
+    """The other workers of a server. One of them keeps the announced calls."""
 
     async def take(self, uuid: UUID) -> ExpectedCall | None:
-        """Return what was said of a call, and forget it. None: the call was not expected."""
+        """Return an announced call, and forget it. None: it was not announced."""
         ...
 
     async def live(self, uuid: UUID) -> ExpectedCall | None:
-        """Return what is known of a call that another worker has. None: none has it."""
+        """Return the announced data of another worker's live call. None: no worker has this call."""
         ...
 
 
 def _live(uuid: UUID) -> Rejected:
-    return Rejected(f"a call {uuid} is live already", status=409, code="live")
+    return Rejected(f"a call {uuid} is already live", status=409, code="live")
 
 
 class AudioSocketServer:
-    """The listener. Its connections ask it whether they may stay and what their calls are.
+    """The listener. Its connections ask it for admission and for the announced calls.
 
     Args:
-        expected: calls that were announced.
+        expected: the announced calls.
         begin: makes a call's session.
-        on_rejected: told the code of the reason when a call is refused.
+        on_rejected: called with the code of the reason when a call is refused.
         others: the server's other workers. None: there are none.
     """
 
@@ -344,7 +346,7 @@ class AudioSocketServer:
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. ``port`` then holds the bound port."""
+        """Start to listen. ``port`` then has the bound port."""
         self._listener = await asyncio.get_running_loop().create_server(
             lambda: AudioSocketLeg(self), self.config.host, self.config.port
         )
@@ -354,23 +356,23 @@ class AudioSocketServer:
         """Serve a connection that another process has accepted."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: AudioSocketLeg(self), connection)
-        except OSError:  # Asterisk is gone
+        except OSError:  # Asterisk has closed
             connection.close()
 
     @property
     def opening(self) -> int:
-        """How many connections may become calls."""
+        """Number of connections that may become calls."""
         return sum(not leg.is_call for leg in self._legs)
 
     async def aclose(self) -> None:
-        """Stop listening, and close the connections that are left."""
+        """Stop listening, and close the remaining connections."""
         if self._listener is not None:
             self._listener.close()
         for leg in list(self._legs):
             leg.abort()
 
     def admit(self, leg: AudioSocketLeg, address: str) -> bool:
-        """Whether this peer may connect and there is room for one more connection."""
+        """Return True if this peer may connect and there is room for one more connection."""
         ip = ipaddress.ip_address(address)
         if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
@@ -387,7 +389,7 @@ class AudioSocketServer:
         return True
 
     def forget(self, leg: AudioSocketLeg) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         address = self._legs.pop(leg, None)
         if address is not None:
             self._by_address[address] -= 1
@@ -395,32 +397,32 @@ class AudioSocketServer:
                 del self._by_address[address]
 
     def live(self, uuid: UUID) -> ExpectedCall | None:
-        """What is known of a call that a connection carries now. None: no connection does."""
+        """Return the announced data of a live call in this worker. None: there is no such call."""
         return next((leg.expected for leg in self._legs if leg.uuid == uuid), None)
 
     async def live_anywhere(self, uuid: UUID) -> ExpectedCall | None:
-        """The same of all workers' connections."""
+        """Return the same for all workers."""
         here = self.live(uuid)
         return here if here is not None or self.others is None else await self.others.live(uuid)
 
     def check_new(self, leg: AudioSocketLeg) -> None:
-        """A connection told its call's UUID: check that no other connection has that call.
+        """Check that no other connection has this connection's call.
 
         Raises:
-            Rejected: the call is live already.
+            Rejected: the call is already live.
         """
         assert leg.uuid is not None
         if any(other.uuid == leg.uuid for other in self._legs if other is not leg):
             raise _live(leg.uuid)
 
     def expected_or_default(self, call: ExpectedCall | None, uuid: UUID) -> ExpectedCall:
-        """Return what a call is.
+        """Return the announced call, or one on the default route.
 
         Args:
-            call: what was announced of it. None: nothing.
+            call: the announced call. None: there is none.
 
         Raises:
-            Rejected: nobody announced it, and there is no default route.
+            Rejected: the call was not announced, and there is no default route.
         """
         if call is None and not self.config.route:
             raise Rejected(f"no call {uuid} is expected", status=404, code="unknown_call")

@@ -1,8 +1,8 @@
-"""Takes new certificates from their files while the server runs, since they are renewed every few weeks.
+"""Reloads certificates from their files while the server runs, since they are renewed every few weeks.
 
-A file that has changed is tried on a context of its own first: a certificate without its key would break the context in
-use, and renewals write the two files one after the other. What cannot be used is logged, and tried again when a file
-changes again. Connections that exist keep what they have.
+A changed file is first tried on a separate context: a certificate without its key would break the context in use, and
+renewals write the two files one after the other. A file that cannot be used is logged, and tried again after its next
+change. Existing connections keep their certificates.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 10.0
-"""Pause between two looks at the files."""
+_CHECK_EVERY_S = 10.0
+"""Pause between two checks of the files."""
 
 
 class Certificates:
-    """Keeps contexts up with a certificate and its key.
+    """Keeps contexts up to date with a certificate and its key.
 
     Args:
-        contexts: they show the certificate, and have it already.
+        contexts: the contexts, which already have the certificate.
         certificate, key: PEM files with the chain and its private key.
-        authorities: PEM file of those that the contexts believe. Empty: it is not watched. OpenSSL adds authorities,
-            and forgets none: one that is no longer in the file is believed until the next start.
+        authorities: PEM file of the trusted authorities. Empty: not watched. OpenSSL adds authorities and never removes
+            one: an authority removed from the file is trusted until the next start.
     """
 
     def __init__(self, contexts: Sequence[ssl.SSLContext], certificate: str, key: str, authorities: str = "") -> None:
@@ -35,18 +35,18 @@ class Certificates:
         self._seen = self._state()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, look_s: float = _LOOK_S) -> None:
-        """Look at the files from now on."""
-        self._task = asyncio.create_task(self._watch(look_s))
+    def start(self, check_every_s: float = _CHECK_EVERY_S) -> None:
+        """Start to watch the files."""
+        self._task = asyncio.create_task(self._watch(check_every_s))
 
     async def aclose(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
     def _state(self) -> tuple[object, ...]:
-        """Return what differs when a file has changed, also where a link leads elsewhere now."""
+        """Return a value that differs when a file has changed or a link points elsewhere."""
         found: list[object] = []
         for file in self._files:
             try:
@@ -57,7 +57,7 @@ class Certificates:
         return tuple(found)
 
     def _changed(self) -> bool:
-        """Look at the files, in a thread. Return whether they have changed and can be used."""
+        """Check the files, in a thread. Return True if they have changed and can be used."""
         state = self._state()
         if state == self._seen:
             return False
@@ -77,14 +77,14 @@ class Certificates:
         for file in authorities:
             context.load_verify_locations(file)
 
-    async def _watch(self, look_s: float) -> None:
+    async def _watch(self, check_every_s: float) -> None:
         while True:
-            await asyncio.sleep(look_s)
+            await asyncio.sleep(check_every_s)
             if await asyncio.to_thread(self._changed):
                 try:
                     for context in self._contexts:
                         self._load(context)
-                except OSError:  # a file has changed once more since; it is looked at again
+                except OSError:  # a file has changed again meanwhile; try again at the next check
                     self._seen = ()
                     continue
-                log.info("new certificate", extra={"file": self._files[0]})
+                log.info("certificate reloaded", extra={"file": self._files[0]})

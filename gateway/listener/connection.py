@@ -1,4 +1,4 @@
-"""One media WebSocket: passes frames through the dialect to the session, and back. Only this module knows picows.
+"""One media WebSocket: passes frames between the dialect and the session. Only this module knows picows.
 
 ``send_frame`` is called from a tick and writes to the socket synchronously. If a peer reads too slowly, the transport's
 buffer fills, and further frames are dropped and counted; nothing waits for the peer.
@@ -46,29 +46,32 @@ from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
 picows_log = logging.getLogger(f"{__name__}.picows")
-"""For all sockets of picows. At INFO it would tell peers' addresses, at DEBUG whole requests with their tokens."""
+"""The logger of picows. At INFO it would log peers' addresses, at DEBUG whole requests with their tokens."""
 picows_log.setLevel(logging.WARNING)
 
-_CLOSE_S = 5.0  # how long a peer that was told to hang up may take to close the socket
-# Looking a member up in its class costs Python 3.11 more than the comparison, and every frame would pay for it.
+_CLOSE_S = 5.0  # longest time until a peer that was told to hang up closes the socket
+# In Python 3.11, looking up an enum member costs more than the comparison, and every frame would pay for it.
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
-_MAX_FRAGMENTS = 1024  # in one message: fragments may be empty, and then no limit of bytes ends the message
+_MAX_FRAGMENTS = 1024  # in one message: fragments may be empty, so a limit of bytes alone does not end a message
 _PONG_S = 1.0  # a peer that pings more often gets one answer for several pings (RFC 6455 section 5.5.3)
 _PING = struct.Struct("!d")
-_PING_S = 5.0  # pause between two pings of ours, if somebody asks for the round trip
-_WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer that far behind is gone
-# All that the kernel has of a peer is handled in one go, and by default that may be megabytes: 50,000 small messages,
-# for which everybody else waits. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
+_PING_S = 5.0  # pause between two pings, if the session wants the round-trip time
+_WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law; a peer this far behind is treated as gone
+# The kernel's whole receive buffer is handled in one go. By default that may be megabytes of small messages, which
+# would
+# block everything else. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
 _READ_BUFFER_BYTES = 16 * 1024
-# These may still be thousands of small messages, of each of many peers. After so many frames in a row the next ones
-# stand in line, and the socket is not read meanwhile. Audio that comes 160 ms late at once is 8 frames. What comes at
-# once of many calls, say because the network was held up, stands in a line of its own.
-_IN_A_ROW = 8
-_MAX_COMPLAINTS = 10  # of a peer, that are logged
+# Even this buffer holds thousands of small messages. After this many frames in a row, the next ones wait in a queue,
+# and
+# the socket is not read meanwhile. Audio that is 160 ms late has 8 frames. Frames that arrive together for many calls,
+# for
+# example after a network stall, wait in a queue of their own.
+_FRAMES_IN_A_ROW = 8
+_MAX_COMPLAINTS = 10  # most errors reported by one peer that are logged
 
 
 class Accept(Protocol):
-    """Turns a call whose stream has started into a running session. Raises ``Rejected``."""
+    """Makes a session of a call whose stream has started. Raises ``Rejected``."""
 
     def __call__(self, connection: MediaConnection, call: IncomingCall) -> CallEvents: ...
 
@@ -83,9 +86,9 @@ class MediaConnection(WSListener):
         max_message_bytes: larger messages, also in fragments, close the socket with 1009.
         max_errors: unreadable messages in a row that close the socket with 1007.
         open_api: opens the carrier's API for the call, if the carrier has one.
-        turns: bounds what is taken of all connections together in one turn of the loop.
-        floods: the same for what comes too fast for audio.
-        on_rejected: told the code of the reason when a stream that had started is refused.
+        turns: limits the work for all connections together in one turn of the loop.
+        floods: the same for frames that come too fast for audio.
+        on_rejected: called with the code of the reason when a started stream is refused.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class MediaConnection(WSListener):
         self.can_clear = dialect.has_clear or open_api is not None
         self.request: WSUpgradeRequest | None = None
         self.token: StreamToken | None = None
-        """Our token that opened the socket, if one did; the call that begins spends it."""
+        """Our token that opened the socket, if any; the call spends it."""
         self._accept = accept
         self._setup_timeout_s = setup_timeout_s
         self._max_message_bytes = max_message_bytes
@@ -129,15 +132,15 @@ class MediaConnection(WSListener):
         self._complaints = 0
         self._arrival: MessageArrival | None = None
         self._in_a_row = 0
-        """Frames of this read that have been taken."""
-        self._put_off: deque[tuple[WSMsgType, bool, bytes]] = deque()
-        """Frames of this read that wait for their turn: kind, whether it is the last of its message, payload."""
+        """Number of frames of this read that were handled."""
+        self._postponed: deque[tuple[WSMsgType, bool, bytes]] = deque()
+        """Frames of this read that wait for their turn: kind, final fragment or not, payload."""
         self._full = False
         self._stopped = False
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._pong_at = 0.0
-        """Earliest time of the next pong, seconds on the loop's clock."""
+        """Earliest time of the next pong, in seconds on the loop's clock."""
         self._parts_type = WSMsgType.TEXT
         self._media_type = WSMsgType.TEXT if dialect.media_is_text else WSMsgType.BINARY
         self._setup_timer: asyncio.TimerHandle | None = None
@@ -147,12 +150,12 @@ class MediaConnection(WSListener):
     # --- picows ----------------------------------------------------------------------------------------------------
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        """The upgrade is done; from now on the peer has ``setup_timeout_s`` to start its stream."""
+        """Prepare the socket after the upgrade, and wait ``setup_timeout_s`` for the start message."""
         self._transport = transport
         transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        # By default the kernel keeps megabytes, minutes of speech, before our own buffer even begins to fill.
+        # By default the kernel buffers megabytes, minutes of speech, before our own buffer begins to fill.
         own = transport.underlying_transport.get_extra_info("socket")
-        kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket block
+        kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket blocking
         with contextlib.suppress(OSError):
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _READ_BUFFER_BYTES)
@@ -163,37 +166,37 @@ class MediaConnection(WSListener):
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Take a frame, or put it off if it is one of too many in a row, or at once."""
+        """Handle a frame, or queue it if there are too many in a row or at once."""
         turns = self._turns
         turns.frames_first()
         payload = frame.get_payload_as_bytes()
-        is_flood = self._in_a_row == _IN_A_ROW
-        if self._put_off:
-            self._put_off.append((frame.msg_type, frame.fin, payload))
+        is_flood = self._in_a_row == _FRAMES_IN_A_ROW
+        if self._postponed:
+            self._postponed.append((frame.msg_type, frame.fin, payload))
         elif is_flood or not turns.has_time:
-            self._put_off.append((frame.msg_type, frame.fin, payload))
+            self._postponed.append((frame.msg_type, frame.fin, payload))
             transport.underlying_transport.pause_reading()
-            (self._floods if is_flood else turns).join(self._go_on)
+            (self._floods if is_flood else turns).join(self._take_postponed)
         else:
             self._in_a_row = 0 if frame.last_in_buffer else self._in_a_row + 1
             begun = turns.clock()
             self._take(frame.msg_type, frame.fin, payload)
             turns.spent(begun)
 
-    def _go_on(self) -> None:
-        """Take the next frames that were put off."""
-        for _ in range(_IN_A_ROW):
-            if not self._put_off:
+    def _take_postponed(self) -> None:
+        """Handle the next queued frames."""
+        for _ in range(_FRAMES_IN_A_ROW):
+            if not self._postponed:
                 break
-            self._take(*self._put_off.popleft())
-        if self._put_off:
-            self._floods.join(self._go_on)
+            self._take(*self._postponed.popleft())
+        if self._postponed:
+            self._floods.join(self._take_postponed)
         elif self._transport is not None and not self._transport.underlying_transport.is_closing():
             self._in_a_row = 0
             self._transport.underlying_transport.resume_reading()
 
     def _take(self, kind: WSMsgType, fin: bool, payload: bytes) -> None:
-        """Take a frame. Media that nobody listens to is not even parsed."""
+        """Handle a frame. Audio without a listener is not even parsed."""
         if kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
             if fin and kind is not _CONTINUATION:
                 session = self._session
@@ -218,7 +221,7 @@ class MediaConnection(WSListener):
         elif kind is WSMsgType.PONG:
             self._pong_received(payload)
         elif kind is WSMsgType.CLOSE and self._transport is not None:
-            self._transport.send_close(cast(WSCloseCode, int.from_bytes(payload[:2])))  # peers may make up codes
+            self._transport.send_close(cast(WSCloseCode, int.from_bytes(payload[:2])))  # peers may send any code
             self._transport.disconnect()
 
     def _defragment(self, kind: WSMsgType, fin: bool, payload: bytes) -> tuple[WSMsgType, bytes] | None:
@@ -243,18 +246,18 @@ class MediaConnection(WSListener):
         self._parts_bytes = 0
 
     def _answer_ping(self, payload: bytes) -> None:
-        """Answer a ping. Pongs pile up for a peer that does not read, so their rate and the buffer bound them."""
+        """Answer a ping. Pongs pile up for a peer that does not read, so their rate and the buffer limit them."""
         now = asyncio.get_running_loop().time()
         if self._transport is not None and not self._full and now >= self._pong_at:
             self._pong_at = now + _PONG_S
             self._transport.send_pong(payload)
 
     def _ping(self) -> None:
-        """Send a ping that measures the round trip, and plan the next one."""
+        """Send a ping that measures the round trip, and schedule the next one."""
         if self._transport is None:
             return
         if self._receiving is not None:
-            self._receiving.wake()  # else the answer would wait for audio that nobody listens to
+            self._receiving.wake()  # else the answer would wait for audio without a listener
         loop = asyncio.get_running_loop()
         self._transport.send_ping(_PING.pack(time.monotonic()))
         self._ping_timer = loop.call_later(_PING_S, self._ping)
@@ -262,18 +265,18 @@ class MediaConnection(WSListener):
     def _pong_received(self, payload: bytes) -> None:
         if self._session is not None and len(payload) == _PING.size:
             seconds = time.monotonic() - _PING.unpack(payload)[0]
-            if 0 <= seconds < _PING_S:  # else the pong answers no ping of ours
+            if 0 <= seconds < _PING_S:  # else the pong is not the answer to our ping
                 self._session.on_round_trip(seconds)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        """The socket is gone, whoever closed it."""
+        """Release everything after the socket has closed."""
         if self._setup_timer is not None:
             self._setup_timer.cancel()
         for timer in (self._close_timer, self._ping_timer):
             if timer is not None:
                 timer.cancel()
         self._transport = None
-        self._put_off.clear()
+        self._postponed.clear()
         if self._receiving is not None:
             self._receiving.close()
             self._receiving = None
@@ -284,11 +287,11 @@ class MediaConnection(WSListener):
             self._api.close()
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: the buffer is full."""
+        """Note that the write buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Note that the write buffer has room again."""
         self._full = False
 
     # --- inbound ---------------------------------------------------------------------------------------------------
@@ -310,7 +313,7 @@ class MediaConnection(WSListener):
 
     @property
     def _call_id(self) -> str:
-        """The call's id; empty before there is one."""
+        """The call's id; empty before a session begins."""
         return "" if self._session is None else self._session.call_id
 
     def _bad(self, exc: GatewayError) -> None:
@@ -350,7 +353,7 @@ class MediaConnection(WSListener):
                 )
         elif session is None:
             if isinstance(message, MediaReceived | DtmfReceived | MarkReached):
-                raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the stream's start")
+                raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the start of the stream")
         elif isinstance(message, MediaReceived):
             if session.listening:
                 if self._arrival is not None:
@@ -371,13 +374,13 @@ class MediaConnection(WSListener):
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The TCP connection below. None: it is not open yet."""
+        """The underlying TCP connection. None: it is not open yet."""
         return None if self._transport is None else self._transport.underlying_transport
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
     def reception(self) -> Reception | None:
-        """Return how the caller's sound arrived. None: nothing came."""
+        """Return the reception statistics of the caller's audio. None: nothing came."""
         return None if self._arrival is None else self._arrival.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
@@ -396,7 +399,7 @@ class MediaConnection(WSListener):
         return True
 
     def send_mark(self, name: str) -> None:
-        """Ask the peer to report when it has played up to here."""
+        """Ask the peer to report when everything before this mark was played."""
         self._send_text(self.dialect.mark(name))
 
     def send_clear(self) -> None:
@@ -405,7 +408,7 @@ class MediaConnection(WSListener):
             self._api.clear()
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether the peer or the call's API can send tones."""
+        """Return True if the peer or the call's API can send tones."""
         return self.dialect.dtmf(digits) is not None or (self._api is not None and self._api.carries_dtmf(digits))
 
     def send_dtmf(self, digits: str) -> bool:
@@ -413,7 +416,7 @@ class MediaConnection(WSListener):
         return self._send_text(self.dialect.dtmf(digits)) or (self._api is not None and self._api.send_dtmf(digits))
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the stream. On carriers whose call goes on after the stream, the webhook ``…/after`` says how."""
+        """End the stream. If the carrier's call continues after it, the webhook ``…/after`` gives the next action."""
         if self._api is not None and not self._transferred:
             self._api.hang_up(reason, handoff_data)
         if self._send_text(self.dialect.hangup(handoff_data)):
@@ -423,15 +426,15 @@ class MediaConnection(WSListener):
             self.close(WSCloseCode.OK, reason)
 
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
-        """Transfer by the call's API. Without one, end the stream; whatever follows it dials ``target``. Refused if
+        """Transfer by the call's API. Without one, end the stream, and the next action dials ``target``. Refused if
         neither is possible."""
         self._transferred = self._api is not None and self._api.transfer(target, handoff_data, reason)
         goes_on = self._transferred or self.dialect.call_outlives_stream
         return TransferStart.HANDED_OVER if goes_on else TransferStart.REFUSED
 
     def close(self, code: WSCloseCode, why: str) -> None:
-        """Close the socket with a reason, which is cut to the 123 bytes that fit."""
-        self._put_off.clear()
+        """Close the socket with a reason, which is cut to 120 bytes."""
+        self._postponed.clear()
         if self._transport is not None:
             self._transport.send_close(code, why.encode()[:120])
             self._transport.disconnect()

@@ -1,6 +1,4 @@
-"""What a proxy in front of us says of a request (``X-Forwarded-*``), and which proxies we believe. Does no I/O except
-one log line.
-"""
+"""Reads ``X-Forwarded-*`` headers of trusted proxies. No I/O except one log line."""
 
 from __future__ import annotations
 
@@ -17,30 +15,30 @@ from gateway.errors import Rejected
 log = logging.getLogger(__name__)
 
 REMEMBERED = 256
-"""How many names and addresses are remembered, since each is read several times in a request and comes again. A name is
-no longer than a request's head, of 16 kB."""
+"""Number of names and addresses in each cache, since each is read several times per request and comes again. A name is
+no longer than a request's head, 16 kB."""
 
 Headers = Mapping[str, str]
 """Headers of a request; names may be looked up in upper or lower case."""
 
 _PASSED_ON = re.compile(r"^(?:forwarded$|via$|x-forwarded-)", re.IGNORECASE | re.MULTILINE)
-"""Finds, among the names of headers, one a line, what a tunnel or proxy adds that the configuration does not name."""
+"""Matches, among header names on separate lines, those that tunnels and proxies add."""
 
 
 class Proxies:
-    """Peers whose ``X-Forwarded-*`` headers are believed: addresses or networks."""
+    """Peers whose ``X-Forwarded-*`` headers are trusted: addresses or networks."""
 
     def __init__(self, networks: Sequence[str]) -> None:
         self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
 
     def trusts(self, peer: str) -> bool:
-        """Whether this peer's headers are believed. False if ``peer`` is no IP address."""
+        """Return True if this peer's headers are trusted. False if ``peer`` is no IP address."""
         address = _address(peer)
         return address is not None and any(address in network for network in self._networks)
 
     def client(self, peer: str, headers: Headers) -> str:
-        """The address that the request comes from: ``peer``, or the address that trusted proxies name instead."""
-        # The list is read from its end: only what trusted proxies wrote counts.
+        """Return the client's address: ``peer``, or the address that trusted proxies name instead."""
+        # The list is read from its end: only entries written by trusted proxies count.
         for hop in reversed([part.strip() for part in headers.get("X-Forwarded-For", "").split(",")]):
             if not self.trusts(peer) or _address(hop) is None:
                 break
@@ -49,7 +47,7 @@ class Proxies:
 
 
 class PublicUrl:
-    """The scheme and authority under which the outside knows us. Carriers sign them, and webhooks answer with them."""
+    """The public scheme and authority of this server. Carriers sign them, and answers to webhooks contain them."""
 
     def __init__(self, server: ServerConfig) -> None:
         self._fixed = server.public_url.rstrip("/")
@@ -59,13 +57,13 @@ class PublicUrl:
         self._told = False
 
     def of(self, peer: str, headers: Headers) -> str:
-        """Return ``http(s)://host[:port]`` as it is configured, or else as the request says it.
+        """Return ``http(s)://host[:port]`` from the configuration, or else from the request.
 
         Args:
             peer: address at the other end of the connection.
 
         Raises:
-            Rejected: 400, the request names us by something that is no host.
+            Rejected: 400, the request's host is no valid host.
         """
         if self._fixed:
             return self._fixed
@@ -81,18 +79,18 @@ class PublicUrl:
         return f"{scheme}://{host}"
 
     def is_local(self, peer: str, headers: Headers) -> bool:
-        """Whether a request comes from this machine, to a listener that nobody else reaches."""
+        """Return True if a request comes from this machine, to a listener that only this machine reaches."""
         return self._local and is_loopback(peer) and not _PASSED_ON.search("\n".join(headers))
 
     def tell_of_mismatch(self, dialect: str, peer: str, headers: Headers) -> None:
-        """Note that a signature over our address does not match. If a proxy may be the reason, log that once."""
+        """Report a signature that does not match our address. If a proxy may be the reason, log that once."""
         forwarded = [name for name in headers if name.lower().startswith("x-forwarded-")]
         if self._fixed or self._told or not forwarded:
             return
         self._told = True
         log.error(
             "a signature does not match and the request came through a proxy: set server.public_url to the address "
-            "that the carrier calls (said once)",
+            "that the carrier calls (logged once)",
             extra={
                 "dialect": dialect,
                 "checked_for": self.of(peer, headers)[:80],
@@ -118,5 +116,5 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    # A socket for both families shows IPv4 peers as ::ffff:192.0.2.1.
+    # A dual-stack socket shows IPv4 peers as ::ffff:192.0.2.1.
     return getattr(address, "ipv4_mapped", None) or address

@@ -1,4 +1,5 @@
-"""What a listener does when there is no room for one more connection, which would be announced again at once."""
+"""Pauses a listener that cannot accept a connection for lack of resources; else ``accept`` would fail again
+immediately."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ import socket
 from collections.abc import Callable
 
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Errors of ``accept`` that say so."""
+"""Errors of ``accept`` for a lack of resources."""
 _REST_S = 1.0
-"""As long as in asyncio's own servers."""
+"""The same pause as in asyncio's own servers."""
 
 
 def rest(listener: socket.socket, listen: Callable[[], None]) -> None:
-    """Stop reading from ``listener``, and call ``listen`` after a second, unless it has been closed meanwhile."""
+    """Stop reading from ``listener``, and call ``listen`` after a second, unless the listener is closed by then."""
     loop = asyncio.get_running_loop()
     loop.remove_reader(listener.fileno())
     loop.call_later(_REST_S, lambda: listen() if listener.fileno() >= 0 else None)

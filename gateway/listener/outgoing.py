@@ -1,4 +1,4 @@
-"""Media sockets that we open ourselves, to switches that wait for them."""
+"""Opens media sockets to switches that wait for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float
         max_message_bytes: larger messages close the socket.
 
     Raises:
-        StreamNotOpened: the peer refused or did not answer, or nobody listens at the address.
+        StreamNotOpened: the peer refused or did not answer, or nothing listens at the address.
     """
     subprotocols = connection.dialect.subprotocols
     try:
@@ -34,5 +34,5 @@ async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float
         raise StreamNotOpened(status, f"answered {status or exc!r}") from exc
     except (OSError, TimeoutError) as exc:
         raise StreamNotOpened(0, f"cannot be reached: {exc!r:.80}") from exc
-    if transport.response is None:  # picows takes a connection that was closed before the answer for one that is open
+    if transport.response is None:  # picows treats a connection that closed before the answer as open
         raise StreamNotOpened(0, "closed the connection before it answered")

@@ -7,22 +7,22 @@ from typing import Any
 from gateway.listener.turns import InTurns, Turns
 
 PEER_HEADER = "X-Talkspurt-Peer"
-"""Says from which address the request came to the worker that passes it on. Believed on the workers' own sockets only,
-which nobody else reaches."""
+"""Header with the client's address, set by the worker that passes the request on. It is trusted only on the workers'
+own sockets, which no one else reaches."""
 PART_HEADER = "X-Talkspurt-Part"
-"""Says that the request asks for one worker's part of an answer, so that it is not counted once a worker."""
+"""Header that marks a request for one worker's part of an answer, so that it is not counted once per worker."""
 
 
 class PassedOn(InTurns):
-    """Such a connection. It has the address of whoever made the request, as a direct one would."""
+    """A connection from another worker. It reports the original client's address, as a direct connection would."""
 
-    def __init__(self, behind: Any, turns: Turns) -> None:
-        super().__init__(behind, turns)
+    def __init__(self, inner: Any, turns: Turns) -> None:
+        super().__init__(inner, turns)
         self._peer = ""
         self.is_part = False
 
     def read_head(self, data: bytes) -> None:
-        """Learn from the head of its request for whom it is."""
+        """Read the client's address and the part mark from the head of the request."""
         headers = {}
         for line in data.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]:
             name, _, value = line.partition(b":")
@@ -31,5 +31,5 @@ class PassedOn(InTurns):
         self.is_part = PART_HEADER.lower() in headers
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As of the socket, but for the peer."""
+        """Return the socket's value; for ``peername``, the client's address."""
         return (self._peer, 0) if name == "peername" else self.transport.get_extra_info(name, default)

@@ -1,9 +1,9 @@
-"""Lets the kernel gather caller audio that nobody listens to, so that not every frame wakes the process.
+"""Lets the kernel collect caller audio that has no listener, so that not every frame wakes the process.
 
-On an idle call every 20 ms frame costs a wake-up and a read, which is ten times what skipping the frame costs.
-``SO_RCVLOWAT`` (Linux, socket(7)) makes the socket report itself readable only when several frames are there. This
-delays only a message between two idle frames, by less than six frames. As soon as anything is said or listened to, or
-media stops coming, each byte wakes the process again.
+On an idle call every 20 ms frame costs a wake-up and a read, ten times the cost of skipping the frame. ``SO_RCVLOWAT``
+(Linux, socket(7)) makes the socket readable only when several frames have arrived. This delays only a message between
+two idle frames, by less than six frames. When speech begins, a listener joins or media stops, each byte wakes the
+process again.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import socket
 
-_IDLE_FRAMES = 50  # so many frames are skipped in a row before we begin to gather
+_IDLE_FRAMES = 50  # number of skipped frames in a row before batching begins
 _GATHERED_FRAMES = 6
-_STOPPED_S = 0.5  # after so long without a frame the peer has stopped sending media; its next message may be alone
+_STOPPED_S = 0.5  # after this pause the peer has stopped sending media, and its next message may be alone
 
 
 class ReceiveBatching:
-    """How one socket is read. ``sock`` is a duplicate of the socket's descriptor, which this object owns until
-    ``close``."""
+    """The receive threshold of one socket. ``sock`` is a duplicate of the socket's descriptor, which this object owns
+    until ``close``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -27,7 +27,7 @@ class ReceiveBatching:
         self.gathering = False
 
     def skipped(self, frame_bytes: int) -> None:
-        """A media frame came that nobody wants; ``frame_bytes`` is its size on the wire."""
+        """Count a skipped media frame; ``frame_bytes`` is its size on the wire."""
         self._skipped += 1
         if self._skipped == _IDLE_FRAMES:
             self._set(frame_bytes * _GATHERED_FRAMES)
@@ -35,7 +35,7 @@ class ReceiveBatching:
             self._watch(self._skipped)
 
     def wake(self) -> None:
-        """Report every byte from now on."""
+        """Wake for every byte from now on."""
         self._skipped = 0
         if self.gathering:
             self.gathering = False
@@ -44,7 +44,7 @@ class ReceiveBatching:
                 self._timer.cancel()
 
     def close(self) -> None:
-        """The socket is gone."""
+        """Release the socket."""
         if self._timer is not None:
             self._timer.cancel()
         self._sock.close()

@@ -1,9 +1,9 @@
-"""One port for everything. A small protocol reads the head of the first request, and passes ``/media/*`` to the frame
-path and all else to the HTTP application, which gives the connection back if a later request asks for ``/media/*``. It
-also accepts, drains, and limits connections per address.
+"""One port for everything. A small protocol reads the head of the first request. It passes ``/media/*`` to the media
+path and everything else to the HTTP application, which returns the connection if a later request is for ``/media/*``.
+The server also accepts connections, drains, and limits connections per address.
 
-Measured before the choice: a frame on picows costs half of a frame on aiohttp in both directions, while a stack of our
-own for REST and pages would gain nothing.
+By measurement, a frame on picows costs half of a frame on aiohttp in both directions. A stack of our own for REST and
+pages would gain nothing.
 """
 
 from __future__ import annotations
@@ -41,23 +41,24 @@ log = logging.getLogger(__name__)
 
 _MEDIA = "/media/"
 _LINGER_S = 2.0
-"""For how long the rest of a refused body is still read, so that its sender sees the answer before the connection
-closes. Each piece that drips in costs a wake-up."""
+"""Time for which the rest of a refused body is still read, so that its sender sees the answer before the connection
+closes. Each arriving piece costs a wake-up."""
 _MEDIA_TURN_S = 0.004
-"""For so long caller audio is taken in one turn of the loop: that of 50 calls. The rest comes in the next turns."""
+"""Longest time for caller audio in one turn of the loop, enough for 50 calls. The rest is handled in the next turns."""
 _HEAD_BYTES = 16 * 1024
 _SWEEP_S = 1.0
 MAX_OPEN_FILES = 65536
 
 
 def _open_files() -> int:
-    """Return how many files the system lets this process open now."""
+    """Return the number of files that this process may open now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_open_files() -> None:
-    """Raise the limit to the system's hard limit. The soft limit, often 1024, is meant for programs with ``select``."""
+    """Raise the limit of open files to the hard limit. The soft limit, often 1024, is meant for programs with
+    ``select``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -65,9 +66,9 @@ def raise_open_files() -> None:
 
 
 class _Switch(asyncio.Protocol):
-    """Reads the whole head of the first request, then passes the connection on, with what it has read.
+    """Reads the head of the first request, then passes the connection and the read data on.
 
-    It reads the whole head and not only the first line, because neither stack behind limits the time for a head.
+    It reads the whole head, not only the first line, because neither stack limits the time for a head.
     """
 
     def __init__(self, server: GatewayServer) -> None:
@@ -110,8 +111,8 @@ class _Switch(asyncio.Protocol):
             self._server.begin_http(self._connection, bytes(self._head))
 
 
-class _Behind:
-    """Gets from aiohttp what came behind the head of a request that asks for an upgrade."""
+class _Upgraded:
+    """Collects the data that aiohttp received after the head of an upgrade request."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -128,14 +129,14 @@ class GatewayServer:
 
     Args:
         app: the HTTP application, for everything except ``/media/*``.
-        carriers: the carriers that are served, by the dialect's name.
-        accept: turns a started media stream into a session.
-        authorise: checks a media upgrade (dialect, route, request, peer's address) and tells the token of ours that it
-            rests on, if it does; raises ``Rejected``.
-        sites: tells pages of other sites from whoever may open a media socket.
-        call_apis: by dialect, what leads its calls beside their streams.
-        on_rejected: told why a media stream or a connection was refused, by code.
-        frames_first: sends the frames that are due; see ``gateway.listener.turns``.
+        carriers: the configured carriers, by dialect name.
+        accept: makes a session of a started media stream.
+        authorise: checks a media upgrade (dialect, route, request, peer's address) and returns our token, if the stream
+            has one; raises ``Rejected``.
+        sites: refuses pages of other sites.
+        call_apis: by dialect, the API that controls calls besides their streams.
+        on_rejected: called with the code when a media stream or a connection is refused.
+        frames_first: sends the audio frames that are due; see ``gateway.listener.turns``.
     """
 
     def __init__(
@@ -157,16 +158,17 @@ class GatewayServer:
         self._carriers = carriers
         self._accept = accept
         self.opening: set[InTurns | asyncio.Transport] = set()
-        """Connections that have not said what they want yet, or are media streams that have not started: each may
-        become a call."""
+        """Connections without a complete request head, and media streams that have not started: each may become a
+        call."""
         self._authorise = authorise
         self._sites = sites
         self._call_apis = call_apis or {}
         self.on_rejected = on_rejected
-        # Strangers need not know what we are made of. aiohttp's own answers to what is no HTTP have no other way.
+        # Hide the software from strangers. aiohttp's own answers to malformed requests cannot be changed otherwise.
         web_response.SERVER_SOFTWARE = "talkspurt"  # type: ignore[attr-defined]  # not in its documented API
-        # Unpacking would run on the loop, before anybody has proven anything, and a few kB may hold gigabytes. The
-        # application refuses packed bodies.
+        # Decompression would run on the loop before authentication, and a few kB may expand to gigabytes. The
+        # application refuses
+        # compressed bodies.
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
         )
@@ -187,10 +189,11 @@ class GatewayServer:
         self.port = 0
 
     async def start(self, *, siblings: Path | None = None) -> None:
-        """Listen. ``port`` then holds the bound port.
+        """Start to listen. ``port`` then has the bound port.
 
         Args:
-            siblings: one of several workers, whose connections another process accepts, listens here for the others.
+            siblings: the path of the socket for the other workers, if another process accepts this worker's
+                connections.
         """
         await self._runner.setup()
         if self.config.tls is not None:
@@ -224,11 +227,11 @@ class GatewayServer:
                 lambda: InTurns(_Switch(self), self._turns), connection, ssl=self._tls,
                 ssl_handshake_timeout=self.limits.setup_timeout_s if self._tls is not None else None,
             )  # fmt: skip
-        except OSError:  # the client is gone, or cannot do our TLS
+        except OSError:  # the client has closed, or the TLS handshake failed
             connection.close()
 
     async def stop_accepting(self) -> None:
-        """Take no new connections. Open ones stay."""
+        """Stop accepting connections. Open ones stay."""
         if self._listener is not None:
             self._listener.close()
 
@@ -240,21 +243,21 @@ class GatewayServer:
         await self._runner.cleanup()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self.sockets.close()  # browsers open some in advance, without a request, which neither stack knows
+        self.sockets.close()  # browsers open some in advance without a request; neither stack knows these
 
     @staticmethod
     def now() -> float:
-        """Return the time of the clock of all deadlines here."""
+        """Return the time on the clock of all deadlines here."""
         return asyncio.get_running_loop().time()
 
     def _sweep(self) -> None:
         self.opening = {transport for transport in self.opening if not transport.is_closing()}
         if ended := self.sockets.sweep(now=self.now()):
-            log.info("connections that were of no use have been closed", extra={"count": ended})
+            log.info("idle connections closed", extra={"count": ended})
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _watched(self) -> Any:
-        """Return a middleware that tells which connections are in use, and takes those that become media streams."""
+        """Return a middleware that tracks the connections in use and takes over those that become media streams."""
 
         @web.middleware
         async def watch(
@@ -266,7 +269,7 @@ class GatewayServer:
             connection = cast(InTurns, request.transport)
             if request.raw_path.startswith(_MEDIA):
                 self._take_over(request, connection)
-                raise asyncio.CancelledError  # for aiohttp the connection is lost
+                raise asyncio.CancelledError  # to aiohttp, the connection is lost
             self.sockets.begin(connection, now=self.now(), whole=request.content.is_eof)
             try:
                 return await handler(request)
@@ -276,20 +279,21 @@ class GatewayServer:
         return watch
 
     def _take_over(self, request: web.Request, connection: InTurns) -> None:
-        """Make a media stream of a connection that has carried other requests: proxies use their connections again."""
-        http, behind = request.protocol, _Behind()
-        http.set_parser(cast(Any, behind))
-        http.transport = None  # else it would close the connection
+        """Turn a connection that has carried other requests into a media stream: proxies reuse connections."""
+        http, upgraded = request.protocol, _Upgraded()
+        http.set_parser(cast(Any, upgraded))
+        http.transport = None  # else aiohttp would close the connection
         http.connection_lost(None)
         version = request.version
         lines = [
             f"{request.method} {request.raw_path} HTTP/{version.major}.{version.minor}".encode(errors="surrogateescape")
         ]
         lines += [name + b": " + value for name, value in request.raw_headers]
-        self.begin_media(connection, b"\r\n".join([*lines, b"", behind.data]))
+        self.begin_media(connection, b"\r\n".join([*lines, b"", upgraded.data]))
 
     def begin_media(self, connection: InTurns, data: bytes) -> None:
-        """Hand a connection to the frame path. ``data`` is what has come: the request's head and all behind it."""
+        """Pass a connection to the media path. ``data`` is everything received: the request's head and what follows
+        it."""
         peer, transport = connection.get_extra_info("peername"), connection.transport
         self.sockets.begin(connection, now=self.now())
         self.opening.discard(connection)
@@ -307,17 +311,17 @@ class GatewayServer:
             rest = rest[taken:]
 
     def begin_http(self, connection: InTurns, data: bytes) -> None:
-        """Hand a connection to the HTTP application. ``data`` is what has come of it."""
+        """Pass a connection to the HTTP application. ``data`` is everything received."""
         assert self._runner.server is not None
         self.opening.discard(connection)
         if isinstance(connection, PassedOn):
             connection.read_head(data)
-        connection.behind = self._runner.server()
-        connection.behind.connection_made(connection)
-        connection.behind.data_received(data)
+        connection.inner = self._runner.server()
+        connection.inner.connection_made(connection)
+        connection.inner.data_received(data)
 
     def media_protocol(self, peer: str) -> Any:
-        """Return a protocol of the frame path for one connection from the address ``peer``."""
+        """Return a media protocol for one connection from the address ``peer``."""
         return WSProtocol(
             host_port=None,
             ws_path=None,
@@ -330,14 +334,14 @@ class GatewayServer:
             auto_ping_idle_timeout=20.0,
             auto_ping_reply_timeout=20.0,
             auto_ping_strategy=WSAutoPingStrategy.PING_WHEN_IDLE,
-            enable_auto_pong=False,  # the connection answers pings, with a bound
+            enable_auto_pong=False,  # the connection answers pings, at a limited rate
             max_frame_size=self.limits.message_bytes,
             extra_headers=None,
             read_buffer_init_size=4096,
         )
 
     def connection(self, dialect: str, route: str, parameters: Mapping[str, str]) -> MediaConnection:
-        """A connection of this server's, whoever opens its socket; ``parameters`` as of the stream's address."""
+        """Make a connection, accepted or outgoing; ``parameters`` are those of the stream's address."""
         return MediaConnection(
             self._carriers[dialect].dialect(parameters), route, self._begin,
             setup_timeout_s=self.limits.setup_timeout_s,
@@ -361,7 +365,7 @@ class GatewayServer:
         """Open a stream to a switch that waits for one.
 
         Raises:
-            StreamNotOpened: the switch refused, or nobody listens there.
+            StreamNotOpened: the switch refused, or nothing listens there.
         """
         connection = self.connection(dialect, route, parameters)
         await open_socket(connection, url, timeout_s=timeout_s, max_message_bytes=self.limits.message_bytes)

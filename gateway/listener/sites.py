@@ -1,8 +1,8 @@
-"""Decides by ``Host`` and ``Origin`` of a request which names are ours, and which pages may make a browser use us.
+"""Decides by ``Host`` and ``Origin`` which names are ours, and which pages may make a browser use this server.
 
-A browser sends a page's requests from wherever its user is, loopback included. It shows the page the answer if a name
-of the page's own points at us (DNS rebinding). For an upgrade or a change, ``Origin`` always says which page asks.
-Programs other than browsers send no ``Origin``. This check is not for them; they prove themselves by keys.
+A browser sends a page's requests from its user's machine, which may be this one. It shows the page the answer if a name
+of the page's own points at us (DNS rebinding). For an upgrade or a change, ``Origin`` always names the page's site.
+Other programs send no ``Origin``; they prove themselves by keys.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ANY = "*"
 
 
 class Sites:
-    """The check, for all requests of one listener.
+    """The check for all requests of one listener.
 
     Args:
-        public_url: tells the address under which a request reached us.
+        public_url: gives the public address of a request.
     """
 
     def __init__(self, server: ServerConfig, public_url: PublicUrl) -> None:
@@ -32,24 +32,24 @@ class Sites:
         self._origins = frozenset(server.origins)
         named = [server.public_url, *(origin for origin in server.origins if origin != ANY)]
         self._names = {urlsplit(url).hostname for url in named if url} | {server.host}
-        # Beyond loopback and without a configured address, it is not known which names lead here.
+        # Beyond loopback and without a configured address, the names of this server are unknown.
         self._knows_names = bool(server.public_url) or is_loopback(server.host)
 
     def check(self, peer: str, headers: Headers, *, changes: bool, also: Sequence[str] = ()) -> None:
-        """Let a request pass, or say why not.
+        """Check a request.
 
         Args:
             peer: address at the other end of the connection.
-            changes: is the request an upgrade, or of a method that may change something (RFC 9110 section 9.2.1)?
-            also: further origins that are allowed this request. ``*``: all origins.
+            changes: True for an upgrade and for a method that may change something (RFC 9110 section 9.2.1).
+            also: further origins that are allowed for this request. ``*``: all origins.
 
         Raises:
-            Rejected: 421, the name is not ours; 403, the page is of another site.
+            Rejected: 421, the name is not ours; 403, the page belongs to another site.
         """
         host = headers.get("Host", "")
         if not self._is_ours(host) and not self._proxies.trusts(peer):
             raise Rejected(
-                f"Host is {host[:80]!r}, which is no name of this server: call it by server.public_url, or list the "
+                f"Host is {host[:80]!r}, which is not a name of this server: use server.public_url, or list the "
                 "site in server.origins",
                 status=421, code="misdirected_request",
             )  # fmt: skip
@@ -69,7 +69,7 @@ class Sites:
         name = _name(host)
         if name is None:
             return False
-        # These cannot be a stranger's name: an address, or a name of this machine or of its network.
+        # A stranger cannot own these: an address, or a name of this machine or of its network.
         if "." not in name.rstrip(".") or name in self._names or name.endswith(".localhost"):
             return True
         try:
@@ -81,7 +81,7 @@ class Sites:
 
 @lru_cache(maxsize=REMEMBERED)
 def _name(host: str) -> str | None:
-    """Return the name of a ``Host`` without its port. None: it cannot be read."""
+    """Return the name in a ``Host`` header without the port. None: it cannot be read."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,8 +1,8 @@
-"""Decides which TCP connections may stay, by their number and by how long they are unused. Pure.
+"""Decides which TCP connections may stay, by their number and idle time. Pure.
 
 A connection is *idle* until the head of a request is complete, and again after the answer. It is *reading* while the
-body of a request comes, and *used* by a handler or a call. Idle and reading connections have a deadline. If there are
-as many connections as allowed, they make room for new ones. So nobody can lock others out by leaving connections open.
+body of a request arrives, and *used* by a handler or a call. Idle and reading connections have a deadline. At the
+limit, they make room for new ones, so no one can lock others out by leaving connections open.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-_LOOK_EVERY_S = 0.05
-"""So often at most new connections, however many come, make us look which old ones are closed."""
+_SEARCH_EVERY_S = 0.05
+"""Shortest pause between two searches for closed connections, regardless of the number of new ones."""
 
 
 class Socket(Protocol):
@@ -47,16 +47,17 @@ class Sockets:
         # Both are in order of time: the first entry became idle, or began to read, first.
         self._idle: dict[Socket, float] = {}
         self._reading: dict[Socket, tuple[float, Callable[[], bool]]] = {}
-        self._looked_at = -_LOOK_EVERY_S
+        self._searched_at = -_SEARCH_EVERY_S
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def admit(self, address: str, socket: Socket, *, now: float) -> bool:
-        """Take a new connection. The one that was idle for longest makes room. Return False if it may not stay."""
+        """Admit a new connection. At the limit, the one that was idle for longest is closed. Return False if there is
+        no room."""
         full = len(self._addresses) >= self._most or self._count[address] >= self._per_address
-        if full and now - self._looked_at >= _LOOK_EVERY_S:
-            self._looked_at = now
+        if full and now - self._searched_at >= _SEARCH_EVERY_S:
+            self._searched_at = now
             self._forget_closed()
         if self._count[address] >= self._per_address:
             return False
@@ -71,10 +72,10 @@ class Sockets:
         return True
 
     def begin(self, socket: Socket, *, now: float, whole: Callable[[], bool] = lambda: True) -> None:
-        """Note that the connection's request, or its call, is being handled.
+        """Mark the connection as used by a request or a call.
 
         Args:
-            whole: tells whether the body of the request has come.
+            whole: returns True when the body of the request is complete.
         """
         if socket in self._addresses:
             self._idle.pop(socket, None)
@@ -82,14 +83,14 @@ class Sockets:
                 self._reading[socket] = (now, whole)
 
     def end(self, socket: Socket, *, now: float) -> None:
-        """Note that the request has been handled."""
+        """Mark the connection as idle after its request."""
         if socket in self._addresses:
             self._reading.pop(socket, None)
             self._idle.pop(socket, None)
             self._idle[socket] = now
 
     def sweep(self, *, now: float) -> int:
-        """End the connections that are over their time. Return their number."""
+        """Close the connections that are past their deadlines. Return their number."""
         self._forget_closed()
         for socket in [socket for socket, (_, whole) in self._reading.items() if whole()]:
             del self._reading[socket]
@@ -100,7 +101,7 @@ class Sockets:
         return len(late)
 
     def close(self) -> None:
-        """End all connections, because the listener ends."""
+        """Close all connections, because the listener closes."""
         for socket in list(self._addresses):
             socket.close()
             self._forget(socket)

@@ -1,4 +1,4 @@
-"""Limits how much one source may ask for, by buckets that fill at a steady rate, in a table of bounded size. Pure."""
+"""Rate limits per source: buckets that fill at a steady rate, in a table of limited size. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class SourceLimit:
     """A bucket for each source address.
 
     Args:
-        per_s: how much a source may take per second on average.
-        burst: how much it may take at once.
-        sources: most sources that are remembered. The one that was silent for longest is forgotten first.
+        per_s: units that a source may take per second on average.
+        burst: units that it may take at once.
+        sources: most sources that are remembered. The one silent for longest is forgotten first.
     """
 
     def __init__(self, *, per_s: float, burst: int, sources: int) -> None:
@@ -21,7 +21,7 @@ class SourceLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, host: str, *, now: float, cost: int = 1) -> bool:
-        """Take ``cost``. Return False, and take nothing, if less is left."""
+        """Take ``cost`` units. Return False, and take nothing, if fewer are left."""
         left = self._left(host, now)
         allowed = left >= cost
         self._buckets[host] = (left - cost if allowed else left, now)
@@ -31,11 +31,11 @@ class SourceLimit:
         return allowed
 
     def empty(self, host: str, *, now: float) -> bool:
-        """Is nothing left? This takes nothing."""
+        """Return True if less than one unit is left. Takes nothing."""
         return self._left(host, now) < 1
 
     def wait_s(self, host: str, *, now: float) -> float:
-        """Return the seconds until one is left."""
+        """Return the seconds until one unit is available."""
         return max(0.0, (1 - self._left(host, now)) / self._per_s)
 
     def _left(self, host: str, now: float) -> float:

@@ -1,6 +1,5 @@
-"""Decides which carriers' streams may open, and which of them become calls. A stream needs the carrier's proof, or a
-token of ours that one call spends.
-"""
+"""Decides which carrier streams may open, and which of them become calls. A stream needs the carrier's proof, or a
+token of this server that is good for one call."""
 
 from __future__ import annotations
 
@@ -50,13 +49,13 @@ class StreamAdmission:
         self._claims = claims
 
     def check(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> StreamToken | None:
-        """Return our token that an upgrade brings. None: the carrier proves itself, or need not.
+        """Return our token from an upgrade request. None: the carrier has proven its identity, or need not.
 
         Args:
             peer: address at the other end of the connection.
 
         Raises:
-            Rejected: there is neither a proof nor a token, there is no such route, or there is no room.
+            Rejected: there is neither a proof nor a token, no such route, or no room.
         """
         if route not in self._routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
@@ -79,11 +78,11 @@ class StreamAdmission:
         return token
 
     def accept(self, connection: MediaConnection, call: IncomingCall) -> Session:
-        """A stream has started: spend its token and make the call.
+        """Spend the token of a started stream, and make the call.
 
         Raises:
             Rejected: the token is spent or belongs to another call; or there is no room, which does not spend the
-            token.
+                token.
         """
         token = connection.token
         if token is not None:
@@ -97,7 +96,7 @@ class StreamAdmission:
         return session
 
     def _id_in_address(self, connection: MediaConnection) -> bytes:
-        """Return the id of our token in the address of a stream that needs none; empty without one."""
+        """Return the id of our token in the address of a stream that needs none. Empty: there is none."""
         if connection.request is None:
             return b""
         token = token_in(connection.request.path.decode("ascii", "replace"))

@@ -1,7 +1,7 @@
 """Stream tokens that have begun a call, here or in another process. A token begins one call.
 
-Whoever opens a stream does not wait until other processes are asked: the call begins, and ends at once if it was not
-the first. While they cannot be asked, this process knows its own calls.
+A stream does not wait for the answers of other processes: the call begins, and ends immediately if the token was
+already used. While the other processes cannot be asked, only this process's calls are known.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class StreamClaims:
     """Owns the questions to other processes.
 
     Args:
-        shared: what the processes know together. None: this process is the only one.
-        keep_s: how long a token is remembered there.
+        shared: state shared by the processes. None: this is the only process.
+        keep_s: time for which a token is remembered there.
     """
 
     def __init__(self, directory: LocalDirectory[Session], shared: SharedState | None, *, keep_s: float) -> None:
@@ -31,7 +31,7 @@ class StreamClaims:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def is_spent(self, token_id: bytes) -> bool:
-        """Whether a call began with a token of this id."""
+        """Return True if a call began with a token of this id."""
         if self._directory.is_spent(token_id) or self._shared is None:
             return self._directory.is_spent(token_id)
         with suppress(Rejected):
@@ -39,14 +39,14 @@ class StreamClaims:
         return False
 
     def begun(self, token: StreamToken, session: Session) -> None:
-        """A call has begun with a token that this process did not know: end the call if another process does."""
+        """Claim the token of a new call, and end the call if another process has claimed it."""
         if self._shared is not None:
             task = asyncio.create_task(self._claim(self._shared, token, session), name="claim a stream token")
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
 
     async def asked(self) -> None:
-        """Return when every question has its answer."""
+        """Wait until every question has its answer."""
         if self._asking:
             await asyncio.wait(set(self._asking))
 

@@ -37,7 +37,7 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(tmp_path: 
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     certificates = Certificates([context], *files)
-    certificates.start(look_s=0.01)
+    certificates.start(check_every_s=0.01)
     assert await shown(port, trusted) == {"first.example"}
     (tmp_path / "chain").write_text("no certificate")
     broken = certificates._state()
@@ -82,7 +82,7 @@ async def test_new_authorities_of_clients_are_believed_and_a_broken_file_is_not_
     server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     certificates = Certificates([context], *files, str(authorities))
-    certificates.start(look_s=0.01)
+    certificates.start(check_every_s=0.01)
     assert await is_let_in(old) and not await is_let_in(new)
     authorities.write_text("no certificate")
     broken = certificates._state()

@@ -93,7 +93,7 @@ async def test_connections_take_turns_and_get_everything(behind_full: int) -> No
     await until(lambda: len(connections) == 2)
     for writer in writers:
         writer.write(SENT)
-    first, second = (each.behind for each in connections)
+    first, second = (each.inner for each in connections)
 
     def of(behind: Behind) -> bytes:
         return b"".join(data for who, data in got if who is behind)
