@@ -1,7 +1,7 @@
-"""The description of the HTTP API for people: what ``/docs`` shows. Pure.
+"""The HTML page ``/docs``, which describes the HTTP API. Pure.
 
-It is made of the OpenAPI description (``gateway.http.request.routes``) when the server starts; the page loads nothing
-and runs no script. ``talkspurt.reference`` makes ``docs/http-api.md`` of the same operations.
+The page is made from the OpenAPI description (``gateway.http.request.routes``) when the server starts. It loads nothing
+and runs no script. ``talkspurt.reference`` makes ``docs/http-api.md`` from the same operations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _GROUPS = ("calls", "dialogue", "webrtc", "speech", "voices", "models", "webhooks", "server", "pages")
-"""The first groups of operations; others follow. What has no tag belongs to ``server``."""
+"""The first groups of operations; others follow. An operation without a tag belongs to ``server``."""
 
 _REF = "#/components/schemas/"
 _BOUNDS = {
@@ -36,13 +36,13 @@ class Operation:
     summary: str
     group: str
     scope: str
-    """What a key needs. Empty: the route needs no key."""
+    """The scope that a key needs. Empty: the route needs no key."""
     body: str
-    """Name of the schema of the request's body. Empty: none, or one without a schema."""
+    """Name of the schema of the request's body. Empty: no body, or no schema."""
     takes: tuple[str, ...]
     """Content types of the request's body."""
     answer: str
-    """Name of the schema of the answer, or empty."""
+    """Name of the schema of the answer. Empty: none."""
     gives: tuple[str, ...]
     """Content types of the answer."""
 
@@ -53,14 +53,14 @@ class Field:
 
     name: str
     value: str
-    """Its type and bounds. A schema's name is shown by ``link``."""
+    """Type and bounds, with the names of schemas as links."""
     default: str
-    """As JSON; ``required``, or empty where a field of an answer has none."""
+    """As JSON; ``required``; or empty for a field of an answer without a default."""
     about: str
 
 
 def operations(description: Mapping[str, Any]) -> list[Operation]:
-    """Return all operations by group, without those that browsers ask by themselves (CORS)."""
+    """Return all operations by group, without CORS preflights (OPTIONS)."""
     found = [
         Operation(
             method=method.upper(),
@@ -86,7 +86,7 @@ def schemas(description: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def fields(schema: Mapping[str, Any], link: Callable[[str], str]) -> Iterator[Field]:
-    """Yield the fields of a schema. ``link`` shows a reference to another schema."""
+    """Yield the fields of a schema. ``link`` formats a reference to another schema."""
     required = schema.get("required", ())
     for name, each in schema["properties"].items():
         default = json.dumps(each["default"]) if "default" in each else "required" if name in required else ""
@@ -105,7 +105,7 @@ def page(description: Mapping[str, Any]) -> str:
     parts = [
         f"<h1>talkspurt {_text(info['version'])}: HTTP API</h1>",
         '<p>For programs: <a href="/openapi.json">/openapi.json</a> (OpenAPI 3.1). A key goes into the header '
-        "<code>Authorization: Bearer KEY</code>; <em>scope</em> is what it has to allow. Every answer has a header "
+        "<code>Authorization: Bearer KEY</code>; <em>scope</em> is the right that it needs. Every answer has a header "
         "<code>X-Request-Id</code>. Media WebSockets of carriers are at <code>/media/{dialect}[/{route}]</code>.</p>",
         "<nav>" + " ".join(f'<a href="#{name}">{name}</a>' for name in (*groups, "schemas")) + "</nav>",
     ]

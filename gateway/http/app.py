@@ -1,4 +1,4 @@
-"""The HTTP application: everything on the port except ``/media/*``. Only this module declares routes."""
+"""The HTTP application: everything on the port except ``/media/*``. This module declares its routes."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from gateway.listener.sites import Sites
 ROUTES: web.AppKey[list[Route]] = web.AppKey("routes", list)
 """All routes of the application."""
 
-_NAMELESS = ("/healthz", "/readyz", "/webhooks/")
-"""Paths that answer under any host name. Probes use whatever address the process has, and carriers sign their
+_UNDER_ANY_HOST = ("/healthz", "/readyz", "/webhooks/")
+"""Paths that are served under any host name. Probes use any address of the process, and carriers sign their
 requests."""
-_CALLS_OF_BROWSERS = ("/v1/webrtc/", "/whip/")
-"""Paths that pages of ``webrtc.allowed_origins`` may use too."""
+_BROWSER_CALL_PATHS = ("/v1/webrtc/", "/whip/")
+"""Paths that pages of ``webrtc.allowed_origins`` may also use."""
 
 
 @web.middleware
 async def _plain_bodies_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse bodies that are packed (RFC 9110 section 15.5.16). The listener does not unpack them."""
+    """Refuse compressed bodies (RFC 9110 section 15.5.16), since the listener does not decompress them."""
     packed = request.headers.get("Content-Encoding", "identity")
     if packed.lower() != "identity":
         raise Rejected(
-            f"Content-Encoding is {packed[:40]!r}, expected a body that is not packed",
+            f"Content-Encoding is {packed[:40]!r}, expected an uncompressed body",
             status=415, code="packed_body",
         )  # fmt: skip
     return await handler(request)
 
 
 def _guarded_by(sites: Sites, call_origins: Sequence[str], on_rejected: Callable[[str], None]) -> Any:
-    """Make a middleware that refuses requests of pages of other sites, and tells ``on_rejected`` the code."""
+    """Make a middleware that refuses requests from pages of other sites, and passes the code to ``on_rejected``."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not request.path.startswith(_NAMELESS):
+        if not request.path.startswith(_UNDER_ANY_HOST):
             changes = request.method not in ("GET", "HEAD", "OPTIONS") or "Upgrade" in request.headers
-            also = call_origins if request.path.startswith(_CALLS_OF_BROWSERS) else ()
+            also = call_origins if request.path.startswith(_BROWSER_CALL_PATHS) else ()
             try:
                 sites.check(request.remote or "", request.headers, changes=changes, also=also)
             except Rejected as exc:
@@ -62,7 +62,7 @@ def _guarded_by(sites: Sites, call_origins: Sequence[str], on_rejected: Callable
 
 
 def _counted(handler: Handler, on_call_rejected: Callable[[str], None]) -> Handler:
-    """Wrap a handler so that ``on_call_rejected`` is told the code of each refusal."""
+    """Wrap a handler so that ``on_call_rejected`` gets the code of each refusal."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -96,11 +96,11 @@ def make_app(
     """Build the application.
 
     Args:
-        metrics: the Prometheus exposition, or None if it is switched off.
-        sites: tells pages of other sites from our own.
+        metrics: returns the Prometheus exposition; None: it is switched off.
+        sites: refuses pages of other sites.
         call_origins: sites whose pages may call us.
-        on_call_rejected: told why a call, or a request of another site's page, was refused, by code.
-        more: routes of parts that are present (speech API, console, WebRTC).
+        on_call_rejected: called with the code when a call, or a request from another site's page, is refused.
+        more: routes of optional parts (speech API, console, WebRTC).
     """
 
     async def dial_in(request: web.Request) -> web.StreamResponse:

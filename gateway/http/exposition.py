@@ -1,4 +1,4 @@
-"""``/metrics``: the gateway's own series, and those of the engine that it started."""
+"""``/metrics``: the series of the gateway and of the engine that it started."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tts_engine.errors import EngineError
 
 
 class Exposition:
-    """Makes the text of ``/metrics`` when it is called.
+    """Makes the text of ``/metrics``.
 
     Args:
         sip: sizes of the SIP side's tables, by name.
-        sip_state: where the SIP side is registered, and which trunks answer.
-        engine: asks the engine for its own text; raises ``EngineError``.
-        moves: how many turns have gone on at another engine.
-        linked: whether the link to each engine stands.
-        of_all: asks for the series of all workers of a server. None: this process is the only one.
+        sip_state: state of registrations and trunks.
+        engine: returns the engine's own text; raises ``EngineError``.
+        moves: number of turns that were continued at another engine.
+        linked: for each engine, True if it is connected.
+        of_all: returns the series of all workers of the server. None: this is the only process.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Exposition:
         self._linked = linked
 
     async def __call__(self) -> bytes:
-        """Return all series in Prometheus' text format, without those of an engine that cannot be asked."""
+        """Return all series in Prometheus' text format, without those of an engine that does not answer."""
         ours = self.own() if self._of_all is None else await self._of_all()
         try:
             return ours + await self._engine()

@@ -1,4 +1,4 @@
-"""``/healthz``, ``/readyz`` and ``/v1/health``: whether the process lives, whether calls may come, and what works."""
+"""``/healthz``, ``/readyz`` and ``/v1/health``: liveness, readiness, and the state of gateway and engine."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tts_engine.errors import EngineError
 log = logging.getLogger(__name__)
 
 SERVICE = "talkspurt"
-"""What ``/healthz`` answers as ``service``, so that `talkspurt doctor` knows a server of ours."""
+"""Value of ``service`` in the answer of ``/healthz``, by which `talkspurt doctor` recognises a server."""
 
 _ENGINE_ANSWERS_S = 2.0
-_COME_AGAIN_S = 5
-_LOOK_S, _LOOK_WHILE_NOT_READY_S = 1.0, 0.2
+_RETRY_AFTER_S = 5
+_POLL_S, _POLL_NOT_READY_S = 1.0, 0.2
 
 
 class HealthView(ApiModel):
     """The answer of ``/v1/health``."""
 
     status: str
-    """``ok``, or what is missing; the answer's HTTP status is 503 then."""
+    """``ok``, or the missing part; then the HTTP status is 503."""
     version: str
     engine: str
     model: str
@@ -38,30 +38,30 @@ class HealthView(ApiModel):
     """True: the engine works on a GPU."""
     gpuName: str
     vllm: bool
-    """Whether vLLM runs the language model."""
+    """True if vLLM runs the language model."""
     vllmVersion: str
     calls: int
     callsLimit: int
     active: int
     """Utterances that the engine works on."""
     queued: int
-    """Steps that wait in the engine."""
+    """Utterances in progress in the engine."""
     registrations: list[RegistrationState]
-    """``sip.registrations``: where we are registered, and each registrar's last answer."""
+    """Steps that wait in the engine."""
     trunks: list[TrunkState]
-    """Trunks with ``ping_s``: whether their proxies answer."""
+    """Trunks with ``ping_s``, and their state."""
     databases: list[DatabaseState]
-    """Databases that several gateways share (``postgres.url``). One that does not answer costs no call anything, so the
-    status does not ask for it."""
+    """Databases that several gateways share (``postgres.url``). Calls work without them, so they do not affect the
+    status."""
 
 
 class Health:
-    """Liveness and readiness. ``watch`` keeps the engine's part fresh.
+    """Liveness and readiness. ``watch`` keeps the engine's status current.
 
     Args:
-        engine_status: asks the engine; raises ``EngineError``.
-        sip: the state of the SIP side.
-        databases: the state of those that several gateways share.
+        engine_status: returns the engine's status; raises ``EngineError``.
+        sip: returns the state of the SIP side.
+        databases: returns the state of the shared databases.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Health:
         self._status: EngineStatus | None = None
 
     def why_not_ready(self) -> str:
-        """What is missing before calls may come; empty if nothing is."""
+        """Return the reason why calls are refused; empty if they are accepted."""
         if self._directory.draining or self._directory.leaving:
             return "draining"
         if self._directory.overloaded:
@@ -92,11 +92,11 @@ class Health:
 
     @property
     def engine_is_ready(self) -> bool:
-        """Whether the engine can speak."""
+        """True if the engine can speak."""
         return self._status is not None and self._status.ready
 
     async def watch(self) -> None:
-        """Ask for the engine's status again and again, until cancelled. Log why there is none, each reason once."""
+        """Poll the engine's status until cancelled. Log each new reason for its absence once."""
         logged = ""
         while True:
             try:
@@ -109,7 +109,7 @@ class Health:
                 if why != logged:
                     log.warning("the engine does not answer", extra={"error": why})
                 logged = why
-            await asyncio.sleep(_LOOK_S if self.engine_is_ready else _LOOK_WHILE_NOT_READY_S)
+            await asyncio.sleep(_POLL_S if self.engine_is_ready else _POLL_NOT_READY_S)
 
     async def show(self, request: web.Request) -> web.Response:
         """Answer with the state of gateway and engine."""
@@ -134,11 +134,11 @@ class Health:
         return web.json_response(view.model_dump(), status=503 if why else 200)
 
     async def live(self, request: web.Request) -> web.Response:
-        """Answer, to show that the process lives."""
+        """Answer, to show that the process is alive."""
         return web.json_response({"status": "ok", "service": SERVICE})
 
     async def ready(self, request: web.Request) -> web.Response:
         """Answer 200, or 503 while the process drains, is full or overloaded, or has no working engine."""
         why = self.why_not_ready()
-        headers = {"Retry-After": str(_COME_AGAIN_S)} if why else {}
+        headers = {"Retry-After": str(_RETRY_AFTER_S)} if why else {}
         return web.json_response({"status": why or "ready"}, status=503 if why else 200, headers=headers)

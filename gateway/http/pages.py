@@ -1,9 +1,9 @@
 """The web pages and the files that they load. All are read once from the package and served from memory.
 
-Files below ``/web/`` are public, because every installation has the same ones; pages of other origins may import
-``talkspurt.js``. The pages themselves need a key wherever ``/v1`` does. A browser cannot send ``Authorization`` with a
-page, an EventSource or a script. So a browser without a key gets a form. For its key it gets a cookie with a token that
-stands for the key for some hours; scripts cannot read the cookie, and other sites cannot use it.
+Files below ``/web/`` are public, because they are the same in every installation; pages of other origins may import
+``talkspurt.js``. The pages need a key wherever ``/v1`` does. A browser cannot send ``Authorization`` with a page, an
+EventSource or a script. So a browser without a key gets a form, and for its key a cookie with a token that is valid for
+some hours. Scripts cannot read the cookie, and other sites cannot use it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 _LOGIN = "login.html"
 _PROBLEM = "<!-- problem -->"
 _ASKED_PAGE = "ASKED-PAGE"
-"""The form contains this text where the requested page is filled in."""
-_UNKNOWN = "This key is not known here."
+"""Placeholder in the form for the requested page."""
+_UNKNOWN = "Unknown key."
 
 _HEADERS = {
-    # Browsers ask again each time and get 304, so an update is never seen in parts.
+    # Browsers revalidate each time and get 304, so an update never arrives in parts.
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # with none at all, browsers post our sign-in form with the origin "null"
+    "Referrer-Policy": "same-origin",  # without it, browsers post our sign-in form with the origin "null"
 }
 _PAGE_HEADERS = {
     **_HEADERS,
@@ -68,10 +68,10 @@ def _read() -> dict[str, _File]:
 
 
 class Pages:
-    """Handlers of the pages, their files, and the form that asks for a key.
+    """Handlers of the pages, their files and the sign-in form.
 
     Args:
-        secure: is the cookie sent over TLS only?
+        secure: True: the cookie is sent over TLS only.
     """
 
     def __init__(self, auth: Authenticator, *, secure: bool) -> None:
@@ -80,7 +80,8 @@ class Pages:
         self._files = _read()
 
     def routes(self) -> list[Route]:
-        """Return the routes for ``make_app``. Pages check the key themselves, since they ask a browser without one."""
+        """Return the routes for ``make_app``. Pages check the key themselves, since they show a form to a browser
+        without one."""
         return [
             *(
                 Route(
@@ -94,13 +95,14 @@ class Pages:
                 content_type="text/javascript", scope=None, tags=["pages"],
             ),
             Route(
-                method="POST", path="/login", handler=self.login, takes=(FORM,), summary="The form that asks for a key",
+                method="POST", path="/login", handler=self.login, takes=(FORM,), summary="The sign-in form",
                 content_type="text/html", scope=None, tags=["pages"],
             ),
         ]  # fmt: skip
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        """Return a page, or the form. A key or token in the address (``access_token``) is exchanged for the cookie."""
+        """Return a page, or the sign-in form. A key or token in the address (``access_token``) is exchanged for the
+        cookie."""
         try:
             self._auth.check(request)
         except Rejected as exc:
@@ -121,7 +123,7 @@ class Pages:
         return self._answer(request, found, {**_HEADERS, "Access-Control-Allow-Origin": "*"})
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """Exchange the typed key for the cookie, and go on to the page that needed the key."""
+        """Exchange the entered key for the cookie, and redirect to the requested page."""
         form = await read_form(request)
         key, page = form.get("key", [""])[0].strip(), form.get("page", [""])[0]
         if page not in PAGES:  # only our own pages, so that the form cannot lead to another site
@@ -131,7 +133,7 @@ class Pages:
         except Rejected as exc:
             if exc.status == 401:
                 return self._form(page, _UNKNOWN)
-            answer = self._form(page, "Too many unknown keys came from here. Wait a little.", status=exc.status)
+            answer = self._form(page, "Too many unknown keys from this address. Try again later.", status=exc.status)
             answer.headers["Retry-After"] = errors.retry_after(exc.retry_after_s)
             return answer
         return self._enter(page, key) if known else self._form(page, _UNKNOWN)

@@ -1,4 +1,4 @@
-"""``POST /v1/tokens``: a short-lived token for a browser, so that no page has to hold an API key."""
+"""``POST /v1/tokens``: a short-lived token for a browser, so that no page needs an API key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.http.request.auth import TENANT, WHO, Authenticator
 from gateway.http.request.routes import ApiModel, Route
 
 _WANTS: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls"}
-"""By the scope of a token: what the key that makes it has to have."""
+"""Scope of a token -> the scope that the key needs to make it."""
 
 
 class TokenBody(ApiModel):
@@ -29,15 +29,15 @@ class TokenBody(ApiModel):
     """``call``: call the route. ``lead``: also speak as the dialogue manager of that call, on its data channel.
     ``read``: see the route's calls and events."""
     route: str = "default"
-    """The only route that the token is for."""
+    """The only route of the token."""
     call: str = ""
-    """With ``read``: the only call that the token is for; its route counts then. Empty: all calls of the route."""
+    """With ``read``: the only call of the token, whose route is then used. Empty: all calls of the route."""
     ttl_s: int | None = Field(None, gt=0)
-    """Life of the token, seconds. Default: ``auth.token_s``."""
+    """Lifetime of the token, seconds. Default: ``auth.token_s``."""
 
 
 class TokenView(ApiModel):
-    """A token for a browser, which shows it as it would an API key."""
+    """A token for a browser, used like an API key."""
 
     token: str
     scope: str
@@ -62,22 +62,22 @@ class BrowserTokens:
         self._directory = directory
 
     def route(self) -> Route:
-        """For ``make_app``."""
+        """Return the route for ``make_app``."""
         return Route(
             method="POST", path="/v1/tokens", handler=self.make, scope="browser", summary="A token for a browser",
             body=TokenBody, answer=TokenView, tags=["webrtc"],
         )  # fmt: skip
 
     async def make(self, request: web.Request) -> web.Response:
-        """Make a token out of what the key that asks may do."""
+        """Make a token with a part of the rights of the client's key."""
         body, who = TokenBody.model_validate_json(await request.read()), request[WHO]
         if who.token:
-            raise Rejected("a token makes no tokens: this wants an API key", status=403, code="missing_scope")
+            raise Rejected("a token cannot make tokens, expected an API key", status=403, code="missing_scope")
         who.check_scope(_WANTS[body.scope])
         route, ttl_s = body.route, body.ttl_s or self._auth.token_s
         if body.call:
             if body.scope != "read":
-                raise Rejected(f"call goes with scope read, not {body.scope}", status=422, code="invalid_body",
+                raise Rejected(f"call needs scope read, got {body.scope}", status=422, code="invalid_body",
                                param="call")  # fmt: skip
             session = self._directory.get(body.call)
             if session is None or not who.sees_call(session.call.route, body.call):

@@ -1,7 +1,7 @@
-"""Call-control webhooks: the answer that starts a media stream, the answer that follows a stream, and status callbacks.
+"""Call-control webhooks: the answer that starts a media stream, the answer after a stream, and status callbacks.
 
-The ``call_control`` module of each carrier knows what the carrier sends and expects. A request has to prove that it
-comes from the carrier, except a request from this machine if no secret is configured.
+Each carrier's ``call_control`` module defines its requests and answers. A request must prove that it comes from the
+carrier, except from this machine if no secret is configured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A webhook request that has been checked."""
+    """A webhook request that was checked."""
 
     carrier: ConfiguredCarrier
     control: CallControl[Any]
@@ -43,7 +43,7 @@ class _Request:
     """The first value of each form field."""
     body: bytes
     proven: bool
-    """Whether the request has proven that it comes from the carrier."""
+    """True if the request has proven that it comes from the carrier."""
 
     @property
     def dialect(self) -> str:
@@ -51,7 +51,7 @@ class _Request:
 
     @property
     def call_sid(self) -> str:
-        """The carrier's id of the call, as the form names it; empty if it does not."""
+        """The carrier's call id in the form; empty if there is none."""
         return next((self.form[name] for name in self.control.caller_fields["CallSid"] if self.form.get(name)), "")
 
 
@@ -59,7 +59,7 @@ class Webhooks:
     """``/webhooks/{dialect}[/{route}]``, ``…/after`` and ``…/status``.
 
     Args:
-        is_spent: tells whether a call began with a stream token of this id.
+        is_spent: returns True if a call began with a stream token of this id.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Webhooks:
         self._is_spent = is_spent
 
     def public_url(self, request: web.Request) -> str:
-        """Scheme and authority under which the outside knows us, without a trailing slash."""
+        """Return our public scheme and authority, without a trailing slash."""
         return self._public_url.of(request.remote or "", request.headers)
 
     async def start(self, request: web.Request) -> web.Response:
@@ -94,8 +94,7 @@ class Webhooks:
         if control.names_call == "itself":
             told.pop("CallSid", None)
         elif caller.get("CallSid"):
-            # It is not certain that the carrier's id of the call is the same in webhooks and on the stream, so we pass
-            # the id on ourselves.
+            # The carrier's call id may differ between webhooks and the stream, so we pass it on ourselves.
             after += "?" + urlencode({"call": caller["CallSid"]})
         own = {name: value for name, value in request.query.items() if name != "bodySHA256"}
         if request.method == "GET":
@@ -103,20 +102,21 @@ class Webhooks:
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
         token_id = self._tokens.fresh_id()
         if asked.proven and caller.get("CallSid"):
-            # Several carriers sign no time, so a request that somebody has seen stays good. Who repeats it after its
-            # call has begun gets no second stream.
+            # Several carriers sign no time, so a captured request stays valid. A repetition after its call has begun
+            # gets no second
+            # stream.
             head = f"{dialect} {request.method} {public}{request.raw_path}\n"
             token_id = self._tokens.id_of(head.encode() + asked.body)
             if await self._is_spent(token_id):
                 raise Rejected(
-                    "this request has begun its call before; a call that comes back to us needs another address, "
+                    "this request has already begun its call; a call that returns needs another address, "
                     "for example with ?again=1",
                     status=409, code="replayed",
                 )  # fmt: skip
         token = self._tokens.make(dialect, route, now=time.time(), call=call, token_id=token_id)
-        # The id of the call that this starts will end with these digits.
+        # The id of the resulting call ends with these digits.
         log.info(
-            "stream asked for",
+            "stream requested",
             extra={
                 "stream": token_id.hex(),
                 "call_sid": _loggable(caller.get("CallSid", "")),
@@ -135,7 +135,7 @@ class Webhooks:
         return _response(control.start(asked.carrier.settings, stream))
 
     async def after(self, request: web.Request) -> web.Response:
-        """Tell the carrier what to do when our stream has ended: transfer, hand off, or hang up."""
+        """Tell the carrier what to do after our stream: transfer, hand off, or hang up."""
         asked = await self._checked(request)
         control, form = asked.control, asked.form
         if not control.asks(form):
@@ -143,9 +143,7 @@ class Webhooks:
         call_sid = request.query.get("call") or asked.call_sid
         handoff = await self._handoffs.take(asked.dialect, call_sid)
         if handoff is not None:
-            log.info(
-                "stream is over", extra={"call": handoff.session_id, "route": asked.route, "dialect": asked.dialect}
-            )
+            log.info("stream ended", extra={"call": handoff.session_id, "route": asked.route, "dialect": asked.dialect})
         following = Next()
         after_url = control.after_address(asked.carrier.settings)
         if handoff is not None and handoff.transfer_target:
@@ -160,7 +158,7 @@ class Webhooks:
         return _response(control.after(following))
 
     async def status(self, request: web.Request) -> web.Response:
-        """Log a status callback; nothing depends on it."""
+        """Log a status callback; it has no other effect."""
         asked = await self._checked(request)
         event = next((asked.form[name] for name in _EVENT_FIELDS if asked.form.get(name)), "")
         call_sid = _loggable(asked.call_sid)
@@ -206,7 +204,7 @@ class Webhooks:
             proven = bool(signed)
         if not proven and not self._public_url.is_local(request.remote or "", request.headers):
             raise Rejected(
-                f"{dialect}: nothing is configured that proves who asks (carriers.{configured.vendor.key})",
+                f"{dialect}: no secret is configured to check requests with (carriers.{configured.vendor.key})",
                 status=403, code="unproven",
             )  # fmt: skip
         form: Mapping[str, str]
@@ -225,12 +223,12 @@ _EVENT_FIELDS = ("StreamEvent", "Event", "CallStatus", "call_status", "status", 
 
 
 def _loggable(call_sid: str) -> str:
-    """Return a carrier's id of a call, or nothing if it may be a telephone number or anything else but an id."""
+    """Return a carrier's call id, or nothing if it may be a telephone number or other personal data."""
     return call_sid if _CALL_SID.fullmatch(call_sid) else ""
 
 
 def _scalars(body: bytes) -> dict[str, str]:
-    """Return the fields of a JSON object that are text or numbers, as text."""
+    """Return the text and number fields of a JSON object, as text."""
     try:
         value = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError as exc:

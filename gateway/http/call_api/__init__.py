@@ -1,2 +1,1 @@
-"""Calls over REST: placed, expected, listed, attached to a manager, handed on and ended. This room synthesises
-nothing."""
+"""Calls over REST: place, announce, list, attach, message, hand off and end them."""

@@ -1,4 +1,4 @@
-"""``POST /v1/calls/attach``: a dialplan asks the bot to join a call that is on a switch already."""
+"""``POST /v1/calls/attach``: a dialplan makes the bot join a call that is already on a switch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AttachRoutes:
 
     Args:
         switches: the configured switches, by dialect.
-        routes_elsewhere: asks the other processes of this server for the routes of their calls with a carrier's id.
+        routes_elsewhere: returns the routes of calls with a carrier's call id in the other processes of this server.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class AttachRoutes:
         self._directory = directory
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         return [
             Route(
                 method="POST", path="/v1/calls/attach", handler=self.attach, scope="calls",
@@ -63,7 +63,7 @@ class AttachRoutes:
         ]  # fmt: skip
 
     async def attach(self, request: web.Request) -> web.Response:
-        """202 when the switch has agreed; the call is listed as soon as its stream begins."""
+        """Answer 202 when the switch has agreed; the call is listed when its stream begins."""
         if request.content_type == FORM:
             fields = {name: values[-1] for name, values in (await read_form(request)).items()}
             known = {name: fields.pop(name) for name in ("dialect", "call", "route") if name in fields}
@@ -81,7 +81,7 @@ class AttachRoutes:
         if attach is None:
             known_switches = ", ".join(self._switches) or "none"
             raise Rejected(
-                f"no switch to attach to for dialect {body.dialect[:40]!r}, configured: {known_switches}",
+                f"no switch for dialect {body.dialect[:40]!r}, expected one of: {known_switches}",
                 status=404, code="unknown_dialect", param="dialect",
             )  # fmt: skip
         await attach(body.call, body.route, body.customParameters)

@@ -1,6 +1,5 @@
-"""The REST interface to live calls: list, show, hang up, messages of the dialogue protocol, server-sent events. Calls
-that are over are ``ended_calls``'.
-"""
+"""The REST API of live calls: list, show, hang up, send and receive messages. ``ended_calls`` handles calls that are
+over."""
 
 from __future__ import annotations
 
@@ -26,20 +25,20 @@ from gateway.http.request.routes import ApiModel, Route
 from gateway.seams.originate import Attempt, CallOrder, Originator
 
 VIEWS_AT_ONCE = 50
-"""Made in one go, in half a millisecond: no frame has to wait for a long list."""
+"""Number of views made in one turn of the loop, in half a millisecond, so that no frame waits for a long list."""
 
 
 class MessageBody(ApiModel):
-    """A message of the dialogue protocol, as a dialogue manager sends it. The other fields depend on the type."""
+    """A message of the dialogue protocol, as from a dialogue manager. The other fields depend on the type."""
 
     model_config = ConfigDict(extra="allow")
 
     type: Literal[INBOUND_TYPES]  # type: ignore[valid-type]
-    """What the message does."""
+    """Type of the message."""
 
 
 class CallView(ApiModel):
-    """One call as REST shows it. Times end in their unit."""
+    """One call as REST shows it. Names of times end in their unit."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -49,34 +48,34 @@ class CallView(ApiModel):
     transport: str
     direction: str
     from_: str = Field(alias="from")
-    """Who calls, as the carrier or the peer tells it. Empty: it tells nothing."""
+    """The caller, as named by the carrier or the peer. Empty: not named."""
     to: str
-    """Who is called."""
+    """The called party."""
     state: str
-    """``listening``, ``speaking``, or ``draining``: all sound is made, the caller has not heard it to its end."""
+    """``listening``, ``speaking``, or ``draining``: all audio is made, and the caller has not heard all of it."""
     startedAt: float
     """Seconds since the epoch."""
     turns: int
     firstPacketMs: list[float]
-    """First packets of the latest turns, at most 100."""
+    """First-packet times of the latest turns, at most 100."""
     stages: dict[str, float]
-    """Where the time of the last of these went, in milliseconds by stage."""
+    """The last of these times by stage, in milliseconds."""
     gaps: int
-    """How often the caller heard nothing in mid-turn, and for how long in all."""
+    """Number of gaps in the audio of turns. ``gapS`` is their total length."""
     gapS: float
     stalls: int
-    """Frames dropped at a full socket buffer."""
+    """Frames dropped because the socket buffer was full."""
     lastCutMs: float | None
     bufferedMs: int
-    """Sound that waits to be sent."""
+    """Audio that waits to be sent."""
     turn: str
-    """The turn that is being heard, else the last one."""
+    """The turn that is being played, else the last one."""
     outcome: str
-    """How that turn ended. Empty while it is being heard."""
+    """The end of that turn. Empty while it is played."""
     playedText: str
-    """The last 500 characters that the caller has heard of that turn."""
+    """The last 500 characters of that turn that the caller has heard."""
     queuedText: str
-    """The first 500 characters of the text to come. Each turn has its own line."""
+    """The first 500 characters of the text to come, one line for each turn."""
 
 
 class AttemptView(ApiModel):
@@ -88,10 +87,10 @@ class AttemptView(ApiModel):
     state: str
     """``calling``, ``ringing``, ``early_media``, ``answered``, ``failed``."""
     sipStatus: int
-    """Status of the callee's last answer. 0: there is none yet."""
+    """Status of the callee's last answer. 0: none yet."""
     reason: str
-    """Why it failed: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``, ``not_authorised``,
-    ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
+    """The cause of a failure: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``,
+    ``not_authorised``, ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
     startedAt: float
     """Seconds since the epoch."""
 
@@ -114,17 +113,17 @@ class PlaceCallBody(ApiModel):
     target: str = Field("", max_length=500)
     """Another name of ``to``."""
     route: str = "default"
-    """What happens to the call when it is answered."""
+    """The route of the call when it is answered."""
     from_: str = Field("", alias="from", max_length=500)
-    """SIP URI or number that the callee sees, one of ``calling.caller_ids``; empty: the trunk's own."""
+    """SIP URI or number that the callee sees, one of ``calling.caller_ids``. Empty: the trunk's own."""
     trunk: str = ""
     """The trunk that carries the call. Empty: the one whose proxy the target names; for a number, the first with a
     proxy."""
     headers: dict[str, str] = Field({}, max_length=50)
     """SIP headers for the callee, of ``calling.sip_headers``."""
     customParameters: dict[str, str] = Field({}, max_length=100)
-    """Parameters for the dialogue manager's ``setup``. Those that the trunk's ``headers`` name become SIP headers
-    too."""
+    """Parameters for the dialogue manager's ``setup``. Those named by the trunk's ``headers`` also become SIP
+    headers."""
 
     @model_validator(mode="after")
     def _one_target(self) -> PlaceCallBody:
@@ -134,24 +133,24 @@ class PlaceCallBody(ApiModel):
 
 
 class HandoffView(ApiModel):
-    """What a call left for the dialplan that continues it."""
+    """Data that a call leaves for the dialplan that continues it."""
 
     sessionId: str
     reason: str
-    """``ended``, ``transferred``, or ``dialogue_failed``: no dialogue manager could be had, and the caller still
+    """``ended``, ``transferred``, or ``dialogue_failed``: no dialogue manager was available, and the caller still
     waits."""
     handoffData: str
     transferTarget: str
 
 
 class Left:
-    """Handler of ``/v1/handoffs``. When our stream has ended, a dialplan asks here what the call left."""
+    """Handler of ``/v1/handoffs``, where a dialplan gets the hand-off data of a call whose stream has ended."""
 
     def __init__(self, handoffs: Handoffs) -> None:
         self._handoffs = handoffs
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         return [
             Route(
                 method="GET", path="/v1/handoffs/{callSid}", handler=self.take, scope="calls",
@@ -161,11 +160,13 @@ class Left:
         ]  # fmt: skip
 
     async def take(self, request: web.Request) -> web.Response:
-        """Return what the call left, once. 404: the call left nothing (the caller hung up), or it was asked before."""
+        """Return the hand-off data, once. 404: there is none (the caller hung up), or it was taken before."""
         call_sid = request.match_info["callSid"]
         left = await self._handoffs.take_of_any(call_sid, request[WHO].sees)
         if left is None:
-            raise Rejected(f"call {call_sid[:64]!r} left nothing", status=404, code="unknown_call", param="callSid")
+            raise Rejected(
+                f"call {call_sid[:64]!r} has no hand-off data", status=404, code="unknown_call", param="callSid"
+            )
         view = HandoffView(
             sessionId=left.session_id,
             reason=left.reason,
@@ -176,10 +177,10 @@ class Left:
 
 
 def live_call(directory: Directory[Session], request: web.Request) -> Session:
-    """Return the call that the address names.
+    """Return the live call in the request's path.
 
     Raises:
-        Rejected: 404, there is no such live call for whoever asks.
+        Rejected: 404, the client sees no such live call.
     """
     call_id = request.match_info["id"]
     session = directory.get(call_id)
@@ -209,7 +210,7 @@ class Calls:
         return live_call(self._directory, request)
 
     async def list(self, request: web.Request) -> web.Response:
-        """All live calls that whoever asks may see, and those that ring; with ``ended=true`` those of the call log."""
+        """Return all live and ringing calls that the client may see; with ``ended=true``, calls of the call log."""
         if request.query.get("ended") == "true":
             return await self._ended.list(request)
         views = []
@@ -241,7 +242,7 @@ class Calls:
         return web.Response(status=204)
 
     async def place(self, request: web.Request) -> web.Response:
-        """Call somebody. The answer comes at once; ``GET /v1/calls/{id}`` tells the state of the call."""
+        """Place a call. The answer comes immediately; ``GET /v1/calls/{id}`` returns the state of the call."""
         body = PlaceCallBody.model_validate_json(await request.read())
         request[WHO].check_route(body.route, self._routes)
         if self._originator is None:
@@ -265,17 +266,17 @@ class Calls:
         return attempt if attempt is not None and request[WHO].sees_call(attempt.route, attempt.call_id) else None
 
     async def message(self, request: web.Request) -> web.Response:
-        """Take any message of a dialogue manager for one call."""
+        """Take any dialogue-manager message for one call."""
         self._observers.inject(self._call(request).call_id, await request.read())
         return web.Response(status=202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Send the gateway's messages of one call, or of all calls that whoever asks may see, as server-sent events."""
+        """Send the gateway's messages of one call, or of all calls that the client may see, as server-sent events."""
         call_id = self._call(request).call_id if "id" in request.match_info else ""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         async with self._observers.subscribe(call_id, request[WHO].sees_call) as events:
-            with suppress(ConnectionError):  # whoever asked has gone
+            with suppress(ConnectionError):  # the client has disconnected
                 await response.write(b": connected\n\n")
                 async for event in events:
                     await response.write(b"data: " + event.encode() + b"\n\n")

@@ -1,4 +1,4 @@
-"""The REST interface to the call log: calls that are over, what was said in them, and their recordings."""
+"""The REST API of the call log: ended calls, their transcripts and their recordings."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class EndedCallList(ApiModel):
 
     calls: list[CallSummary]
     next: str
-    """Value of ``before`` for the calls behind these. Empty: there are none."""
+    """Value of ``before`` for the calls after these. Empty: there are none."""
 
 
 class EndedCallView(CallRecord):
     """One ended call."""
 
     recording: bool
-    """Whether ``GET /v1/calls/{id}/recording`` has its sound."""
+    """True if ``GET /v1/calls/{id}/recording`` has its audio."""
 
 
 class EndedCalls:
     """Handlers of ended calls.
 
     Args:
-        call_log: None: ended calls are forgotten.
-        recording: where recordings lie.
+        call_log: None: ended calls are not kept.
+        recording: the configuration of recordings.
     """
 
     def __init__(self, call_log: CallLog | None, recording: RecordingConfig) -> None:
@@ -60,7 +60,7 @@ class EndedCalls:
         self._disk = RecordingsDisk(hang_s=recording.hang_s)
 
     async def list(self, request: web.Request) -> web.Response:
-        """Return the calls that the query asks for and whoever asks may see, as JSON or (``format=csv``) as CSV."""
+        """Return the matching calls that the client may see, as JSON or (``format=csv``) as CSV."""
         query = read_query(request.query, request[WHO])
         if self._log is None:
             raise Rejected("ended calls are not kept: calls.folder is not set", status=404, code="not_configured")
@@ -80,7 +80,7 @@ class EndedCalls:
         return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
 
     async def recording(self, request: web.Request) -> web.StreamResponse:
-        """Return the recording of an ended call, a WAV file, or a range of it. An encrypted one is opened for it."""
+        """Return the recording of an ended call as a WAV file, or a range of it. An encrypted one is decrypted."""
         call_id = request.match_info["id"]
         await self._get(call_id, request[WHO])
         path = await self._disk.read(lambda: self._recorded(call_id))
@@ -104,10 +104,10 @@ class EndedCalls:
                         await response.prepare(request)
                     await response.write(part)
         except (RecordingError, Rejected) as exc:
-            log.warning("a recording cannot be read", extra={"call": call_id, "why": str(exc)})
+            log.warning("recording cannot be read", extra={"call": call_id, "why": str(exc)})
             if not response.prepared:
                 raise
-            if request.transport is not None:  # an error answer would now count as sound
+            if request.transport is not None:  # an error answer would now count as audio
                 request.transport.abort()
         return response
 
@@ -118,7 +118,7 @@ class EndedCalls:
         return record
 
     def _recorded(self, call_id: str) -> Path | None:
-        """Return the call's recording, if there is one. The id is one of the log's, so it names no other file."""
+        """Return the call's recording, if there is one. The id comes from the log, so it names no other file."""
         if not self._recording.folder:
             return None
         plain = Path(self._recording.folder) / f"{call_id}.wav"
@@ -126,10 +126,10 @@ class EndedCalls:
 
 
 def read_query(query: Mapping[str, str], who: Principal) -> Query:
-    """Return what ``GET /v1/calls?ended=true`` asks for, within what ``who`` may see.
+    """Return the query of ``GET /v1/calls?ended=true``, limited to the calls that ``who`` may see.
 
     Raises:
-        Rejected: 422, a value is bad.
+        Rejected: 422, a value is invalid.
     """
     return Query(
         from_number=query.get("from", ""),
@@ -146,8 +146,8 @@ def read_query(query: Mapping[str, str], who: Principal) -> Query:
 
 
 def _range(request: web.Request) -> slice:
-    """Return the bytes that a request asks for: all of them, where it asks for several ranges or for what a validator
-    would have to confirm, since we give none (RFC 9110 sections 13.1.5 and 14.2)."""
+    """Return the requested range of bytes. Several ranges, and ``If-Range``, which needs a validator that we do not
+    give, return everything (RFC 9110 sections 13.1.5 and 14.2)."""
     if "If-Range" in request.headers:
         return _WHOLE
     try:
@@ -157,7 +157,7 @@ def _range(request: web.Request) -> slice:
 
 
 def _seconds(text: str, name: str) -> float:
-    """Read a time: seconds since the epoch, or ISO 8601 (in UTC where it names no zone)."""
+    """Read a time: seconds since the epoch, or ISO 8601 (UTC if it names no zone)."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``/v1/calls/expected/{uuid}``: announces a call that will arrive with nothing but its UUID."""
+"""``/v1/calls/expected/{uuid}``: announces a call that will arrive with only its UUID."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ExpectedRoutes:
         self._routes = routes
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         path, tags = "/v1/calls/expected/{uuid}", ["calls"]
         return [
             Route(
@@ -60,18 +60,18 @@ class ExpectedRoutes:
             Route(
                 method="POST", path=path, handler=self.post, takes=(FORM, MULTIPART),
                 scope="calls", answer=ExpectedAnswer, tags=tags,
-                summary="The same as a form, for dialplans: `route`, and custom parameters under their names",
+                summary="The same as a form, for dialplans: `route` and custom parameters as fields",
             ),
             Route(method="DELETE", path=path, handler=self.delete, scope="calls",
                   summary="Withdraw the announcement", tags=tags),
         ]  # fmt: skip
 
     async def put(self, request: web.Request) -> web.Response:
-        """Expect a call. 201: the call was not expected before. 200: the body replaces what was said of it before."""
+        """Announce a call. 201: it was not announced before. 200: the body replaces the earlier announcement."""
         return await self._expect(request[WHO], _uuid(request), ExpectedBody.model_validate_json(await request.read()))
 
     async def post(self, request: web.Request) -> web.Response:
-        """Expect a call for a dialplan, whose HTTP client knows neither PUT nor JSON."""
+        """Announce a call from a dialplan, whose HTTP client has neither PUT nor JSON."""
         uuid = _uuid(request)
         fields = {name: values[-1] for name, values in (await read_form(request)).items()}
         route = fields.pop("route", "default")
@@ -90,7 +90,7 @@ class ExpectedRoutes:
         return web.json_response(answer.model_dump(), status=201 if new else 200)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Stop expecting a call."""
+        """Withdraw an announcement."""
         uuid = _uuid(request)
         expected = self._expected.get(uuid)
         if expected is None or not request[WHO].sees(expected.route):

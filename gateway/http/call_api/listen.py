@@ -1,4 +1,4 @@
-"""``WS /v1/calls/{id}/listen``: a supervisor hears both sides of a live call, and is heard by nobody."""
+"""``WS /v1/calls/{id}/listen``: a supervisor hears both sides of a live call and is not heard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.http.request.routes import Route
 
 _PING_S = 20.0
 _MESSAGE_BYTES = 1024
-"""Longest message of a listener, who has nothing to say."""
+"""Longest message from a listener, who has nothing to send."""
 
 
 class Listen:
@@ -26,18 +26,19 @@ class Listen:
         self._directory = directory
 
     def route(self) -> Route:
-        """For ``make_app``. Who hears callers may do as much harm as who leads their calls: it is the same scope."""
+        """Return the route for ``make_app``. Listening has the same scope as control of calls, since it can do as much
+        harm."""
         return Route(
             method="GET", path="/v1/calls/{id}/listen", handler=self.handle, scope="calls",
             summary="Both sides of a live call (WebSocket): stereo s16le, the caller left", tags=["calls"],
         )  # fmt: skip
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Send the call's sound until it is over or the listener goes."""
+        """Send the call's audio until the call ends or the listener disconnects."""
         session = live_call(self._directory, request)
         rate = session.caller.listen_rate
         if not rate:
-            raise Rejected("nothing can be heard of calls here", status=409, code="not_available")
+            raise Rejected("listening to calls is not available", status=409, code="not_available")
         socket = web.WebSocketResponse(compress=False, heartbeat=_PING_S, max_msg_size=_MESSAGE_BYTES)
         if not socket.can_prepare(request):
             raise Rejected("expected a WebSocket", status=426, code="no_websocket")
@@ -59,6 +60,6 @@ async def _send(socket: web.WebSocketResponse, listener: Listener) -> None:
         async for pcm in listener:
             await socket.send_bytes(pcm)
         await socket.send_json({"type": "ended"})
-    except ConnectionError:  # the listener is gone, which whoever reads the socket learns too
+    except ConnectionError:  # the listener has disconnected, which the reader of the socket notices too
         return
     await socket.close()

@@ -1,4 +1,4 @@
-"""Reads from the disk of recordings, which may hang, without taking a thread from anybody else."""
+"""Reads from the disk of recordings in its own threads, so that a hanging disk blocks nothing else."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from gateway.errors import Rejected
 
 THREADS = 4
-"""Reads at once. Further ones wait, unless all of these hang."""
+"""Concurrent reads. Further ones wait, or are refused if all of these hang."""
 
 T = TypeVar("T")
 
 
 class RecordingsDisk:
-    """A few threads, and how long a read may take.
+    """A few threads with a time limit for each read.
 
     Args:
         hang_s: seconds after which a read is given up. Its thread is free again when the disk answers.
@@ -26,10 +26,10 @@ class RecordingsDisk:
         self._hang_s = hang_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="recordings reader")
         self._hung = set[Future[Any]]()
-        """Reads that were given up, and have not returned."""
+        """Reads that were given up and have not returned."""
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns.
+        """Return the result of ``work``.
 
         Raises:
             Rejected: 503, the disk does not answer.
@@ -41,7 +41,7 @@ class RecordingsDisk:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._hang_s)
         except TimeoutError:
-            if not future.cancelled():  # it runs; one that still waited for a thread never will
+            if not future.cancelled():  # the read is running; one that waited for a thread was cancelled
                 self._hung.add(future)
             raise self._silent() from None
 

@@ -1,4 +1,4 @@
-"""Lists the routes for a page that offers them: names and how they lead a dialogue, without addresses and secrets."""
+"""Lists the routes by name and kind of dialogue, without addresses and secrets, for pages that offer a choice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RouteView(ApiModel):
 
     name: str
     dialogue: Literal["script", "dial-out", "dial-in"]
-    """Who leads the route's calls: the built-in script, a manager that we dial, or a manager that dials in."""
+    """The leader of the route's dialogue: the built-in script, a manager that we dial, or a manager that dials in."""
     language: str
     recogniser: bool
     """True: the route has a recogniser, which understands callers' words."""
@@ -36,13 +36,13 @@ class RouteList:
         self._views = [_view(name, route) for name, route in routes.items()]
 
     def route(self) -> Route:
-        """For ``make_app``."""
+        """Return the route for ``make_app``."""
         return Route(
             method="GET", path="/v1/routes", handler=self.list, scope="read", summary="Routes", answer=RouteListView
         )
 
     async def list(self, request: web.Request) -> web.Response:
-        """All routes that whoever asks may see."""
+        """Return all routes that the client may see."""
         seen = [view for view in self._views if request[WHO].sees(view.name)]
         return web.json_response(RouteListView(routes=seen).model_dump())
 

@@ -1,2 +1,2 @@
-"""What a request passes before it is answered: the description of its route, who asks, how a form is read, what an
-error looks like. This room knows no route by name."""
+"""The common steps of every request: its route's description, authentication, forms, errors and rate limits. This
+package knows no specific route."""

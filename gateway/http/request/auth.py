@@ -1,4 +1,4 @@
-"""Decides who may use ``/``, ``/v1`` and ``/metrics``: API keys of tenants, rate limits, limits of live calls."""
+"""Authentication for ``/``, ``/v1`` and ``/metrics``: API keys, JSON Web Tokens, browsers' tokens, and their limits."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from gateway.principal import ANYONE, Principal, principal_of, sole_tenant
 from gateway.tokens import GRANT, GrantScope, Tokens
 
 COOKIE = "talkspurt_session"
-"""Name of the cookie with the token of a browser that has signed in (``gateway.http.pages``). It is HttpOnly and
-SameSite=Strict, so a request that another site causes does not carry it."""
+"""Name of the cookie with the token of a signed-in browser (``gateway.http.pages``). It is HttpOnly and
+SameSite=Strict, so a request caused by another site does not carry it."""
 
 _SIGNED = b"jwt"
-"""The credential of all who show a JSON Web Token: nothing of a token is kept."""
+"""The credential of every JSON Web Token: nothing of a token is kept."""
 _NO_KEY = b"-"
-"""The credential of all where no key is required."""
+"""The credential if no key is required."""
 
 _INDEX_BYTES = 8
-"""A key is found by the first bytes of its digest and proved by all of them."""
+"""A key is found by the first bytes of its digest and verified by all of them."""
 
 _SHARED = 500
-"""Keys whose calls and speech requests all workers count together, some 30 bytes each in what they tell each other."""
+"""Most keys whose calls and speech requests the workers report to each other, about 30 bytes each."""
 
 _REMEMBERED = 10_000
-"""How many addresses that sent unknown keys, and how many keys, are remembered. Each takes a few hundred bytes."""
+"""Number of addresses and of keys that are remembered, a few hundred bytes each."""
 
 
 def source(address: str) -> str:
-    """Return what is limited together: an IPv4 address, or the /64 network that an IPv6 customer has at least."""
+    """Return the unit that is rate-limited: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -65,11 +65,11 @@ def source(address: str) -> str:
 
 
 class Tenant:
-    """The counters of one key, or of one tenant's JSON Web Tokens, and who has the key. Times are monotonic seconds.
+    """The holder and counters of one key, or of one tenant's JSON Web Tokens. Times are monotonic seconds.
 
     Args:
-        credential: names the key to ``Tokens``: its digest, since the key itself is not kept.
-        expires_at: from when the key is refused, seconds since the epoch.
+        credential: identifies the key to ``Tokens``: its digest, since the key itself is not kept.
+        expires_at: the time from which the key is refused, seconds since the epoch.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class Tenant:
         self.credential = credential
         self._expires_at = expires_at
         self.counted_as = hashlib.blake2b(credential + key.tenant.encode(), digest_size=8).hexdigest()
-        """Names the counters to other workers."""
+        """Identifies the counters to other workers."""
         self.allowance = Allowance(per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key")
         self._recent = Window()
         self._limiter = limiter
 
     def admit(self, now: float) -> Standing:
-        """Count a request in the key's window, and return how that stands.
+        """Count a request in the key's window, and return the window's state.
 
         Raises:
-            LimitReached: 429, there were too many.
+            LimitReached: 429, too many requests.
         """
         limit = self.key.requests_per_minute
         if self._recent.used(now) >= limit:
@@ -108,17 +108,17 @@ class Tenant:
         return self._recent.standing("key", limit, now)
 
     def check_expiry(self, now: float) -> None:
-        """Raises ``Rejected`` (401) if the key has expired. ``now`` is seconds since the epoch."""
+        """Raise ``Rejected`` (401) if the key has expired. ``now`` is seconds since the epoch."""
         if self._expires_at is not None and self._expires_at <= now:
             raise Rejected("the key has expired", status=401, code="expired_key")
 
     @asynccontextmanager
     async def occupied(self) -> AsyncIterator[None]:
-        """Count a speech request while it lasts, beside the calls that the key has placed. Where no key is required,
-        nobody's share is to be kept, and the engine alone says how many are too many.
+        """Count a speech request while it lasts, together with the key's placed calls. If no key is required, only the
+        engine limits requests.
 
         Raises:
-            Rejected: 429, there are too many.
+            Rejected: 429, too many calls and requests.
         """
         has_share = self.credential != _NO_KEY
         if has_share:
@@ -132,10 +132,10 @@ class Tenant:
                 self.allowance.leave()
 
     async def spend(self, characters: int) -> None:
-        """Count text that is to be spoken.
+        """Count text to be spoken.
 
         Raises:
-            Rejected: 429, the tenant had too much of it.
+            Rejected: 429, the tenant's limit is reached.
         """
         await self._limiter.take(self.name, characters=characters)
 
@@ -147,13 +147,13 @@ WHO: web.RequestKey[Principal] = web.RequestKey("who", Principal)
 class Authenticator:
     """Checks requests for protected routes.
 
-    With keys configured every protected request needs one, or a browser's token that was made with one. Without keys
+    With keys configured, every protected request needs one, or a browser's token that was made with one. Without keys
     the protected routes are open on a loopback listener and, with ``server.insecure``, elsewhere; otherwise they answer
     403.
 
-    Keys cannot be guessed at the speed of the network: an address that has sent too many unknown ones is answered 429,
-    and a right one is not told from a wrong one then. What it asked before is answered as before and not counted again:
-    a page that is left with an old key uses nothing up, and who shares an address with a client cannot lock it out.
+    To slow down guessing, an address that has sent too many unknown keys gets 429 for every new key, right or wrong.
+    Keys that the address has sent before are answered as before and not counted again. So a page with an old key uses
+    nothing up, and clients that share an address cannot lock each other out.
     """
 
     def __init__(
@@ -177,11 +177,11 @@ class Authenticator:
         self._key_file = WatchedFile(Path(auth.keys_file), api_keys.read) if auth.keys_file else None
         self._jwt = JsonWebTokens(auth.jwt) if auth.jwt is not None else None
         self._by_name: dict[str, Tenant] = {}
-        """Tenants that came with a JSON Web Token: as many as its issuer names."""
+        """Tenants of JSON Web Tokens, by name; as many as the issuer names."""
         self._counted: dict[str, Tenant] = {}
-        """By ``counted_as``."""
+        """Tenants by ``counted_as``."""
         self._used: dict[str, Tenant] = {}
-        """Those of them who have asked anything here."""
+        """Those of them that have sent requests to this worker."""
         self._elsewhere: Mapping[str, tuple[int, int]] | None = None
         self._count(self._anyone)
         self._take(self._key_file.value if self._key_file is not None else ())
@@ -191,10 +191,10 @@ class Authenticator:
             per_s=auth.failures_per_minute / 60, burst=auth.failures_burst, sources=_REMEMBERED
         )
         self._asked: OrderedDict[tuple[str, bytes], None] = OrderedDict()
-        """Address and digest of each key. The entry that was unused for longest is forgotten first."""
+        """Address and digest of each key that was sent. The entry unused for longest is forgotten first."""
 
     async def watch(self) -> None:
-        """Take keys that are made or revoked while the server runs. What was opened with a key stays open."""
+        """Apply keys that are made or revoked while the server runs. Connections opened with a key stay open."""
         async with asyncio.TaskGroup() as watches:
             if self._key_file is not None:
                 watches.create_task(self._key_file.watch(self._take))
@@ -207,7 +207,7 @@ class Authenticator:
         for key in stored:
             credential = bytes.fromhex(key.sha256)
             if key.revoked_at is None:
-                known = before.get(credential)  # its counters go on
+                known = before.get(credential)  # keep its counters
                 same = known is not None and known.key == key
                 tenants.append(known if known is not None and same else self._tenant(key, credential, key.expires_at))
         for credential in before.keys() - {tenant.credential for tenant in tenants}:
@@ -223,29 +223,29 @@ class Authenticator:
         return Tenant(key, who, limiter=self._limiter, credential=credential, expires_at=expires_at)
 
     def tallies(self) -> dict[str, tuple[int, int]]:
-        """Return what keys have used of their allowances, by ``counted_as``: ``Allowance.tally``. Only the first
-        ``_SHARED`` keys with calls or speech requests are told, since others have to read this."""
+        """Return the use of allowances by ``counted_as``: ``Allowance.tally``. At most ``_SHARED`` keys with calls or
+        speech requests are included."""
         tallies = ((name, tenant.allowance.tally) for name, tenant in self._used.items())
         return dict(islice(((name, tally) for name, tally in tallies if any(tally)), _SHARED))
 
     def add(self, elsewhere: Mapping[str, tuple[int, int]], *, now: float) -> None:
-        """Count what other workers have counted, too: the sums of their ``tallies``."""
+        """Add the counts of other workers: the sums of their ``tallies``."""
         before, self._elsewhere = self._elsewhere, elsewhere
         changed = {name for name, _ in (before or {}).items() ^ elsewhere.items()}
         for tenant in (self._counted[name] for name in changed & self._counted.keys()):
-            if before is None:  # this worker has just begun
+            if before is None:  # this worker has just started
                 tenant.allowance.begin(elsewhere[tenant.counted_as])
             else:
                 tenant.allowance.add(elsewhere.get(tenant.counted_as, (0, 0)), now=now)
 
     def _count(self, tenant: Tenant) -> None:
-        """Let others' counts reach a tenant's counters."""
+        """Connect a tenant's counters to the counts of other workers."""
         if self._counted.get(tenant.counted_as) is not tenant:
             self._counted[tenant.counted_as] = tenant
             tenant.allowance.begin((self._elsewhere or {}).get(tenant.counted_as, (0, 0)))
 
     def check(self, request: web.Request) -> tuple[Tenant, Principal]:
-        """Return the tenant of a request, and who asks. If no keys are required, all requests have the same tenant.
+        """Return the tenant and the principal of a request. If no keys are required, all requests have the same tenant.
 
         Raises:
             Rejected: 401, 403 or 429.
@@ -262,7 +262,7 @@ class Authenticator:
             if self._open:
                 return self._granted(token) if token.startswith(GRANT) else (self._anyone, ANYONE)
             raise Rejected(
-                "this listener is reachable from outside: configure auth.api_keys or set server.insecure: true",
+                "this listener can be reached from outside: configure auth.api_keys or set server.insecure: true",
                 status=403, code="auth_not_configured",
             )  # fmt: skip
         if (shown := token or request.cookies.get(COOKIE, "")).startswith(GRANT):
@@ -276,10 +276,10 @@ class Authenticator:
         return found, who
 
     def session(self, given: str) -> str:
-        """Return what the cookie of a browser holds that showed a key or a token: a token of ours, never the key.
+        """Return the cookie's token for a browser that showed a key or a token. It is never the key.
 
         Raises:
-            Rejected: 401, the JSON Web Token that was shown is not accepted.
+            Rejected: 401, the JSON Web Token is not accepted.
         """
         if given.startswith(GRANT):
             return given
@@ -291,7 +291,7 @@ class Authenticator:
     def grant(
         self, tenant: Tenant, who: Principal, scope: GrantScope, *, expires: float, route: str = "", call: str = ""
     ) -> str:
-        """Return a browser's token, which ends no later than what it is made with."""
+        """Return a browser's token, which expires no later than the credential that made it."""
         signed = tenant.credential == _SIGNED
         return self._tokens.grant(
             tenant.credential, scope, expires=min(expires, who.expires), route=route, call=call,
@@ -311,7 +311,7 @@ class Authenticator:
         return found, found.who.granted(grant)
 
     def holder(self, request: web.Request, key: str) -> tuple[Tenant, Principal] | None:
-        """Return the tenant whose key or JSON Web Token the request has, and who that is. Nothing counts as no key.
+        """Return the tenant and the principal of a key or JSON Web Token. None: unknown, or empty.
 
         Raises:
             Rejected: 401, the key has expired or the token is not accepted; 429, too many unknown ones came from this
@@ -336,7 +336,7 @@ class Authenticator:
         return found
 
     def _count_failure(self, request: web.Request, key: str, *, failed: bool) -> None:
-        """Count an address's unknown keys, and refuse whatever new key it shows when there were too many."""
+        """Count an address's unknown keys, and refuse any new key from it when there were too many."""
         address, now = source(self._proxies.client(request.remote or "", request.headers)), time.monotonic()
         asked = (address, hashlib.blake2b(key.encode(errors="backslashreplace"), digest_size=16).digest())
         if asked not in self._asked:
@@ -358,7 +358,7 @@ class Authenticator:
         return (found, found.who) if found is not None and hmac.compare_digest(found.credential, shown) else None
 
     def _signed(self, claims: Claims) -> tuple[Tenant, Principal]:
-        """Return the tenant of a JSON Web Token, and who shows it."""
+        """Return the tenant and the principal of a JSON Web Token."""
         who = principal_of(claims.tenant, claims.scopes, sole=self._sole, routes=self._routes)
         tenant = self._by_name.get(claims.tenant)
         if tenant is None:
@@ -368,15 +368,15 @@ class Authenticator:
         return tenant, replace(who, expires=claims.expires)
 
     def guard(self, route: Route) -> Handler:
-        """Return the route's handler. If the route wants a scope, the handler first checks who asks and the type of the
-        body; the tenant is then in ``request[TENANT]``, who asks is in ``request[WHO]``."""
+        """Return the route's handler. If the route needs a scope, the handler first checks the key and the type of the
+        body; then the tenant is in ``request[TENANT]`` and the principal in ``request[WHO]``."""
         handler, scope = route.handler, route.scope
         if scope is None:
             return handler
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[TENANT], request[WHO] = self.check(request)
-            # A worker that is asked for its part of an answer has not been asked for another one.
+            # A worker's part of a combined answer does not count as another request.
             part = isinstance(request.transport, PassedOn) and request.transport.is_part
             standings = await self._limiter.take(request[WHO].tenant, requests=0 if part else 1)
             request[STANDINGS] = (*request.get(STANDINGS, ()), *standings)

@@ -1,4 +1,4 @@
-"""Turns errors into HTTP answers with the body ``{"error": {"type", "code", "message", "param"}}``, for all routes."""
+"""Converts errors to HTTP answers with the body ``{"error": {"type", "code", "message", "param"}}``, for all routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENGINE_STATUS = {
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
     "UNAVAILABLE": 503,
-    "UNAUTHENTICATED": 503,  # it is we whom the engine does not believe, not the client of this answer
+    "UNAUTHENTICATED": 503,  # the engine refuses the gateway's credentials, not this client's
     "DEADLINE_EXCEEDED": 504,
     "INTERNAL": 500,
 }
@@ -52,7 +52,7 @@ def of(exc: Exception) -> web.Response:
     """Return the answer to an error.
 
     Raises:
-        Exception: ``exc`` itself, if the error is not the peer's.
+        Exception: ``exc`` itself, if it is a bug and not the client's fault.
     """
     match exc:
         case LimitReached():
@@ -86,7 +86,7 @@ def of(exc: Exception) -> web.Response:
 async def middleware(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer every error as JSON. A bug of ours is logged and answered with 500, without details."""
+    """Answer every error as JSON. A bug is logged and answered with 500, without details."""
     try:
         return await handler(request)
     except web.HTTPException as exc:
@@ -95,10 +95,10 @@ async def middleware(
         return failure(exc.status, exc.reason.lower().replace(" ", "_"), exc.text or exc.reason)
     except Exception as exc:
         if isinstance(exc, ConnectionResetError) and (request.transport is None or request.transport.is_closing()):
-            return failure(499, "client_left", "")  # nobody reads it
+            return failure(499, "client_left", "")  # no one reads it
         try:
             return of(exc)
-        except Exception:  # ``of`` raised it again, so the error is not the peer's
+        except Exception:  # ``of`` raised it again, so it is a bug
             failed = {"request": request_id.of(request), "method": request.method, "path": request.path}
             log.exception("request failed", extra=failed)
             return failure(500, "internal", "internal error")

@@ -1,4 +1,4 @@
-"""Forms (``application/x-www-form-urlencoded``) as text, whatever arrives."""
+"""Reads forms (``application/x-www-form-urlencoded``) as text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gateway.errors import Rejected
 from gateway.http.request.routes import FORM
 
 UNREADABLE = (ValueError, LookupError, HttpProcessingError)
-"""What aiohttp raises for a form that it cannot read: bytes that are not of its charset, a charset that nobody knows, a
-part without a name, a header that is none."""
+"""Exceptions of aiohttp for an unreadable form: bytes outside its charset, an unknown charset, a part without a name,
+an invalid header."""
 
 
 BYTES, FIELDS = 64 * 1024, 256
-"""Most of a form. It is read before anybody has proven anything, and a megabyte of fields takes most of a second."""
+"""Largest form. It is read before authentication, and a megabyte of fields takes most of a second."""
 
 
 async def read_form(request: web.Request) -> dict[str, list[str]]:
-    """Return the values of each field, in their order. A body that is no form gives none.
+    """Return the values of each field, in order. A body that is no form returns none.
 
     Raises:
         Rejected: 400, the form cannot be read; 413, it is too long.

@@ -1,4 +1,4 @@
-"""Where a page of a list ends: a place in the order of (start, id), so that entries of one moment are told apart."""
+"""The cursor of a paged list: a position in the order of (start, id), so that entries with equal times differ."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Place = tuple[float, str]
 
 
 def place_text(place: Place) -> str:
-    """Return a place as the value of a query parameter."""
+    """Return a position as the value of a query parameter."""
     return f"{place[0]!r},{place[1]}"
 
 
 def read_place(text: str, name: str) -> Place | None:
-    """Read what ``place_text`` made. None: the text is empty.
+    """Read the result of ``place_text``. None: the text is empty.
 
     Args:
         name: the query parameter, for the error.
 
     Raises:
-        Rejected: 422, the text is something else.
+        Rejected: 422, the text is invalid.
     """
     if not text:
         return None
@@ -33,17 +33,17 @@ def read_place(text: str, name: str) -> Place | None:
         started_at = math.nan
     if not (math.isfinite(started_at) and comma and entry.isprintable()):
         raise Rejected(
-            f"{name} is {text[:80]!r}, expected start and id as the page before gave them: 1795000000.5,VX01",
+            f"{name} is {text[:80]!r}, expected start and id from the previous page, such as 1795000000.5,VX01",
             status=422, code="invalid", param=name,
         )  # fmt: skip
     return started_at, entry
 
 
 def read_limit(text: str, *, default: int, most: int) -> int:
-    """Read ``limit``, the most entries of a page.
+    """Read ``limit``, the largest number of entries of a page.
 
     Raises:
-        Rejected: 422, the text is no number of 1 to ``most``.
+        Rejected: 422, the text is no number from 1 to ``most``.
     """
     if not text:
         return default

@@ -1,8 +1,8 @@
-"""The headers by which a client learns how much it may still ask: ``RateLimit`` and ``RateLimit-Policy``
+"""The headers that tell a client its remaining quota: ``RateLimit`` and ``RateLimit-Policy``
 (draft-ietf-httpapi-ratelimit-headers-10).
 
-``"requests";q=600;w=60`` is a policy: 600 within any 60 seconds. ``"requests";r=12;t=34``: 12 are left, and 34 seconds
-on there is one more, because the windows slide.
+``"requests";q=600;w=60`` is a policy: 600 within any 60 seconds. ``"requests";r=12;t=34``: 12 are left, and one more is
+available after 34 seconds, because the windows slide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STANDINGS: web.RequestKey[tuple[Standing, ...]] = web.RequestKey("standings", tu
 
 
 def headers(standings: Sequence[Standing]) -> dict[str, str]:
-    """Return the headers of windows; none of none."""
+    """Return the headers for these windows; none without windows."""
     if not standings:
         return {}
     return {
@@ -28,6 +28,7 @@ def headers(standings: Sequence[Standing]) -> dict[str, str]:
 
 
 async def add(request: web.Request, response: web.StreamResponse) -> None:
-    """Tell how the windows of the request stand; a refusal has told of its own ones. For ``on_response_prepare``."""
+    """Add the state of the request's windows to a response, unless a refusal has set it. For
+    ``on_response_prepare``."""
     for name, value in headers(request.get(STANDINGS, ())).items():
         response.headers.setdefault(name, value)

@@ -18,7 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ApiModel(BaseModel):
-    """A body or an answer of the HTTP API. The docstrings of its fields stand in the API's description."""
+    """A body or an answer of the HTTP API. The docstrings of its fields appear in the API's description."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -32,20 +32,20 @@ class Route:
     handler: Handler
     summary: str
     scope: Scope | None
-    """What a key needs for the route (beyond loopback, or where there are keys). None: the route needs no key."""
+    """The scope that a key needs (beyond loopback, or if keys are configured). None: the route needs no key."""
     begins_call: bool = False
-    """Does the route begin calls, so that its refusals count as refused calls?"""
+    """True if the route begins calls, so that its refusals count as refused calls."""
     body: type[BaseModel] | None = None
     takes: Sequence[str] = ()
-    """Content types of the body. Empty: JSON if there is a ``body``, else any, since the handler looks itself."""
+    """Content types of the body. Empty: JSON if there is a ``body``, else any; then the handler checks."""
     answer: type[BaseModel] | None = None
     content_type: str | Sequence[str] = "application/json"
     """Content type of the answer, or all those that a request may ask for."""
     tags: Sequence[str] = ()
 
     def check_type(self, request: web.Request) -> None:
-        """Check the type of a request's body. For a page of another site, a browser sends a form or a text without
-        asking us first, but no JSON (CORS).
+        """Check the type of a request's body. Without asking us first, a browser sends forms and texts of other sites'
+        pages, but not JSON (CORS).
 
         Raises:
             Rejected: 415, the body is of another type.
@@ -59,7 +59,7 @@ class Route:
 
 
 def _schema(content_type: str) -> dict[str, str]:
-    """Return the schema of an answer that has no model. Generated clients make bytes or text of it."""
+    """Return the schema of an answer without a model. Generated clients read it as bytes or text."""
     if content_type.startswith("audio/"):
         return {"type": "string", "format": "binary"}
     if content_type == "text/event-stream":

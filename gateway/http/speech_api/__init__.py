@@ -1,2 +1,1 @@
-"""Speech without a call: text to an audio file or socket, and the voices, models and usage that belong to it. This room
-knows no calls."""
+"""Speech without a call: text to an audio file or socket, voices, models and usage. This package knows no calls."""

@@ -1,5 +1,5 @@
-"""Writes speech as a file, at once or as a stream: raw samples, WAV, or what FFmpeg encodes. What FFmpeg
-encodes, and a whole file, block: use a thread."""
+"""Writes speech as a file, whole or as a stream: raw samples, WAV, or a format that FFmpeg encodes. Encoding and whole
+files block, so use a thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 from voicecodecs.registry import AudioFormat
 
 _UNKNOWN_BYTES = 0xFFFFFFFF
-"""Length in a WAV header while the real length is not known. Players then read to the end of the stream."""
+"""Length in a WAV header while the real length is unknown. Players then read to the end of the stream."""
 
 RATES_HZ = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFormat:
-    """A way to store speech."""
+    """An audio file format."""
 
     content_type: str
     rates_hz: tuple[int, ...] = RATES_HZ
@@ -50,17 +50,17 @@ FORMATS = {
 
 
 def engine_format(name: str, rate: int) -> AudioFormat:
-    """Return the format that the engine has to make for a file of that format and rate."""
+    """Return the audio format of the engine for a file of that format and rate."""
     return AudioFormat("PCMU" if name == "ulaw" else "L16", rate, 20)
 
 
 class Writer(Protocol):
-    """Turns frames of ``engine_format`` into bytes of the file, as soon as they are ready."""
+    """Converts frames of ``engine_format`` to bytes of the file, as soon as they are ready."""
 
     def write(self, frames: Sequence[bytes]) -> bytes: ...
 
     def close(self) -> bytes:
-        """Return the bytes that the encoder still has. Nothing may follow."""
+        """Return the remaining bytes of the encoder. The writer must not be used afterwards."""
         ...
 
 
@@ -70,7 +70,7 @@ def writer(name: str, rate: int, *, whole: bool = False) -> Writer:
     Args:
         name: one of ``FORMATS``.
         rate: Hz, one of the format's rates.
-        whole: return everything at the end, so that the header can tell the length.
+        whole: return everything at the end, so that the header has the length.
     """
     if FORMATS[name].codec:
         return _Encoded(FORMATS[name], rate)
@@ -117,7 +117,7 @@ class _WholeWav:
 
 
 class _Sink:
-    """A file that can only be written, so that muxers do not seek back."""
+    """A write-only file, so that muxers do not seek back."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -136,7 +136,7 @@ class _Encoded:
 
     def __init__(self, fmt: FileFormat, rate: int) -> None:
         self._sink = _Sink()
-        # Each packet is written at once, and an Ogg page holds 0.2 s, so that a listener can start early.
+        # Each packet is written at once, and an Ogg page has 0.2 s, so that a listener can start early.
         options = {"flush_packets": "1"}
         options |= {"ogg": {"page_duration": "200000"}, "mp3": {"write_xing": "0"}}.get(fmt.container, {})
         self._container = av.open(self._sink, "w", format=fmt.container, options=options)

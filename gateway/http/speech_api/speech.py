@@ -1,4 +1,4 @@
-"""The speech API: it turns a text into an audio file, whole or as a stream while it is made."""
+"""The speech API: converts text to an audio file, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tts_engine.errors import EngineError, InvalidRequest, NotFound
 log = logging.getLogger(__name__)
 
 ENCODERS = 2
-"""Number of threads that encode files. With more requests at a time, these take turns, chunk by chunk."""
+"""Number of threads that encode files. With more requests at a time, they take turns, chunk by chunk."""
 _WRITE_BYTES = 64 * 1024
-"""So much of a file is sent in one turn of the loop. Its socket may take 4 MB at once, half an hour is 86 MB."""
+"""Bytes of a file sent in one turn of the loop. Its socket may take 4 MB at once; half an hour is 86 MB."""
 
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
-"""Voices of OpenAI. Its clients have to name one; if the engine has no voice of that name, its default voice speaks."""
+"""OpenAI's voices. Its clients must name one; if the engine has no voice of that name, its default voice speaks."""
 
 GENERIC_VOICES = OPENAI_VOICES | {"default", "female", "male"}
 """Names that mean any voice. If the engine has no voice of that name, its default voice speaks."""
@@ -91,7 +91,8 @@ class OpenAiBody(ApiModel):
     """Body of ``POST /v1/audio/speech``, as OpenAI defines it."""
 
     model: str
-    """``tts-1``, ``tts-1-hd`` and ``gpt-4o-mini-tts`` mean the active model. Else its own name."""
+    """``tts-1``, ``tts-1-hd`` and ``gpt-4o-mini-tts`` mean the active model. Any other is the name of a loaded
+    model."""
     input: str = Field(min_length=1, max_length=4096)
     voice: str | OpenAiVoice = ""
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
@@ -103,7 +104,7 @@ class OpenAiBody(ApiModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to speak, and how to deliver it."""
+    """The text to speak and its delivery."""
 
     text: str
     format: str
@@ -117,7 +118,7 @@ class Order:
 
 
 def audio_types(body: type[BaseModel], field: str) -> tuple[str, ...]:
-    """Return the content types that a body may ask for with one of its fields."""
+    """Return the content types that a body's field can select."""
     return tuple(FORMATS[name].content_type for name in get_args(body.model_fields[field].annotation))
 
 
@@ -132,7 +133,7 @@ class Speech:
         self._threads = ThreadPoolExecutor(ENCODERS, thread_name_prefix="speech-file")
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         tags = ["speech"]
         return [
             Route(
@@ -153,7 +154,7 @@ class Speech:
         ]  # fmt: skip
 
     async def aclose(self) -> None:
-        """End the threads. A piece under way is still encoded."""
+        """End the threads. A piece in progress is still encoded."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- handlers --------------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class Speech:
         response = web.StreamResponse(headers={"Content-Type": FORMATS[order.format].content_type})
         response.content_length = sum(map(len, pieces))
         await response.prepare(request)
-        with suppress(ConnectionResetError):  # the listener has left
+        with suppress(ConnectionResetError):  # the client has disconnected
             for piece in pieces:
                 for at in range(0, len(piece), _WRITE_BYTES):
                     await response.write(memoryview(piece)[at : at + _WRITE_BYTES])
@@ -175,7 +176,7 @@ class Speech:
         return response
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Return the file in chunks, as it is made."""
+        """Return the file in chunks, as they are made."""
         order = await self._order(SpeechBody.model_validate_json(await request.read()), request[WHO])
         return await self._stream(request, order, FORMATS[order.format].content_type)
 
@@ -191,14 +192,14 @@ class Speech:
         )  # fmt: skip
         try:
             return await self._openai(request, order, body)
-        except InvalidRequest as exc:  # the same field has another name here
+        except InvalidRequest as exc:  # the field has another name in this API
             exc.field = "input" if exc.field == "text" else exc.field
             raise
 
     async def _openai(self, request: web.Request, order: Order, body: OpenAiBody) -> web.StreamResponse:
         if body.stream_format == "audio":
             return await self._stream(request, order, FORMATS[order.format].content_type)
-        # OpenAI reports usage in tokens. We report characters of text and 20 ms frames of speech in their place.
+        # OpenAI reports usage in tokens. We report characters of text and 20 ms frames of speech instead.
         tokens = {"input_tokens": len(order.text), "output_tokens": 0}
 
         def delta(piece: bytes) -> bytes:
@@ -210,10 +211,10 @@ class Speech:
 
         return await self._stream(request, order, "text/event-stream", wrap=delta, end=done)
 
-    # --- what they share -------------------------------------------------------------------------------------------
+    # --- shared by the handlers -------------------------------------------------------------------------------------
 
     async def _model(self, name: str) -> str:
-        """Return the loaded model that OpenAI's client means. Empty: the active one."""
+        """Return the loaded model that an OpenAI client names. Empty: the active one."""
         if name in OPENAI_MODELS:
             return ""
         status = await self._engine.status()
@@ -244,11 +245,11 @@ class Speech:
     async def spoken(
         self, order: Order, tenant: Tenant, *, whole: bool = False, on_audio: Callable[[float], None] = lambda s: None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the file in pieces, none of them empty, and count it in the tenant's usage.
+        """Yield the file in non-empty pieces, and count it in the tenant's usage.
 
         Args:
-            whole: is the file returned as one? Its header can then tell the length.
-            on_audio: called with the seconds of sound made so far.
+            whole: True: the file is returned as one, so that its header can have the length.
+            on_audio: called with the seconds of audio made so far.
 
         Raises:
             EngineError: the text cannot be spoken.
@@ -258,8 +259,8 @@ class Speech:
             utterance_id=f"api.{uuid.uuid4().hex}", format=fmt, voice=order.voice, language=order.language,
             speed=order.speed, instruct=order.instruct, priority=tenant.key.priority, model=order.model,
         )  # fmt: skip
-        # Samples that go on as they are take less time than their way to a thread.
-        do = self._in_thread if FORMATS[order.format].codec or whole else _at_once
+        # Samples that need no encoding take less time here than their way to a thread.
+        do = self._in_thread if FORMATS[order.format].codec or whole else _inline
         samples = 0
         with self._usage.request(tenant.name, asked.utterance_id) as tally:
             tally.characters = len(order.text)
@@ -312,11 +313,11 @@ class Speech:
                     async for piece in pieces:
                         await response.write(wrap(piece))
                 except ConnectionResetError:
-                    return response  # the listener has left
+                    return response  # the client has disconnected
                 except EngineError as exc:
-                    # The status has been sent, so only a body without its end can still tell of an error.
+                    # The status has been sent, so only an incomplete body can signal the error.
                     why = {"request": request_id.of(request), "code": exc.code, "why": str(exc)}
-                    log.warning("speech broke off", extra=why)
+                    log.warning("speech aborted", extra=why)
                     if request.transport is not None:
                         request.transport.abort()
                     return response
@@ -325,15 +326,15 @@ class Speech:
         return response
 
 
-async def _at_once(work: Callable[..., Any], *args: Any) -> Any:
+async def _inline(work: Callable[..., Any], *args: Any) -> Any:
     return work(*args)
 
 
 async def voice_id(voices: KnownVoices, name: str, who: Principal) -> str:
-    """Return the id of the voice that a client means. Empty: the engine's default.
+    """Return the id of the voice that a client names. Empty: the engine's default.
 
     Raises:
-        NotFound: the voice is another tenant's.
+        NotFound: the voice belongs to another tenant.
     """
     if not sees_voice(who.voices, name):
         raise NotFound(f"no voice {name[:40]!r}")

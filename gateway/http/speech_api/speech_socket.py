@@ -1,5 +1,4 @@
-"""Speech over a WebSocket. The client sends a text, or tokens as a language model makes them, and gets PCM with its
-words.
+"""Speech over a WebSocket: the client sends text, or tokens from a language model, and gets PCM with word timings.
 
 The client sends ``{"text": …, "speaker"?: …}``, or ``{"delta": …}`` … ``{"end": true}``; ``{"type": "cancel"}`` stops.
 It gets ``audio_chunk`` … ``done``, or ``error``. A socket may make many utterances, one at a time.
@@ -34,7 +33,7 @@ PING_S = 20.0
 
 
 class SpeechMessage(ApiModel):
-    """A message of a client. The message that begins an utterance decides its voice and manner."""
+    """A message of a client. The first message of an utterance sets its voice and style."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,10 +43,10 @@ class SpeechMessage(ApiModel):
     delta: str = ""
     """More text of an utterance. The first delta begins it."""
     end: bool = False
-    """Is this the end of the deltas?"""
+    """True for the end of the deltas."""
     speaker: str = ""
     sample_rate: int = 24000
-    """Hz of the PCM that comes back."""
+    """Hz of the returned PCM."""
     language: str = ""
     speed: Speed = 1.0
     instruct: str = ""
@@ -64,7 +63,7 @@ class SpeechSocket:
         self._sockets: set[web.WebSocketResponse] = set()
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         return [
             Route(
                 method="GET", path="/ws/tts", handler=self.handle, scope="speak",
@@ -74,13 +73,13 @@ class SpeechSocket:
         ]  # fmt: skip
 
     async def aclose(self) -> None:
-        """End all connections, because the process shuts down."""
+        """Close all connections, because the process shuts down."""
         await asyncio.gather(
             *(socket.close(code=WSCloseCode.GOING_AWAY) for socket in list(self._sockets)), return_exceptions=True
         )
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
-        """One connection."""
+        """Serve one connection."""
         socket = web.WebSocketResponse(max_msg_size=self._limits.message_bytes, heartbeat=PING_S)
         await socket.prepare(request)
         client = _Client(socket, self._engine, self._voices, self._limits, self._usage, request[TENANT])
@@ -105,12 +104,12 @@ class SpeechSocket:
 
 
 def error_of(exc: Exception) -> Any:
-    """Return the object that the body of an HTTP error has too."""
+    """Return the error object, as in the body of an HTTP error."""
     return orjson.loads(http_errors.of(exc).text or "")["error"]
 
 
 class _Client:
-    """One connection and its utterance under way."""
+    """One connection and its utterance in progress."""
 
     def __init__(
         self,
@@ -132,16 +131,16 @@ class _Client:
         self._characters = 0
 
     async def send(self, **fields: Any) -> None:
-        """Send a message. If the client is gone, do nothing."""
+        """Send a message. If the client has disconnected, do nothing."""
         with contextlib.suppress(ConnectionError):
             await self._socket.send_str(orjson.dumps(fields).decode())
 
     async def on_message(self, message: SpeechMessage) -> None:
-        """Do what a message says.
+        """Handle a message.
 
         Raises:
-            ProtocolError: this is not possible now, or the message asks for nothing.
-            EngineError: the text cannot be taken.
+            ProtocolError: the message is not possible now, or is empty.
+            EngineError: the text is refused.
         """
         if message.type == "cancel":
             if self._task is not None:
@@ -149,20 +148,22 @@ class _Client:
                 await self.send(type="done", cancelled=True)
         elif message.text:
             if self._task is not None:
-                raise ProtocolError("an utterance is under way; wait for done, or cancel it", field="text", code="busy")
+                raise ProtocolError(
+                    "an utterance is in progress; wait for done, or cancel it", field="text", code="busy"
+                )
             await self._begin(message)
             await self._feed(message.text, end=True)
         elif message.delta or message.end:
             if self._task is None:
                 if not message.delta:
-                    raise ProtocolError("there is no utterance that could end", field="end")
+                    raise ProtocolError("there is no utterance to end", field="end")
                 await self._begin(message)
             await self._feed(message.delta, end=message.end)
         else:
-            raise ProtocolError("the message holds neither text, delta, end nor type", field="text")
+            raise ProtocolError("the message has none of text, delta, end, type", field="text")
 
     async def stop(self) -> None:
-        """Cancel the utterance, if there is one. Return when no more work is done for it."""
+        """Cancel the utterance, if there is one. Return when it has stopped."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -196,14 +197,14 @@ class _Client:
         except Rejected:
             await self.stop()
             raise
-        if self._task is None:  # it has failed meanwhile, and that was told
+        if self._task is None:  # it has failed meanwhile, which was reported
             return
         self._utterance.feed(text)
         if end:
             self._utterance.end_text()
 
     async def _speak(self, utterance: Utterance, rate: int) -> None:
-        """Pass the sound on as it comes. A slow client slows the engine down."""
+        """Send the audio as it is made. A slow client slows the engine down."""
         samples = 0
         try:
             with self._usage.request(self._tenant.name, f"api.{uuid.uuid4().hex}") as tally:

@@ -1,4 +1,5 @@
-"""A model on trial over HTTP: a share of the new calls, beside figures of both models, and back on errors."""
+"""A model on trial over HTTP: it speaks a share of the new calls, its figures are shown, and it is stopped after
+errors."""
 
 from __future__ import annotations
 
@@ -24,15 +25,16 @@ class TrialBody(ApiModel):
     """What of a call decides, so that the same value always has the same model: ``call`` (each call for itself),
     ``from``, ``to``, ``route``, or the name of a custom parameter."""
     values: list[str] = Field(default_factory=list, max_length=1000)
-    """Values of the key whose calls are on trial whatever the share."""
+    """The value of a call that decides, so that equal values always get the same model: ``call`` (each call for
+    itself), ``from``, ``to``, ``route``, or the name of a custom parameter."""
     max_error_ratio: float = Field(default=0.05, ge=0, le=1)
-    """Errors a turn above which the trial ends by itself."""
+    """Errors per turn above which the trial ends by itself."""
     max_gap_ratio: float = Field(default=0.2, ge=0)
-    """Gaps a turn above which the trial ends by itself."""
+    """Gaps per turn above which the trial ends by itself."""
     min_turns: int = Field(default=20, ge=1)
-    """The ratios are of so many turns at least, so that one early error ends nothing."""
+    """Fewest turns for these ratios, so that one early error does not end the trial."""
     window_turns: int = Field(default=200, ge=1)
-    """The ratios are of the latest so many turns."""
+    """Number of latest turns that the ratios cover."""
 
 
 class TrialView(ApiModel):
@@ -42,7 +44,8 @@ class TrialView(ApiModel):
     percent: float = 0.0
     key: str = ""
     state: str = "none"
-    """``none``: there was none since the start; ``running``; or why it is over: ``stopped``, ``errors``, ``gaps``."""
+    """``none``: there was no trial since the start; ``running``; or the reason of its end: ``stopped``, ``errors``,
+    ``gaps``."""
     calls: int = 0
     turns: int = 0
     error_ratio: float = 0.0
@@ -57,7 +60,7 @@ class Trials:
         self._trials = trials
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         path, tags = "/v1/trial", ["models"]
         return [
             Route(method="GET", path=path, handler=self.show, scope="admin",
@@ -70,7 +73,7 @@ class Trials:
         ]  # fmt: skip
 
     async def show(self, request: web.Request) -> web.Response:
-        """The current trial, or the last one and why it ended."""
+        """Return the current trial, or the last one and the reason of its end."""
         view = TrialView()
         if (trial := self._trials.latest) is not None:
             view = TrialView(
@@ -86,15 +89,15 @@ class Trials:
         return web.json_response(view.model_dump())
 
     async def begin(self, request: web.Request) -> web.Response:
-        """Put a model on trial, in the place of a trial that goes on. Calls that are live keep their model. A turn that
-        the model fails goes on with the active model and counts as an error. After too many errors or gaps the trial is
-        over, and its calls go on with the active model. The workers of one server have one trial together, each machine
-        behind a load balancer has its own."""
+        """Start a trial, replacing a running one. Live calls keep their model. If the model fails a turn, the active
+        model continues it, and it counts as an error. After too many errors or gaps the trial ends, and its calls
+        continue with the active model. All workers of one server share one trial; each machine behind a load balancer
+        has its own."""
         body = TrialBody.model_validate_json(await request.read())
         status = await self._engine.status()
         if body.model not in status.models:
             raise Rejected(
-                f"model {body.model[:40]!r} is not loaded; there is {', '.join(status.models)}",
+                f"model {body.model[:40]!r} is not loaded, expected one of {', '.join(status.models)}",
                 status=404, code="model_not_found", param="model",
             )  # fmt: skip
         if body.model == status.model:
@@ -107,6 +110,6 @@ class Trials:
         return await self.show(request)
 
     async def stop(self, request: web.Request) -> web.Response:
-        """End the trial. Its calls go on with the active model at their next turn."""
+        """End the trial. Its calls continue with the active model at their next turn."""
         self._trials.stop()
         return await self.show(request)

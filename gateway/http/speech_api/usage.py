@@ -1,4 +1,4 @@
-"""Counts requests of the speech API, and shows a tenant its use by day and its records one by one."""
+"""Counts requests of the speech API, and shows a tenant its usage by day and its records."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ class RecordsView(BaseModel):
 
     records: list[MeterRecord]
     next: str
-    """Value of ``after`` for the records behind these. Empty: there are none."""
+    """Value of ``after`` for the records after these. Empty: there are none."""
 
 
 class Tally:
-    """What is counted of a request while it goes on."""
+    """The counters of a request in progress."""
 
     def __init__(self) -> None:
         self.metered: asyncio.Future[None]
-        """What the request waits for before it answers: the beginning of its record."""
+        """Done when the beginning of the request's record is stored; the answer waits for it."""
         self.characters = 0
         self.audio_s = 0.0
         self.first_packet_ms: float | None = None
         self._begun = time.monotonic()
 
     def heard(self, audio_s: float) -> None:
-        """So many seconds of sound were made so far."""
+        """Set the seconds of audio made so far."""
         if self.first_packet_ms is None:
             self.first_packet_ms = round((time.monotonic() - self._begun) * 1000, 1)
         self.audio_s = audio_s
 
 
 class Usage:
-    """Counts, and shows a tenant its own counts."""
+    """Counts requests, and shows a tenant its own counts."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @contextmanager
     def request(self, tenant: str, request_id: str) -> Iterator[Tally]:
-        """Count a request, also one that was answered in part. An error makes it a failed one."""
+        """Count a request, even if it was answered only in part. An error marks it as failed."""
         record = MeterRecord(id=request_id, kind="request", tenant=tenant, startedAt=time.time(), transport="http")
         tally, failed = Tally(), False
 
@@ -87,7 +87,7 @@ class Usage:
             self._records.end(so_far().model_copy(update={"outcome": "failed" if failed else "completed"}))
 
     async def show(self, request: web.Request) -> web.Response:
-        """Return the days of the tenant that asks, as JSON or (``format=csv``) as CSV."""
+        """Return the days of the client's tenant, as JSON or (``format=csv``) as CSV."""
         tenant = request[WHO].tenant
         days = [
             day.model_copy(
@@ -100,7 +100,7 @@ class Usage:
         return web.json_response(UsageView(tenant=tenant, days=days).model_dump())
 
     async def records(self, request: web.Request) -> web.Response:
-        """Return the records of the tenant that asks, as JSON or (``format=csv``) as CSV."""
+        """Return the records of the client's tenant, as JSON or (``format=csv``) as CSV."""
         if not self._records.keeps_records:
             raise Rejected("records are not kept: records.database_url is not set", status=404, code="not_configured")
         since, until = (_seconds(request, name, default) for name, default in (("since", 0.0), ("until", 1e12)))
@@ -114,11 +114,11 @@ class Usage:
         return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         return [
             Route(
                 method="GET", path="/v1/usage", handler=self.show, scope="speak",
-                summary="What the tenant used, by day", content_type=("application/json", "text/csv"),
+                summary="The tenant's usage, by day", content_type=("application/json", "text/csv"),
                 answer=UsageView, tags=["speech"],
             ),
             Route(
@@ -146,6 +146,6 @@ def _csv(model: type[BaseModel], rows: Sequence[BaseModel]) -> web.Response:
     writer.writerow([field.alias or name for name, field in model.model_fields.items()])
     for row in rows:
         values = row.model_dump().values()
-        # A cell that begins like a formula is one to a spreadsheet, and callers choose what their number looks like.
+        # A spreadsheet runs a cell that begins like a formula, and callers choose their displayed number.
         writer.writerow([f"'{v}" if isinstance(v, str) and v[:1] in ("=", "+", "-", "@", "\t") else v for v in values])
     return web.Response(text=out.getvalue(), content_type="text/csv", charset="utf-8")

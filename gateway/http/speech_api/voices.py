@@ -26,7 +26,7 @@ _FIELD_BYTES = 16 * 1024
 """Most bytes of one text field of a form."""
 
 _WAV_HEAD = 12
-"""Bytes that say that a file is WAV."""
+"""Number of bytes that identify a WAV file."""
 
 
 def _from_base64(value: object) -> object:
@@ -56,15 +56,15 @@ class VoiceBody(ApiModel):
     model_config = ConfigDict(extra="forbid")
 
     audio: Annotated[bytes, BeforeValidator(_from_base64), Field(min_length=1)]
-    """Reference audio: a WAV file of a usual rate from 16 to 192 kHz, in JSON as base64. 5 to 15 seconds of one
-    speaker are best."""
+    """Reference audio: a WAV file of a usual rate from 16 to 192 kHz, in JSON as base64. 5 to 15 seconds of one speaker
+    are best."""
     transcript: str = ""
-    """What is said in the audio, word for word."""
+    """The words of the audio, exactly."""
     voice_id: str = ""
-    """Letters, digits, ``_`` and ``-``. Empty: an id is made up. Where there are several tenants, the name of the
-    tenant is put in front: the ``voice_id`` of the answer counts."""
+    """Letters, digits, ``_`` and ``-``. Empty: an id is generated. With several tenants, the tenant's name is put in
+    front; the ``voice_id`` of the answer is valid."""
     name: str = ""
-    """The name that people see. Empty: the id."""
+    """The display name. Empty: the id."""
     language: str = ""
     """BCP 47 tag of the speaker."""
 
@@ -78,7 +78,7 @@ class Voices:
         self._limits = limits
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         path, one, tags = "/v1/voices", "/v1/voices/{voice_id}", ["voices"]
         return [
             Route(method="GET", path=path, handler=self.list, scope="speak",
@@ -96,12 +96,12 @@ class Voices:
         ]  # fmt: skip
 
     async def list(self, request: web.Request) -> web.Response:
-        """All voices that whoever asks may use."""
+        """Return all voices that the client may use."""
         voices = [_view(voice) for voice in await self._seen(request)]
         return web.json_response(VoiceList(voices=voices).model_dump())
 
     async def show(self, request: web.Request) -> web.Response:
-        """One voice."""
+        """Return one voice."""
         voice_id = request.match_info["voice_id"]
         found = next((voice for voice in await self._seen(request) if voice.voice_id == voice_id), None)
         if found is None:
@@ -109,11 +109,11 @@ class Voices:
         return web.json_response(_view(found).model_dump())
 
     async def add(self, request: web.Request) -> web.Response:
-        """Register a voice. This takes as long as the engine needs for the voice's features."""
+        """Register a voice. The answer comes when the engine has computed the voice's features."""
         body, wav = await self._body(request)
         if not (wav[:4] == b"RIFF" and wav[8:_WAV_HEAD] == b"WAVE"):
             raise Rejected(
-                f"audio is {len(wav)} bytes that are no WAV file", status=422, code="invalid_body", param="audio"
+                f"audio of {len(wav)} bytes is not a WAV file", status=422, code="invalid_body", param="audio"
             )
         who = request[WHO]
         voice_id = who.own_voice(body.voice_id or uuid.uuid4().hex[:12]) if who.voices else body.voice_id
@@ -134,7 +134,7 @@ class Voices:
         return web.json_response(_view(voice).model_dump(), status=201, headers=headers)
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Remove a registered voice of whoever asks. Utterances that use it finish."""
+        """Remove a voice that the client has registered. Utterances that use it finish."""
         voice_id = request.match_info["voice_id"]
         if not voice_id.startswith(request[WHO].voices):
             raise NotFound(f"no voice {voice_id[:40]!r} of yours")
@@ -147,7 +147,7 @@ class Voices:
         return [voice for voice in await self._engine.list_voices() if sees_voice(own, voice.voice_id)]
 
     async def _body(self, request: web.Request) -> tuple[VoiceBody, bytes | bytearray]:
-        """Return the body, and its recording apart: of a form, ``VoiceBody`` has only the recording's head."""
+        """Return the body, and its recording separately: for a form, ``VoiceBody`` has only the recording's head."""
         most = self._limits.voice_bytes
         if request.content_type == "multipart/form-data":
             return await _form(request, most)
@@ -164,8 +164,8 @@ class Voices:
 
 
 async def _form(request: web.Request, most: int) -> tuple[VoiceBody, bytearray]:
-    """Read a form part by part. Each part has its bound. The recording is not copied as a whole, since every call would
-    wait meanwhile."""
+    """Read a form part by part, with a limit for each. The recording is not copied as a whole, which would delay every
+    call."""
     fields: dict[str, str | bytes] = {}
     audio = bytearray()
     try:

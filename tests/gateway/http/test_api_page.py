@@ -65,7 +65,7 @@ async def test_fields_are_explained_by_the_docstrings_of_their_models(served: tu
     page, description = served
     state = description["components"]["schemas"]["CallView"]["properties"]["state"]
     assert "draining" in state["description"]
-    assert "all sound is made" in page
+    assert "all audio is made" in page
 
 
 def test_what_a_description_says_cannot_become_markup() -> None:

@@ -117,6 +117,6 @@ async def test_the_calls_id_ends_with_what_the_webhook_logged(
     async with calling(tmp_path, verify=verify) as carrier:
         assert await carrier.begins(await carrier.open(await carrier.address("CA1")), "CA1")
         (call_id,) = (session.call_id for session in carrier.made.directory)
-    (asked,) = (vars(record) for record in caplog.records if record.message == "stream asked for")
+    (asked,) = (vars(record) for record in caplog.records if record.message == "stream requested")
     assert len(asked["stream"]) == 16 and call_id.endswith(asked["stream"]) and len(call_id) == 34
     assert asked["call_sid"] == "CA1"

@@ -285,7 +285,7 @@ recogniser: {{url: "{url}", headers: {SECRETS["HEADER_SECRET"]}}}
     told = {entry["message"] for entry in of_call if entry.get("call") == call_id}
     # The process of the gateway, that of the engine, and the gateway before there was a call.
     assert told >= {"call began", "unreadable media message", "an utterance failed", "turn failed", "call ended"}, told
-    assert "stream asked for" in {entry["message"] for entry in of_call}
+    assert "stream requested" in {entry["message"] for entry in of_call}
     # An answer may say what its own client has sent, and nothing else that was planted.
     found += [
         (s, answer) for s in {*SECRETS.values()} - {SECRETS["WRONG_KEY"]} for answer in run.answers if s in answer

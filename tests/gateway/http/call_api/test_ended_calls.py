@@ -245,7 +245,7 @@ async def test_a_recording_of_another_key_or_damaged_is_told_and_its_error_never
         with pytest.raises(aiohttp.ClientPayloadError):
             await get(address)
         told = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
-        assert [record.getMessage() for record in told] == ["a recording cannot be read"] * 3
+        assert [record.getMessage() for record in told] == ["recording cannot be read"] * 3
         assert not any(key.hex() in str(vars(record)) for record in told for key in (ours, before))
 
 

@@ -402,7 +402,7 @@ async def test_models_are_listed_and_shown_and_only_a_loaded_one_can_be_chosen(a
     assert await api.ask("GET", "/v1/models") == (200, listed)
     assert await api.ask("POST", "/v1/models/active", json={"model": "tone"}) == (200, listed)
     status, answer = await api.ask("POST", "/v1/models/active", json={"model": "other"})
-    assert (status, answer["error"]["message"]) == (404, "model 'other' is not loaded; there is tone")
+    assert (status, answer["error"]["message"]) == (404, "model 'other' is not loaded, expected one of tone")
 
 
 async def test_every_listed_model_is_shown_and_speaks(api: Api) -> None:
