@@ -23,9 +23,9 @@ _NEVER_S = 1e6
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One step of work. A worker thread calls ``run``."""
+    """One step of work. A worker thread calls ``run`` with the job itself."""
 
-    run: Callable[[], None]
+    run: Callable[[Job], None]
     drop: Callable[[], None]
     """Called instead of ``run`` if the queue is closed before a thread took the job."""
     playhead: Hearing

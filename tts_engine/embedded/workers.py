@@ -23,6 +23,52 @@ Step = Callable[[], PcmChunk | None]
 """A function that blocks while it works. It returns None if it made no sound."""
 
 
+class _Work:
+    """One step on its way through a thread. It must not know its job, which knows it: such a circle would keep the
+    step's sound until a collection of garbage."""
+
+    __slots__ = ("_done", "_loop", "_step", "_voice")
+
+    def __init__(self, step: Step, done: asyncio.Future[PcmChunk | None], voice: str) -> None:
+        self._step, self._done, self._voice = step, done, voice
+        self._loop = asyncio.get_running_loop()
+
+    def run(self, job: Job) -> None:
+        """Run the step in this thread, and settle the future on its own loop."""
+        started = time.monotonic()
+        result: PcmChunk | None = None
+        error: EngineError | None = None
+        try:
+            result = self._step()
+            if result is not None:
+                result = replace(
+                    result,
+                    queue_ms=(started - job.queued_at) * 1e3,
+                    engine_ms=(time.monotonic() - started) * 1e3,
+                )
+        except EngineError as exc:
+            error = exc
+        except Exception as exc:  # an error ends this clause, not the thread
+            log.exception("a voice failed", extra={"voice": self._voice})
+            error = SynthesisFailed(f"the {self._voice} voice failed: {type(exc).__name__}")
+        self._loop.call_soon_threadsafe(_settle, self._done, result, error)
+        del error  # it knows this frame
+
+    def drop(self) -> None:
+        """Settle the future of a step that no thread will run."""
+        error = Unavailable(f"the {self._voice} voice is closed")
+        self._loop.call_soon_threadsafe(_settle, self._done, None, error)
+
+
+def _settle(done: asyncio.Future[PcmChunk | None], result: PcmChunk | None, error: EngineError | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
+
+
 class Workers:
     """The threads. Call ``start`` before use and ``aclose`` at the end."""
 
@@ -82,39 +128,9 @@ class Workers:
             Unavailable: the threads have ended.
             EngineError: the step raised it. Any other exception of the step becomes SynthesisFailed.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[PcmChunk | None] = loop.create_future()
-
-        def settle(result: PcmChunk | None, error: BaseException | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(result)
-            else:
-                done.set_exception(error)
-
-        def work() -> None:
-            started = time.monotonic()
-            result, error = None, None
-            try:
-                result = step()
-                if result is not None:
-                    result = replace(
-                        result,
-                        queue_ms=(started - job.queued_at) * 1e3,
-                        engine_ms=(time.monotonic() - started) * 1e3,
-                    )
-            except EngineError as exc:
-                error = exc
-            except Exception as exc:  # an error ends this clause, not the thread
-                log.exception("a voice failed", extra={"voice": self.name})
-                error = SynthesisFailed(f"the {self.name} voice failed: {type(exc).__name__}")
-            loop.call_soon_threadsafe(settle, result, error)
-
-        def drop() -> None:
-            loop.call_soon_threadsafe(settle, None, Unavailable(f"the {self.name} voice is closed"))
-
-        job = Job(work, drop, playhead, cost_s)
+        done: asyncio.Future[PcmChunk | None] = asyncio.get_running_loop().create_future()
+        work = _Work(step, done, self.name)
+        job = Job(work.run, work.drop, playhead, cost_s)
         if not self._queue.put(job, force=begun):
             raise Exhausted(
                 f"{self.waiting} clauses wait for the {self.name} voice, as many as queue_size allows",
@@ -128,10 +144,13 @@ class Workers:
                 await asyncio.wait([done])  # a thread still works on the step; it ends soon
                 done.exception()
             raise
+        finally:
+            del done, work, job  # an error knows this frame, and would be held by what the frame holds
 
     def _work(self) -> None:
         while (job := self._queue.take()) is not None:
-            job.run()
+            job.run(job)
+            del job  # else its sound stays until the next job comes
 
     async def aclose(self) -> None:
         """End the threads. Running steps are finished first, waiting ones are dropped."""

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -142,12 +143,15 @@ class GrpcUtterance:
         message = await self._call.receive()
         if isinstance(message, grpc.aio.AioRpcError | EngineError):
             self._release()
-            raise self._refused(message if isinstance(message, EngineError) else _engine_error(message))
+            try:
+                raise self._refused(message if isinstance(message, EngineError) else _engine_error(message))
+            finally:
+                del message
         if isinstance(message, asyncio.CancelledError):
             if not self._closed and self._error is None:
                 self._error = Unavailable("the client of the engine is closed")
             self._release()
-            raise self._error or StopAsyncIteration
+            raise StopAsyncIteration if self._error is None else copy(self._error)
         if message is grpc.aio.EOF:
             self._release()
             raise StopAsyncIteration
@@ -161,8 +165,8 @@ class GrpcUtterance:
         chunk = wire.decode_chunk(message)
         return replace(chunk, engine=self._model) if self._model else chunk
 
-    # An exception and the task must not be local where an exception passes: its traceback would be a circle with them,
-    # in which a whole call stays.
+    # An exception or the task must not be held by a frame that an exception passes, be it through ``self``. Its
+    # traceback would be a circle with them, in which a whole call stays.
 
     def _refused(self, error: EngineError) -> EngineError:
         self._backend.refused(error)

@@ -464,6 +464,10 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 raise
             except Exception as exc:
                 await _abort(context, _broken(exc))
+        except grpc.aio.AbortError as end:
+            # The call has its status. gRPC keeps this error with the call and raises it again after we return. With our
+            # frames in its traceback, the utterance would stay until a collection of garbage.
+            end.__traceback__ = end.__context__ = None
         except grpc.aio.InternalError:
             # What we send to a client that has just gone fails, and a moment later gRPC cancels this task. That is the
             # usual end of such a call; an error that came before it would be logged as ours.

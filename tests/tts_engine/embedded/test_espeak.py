@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.tts_engine.garbage import leaving_no_circles
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import EmbeddedConfig
 from tts_engine.embedded.espeak import EspeakSynthesizer
@@ -23,6 +24,20 @@ def test_nothing_of_it_is_imported_by_the_engine() -> None:
         "sys.exit('espeakng_loader' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
+
+
+async def test_an_utterance_leaves_nothing_to_a_collection_of_garbage() -> None:
+    pytest.importorskip("espeakng_loader")
+    engine = Engine(EspeakSynthesizer(["de"]))
+    await engine.start()
+    async with leaving_no_circles():
+        for number in range(2):
+            async with engine.open(UtteranceRequest(utterance_id=f"u{number}", voice="espeak:de")) as utterance:
+                utterance.feed("Guten Tag.")
+                utterance.end_text()
+                async for _ in utterance:
+                    pass
+    await engine.aclose()
 
 
 async def test_speaks_other_scripts_with_word_times() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from tests.tts_engine.garbage import leaving_no_circles
 from tests.waiting import PATIENCE_S, until
 from tts_engine.api import AudioChunk, SpeechEngine, UtteranceRequest
 from tts_engine.config import EmbeddedConfig, EngineConfig, MandarinConfig
@@ -49,6 +50,15 @@ async def speak(engine: SpeechEngine, text: str, **fields: Any) -> list[AudioChu
         utterance.feed(text)
         utterance.end_text()
         return [chunk async for chunk in utterance]
+
+
+async def test_an_utterance_leaves_nothing_to_a_collection_of_garbage(engine: Engine) -> None:
+    async with leaving_no_circles():
+        await speak(engine, "你好，欢迎致电。")
+        async with engine.open(UtteranceRequest(utterance_id="u", format=L16, language="zh-CN")) as utterance:
+            utterance.feed("你好，欢迎致电。")
+            utterance.end_text()
+            await anext(utterance)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def job(*, slack_s: float | None = None, cost_s: float = 0.01, ahead: bool = Fal
     playhead = Playhead(ahead=ahead, priority=priority)
     if slack_s is not None:
         playhead.delivered_s, playhead.played_at = slack_s, 100.0
-    return Job(lambda: None, lambda: None, playhead, cost_s)
+    return Job(lambda job: None, lambda: None, playhead, cost_s)
 
 
 def test_who_runs_dry_goes_first_then_first_sounds_then_the_rest() -> None:

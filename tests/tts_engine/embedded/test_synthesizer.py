@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -14,12 +14,13 @@ import pytest_asyncio
 from hibari import Hibari, dsp
 
 from tests.peers.ears import understood, words_until_end
+from tests.tts_engine.garbage import leaving_no_circles
 from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.config import EmbeddedConfig
 from tts_engine.embedded.hibari import HibariVoice, Waveform, band
 from tts_engine.embedded.hibari_text import Reader
 from tts_engine.embedded.synthesizer import FIRST_BLOCK_MS, EmbeddedSynthesizer
-from tts_engine.errors import InvalidRequest, NotFound
+from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed
 from tts_engine.pipeline.engine import Engine
 from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
@@ -48,6 +49,28 @@ async def speak(voice: EmbeddedSynthesizer, text: str, /, **fields: Any) -> list
         utterance.feed(text)
         utterance.end_text()
         return [chunk async for chunk in utterance]
+
+
+@pytest.mark.parametrize("end", ["spoken", "cancelled", "failed"])
+async def test_an_utterance_leaves_nothing_to_a_collection_of_garbage(
+    voice: EmbeddedSynthesizer, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(voice, SpeechConfig(cache_bytes=0))
+    if end == "failed":
+
+        def broken(*args: object, **more: object) -> object:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(Reader, "read", broken)
+    async with leaving_no_circles():
+        for number in range(3):
+            async with engine.open(UtteranceRequest(utterance_id=f"u{number}", format=L16)) as utterance:
+                utterance.feed(f"{TEXT} That was number {number}.")
+                utterance.end_text()
+                with suppress(SynthesisFailed):
+                    async for _ in utterance:
+                        if end == "cancelled":
+                            break
 
 
 def pcm(chunks: Sequence[AudioChunk]) -> np.ndarray:

@@ -8,6 +8,7 @@ import logging
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from tests.tts_engine.garbage import leaving_no_circles
 from tests.tts_engine.service.scripted import RETRY_AFTER_S, ScriptedEngine, chunk_of
 from tests.waiting import PATIENCE_S, until
 from tts_engine.api import UtteranceRequest
@@ -115,6 +117,22 @@ async def test_an_utterance_that_is_given_up_needs_no_collection(pair: Pair) -> 
         await until(lambda: gone() is None, "the end of the utterance")
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("end", ["spoken", "cancelled", "failed", "refused"])
+async def test_an_utterance_leaves_nothing_to_a_collection_of_garbage(pair: Pair, end: str) -> None:
+    tasks = len(asyncio.all_tasks())
+    async with leaving_no_circles():
+        for _ in range(3):
+            voice = "nobody" if end == "refused" else "heart"
+            async with pair.client.open(UtteranceRequest(utterance_id="u", voice=voice)) as utterance:
+                utterance.feed("one break two" if end == "failed" else "one two three")
+                utterance.end_text()
+                with suppress(SynthesisFailed, NotFound):
+                    async for _chunk in utterance:
+                        if end == "cancelled":
+                            break
+        await until(lambda: len(asyncio.all_tasks()) <= tasks, "the end of the utterances")
 
 
 async def test_request_and_audio_arrive_as_they_were_sent(pair: Pair) -> None:
