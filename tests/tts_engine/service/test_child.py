@@ -66,7 +66,7 @@ def count(caplog: pytest.LogCaptureFixture, message: str) -> int:
 
 
 async def test_a_health_check_without_files_of_our_own_ends_no_engine(caplog: pytest.LogCaptureFixture) -> None:
-    config = EngineConfig.model_validate({"timeouts": {"hang_s": 1.0}, "restart_backoff_s": 0.01})
+    config = EngineConfig.model_validate({"timeouts": {"hang_s": 1.0}})
     engine = EngineProcess("tests.tts_engine.service.scripted", config)
     try:
         await engine.start()
