@@ -1,2 +1,2 @@
-"""The ways to whoever leads a dialogue: we dial a manager, a manager dials in, or a built-in script leads. This room
-knows the dialogue protocol, and nothing of the playout."""
+"""Connections to dialogue managers: the gateway dials a manager, a manager dials in, or a built-in script takes its
+place. This room knows the dialogue protocol and nothing of the playout."""

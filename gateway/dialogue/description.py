@@ -1,7 +1,7 @@
-"""What the dialogue protocol is, for readers and for tools: ``docs/protocol.md``, JSON Schema and AsyncAPI. Pure.
+"""The description of the dialogue protocol for readers and tools: ``docs/protocol.md``, JSON Schema and AsyncAPI. Pure.
 
-The names, types and limits are those of ``gateway.seams.messages`` and ``gateway.dialogue.wire``; a test reads and
-writes every message by this description. ``python -m gateway.dialogue.description docs`` writes the three documents.
+Names, types and limits are those of ``gateway.seams.messages`` and ``gateway.dialogue.wire``; a test reads and writes
+every message by this description. ``python -m gateway.dialogue.description docs`` writes the three documents.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MS: Json = {"type": "integer", "minimum": 0}
 
 
 def _as_text(schema: Json) -> Json:
-    """A setting in mid-call may also come as the text of an XML attribute."""
+    """Allow a setting also as the text of an XML attribute."""
     return {"anyOf": [schema, {"type": "string"}]}
 
 
@@ -47,31 +47,31 @@ class Field:
     text: str
     required: bool = False
     default: str = ""
-    ours: bool = False
-    """Whether ConversationRelay does not have it."""
+    extension: bool = False
+    """True if ConversationRelay does not have the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One type of message. What it is for stands in the docstring of its dataclass."""
+    """One type of message. The docstring of its dataclass explains its purpose."""
 
     kind: str
-    made: type[Any]
+    message_class: type[Any]
     fields: tuple[Field, ...]
     example: Json
-    ours: bool = False
+    extension: bool = False
     notes: str = ""
 
 
 def _turn(text: str = "The manager's own id of the turn. A repeated id is an error.") -> Field:
-    return Field("turn", _NAME, text, default="`t1`, `t2` ...", ours=True)
+    return Field("turn", _NAME, text, default="`t1`, `t2` ...", extension=True)
 
 
 _CUTS = (
     Field("interruptible", _INTERRUPTIBLE, "Caller input that cuts this turn.", default="the route's"),
     Field("preemptible", _FLAG, "True: a later turn cuts this one.", default="the route's"),
 )
-_HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed on byte for byte. JSON has to be text here.")
+_HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte. JSON has to be text here.")
 
 FROM_MANAGER: tuple[Message, ...] = (
     Message(
@@ -90,15 +90,27 @@ FROM_MANAGER: tuple[Message, ...] = (
             ),
             *_CUTS,
             _turn(),
-            Field("voice", _NAME, "Voice id.", default="the language's or the route's", ours=True),
-            Field("speed", {"type": "number", "minimum": 0.25, "maximum": 4}, "Speaking rate.", default="1", ours=True),
+            Field("voice", _NAME, "Voice id.", default="the language's or the route's", extension=True),
+            Field(
+                "speed",
+                {"type": "number", "minimum": 0.25, "maximum": 4},
+                "Speaking rate.",
+                default="1",
+                extension=True,
+            ),
             Field(
                 "instruct",
                 {"type": "string", "maxLength": _LIMITS.turn_chars},
                 "Style, for models that take one.",
-                ours=True,
+                extension=True,
             ),
-            Field("hold", _FLAG, "Synthesise ahead, unheard, until `commit` or `discard`.", default="false", ours=True),
+            Field(
+                "hold",
+                _FLAG,
+                "Synthesise ahead, unheard, until `commit` or `discard`.",
+                default="false",
+                extension=True,
+            ),
         ),
         {
             "type": "text",
@@ -266,40 +278,40 @@ FROM_MANAGER: tuple[Message, ...] = (
     Message(
         "cancel",
         m.Cancel,
-        (Field("turn", _NAME, "The turn to cut.", default="all turns", ours=True),),
+        (Field("turn", _NAME, "The turn to cut.", default="all turns", extension=True),),
         {"type": "cancel", "turn": "answer-7"},
-        ours=True,
+        extension=True,
     ),
     Message(
         "commit",
         m.Commit,
-        (Field("turn", {**_NAME, "minLength": 1}, "A held turn.", required=True, ours=True),),
+        (Field("turn", {**_NAME, "minLength": 1}, "A held turn.", required=True, extension=True),),
         {"type": "commit", "turn": "answer-7"},
-        ours=True,
+        extension=True,
     ),
     Message(
         "discard",
         m.Discard,
-        (Field("turn", {**_NAME, "minLength": 1}, "A turn.", required=True, ours=True),),
+        (Field("turn", {**_NAME, "minLength": 1}, "A turn.", required=True, extension=True),),
         {"type": "discard", "turn": "answer-7"},
-        ours=True,
+        extension=True,
     ),
     Message(
         "mark",
         m.Mark,
-        (Field("name", _NAME, "Comes back in `mark`.", required=True, ours=True),),
+        (Field("name", _NAME, "Comes back in `mark`.", required=True, extension=True),),
         {"type": "mark", "name": "after the greeting"},
-        ours=True,
+        extension=True,
     ),
     Message(
         "subscribe",
         m.Subscribe,
         (
-            Field("media", _FLAG, "True: send audio.", required=True, ours=True),
-            Field("sampleRate", {"enum": list(wire.SAMPLE_RATES)}, "Hertz.", default="8000", ours=True),
+            Field("media", _FLAG, "True: send audio.", required=True, extension=True),
+            Field("sampleRate", {"enum": list(wire.SAMPLE_RATES)}, "Hertz.", default="8000", extension=True),
         ),
         {"type": "subscribe", "media": True, "sampleRate": 16000},
-        ours=True,
+        extension=True,
         notes="Each binary message is then 20 ms of s16le mono. On a multiplexed socket it begins with the 16 bytes "
         "that follow `VX` in the `sessionId`.",
     ),
@@ -308,11 +320,15 @@ FROM_MANAGER: tuple[Message, ...] = (
         m.Record,
         (
             Field(
-                "state", {"enum": ["pause", "resume", "stop"]}, "New state of the recording.", required=True, ours=True
+                "state",
+                {"enum": ["pause", "resume", "stop"]},
+                "New state of the recording.",
+                required=True,
+                extension=True,
             ),
         ),
         {"type": "record", "state": "pause"},
-        ours=True,
+        extension=True,
         notes="Without a recording, or after `stop`, the answer is an `error` with the code `not_recording`. If "
         "the file cannot be written, the gateway sends an `error` with the code `recording_lost`; the call continues.",
     ),
@@ -325,12 +341,12 @@ FROM_MANAGER: tuple[Message, ...] = (
                 {"type": "string", "minLength": 1, "maxLength": wire.SOURCE_CHARS},
                 "A number or SIP URI that `calling.allowed_targets` allows.",
                 required=True,
-                ours=True,
+                extension=True,
             ),
-            Field("handoffData", {"type": ["string", "null"]}, "Passed on byte for byte.", ours=True),
+            Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte.", extension=True),
         ),
         {"type": "transfer", "target": "+4930123456", "handoffData": "vip"},
-        ours=True,
+        extension=True,
         notes="Queued speech is spoken first, within `dialogue.transfer_wait_s` (30 s), unless the caller or a "
         "`cancel` cuts it. A transfer that fails gives an `error`, and the call continues.",
     ),
@@ -362,15 +378,15 @@ TO_MANAGER: tuple[Message, ...] = (
                 "Parameters of the call, and `routes.NAME.parameters`.",
                 required=True,
             ),
-            Field("transport", _TEXT, "`twilio`, `sip`, `webrtc` ...", ours=True),
-            Field("codec", _TEXT, "Encoding and rate of the line.", ours=True),
-            Field("version", _TEXT, "Version of the gateway.", ours=True),
+            Field("transport", _TEXT, "`twilio`, `sip`, `webrtc` ...", extension=True),
+            Field("codec", _TEXT, "Encoding and rate of the line.", extension=True),
+            Field("version", _TEXT, "Version of the gateway.", extension=True),
             Field(
                 "resumed",
                 _FLAG,
                 "True: the session continues after a lost connection, and missed messages follow. True is sent "
                 "without extensions too.",
-                ours=True,
+                extension=True,
             ),
         ),
         {
@@ -411,7 +427,7 @@ TO_MANAGER: tuple[Message, ...] = (
                 _FLAG,
                 "True: the caller continued within 0.7 s after the previous final prompt, too soon to have understood "
                 "an answer. Join the two prompts and answer both.",
-                ours=True,
+                extension=True,
             ),
         ),
         {"type": "prompt", "voicePrompt": "Where is my order?", "lang": "en-US", "last": True, "continues": False},
@@ -434,9 +450,9 @@ TO_MANAGER: tuple[Message, ...] = (
                 required=True,
             ),
             Field("durationUntilInterruptMs", _MS, "Milliseconds of the turn that were heard.", required=True),
-            Field("turn", _TEXT, "The turn that was cut.", ours=True),
-            Field("reason", {"enum": ["speech", "dtmf", "cancel"]}, "Cause of the cut.", ours=True),
-            Field("utteranceRemaining", _TEXT, "The rest of its tokens.", ours=True),
+            Field("turn", _TEXT, "The turn that was cut.", extension=True),
+            Field("reason", {"enum": ["speech", "dtmf", "cancel"]}, "Cause of the cut.", extension=True),
+            Field("utteranceRemaining", _TEXT, "The rest of its tokens.", extension=True),
         ),
         {
             "type": "interrupt",
@@ -454,9 +470,11 @@ TO_MANAGER: tuple[Message, ...] = (
         m.Error,
         (
             Field("description", _TEXT, "The received value, the expected value, and the field.", required=True),
-            Field("code", _TEXT, "For programs, e.g. `invalid_message`, `unknown_turn`, `turn_too_long`.", ours=True),
-            Field("turn", _TEXT, "The turn concerned.", ours=True),
-            Field("field", _TEXT, "The field concerned.", ours=True),
+            Field(
+                "code", _TEXT, "For programs, e.g. `invalid_message`, `unknown_turn`, `turn_too_long`.", extension=True
+            ),
+            Field("turn", _TEXT, "The turn concerned.", extension=True),
+            Field("field", _TEXT, "The field concerned.", extension=True),
         ),
         {
             "type": "error",
@@ -493,17 +511,17 @@ TO_MANAGER: tuple[Message, ...] = (
         "turn",
         m.TurnEvent,
         (
-            Field("turn", _TEXT, "The turn.", required=True, ours=True),
+            Field("turn", _TEXT, "The turn.", required=True, extension=True),
             Field(
                 "event",
                 {"enum": ["accepted", "started", "finished", "interrupted", "failed"]},
                 "Every accepted turn ends in exactly one of the last three.",
                 required=True,
-                ours=True,
+                extension=True,
             ),
         ),
         {"type": "turn", "turn": "t1", "event": "accepted"},
-        ours=True,
+        extension=True,
         notes="`started` has `firstPacketMs` and `stages` (milliseconds by stage, which sum to it), `finished` "
         "`audioMs` and "
         "`gaps`, `interrupted` `reason` and `heardMs`, `failed` `code` and `description`.",
@@ -512,31 +530,31 @@ TO_MANAGER: tuple[Message, ...] = (
         "mark",
         m.MarkReached,
         (
-            Field("name", _TEXT, "The manager's.", required=True, ours=True),
-            Field("cleared", _FLAG, "True: the sound before the mark was dropped.", required=True, ours=True),
+            Field("name", _TEXT, "The manager's.", required=True, extension=True),
+            Field("cleared", _FLAG, "True: the sound before the mark was dropped.", required=True, extension=True),
         ),
         {"type": "mark", "name": "after the greeting", "cleared": False},
-        ours=True,
+        extension=True,
     ),
     Message(
         "caption",
         m.Caption,
         (
-            Field("turn", _TEXT, "The turn.", required=True, ours=True),
-            Field("text", _TEXT, "The next word, with the characters before it.", required=True, ours=True),
+            Field("turn", _TEXT, "The turn.", required=True, extension=True),
+            Field("text", _TEXT, "The next word, with the characters before it.", required=True, extension=True),
         ),
         {"type": "caption", "turn": "t1", "text": "Your"},
-        ours=True,
+        extension=True,
     ),
     Message(
         "ended",
         m.Ended,
         (
-            Field("reason", _TEXT, "`hangup`, `end`, `transferred`, `drained` ...", required=True, ours=True),
-            Field("durationMs", _MS, "Length of the call.", required=True, ours=True),
+            Field("reason", _TEXT, "`hangup`, `end`, `transferred`, `drained` ...", required=True, extension=True),
+            Field("durationMs", _MS, "Length of the call.", required=True, extension=True),
         ),
         {"type": "ended", "reason": "hangup", "durationMs": 61500},
-        ours=True,
+        extension=True,
     ),
 )
 
@@ -556,7 +574,7 @@ def schema_of(message: Message) -> Json:
 
 
 def _purpose(message: Message) -> str:
-    doc = " ".join((message.made.__doc__ or "").split()).replace("``", "`").removeprefix("+ ")
+    doc = " ".join((message.message_class.__doc__ or "").split()).replace("``", "`").removeprefix("+ ")
     return f"{doc} {message.notes}".strip()
 
 
@@ -565,7 +583,8 @@ def _key(prefix: str, message: Message) -> str:
 
 
 def json_schema() -> Json:
-    """Return one JSON Schema document: ``$defs`` has every message, ``fromManager`` and ``toManager`` the choices."""
+    """Return one JSON Schema document: ``$defs`` has every message, ``fromManager`` and ``toManager`` the
+    alternatives."""
     groups: Mapping[str, Sequence[Message]] = {"fromManager": FROM_MANAGER, "toManager": TO_MANAGER}
     defs: Json = {}
     for group, messages in groups.items():
@@ -623,7 +642,7 @@ _BEFORE = """# The dialogue protocol
 
 A **dialogue manager** is your program, for example a language-model agent. It exchanges JSON objects with the gateway,
 one per WebSocket text message; `type` names the message. The format is that of Twilio's ConversationRelay, so an
-application written for that works unchanged. A **+** marks our extensions; **(r)** marks a required field.
+application written for that works unchanged. A **+** marks extensions; **(r)** marks a required field.
 
 [protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3.0) are
 made from the same table as this page. `talkspurt conformance URL` [tests your application](#is-my-application-right).
@@ -715,19 +734,19 @@ def page() -> str:
 
 def _section(message: Message) -> str:
     rows = "".join(
-        f"* {'+ ' if field.ours and not message.ours else ''}`{field.name}`: {_shape(field.schema)}"
+        f"* {'+ ' if field.extension and not message.extension else ''}`{field.name}`: {_shape(field.schema)}"
         f"{' **(r)**' if field.required else f', default {field.default}' if field.default else ''}. {field.text}\n"
         for field in message.fields
     )
     example = json.dumps(message.example, ensure_ascii=False)
     return (
-        f"### {'+ ' if message.ours else ''}`{message.kind}`\n\n{_purpose(message)}\n\n{rows}\n"
+        f"### {'+ ' if message.extension else ''}`{message.kind}`\n\n{_purpose(message)}\n\n{rows}\n"
         f"```json\n{example}\n```\n\n"
     )
 
 
 def _shape(schema: Json) -> str:
-    """Return what a schema allows, in words."""
+    """Describe in words what a schema allows."""
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_shape(each) for each in schema["anyOf"]))
     if "enum" in schema:
@@ -746,7 +765,7 @@ def _shape(schema: Json) -> str:
 
 
 def documents(version: str) -> Mapping[str, str]:
-    """Return the three documents by their file names. JSON is YAML too, so AsyncAPI is written as JSON."""
+    """Return the three documents by file name. AsyncAPI is written as JSON, which is also YAML."""
     return {
         "protocol.md": page(),
         "protocol.schema.json": json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n",

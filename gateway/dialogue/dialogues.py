@@ -1,4 +1,4 @@
-"""Which manager leads a route's calls: one that we dial, a script, or one that dials in."""
+"""Connection of calls to the managers of their routes: dialled out, scripted or dialled in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.seams.leg import CallInfo
 
 
 class RouteDialogues:
-    """The ``Dialogues`` of a gateway. ``aclose`` it after the last call.
+    """The ``Dialogues`` of a gateway. Call ``aclose`` after the last call.
 
     Raises:
         ScriptError: a route names a script that cannot be used.
@@ -44,10 +44,10 @@ class RouteDialogues:
         self._client: aiohttp.ClientSession | None = None
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
-        """Connect a call by its route; returns at once.
+        """Connect a call to its route's manager; returns at once.
 
         Raises:
-            KeyError: there is no such route. Whoever takes a call has to look its route up first.
+            KeyError: there is no such route. The edge that accepts a call looks its route up first.
         """
         config = self._routes[call.route].dialogue
         setup = setup_of(call, codec=codec, version=self._version)
@@ -78,7 +78,7 @@ class RouteDialogues:
         return relay
 
     async def aclose(self) -> None:
-        """Close the sockets that dialled in, and end all subscriptions. Calls have closed their own links before."""
+        """Close the sockets that dialled in, and end all subscriptions. Calls have closed their links by then."""
         self._observers.close()
         await self._hub.aclose()
         if self._client is not None:

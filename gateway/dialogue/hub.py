@@ -1,8 +1,8 @@
-"""Dialling in: dialogue managers open sockets on ``/v1/dialogue?route=R``, and each socket leads many calls.
+"""Dial-in: dialogue managers open sockets on ``/v1/dialogue?route=R``, and each socket serves many calls.
 
-The sockets of a route get its new calls in turn. The calls of a lost socket go to the next socket at once, or wait at
-most ``give_up_s`` for one to come. A socket on ``/v1/dialogue?route=R&callSid=S`` gets the call with that id and no
-other: ``talkspurt call`` brings its own manager. If the manager closes a socket on purpose (1000, 1001), the socket's
+New calls go to the sockets of their route in turn. The calls of a lost socket move to the next socket at once, or wait
+at most ``give_up_s`` for one. A socket on ``/v1/dialogue?route=R&callSid=S`` takes only the call with that id;
+``talkspurt call`` uses this for its own manager. If the manager closes a socket on purpose (1000, 1001), the socket's
 calls end, as with every link.
 """
 
@@ -27,12 +27,12 @@ from gateway.seams.messages import Outbound
 log = logging.getLogger(__name__)
 
 ENDED_REMEMBERED = 4096
-"""How many ended calls of a route are remembered. Late messages for them are dropped without an error, since the
-manager could not know yet that they had ended."""
+"""Number of ended calls remembered per route. Late messages for them are dropped without an error, since the manager
+could not know of the end yet."""
 
 
 class _Call:
-    """A call of a route, on a socket or waiting for one. A ``DialogueLink``."""
+    """A call of a route, on a socket or waiting for one. Implements ``DialogueLink``."""
 
     def __init__(self, room: _Room, link: CallLink, call_sid: str) -> None:
         self.room = room
@@ -48,12 +48,12 @@ class _Call:
         self.link.send_audio(pcm)
 
     async def aclose(self) -> None:
-        """End the link. What is queued still leaves in its turn; the socket stays open for its other calls."""
+        """End the link. Queued messages are still sent; the socket stays open for its other calls."""
         self.room.forget(self)
 
 
 class _Socket:
-    """One connected manager and the calls that it leads."""
+    """One connected manager and its calls."""
 
     def __init__(self, room: _Room, websocket: web.WebSocketResponse, call_sid: str) -> None:
         self.room = room
@@ -78,7 +78,7 @@ class _Socket:
                 self.room.stats.late_messages += 1
                 return
             raise BadMessage(
-                f"sessionId {session_id} is no call of this socket, expected the sessionId of a setup sent on it",
+                f"sessionId {session_id} is not a call of this socket, expected the sessionId of a setup sent on it",
                 field="sessionId",
                 session_id=session_id,
             )
@@ -109,7 +109,7 @@ class _Room:
         self.ended: OrderedDict[str, None] = OrderedDict()
 
     def place(self, call: _Call) -> None:
-        """Give a call to the next socket in turn, or let the call wait for one."""
+        """Assign a call to the next socket in turn, or let it wait for one."""
         if call.link.closed or call.socket is not None:
             return
         socket = self._taker(call.call_sid)
@@ -128,7 +128,7 @@ class _Room:
         call.link.line_up(socket.line)
 
     def _taker(self, call_sid: str) -> _Socket | None:
-        """Return the socket that asked for this call, else the next in turn of those that take all."""
+        """Return the socket that asked for this call, else the next one that takes all calls."""
         for socket in self.sockets:
             if call_sid and socket.call_sid == call_sid:
                 return socket
@@ -140,7 +140,7 @@ class _Room:
         return None
 
     def forget(self, call: _Call) -> None:
-        """The call is over, for whatever reason. May be called again."""
+        """The call is over for any reason. May be called again."""
         call.link.close()
         if call.give_up is not None:
             call.give_up.cancel()
@@ -154,7 +154,7 @@ class _Room:
                 self.ended.popitem(last=False)
 
     def _share(self, socket: _Socket) -> None:
-        """Set the bound of a socket's queue to the bounds of its calls' queues together."""
+        """Set the bound of a socket's queue to the sum of its calls' bounds."""
         socket.line.limit = self.config.queue_messages * max(1, len(socket.calls))
 
     def _fail(self, call: _Call) -> None:
@@ -167,7 +167,7 @@ class _Room:
         socket = _Socket(self, websocket, call_sid)
         self.sockets.append(socket)
         self.stats.connected[self.name] += 1
-        for call in list(self.calls.values()):  # those who wait, oldest first
+        for call in list(self.calls.values()):  # waiting calls, oldest first
             self.place(call)
         ending = Ending.LOST
         try:
@@ -179,7 +179,7 @@ class _Room:
             self._release(socket, ending)
 
     def _release(self, socket: _Socket, ending: Ending) -> None:
-        """Settle the calls of a socket that is gone."""
+        """Move or end the calls of a closed socket."""
         leftover: dict[str, list[str]] = {}
         for session_id, text in socket.line.leftover():
             leftover.setdefault(session_id, []).append(text)
@@ -198,7 +198,7 @@ class _Room:
 
 
 class DialogueHub:
-    """All routes' rooms, and the handler of ``/v1/dialogue``."""
+    """The rooms of all routes, and the handler of ``/v1/dialogue``."""
 
     def __init__(
         self, routes: Mapping[str, RouteConfig], *, limits: LimitsConfig, stats: DialogueStats, version: str
@@ -214,10 +214,10 @@ class DialogueHub:
         }
 
     def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
-        """Offer a call to its route's sockets; ``setup`` leaves when one takes it.
+        """Offer a call to its route's sockets; ``setup`` is sent when one takes it.
 
         Raises:
-            KeyError: the route does not wait for managers to dial in.
+            KeyError: managers cannot dial in to the route.
         """
         room = self._rooms[call.route]
         link = CallLink(
@@ -230,15 +230,15 @@ class DialogueHub:
         )
         held = _Call(room, link, call.call_sid)
         room.calls[call.call_id] = held
-        # The call is placed later, so that the session has its link before its sink is told anything.
+        # The call is placed later, so that the session has its link before its sink receives an event.
         asyncio.get_running_loop().call_soon(room.place, held)
         return held
 
     async def handle(self, request: web.Request, who: Principal) -> web.WebSocketResponse:
-        """The handler of ``GET /v1/dialogue``; authentication comes before it, and tells who asks.
+        """Handle ``GET /v1/dialogue`` for the authenticated client ``who``.
 
         Raises:
-            Rejected: 404, there is no such route, or managers cannot dial in to it; 503, the process shuts down.
+            Rejected: 404 if there is no such route or managers cannot dial in to it; 503 if the process shuts down.
         """
         name = request.query.get("route", "")
         rooms = {name: room for name, room in self._rooms.items() if who.sees(name)}
@@ -248,7 +248,7 @@ class DialogueHub:
         if room is None:
             known = ", ".join(rooms) or "none"
             raise Rejected(
-                f"no route {name!r} waits for a dialogue manager to dial in; those that do: {known}",
+                f"route {name!r} does not accept managers that dial in; routes that do: {known}",
                 status=404,
                 code="not_found",
                 param="route",
@@ -262,8 +262,8 @@ class DialogueHub:
             max_msg_size=self._limits.message_bytes,
         )
         await websocket.prepare(request)
-        # aiohttp cancels a handler as soon as TCP is gone. A close on purpose that came before that must still count,
-        # so a task of ours reads it.
+        # aiohttp cancels a handler as soon as TCP is gone. A close on purpose that arrived before must still count, so
+        # a separate task reads it.
         serving = asyncio.create_task(room.serve(websocket, request.query.get("callSid", "")), name="dialogue-socket")
         try:
             await asyncio.shield(serving)
@@ -273,7 +273,7 @@ class DialogueHub:
         return websocket
 
     async def aclose(self) -> None:
-        """Send what is queued for every socket, then close the sockets."""
+        """Send the queued messages of every socket, then close the sockets."""
         self._closing = True
         sockets = [socket for room in self._rooms.values() for socket in room.sockets]
         for socket in sockets:

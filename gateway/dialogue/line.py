@@ -1,14 +1,13 @@
-"""One WebSocket of a dialogue, whoever dialled, and the end of it that a call holds.
+"""One WebSocket of a dialogue (``Line``), dialled by either side, and a call's end of it (``CallLink``).
 
-``Line`` is one WebSocket: it has a bounded outgoing queue and a reader that counts bad messages, and it tells how it
-ended. ``CallLink`` is what the session holds: it outlives lines, and keeps the call's messages while there is no line.
-When the queue is full, the oldest caller audio is dropped first. If the queue holds no audio, the peer is too slow and
-the line counts as lost. While a call has no line, its newest ``dialogue.replay_messages`` are kept, and audio is
-dropped.
+``Line`` has a bounded outgoing queue and a reader that counts bad messages, and reports how it ended. The session holds
+a ``CallLink``, which outlives lines and keeps the call's messages while there is no line. When the queue is full, the
+oldest caller audio is dropped first. A full queue without audio means that the peer is too slow, and the line counts as
+lost. While a call has no line, its newest ``dialogue.replay_messages`` are kept, and audio is dropped.
 
-What a lost peer had not received is sent again to the next one. TCP does not tell what a peer has received, so each
-batch of messages is followed by a WebSocket ping (RFC 6455 section 5.5.2): its pong says that all messages before the
-ping were read. The next line begins with ``setup`` and then has what no pong covers, in order, once.
+Messages that a lost peer had not received are sent again to the next one. TCP does not show what a peer has received,
+so a WebSocket ping (RFC 6455 section 5.5.2) follows each batch of messages: its pong means that all messages before the
+ping were read. The next line begins with ``setup``, followed by the messages that no pong covers, in order, once.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from gateway.seams.messages import Outbound, Setup
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 2.0
-"""Longest wait for what is queued to leave, and for the peer's answer to our close."""
+"""Longest wait for queued messages to be sent, and for the peer's answer to a close frame."""
 
 CLOSE_REASON = b"Closing websocket session"
 MALFORMED_REASON = b"Too many consecutive malformed messages."
-"""Reasons of our closes, both recorded from Twilio."""
+"""Reasons in sent close frames, both recorded from Twilio."""
 
 ECHO_TIMEOUT_S = 0.1
-"""Longest wait while we answer the peer's close, seconds. aiohttp writes the answer at once, but then waits for a
-second close frame if the first had no code. So sockets are made with ``autoclose=False`` and are closed here."""
+"""Longest wait while the peer's close is answered, seconds. aiohttp writes the answer at once, but then waits for a
+second close frame if the first had no code. Sockets are therefore made with ``autoclose=False`` and are closed here."""
 
-IN_A_ROW = 8
-"""So many messages of a line are taken in one turn of the event loop. One line may lead all calls, and a message that
-begins a turn costs a tenth of a millisecond and more, for which every frame that is due would wait."""
+MESSAGES_AT_ONCE = 8
+"""Most messages of a line that are taken in one turn of the event loop. One line may serve all calls, and a message
+that begins a turn costs 0.1 ms and more, which would delay every due frame."""
 
 NO_STATUS = 0
-"""What aiohttp reports for a close frame without a code; ``ws.close()`` of many clients sends that."""
+"""Value that aiohttp reports for a close frame without a code; ``ws.close()`` of many clients sends that."""
 
 WebSocket = aiohttp.ClientWebSocketResponse | web.WebSocketResponse
 
@@ -62,33 +61,33 @@ class DialogueStats:
     connected: Counter[str] = field(default_factory=Counter)
     """Lines that are up now, by route."""
     reconnects: int = 0
-    """Broken lines that came up again. An attempt that fails is none."""
+    """Lines established after a loss. Failed attempts do not count."""
     audio_dropped: int = 0
-    """Audio messages dropped because the manager did not keep up."""
+    """Audio messages dropped because the manager was too slow."""
     messages_dropped: int = 0
     """Other messages dropped while a call had no line."""
     replayed: int = 0
-    """Messages that a later line got, because no line was up or the earlier peer had not read them."""
+    """Messages sent on a later line, because no line was up or the earlier peer had not read them."""
     bad_messages: int = 0
     late_messages: int = 0
     """Messages for calls that had just ended."""
 
 
 PING_MARK = b"read:"
-"""What the payloads of our own pings begin with; those of aiohttp's heartbeat are empty."""
+"""Prefix of the payloads of the pings sent here; those of aiohttp's heartbeat are empty."""
 
 
 class Ending(Enum):
-    """How a line ended."""
+    """The way in which a line ended."""
 
     CLOSED = auto()
     """The peer closed on purpose: 1000, 1001, or a close frame without a code."""
     LOST = auto()
     """Any other end: TCP is gone, or the peer was silent, too slow, or closed with another code."""
     MALFORMED = auto()
-    """We closed with 1007, because the peer sent too many bad messages in a row."""
+    """Closed with 1007 here, because the peer sent too many bad messages in a row."""
     FINISHED = auto()
-    """We closed, after ``finish``."""
+    """Closed here, after ``finish``."""
 
 
 class Line:
@@ -119,14 +118,14 @@ class Line:
         self._refuse = refuse
         self._queue: deque[tuple[str, str | bytes]] = deque()
         self._unread: deque[tuple[str, str]] = deque()
-        """Text messages that left and that no pong covers yet, oldest first."""
-        self._pinged = 0
-        """How many of ``_unread`` the pong that we wait for will cover. 0: we wait for none."""
+        """Text messages that were sent and that no pong covers yet, oldest first."""
+        self._awaits_pong_for = 0
+        """Number of ``_unread`` messages that the awaited pong will cover. 0: no pong is awaited."""
         self._pings = 0
         self._replaying = 0
-        """How many of the queued messages were brought by ``replay``; they have room of their own."""
+        """Queued messages that came by ``replay``; they have room beyond ``limit``."""
         self._replayed = 0
-        """How many messages ``replay`` has brought in all."""
+        """Total number of messages that came by ``replay``."""
         self._audio = 0
         self._wake = asyncio.Event()
         self._finishing = False
@@ -141,7 +140,7 @@ class Line:
         self._wake.set()
 
     def replay(self, session_id: str, texts: list[str]) -> None:
-        """Queue what an earlier line of the call did not bring, beyond the bound of the queue."""
+        """Queue messages that an earlier line of the call did not deliver, beyond the bound of the queue."""
         self._replaying += len(texts)
         self._replayed += len(texts)
         self._queue.extend((session_id, text) for text in texts)
@@ -153,19 +152,20 @@ class Line:
             del self._queue[oldest]
             self._audio -= 1
         elif not for_audio:
-            # The message is queued all the same: the line is over, and what is queued goes back to the calls.
+            # The message is still queued: the line is over, and queued messages go back to the calls.
             self._too_slow.set()
             return True
         self._stats.audio_dropped += 1
         return not for_audio or len(self._queue) < self.limit + self._replaying
 
     def leftover(self) -> list[tuple[str, str]]:
-        """The text messages that the peer has not read, each with its call's id. Call this only after ``run``."""
+        """Return the text messages that the peer has not read, each with its call's id. Call this only after
+        ``run``."""
         queued = [(session_id, payload) for session_id, payload in self._queue if isinstance(payload, str)]
         return [*self._unread, *queued]
 
     def finish(self) -> None:
-        """Send what is queued, then close with 1000."""
+        """Send the queued messages, then close with 1000."""
         self._finishing = True
         self._wake.set()
 
@@ -176,11 +176,11 @@ class Line:
         try:
             await asyncio.wait({reader, writer, slow}, return_when=asyncio.FIRST_COMPLETED)
             if writer.done() and writer.result() is Ending.LOST:
-                # The peer closed while we wrote. Its close frame says how, and only the reader sees that frame.
+                # The peer closed during a write. Its close frame says how, and only the reader sees that frame.
                 await asyncio.wait({reader}, timeout=CLOSE_TIMEOUT_S)
             if reader.done():
                 ending = reader.result()
-                if ending is None:  # too many bad messages came; the errors that answer them leave first
+                if ending is None:  # too many bad messages; their error answers are sent first
                     self.finish()
                     await asyncio.wait({writer}, timeout=CLOSE_TIMEOUT_S)
                     await self._close(1007, MALFORMED_REASON)
@@ -198,19 +198,19 @@ class Line:
                 task.cancel()
             await asyncio.gather(reader, writer, slow, return_exceptions=True)
             self._abort()
-            await self._close(1000, CLOSE_REASON)  # so that aiohttp knows of the close; nothing is sent any more
+            await self._close(1000, CLOSE_REASON)  # tells aiohttp of the close; nothing is sent any more
 
     async def _read(self) -> Ending | None:
         """Read until the line ends. None: the peer sent too many bad messages in a row."""
         errors = row = 0
         while True:
-            if row == IN_A_ROW:  # what has come already is received without a pause
+            if row == MESSAGES_AT_ONCE:  # receive() returns without a pause while messages are buffered
                 row = 0
                 await asyncio.sleep(0)
             row += 1
             message = await self._websocket.receive()
             if message.type is aiohttp.WSMsgType.TEXT:
-                errors = 0 if self._took(message.data) else errors + 1
+                errors = 0 if self._takes(message.data) else errors + 1
             elif message.type is aiohttp.WSMsgType.BINARY:
                 reason = ProtocolError(f"binary message of {len(message.data)} bytes, expected JSON text")
                 self._stats.bad_messages += 1
@@ -220,7 +220,7 @@ class Line:
                 await self._websocket.pong(message.data)
                 continue
             elif message.type is aiohttp.WSMsgType.PONG:
-                self._was_read(bytes(message.data))
+                self._on_pong(bytes(message.data))
                 continue
             elif message.type is aiohttp.WSMsgType.CLOSE:
                 purpose = message.data in (1000, 1001, NO_STATUS, None)
@@ -231,27 +231,27 @@ class Line:
             if errors >= self._errors_in_a_row:
                 return None
 
-    def _was_read(self, pong: bytes) -> None:
+    def _on_pong(self, pong: bytes) -> None:
         """The peer answered a ping: it has read all messages before that ping."""
-        if self._pinged and pong == PING_MARK + str(self._pings).encode():
-            for _ in range(min(self._pinged, len(self._unread))):
+        if self._awaits_pong_for and pong == PING_MARK + str(self._pings).encode():
+            for _ in range(min(self._awaits_pong_for, len(self._unread))):
                 self._unread.popleft()
-            self._pinged = 0
-            self._wake.set()  # what was sent meanwhile needs a ping of its own
+            self._awaits_pong_for = 0
+            self._wake.set()  # messages sent meanwhile need another ping
 
-    def _took(self, text: str) -> bool:
+    def _takes(self, text: str) -> bool:
         try:
             self._accept(text)
         except ProtocolError as reason:
             self._stats.bad_messages += 1
             self._refuse(text, reason)
             return False
-        except Exception:  # after a bug of ours in one call, the line and its other calls go on
+        except Exception:  # an internal error in one call must not end the line of the others
             log.exception("dialogue message not handled")
         return True
 
     async def _write(self) -> Ending:
-        """Send what is queued. Returns ``FINISHED`` when ``finish`` was called and the queue is empty."""
+        """Send the queued messages. Return ``FINISHED`` when ``finish`` was called and the queue is empty."""
         try:
             while True:
                 while self._queue:
@@ -264,10 +264,10 @@ class Line:
                         self._audio -= 1
                         await self._websocket.send_bytes(payload)
                 if self._finishing:
-                    self._unread.clear()  # the call is over; nobody comes for what the peer did not read
+                    self._unread.clear()  # the call is over; unread messages are not replayed
                     return Ending.FINISHED
-                if self._unread and not self._pinged:
-                    self._pinged = len(self._unread)
+                if self._unread and not self._awaits_pong_for:
+                    self._awaits_pong_for = len(self._unread)
                     self._pings += 1
                     await self._websocket.ping(PING_MARK + str(self._pings).encode())
                 self._wake.clear()
@@ -276,11 +276,11 @@ class Line:
             return Ending.LOST
 
     def _remember(self, session_id: str, text: str) -> None:
-        """Keep a message until a pong covers it. Of more than could be queued, the oldest counts as read."""
+        """Keep a message until a pong covers it. Beyond the bound, the oldest counts as read."""
         self._unread.append((session_id, text))
         if len(self._unread) > self.limit + self._replayed:
             self._unread.popleft()
-            self._pinged = max(0, self._pinged - 1)
+            self._awaits_pong_for = max(0, self._awaits_pong_for - 1)
 
     async def _close(self, code: int, reason: bytes, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
@@ -288,16 +288,16 @@ class Line:
                 await self._websocket.close(code=code, message=reason)
 
     def _abort(self) -> None:
-        """Cut the TCP connection: a peer that does not read would otherwise hold our buffer until that peer ends."""
+        """Cut the TCP connection: a peer that does not read would otherwise keep the send buffer alive."""
         peer = self._websocket.get_extra_info("socket")
         if peer is not None:
-            # This goes by the file descriptor, because uvloop's socket objects cannot shut down.
+            # Uses the file descriptor, because uvloop's socket objects have no shutdown.
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(peer.fileno())) as own:
                 own.shutdown(socket.SHUT_RDWR)
 
 
 def setup_of(call: CallInfo, *, codec: str, version: str) -> Setup:
-    """Return the ``setup`` of a call. If the call has no carrier's id, ``callSid`` is made from our own id."""
+    """Return the ``setup`` of a call. Without a carrier's id, ``callSid`` is derived from the call id."""
     return Setup(
         session_id=call.call_id,
         call_sid=call.call_sid or f"CA{call.call_id.removeprefix('VX')}",
@@ -318,7 +318,7 @@ def setup_of(call: CallInfo, *, codec: str, version: str) -> Setup:
 
 
 class CallLink:
-    """A call's messages to its manager, whether or not there is a line at the moment."""
+    """A call's messages to its manager, with or without a line."""
 
     def __init__(
         self,
@@ -334,20 +334,20 @@ class CallLink:
         self.sink = sink
         self._setup = setup
         self._extensions = extensions
-        self._named = setup.session_id if multiplexed else ""
+        self._session_id_sent = setup.session_id if multiplexed else ""
         self._audio_prefix = audio_prefix(setup.session_id) if multiplexed else b""
         self._stats = stats
         self._line: Line | None = None
         self._pending: deque[str] = deque(maxlen=replay_messages)
-        self._introduction = ""
-        """The text of the ``setup`` that was queued on the current line."""
+        self._setup_text = ""
+        """Text of the ``setup`` queued on the current line."""
         self._lost = False
         self.closed = False
 
     def send(self, message: Outbound) -> None:
         if self.closed:
             return
-        text = encode(message, extensions=self._extensions, session_id=self._named)
+        text = encode(message, extensions=self._extensions, session_id=self._session_id_sent)
         if text is None:
             return
         if self._line is not None:
@@ -364,29 +364,29 @@ class CallLink:
             self._line.put(self.session_id, self._audio_prefix + pcm)
 
     def line_up(self, line: Line) -> None:
-        """Send ``setup`` and what has waited on a new line; tell the session if it was told of a loss before."""
-        text = encode(self._setup, extensions=self._extensions, session_id=self._named)
-        assert text is not None  # setup is no extension
+        """Send ``setup`` and the waiting messages on a new line; report the recovery if the loss was reported."""
+        text = encode(self._setup, extensions=self._extensions, session_id=self._session_id_sent)
+        assert text is not None  # setup is not an extension
         line.put(self.session_id, text)
-        self._introduction = text
+        self._setup_text = text
         self._stats.replayed += len(self._pending) if self._setup.resumed else 0
         line.replay(self.session_id, list(self._pending))
         self._pending.clear()
         self._line = line
         if not self._setup.resumed:
             self.sink.on_dialogue_ready()
-        # A later line continues this session, and by then the call is up, whatever its status was at first.
+        # A later line resumes this session, and the call has been answered by then.
         self._setup = replace(self._setup, resumed=True, call_status="IN_PROGRESS")
         if self._lost:
             self._lost = False
             self.sink.on_dialogue_resumed()
 
     def line_down(self, leftover: list[str]) -> None:
-        """Keep the messages that did not leave, and tell the session once for each loss."""
+        """Keep the messages that were not delivered, and report each loss once."""
         self._line = None
-        later, self._pending = self._pending, deque(maxlen=self._pending.maxlen)  # none, unless we were told twice
+        later, self._pending = self._pending, deque(maxlen=self._pending.maxlen)  # empty, unless this is called twice
         for text in (*leftover, *later):
-            if text != self._introduction:  # the next line begins with a setup of its own
+            if text != self._setup_text:  # the next line begins with its own setup
                 self._keep(text)
         if not self._lost and not self.closed:
             self._lost = True

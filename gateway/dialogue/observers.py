@@ -1,7 +1,7 @@
-"""Lets others watch a call's dialogue and send messages into it. REST and server-sent events are built on this.
+"""Observation of a call's dialogue, and injection of messages into it. REST and server-sent events are built on this.
 
-``watch`` puts a link of its own between a session and its manager. Every message of the gateway then goes to the
-subscribers too, extensions included, and ``inject`` reaches the session like a message of the manager.
+``watch`` puts a link between a session and its manager. Every message of the gateway then also goes to the subscribers,
+including extensions, and ``inject`` reaches the session like a message of the manager.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ SUBSCRIBERS = 256
 
 class Subscription:
     """JSON messages of one call, or of all calls of some routes. Use it with ``async with``, then ``async for``. It
-    ends with the call.
-    """
+    ends with the call."""
 
     def __init__(self, observers: Observers, call_id: str, sees: Callable[[str, str], bool]) -> None:
         self._observers = observers
@@ -41,7 +40,7 @@ class Subscription:
         self._wake = asyncio.Event()
 
     def wants(self, route: str, call_id: str) -> bool:
-        """Whether messages of this call belong here."""
+        """Return True if this subscription includes the call."""
         return self._call_id in ("", call_id) and self._sees(route, call_id)
 
     def offer(self, text: str) -> None:
@@ -52,7 +51,7 @@ class Subscription:
         self._wake.set()
 
     def end(self) -> None:
-        """End the iteration as soon as what is queued has been read."""
+        """End the iteration after the queued messages have been read."""
         self._over = True
         self._wake.set()
 
@@ -79,7 +78,7 @@ class Subscription:
 
 
 class _WatchedLink:
-    """A call's link that also shows its messages to the subscribers."""
+    """A call's link that also passes its messages to the subscribers."""
 
     def __init__(self, observers: Observers, route: str, session_id: str, link: DialogueLink) -> None:
         self._observers = observers
@@ -101,7 +100,7 @@ class _WatchedLink:
 
 
 class Observers:
-    """The calls that can be watched and sent messages, and their subscribers."""
+    """The calls that can be observed, and their subscribers."""
 
     def __init__(self, *, limits: LimitsConfig) -> None:
         self._limits = limits
@@ -109,13 +108,13 @@ class Observers:
         self._subscriptions: dict[Subscription, str] = {}
 
     def watch(self, route: str, setup: Setup, sink: DialogueSink, link: DialogueLink) -> DialogueLink:
-        """Make a call watchable. The session has to send its messages through the link that is returned."""
+        """Make a call observable. The session must send its messages through the returned link."""
         self._sinks[setup.session_id] = sink
         self.publish(route, setup.session_id, setup)
         return _WatchedLink(self, route, setup.session_id, link)
 
     def publish(self, route: str, session_id: str, message: Outbound) -> None:
-        # Nobody watches most calls, so nothing is encoded for them.
+        # Most calls have no subscriber, so nothing is encoded for them.
         watchers = [subscription for subscription in self._subscriptions if subscription.wants(route, session_id)]
         if not watchers:
             return
@@ -132,10 +131,10 @@ class Observers:
                 subscription.end()
 
     def inject(self, session_id: str, body: str | bytes) -> None:
-        """Hand a JSON message to a call as if its dialogue manager had sent it (``POST /v1/calls/{id}/messages``).
+        """Pass a JSON message to a call as if its dialogue manager had sent it (``POST /v1/calls/{id}/messages``).
 
         Raises:
-            Rejected: 404, there is no such call.
+            Rejected: 404 if there is no such call.
             ProtocolError: the message is bad, or not possible now (HTTP 422).
         """
         sink = self._sink(session_id)
@@ -148,10 +147,10 @@ class Observers:
         """Subscribe to the messages of one call, or of all calls (empty id), from now on. Each names its ``sessionId``.
 
         Args:
-            sees: tells by route and id which calls "all calls" are.
+            sees: returns True, by route and id, for calls that "all calls" includes.
 
         Raises:
-            Rejected: 404, there is no such call; 503, there are too many subscribers.
+            Rejected: 404 if there is no such call; 503 if there are too many subscribers.
         """
         if session_id:
             self._sink(session_id)

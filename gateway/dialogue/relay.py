@@ -1,4 +1,4 @@
-"""Dialling out: one WebSocket per call to the route's ``dialogue.url``, which is dialled again when it breaks."""
+"""Dial-out: one WebSocket per call to the route's ``dialogue.url``, with reconnection."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ log = logging.getLogger(__name__)
 
 
 def client_session() -> aiohttp.ClientSession:
-    """Make an HTTP session for dial-outs. It looks names up in a thread, and has no cookies and no limit on sockets."""
+    """Return an HTTP session for dial-outs. It resolves names in a thread, and has no cookies and no limit on
+    sockets."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
         cookie_jar=aiohttp.DummyCookieJar(),
-        # The wait for the handshake is bounded by connect_timeout_s; the socket then lives as long as the call.
+        # connect_timeout_s bounds the handshake; the socket then lives as long as the call.
         timeout=aiohttp.ClientTimeout(total=None),
         skip_auto_headers=("Accept",),
     )
 
 
 class Relay:
-    """A ``DialogueLink`` that dials. Call ``start`` once; ``aclose`` ends its one task.
+    """A ``DialogueLink`` that dials out. Call ``start`` once; ``aclose`` ends its one task.
 
-    A line that lived no longer than ``reconnect_max_s`` belongs to the same outage as the break before it, whatever it
-    said. The pauses go on growing and ``give_up_s`` goes on running, so an application that dies on every ``setup``, or
-    on a message that it is sent again, is neither dialled in a storm nor for ever.
+    A line that lived no longer than ``reconnect_max_s`` belongs to the same outage as the loss before it. The pauses
+    then keep growing and ``give_up_s`` keeps running, so an application that dies on every ``setup``, or on a replayed
+    message, is neither dialled in a storm nor forever.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Relay:
     async def _run(self) -> None:
         try:
             await self._dial_until_over()
-        except Exception:  # a bug of ours must not leave the call waiting
+        except Exception:  # an internal error must not leave the call waiting
             log.exception("dialogue relay broke")
             self._failed("internal error of the dialogue relay")
 
@@ -112,11 +113,11 @@ class Relay:
                     websocket = await self._connect()
             except TimeoutError:
                 reason = f"no connection within {self._config.connect_timeout_s:g} s"
-            # The texts of the next two exceptions hold the whole address, whose query may hold a key.
+            # The texts of the next two exceptions contain the whole address, whose query may contain a key.
             except aiohttp.WSServerHandshakeError as exc:
                 reason = f"cannot connect: answered with HTTP {exc.status}"
             except ValueError:
-                reason = "cannot connect: dialogue.url is no address"
+                reason = "cannot connect: dialogue.url is not a valid address"
             except (aiohttp.ClientError, OSError) as exc:
                 reason = f"cannot connect: {exc}"
             else:
@@ -128,7 +129,7 @@ class Relay:
                 if ending is Ending.CLOSED:
                     self._link.close()
                     self._sink.on_dialogue_closed()
-                if ending is Ending.MALFORMED:  # the application would only begin again; Twilio ends the session too
+                if ending is Ending.MALFORMED:  # the application would only repeat them; Twilio ends the session too
                     self._failed(f"dialogue manager of route {self._route} sent too many bad messages in a row")
                 if ending is not Ending.LOST or self._link.closed:
                     return
@@ -141,13 +142,14 @@ class Relay:
                 return
             log.info("dialogue line down", extra={"route": self._route, "reason": reason, "pause_s": pause_s})
             self._link.line_down([text for _, text in line.leftover()] if line else [])
-            # A random wait between half and all of the pause: calls that were lost together do not come back together.
+            # A random wait between half and all of the pause keeps calls that were lost together from reconnecting
+            # together.
             await asyncio.sleep(pause_s * (0.5 + 0.5 * self._jitter()))
             pause_s = min(2 * pause_s, self._config.reconnect_max_s)
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         url = self._config.url
-        # Twilio asks for no subprotocol and no compression (recorded).
+        # Twilio requests no subprotocol and no compression (recorded).
         headers = {
             "User-Agent": f"talkspurt/{self._version}",
             "Accept-Encoding": "gzip",
@@ -157,7 +159,7 @@ class Relay:
         if traceparent := CORRELATION.get().traceparent:
             headers[TRACE_KEY] = traceparent
         if self._config.auth_token is not None:
-            # Twilio signs the URL as it is written, with wss:// and without appended parameters (recorded).
+            # Twilio signs the URL as written, with wss:// and without appended parameters (recorded).
             headers["X-Twilio-Signature"] = twilio_signature(self._config.auth_token.get_secret_value(), url)
         return await self._client.ws_connect(
             url,

@@ -1,9 +1,8 @@
-"""The script dialogue: steps of a YAML file, and the machine that walks them (docs/script.md). Pure except for
-``load``.
+"""The script dialogue: steps of a YAML file, and the machine that runs them (docs/script.md). Pure except for ``load``.
 
-``ScriptMachine`` takes the place of a dialogue manager: it is told what the gateway would send, and answers with what a
-manager would send. Its clock is an argument. The machine goes on to the next action while it speaks; it waits only in
-``gather``, ``pause``, ``mark`` and ``transfer``. Waiting times count from the end of what is being spoken.
+``ScriptMachine`` takes the place of a dialogue manager: it receives the gateway's messages and returns a manager's
+messages. Its clock is an argument. The machine continues with the next action while it speaks; it waits only in
+``gather``, ``pause``, ``mark`` and ``transfer``. Waiting times count from the end of the current speech.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ from gateway.seams.messages import (
 )
 
 ACTIONS_AT_ONCE = 50
-"""Most actions without a wait between them. More must be a circle of ``goto``, which ends the call."""
+"""Most actions without a wait between them. More must be a loop of ``goto``, which ends the call."""
 
 GATHER_DIGITS = 32
-"""``max_digits`` of a ``gather`` that has no branches."""
+"""Default ``max_digits`` of a ``gather`` without branches."""
 
 
 class ScriptError(GatewayError):
@@ -78,7 +77,7 @@ _VARIABLE = re.compile(r"\{(?P<name>\w+)(?P<spaced>:spaced)?(?:\|(?P<default>[^{
 def _template(text: str) -> str:
     rest = _VARIABLE.sub("", text)
     if "{" in rest or "}" in rest:
-        raise ValueError("a brace that begins or ends no variable; expected {name}, {name:spaced} or {name|default}")
+        raise ValueError("a brace is not part of a variable, expected {name}, {name:spaced} or {name|default}")
     return text
 
 
@@ -100,7 +99,7 @@ def _zone(name: str) -> str:
 
 
 def _short(field: str) -> BeforeValidator:
-    """Make a validator that takes a plain value for a section in which only ``field`` is set."""
+    """Return a validator that takes a plain value for a section in which only ``field`` is set."""
     return BeforeValidator(lambda value: value if isinstance(value, dict | BaseModel) else {field: value})
 
 
@@ -126,7 +125,7 @@ class PlayClip(Section):
 
 
 class Match(Section):
-    """Where to go when the caller says something."""
+    """A branch for words of the caller."""
 
     match: Annotated[str, AfterValidator(_expression)] = Field(min_length=1)
     goto: str
@@ -151,25 +150,25 @@ class Gather(Section):
     otherwise: str = ""
 
     @property
-    def most(self) -> int:
-        """How many keys complete the input."""
+    def digits_wanted(self) -> int:
+        """The number of keys that completes the input."""
         return self.max_digits or max(map(len, self.digits), default=GATHER_DIGITS)
 
     @property
-    def hears(self) -> bool:
-        """Whether the caller's words count as input."""
+    def takes_words(self) -> bool:
+        """True if the caller's words count as input."""
         return bool(self.prompts) or self.spoken_digits
 
 
 class TransferTo(Section):
-    """Hand the call on."""
+    """Transfer the call."""
 
     target: Template = Field(min_length=1)
     handoff_data: Template | None = None
 
 
 class HangUp(Section):
-    """End the call, after all speech before this action has been spoken."""
+    """End the call after all speech before this action has been spoken."""
 
     handoff_data: Template | None = None
 
@@ -210,7 +209,7 @@ class Script(Section):
 
     @property
     def first(self) -> str:
-        """The step that a call begins with."""
+        """The first step of a call."""
         return self.start or next(iter(self.steps))
 
 
@@ -247,7 +246,9 @@ def parse(text: str, name: str) -> Script:
             script = Script.model_validate(data)
             problems = list(_dangling(script))
         except ValidationError as exc:
-            problems = [(error["loc"], _said(error["type"], error["loc"], error["msg"])) for error in exc.errors()]
+            problems = [
+                (error["loc"], _error_text(error["type"], error["loc"], error["msg"])) for error in exc.errors()
+            ]
     if problems:
         raise ScriptError([(f"{name}:{_line(lines, at)}", f"{_dotted(at)}{message}") for at, message in problems])
     return script
@@ -259,12 +260,12 @@ def _plain(
     lines: dict[tuple[str | int, ...], int],
     problems: list[tuple[tuple[str | int, ...], str]],
 ) -> Any:
-    """Return a node's data and the line of each value. Scalars stay as they are written; the models convert them."""
+    """Return a node's data and record the line of each value. Scalars stay as written; the models convert them."""
     lines.setdefault(at, node.start_mark.line + 1)
     if isinstance(node, yaml.ScalarNode):
         empty = node.style is None and node.value in ("", "~", "null")
         return None if empty else node.value
-    if len(at) > 12:  # no script is nested so deeply, but an anchor that contains itself is
+    if len(at) > 12:  # only an anchor that contains itself is nested so deeply
         problems.append((at, "nested too deeply"))
         return None
     if isinstance(node, yaml.SequenceNode):
@@ -283,11 +284,11 @@ def _plain(
 
 
 def _dangling(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Find references to steps that do not exist."""
+    """Yield references to steps that do not exist."""
 
     def check(step: str, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         if step and step not in script.steps:
-            yield at, f"no step {step!r}{_meant(step, script.steps)}"
+            yield at, f"no step {step!r}{_suggestion(step, script.steps)}"
 
     yield from check(script.start, ("start",))
     for name, actions in script.steps.items():
@@ -312,13 +313,13 @@ def _dangling(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
 _KEYS = [name for model in (Script, Action, Say, PlayClip, Gather, Match, TransferTo) for name in model.model_fields]
 
 
-def _said(kind: str, at: tuple[str | int, ...], message: str) -> str:
+def _error_text(kind: str, at: tuple[str | int, ...], message: str) -> str:
     if kind == "extra_forbidden":
-        return f"unknown key{_meant(str(at[-1]), _KEYS)}"
+        return f"unknown key{_suggestion(str(at[-1]), _KEYS)}"
     return message.removeprefix("Value error, ")
 
 
-def _meant(word: str, known: Any) -> str:
+def _suggestion(word: str, known: Any) -> str:
     near = difflib.get_close_matches(word, list(known), 1)
     return f", did you mean {near[0]!r}?" if near else ""
 
@@ -337,7 +338,7 @@ def _dotted(at: tuple[str | int, ...]) -> str:
 
 
 class _Wait(Enum):
-    """What the script waits for."""
+    """The event that the script waits for."""
 
     NOTHING = auto()
     GATHER = auto()
@@ -349,7 +350,8 @@ class _Wait(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The words that a gather took, and how the script stood before: the caller may go on with them (``continues``)."""
+    """The words that a gather took, and the machine's state before. The caller may continue the words later
+    (``continues``)."""
 
     words: str
     gather: Gather
@@ -361,7 +363,7 @@ class _Answer:
 
 
 class ScriptMachine:
-    """One call's walk through a script. ``start`` and the ``on_…`` methods return what the manager sends now.
+    """One call's run of a script. ``start`` and the ``on_…`` methods return the messages that the manager sends now.
 
     Args:
         setup: the call; its fields and custom parameters are variables.
@@ -395,28 +397,28 @@ class ScriptMachine:
         self._collected = ""
         self._tries = 0
         self._answer: _Answer | None = None
-        """What the latest final prompt answered. None: no gather took it, or a key came since."""
+        """The gather that the latest final prompt answered. None: no gather took it, or a key came since."""
 
     @property
     def over(self) -> bool:
-        """Whether the script has ended the call."""
+        """True if the script has ended the call."""
         return self._wait is _Wait.OVER
 
     def deadline(self) -> float | None:
-        """When to call ``on_timer`` next. None: there is nothing to wait for until something else happens."""
+        """Return the time of the next ``on_timer``. None: only another event can change something."""
         return self._deadline
 
     def start(self, now: float) -> list[Inbound]:
-        return list(self._go_on(now))
+        return list(self._run_actions(now))
 
     def on_timer(self, now: float) -> list[Inbound]:
         if self._deadline is None or now < self._deadline:
             return []
         self._deadline = None
         if self._wait is _Wait.GATHER:
-            return list(self._gathered(now))
+            return list(self._input_complete(now))
         if self._wait is _Wait.PAUSE:
-            return list(self._go_on(now))
+            return list(self._run_actions(now))
         return []
 
     def on_message(self, message: Outbound, now: float) -> list[Inbound]:
@@ -425,23 +427,23 @@ class ScriptMachine:
                 self._answer = None
                 return list(self._key(digit, now)) if self._wait is _Wait.GATHER else []
             case Prompt(last=True):
-                return list(self._hear(message, now))
+                return list(self._take_utterance(message, now))
             case Info(name="clientSpeaking", value=value):
                 self._caller_speaks = value == "on"
-                self._rearm(now)
+                self._restart_timer(now)
             case MarkReached(name=name) if self._wait is _Wait.MARK and name == self._mark:
-                return list(self._go_on(now))
+                return list(self._run_actions(now))
             case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
-                self._spoken(turn, now)
+                self._turn_ended(turn, now)
             case Error(turn="") if self._wait is _Wait.TRANSFER:
-                return list(self._go_on(now))
+                return list(self._run_actions(now))
             case Error(turn=turn):
-                self._spoken(turn, now)
+                self._turn_ended(turn, now)
         return []
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
-    def _go_on(self, now: float) -> Iterator[Inbound]:
+    def _run_actions(self, now: float) -> Iterator[Inbound]:
         """Run actions until one waits."""
         self._wait, self._deadline = _Wait.NOTHING, None
         for _ in range(ACTIONS_AT_ONCE):
@@ -450,13 +452,13 @@ class ScriptMachine:
                 break
             action = actions[self._next]
             self._next += 1
-            yield from self._act(action, now)
+            yield from self._run_action(action, now)
             if self._wait is not _Wait.NOTHING:
                 return
         self._wait = _Wait.OVER
         yield End()
 
-    def _act(self, action: Action, now: float) -> Iterator[Inbound]:
+    def _run_action(self, action: Action, now: float) -> Iterator[Inbound]:
         if action.say is not None:
             say = action.say
             yield from self._say(say.text, voice=say.voice, lang=say.lang, interruptible=say.interruptible)
@@ -466,9 +468,9 @@ class ScriptMachine:
             yield Play(source=source, loop=play.loop, interruptible=play.interruptible, turn=turn)
         elif action.gather is not None:
             self._gather, self._tries = action.gather, action.gather.retries
-            yield from self._ask(now)
+            yield from self._prompt_caller(now)
         elif action.pause is not None:
-            self._await(_Wait.PAUSE, action.pause, now)
+            self._wait_after_speech(_Wait.PAUSE, action.pause, now)
         elif action.mark is not None:
             self._wait, self._mark = _Wait.MARK, action.mark
             yield Mark(name=action.mark)
@@ -503,57 +505,57 @@ class ScriptMachine:
         self._speaking.add(turn)
         return turn
 
-    def _await(self, wait: _Wait, delay_s: float, now: float) -> None:
-        """Wait for ``delay_s`` seconds after the end of what is spoken now."""
+    def _wait_after_speech(self, wait: _Wait, delay_s: float, now: float) -> None:
+        """Wait for ``delay_s`` seconds after the end of the current speech."""
         self._wait, self._delay_s = wait, delay_s
-        self._rearm(now)
+        self._restart_timer(now)
 
-    def _rearm(self, now: float) -> None:
-        """Set the timer anew. Waiting times do not run while somebody speaks."""
+    def _restart_timer(self, now: float) -> None:
+        """Set the timer again. Waiting times do not run while either side speaks."""
         if self._wait in (_Wait.GATHER, _Wait.PAUSE):
             self._deadline = None if self._speaking or self._caller_speaks else now + self._delay_s
 
-    def _spoken(self, turn: str, now: float) -> None:
+    def _turn_ended(self, turn: str, now: float) -> None:
         if turn in self._speaking:
             self._speaking.discard(turn)
             if not self._speaking and self._deadline is None:
-                self._rearm(now)
+                self._restart_timer(now)
 
     # --- gather ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, now: float) -> Iterator[Inbound]:
+    def _prompt_caller(self, now: float) -> Iterator[Inbound]:
         self._collected = ""
         yield from self._say(self._gather.say)
-        self._await(_Wait.GATHER, self._gather.timeout_s, now)
+        self._wait_after_speech(_Wait.GATHER, self._gather.timeout_s, now)
 
     def _key(self, digit: str, now: float) -> Iterator[Inbound]:
         gather = self._gather
         if digit == gather.terminator and digit not in gather.digits:
-            yield from self._gathered(now)
+            yield from self._input_complete(now)
             return
         self._collected += digit
-        self._variables["prompt"] = ""  # what the caller said before must not be taken for this input
+        self._variables["prompt"] = ""  # earlier words of the caller must not count for this input
         longer = any(key != self._collected and key.startswith(self._collected) for key in gather.digits)
-        if len(self._collected) >= gather.most or (self._collected in gather.digits and not longer):
-            yield from self._gathered(now)
+        if len(self._collected) >= gather.digits_wanted or (self._collected in gather.digits and not longer):
+            yield from self._input_complete(now)
         else:
             self._deadline = now + gather.digit_timeout_s
 
-    def _gathered(self, now: float) -> Iterator[Inbound]:
-        """Act on the input: the keys are complete, or the time is up."""
+    def _input_complete(self, now: float) -> Iterator[Inbound]:
+        """Handle the input: the keys are complete, or the time is up."""
         gather = self._gather
         self._variables[gather.variable] = self._collected
         if self._collected in gather.digits:
             self._jump(gather.digits[self._collected])
-            yield from self._go_on(now)
+            yield from self._run_actions(now)
         elif len(self._collected) >= gather.min_digits and not gather.digits:
-            yield from self._go_on(now)
+            yield from self._run_actions(now)
         else:
-            yield from self._again(now, came=bool(self._collected))
+            yield from self._ask_again(now, came=bool(self._collected))
 
-    def _hear(self, prompt: Prompt, now: float) -> Iterator[Inbound]:
-        """Take an utterance of the caller. If it continues the one before, the script goes back to the gather that took
-        the first half, unsays what it has said since, and takes both as one answer."""
+    def _take_utterance(self, prompt: Prompt, now: float) -> Iterator[Inbound]:
+        """Handle an utterance of the caller. If it continues the previous one, return to the gather that took the first
+        half, cancel what was said since, and take both as one answer."""
         before, self._answer = self._answer, None
         words = prompt.voice_prompt
         if before is not None and prompt.continues and self._wait not in (_Wait.TRANSFER, _Wait.OVER):
@@ -564,7 +566,7 @@ class ScriptMachine:
             self._gather, self._step, self._next, self._tries = before.gather, before.step, before.next, before.tries
             self._variables = dict(before.variables)
             self._wait = _Wait.GATHER
-        if self._wait is _Wait.GATHER and self._gather.hears:
+        if self._wait is _Wait.GATHER and self._gather.takes_words:
             self._answer = _Answer(
                 words, self._gather, self._step, self._next, self._tries, dict(self._variables),
                 frozenset(self._speaking),
@@ -576,26 +578,26 @@ class ScriptMachine:
         for candidate in self._gather.prompts:
             if re.search(candidate.match, words, re.IGNORECASE):
                 self._jump(candidate.goto)
-                yield from self._go_on(now)
+                yield from self._run_actions(now)
                 return
         digits = spoken_digits(words) if self._gather.spoken_digits else ""
         if digits:
-            self._collected = digits[: self._gather.most]
-            yield from self._gathered(now)
+            self._collected = digits[: self._gather.digits_wanted]
+            yield from self._input_complete(now)
         else:
-            yield from self._again(now, came=True)
+            yield from self._ask_again(now, came=True)
 
-    def _again(self, now: float, *, came: bool) -> Iterator[Inbound]:
-        """No input came (``came`` is False), or none that a branch knows: ask again, or go on without input."""
+    def _ask_again(self, now: float, *, came: bool) -> Iterator[Inbound]:
+        """Repeat the question, or continue without input. ``came``: input came, but no branch matches it."""
         gather = self._gather
         if self._tries:
             self._tries -= 1
             yield from self._say((came and gather.not_understood) or gather.retry)
-            yield from self._ask(now)
+            yield from self._prompt_caller(now)
             return
         if self._gather.otherwise:
             self._jump(self._gather.otherwise)
-        yield from self._go_on(now)
+        yield from self._run_actions(now)
 
     # --- variables ------------------------------------------------------------------------------------------------
 

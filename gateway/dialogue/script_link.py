@@ -1,4 +1,5 @@
-"""Runs a script as a call's dialogue manager: gives the script's machine a clock, a timer and a way to the session."""
+"""Link that runs a script as a call's dialogue manager: it gives the script's machine a clock, a timer and the
+session."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ log = logging.getLogger(__name__)
 class ScriptLink:
     """A ``DialogueLink`` to a script. Call ``start`` once.
 
-    What the session sends reaches the machine in the next iteration of the event loop, so that neither of them ever
-    calls back into the other.
+    Messages of the session reach the machine in the next iteration of the event loop, so neither calls back into the
+    other.
     """
 
     def __init__(self, script: Script, setup: Setup, sink: DialogueSink) -> None:
@@ -37,22 +38,22 @@ class ScriptLink:
             self._do(self._machine.start(self._loop.time()))
 
     def send(self, message: Outbound) -> None:
-        self._loop.call_soon(self._told, message)
+        self._loop.call_soon(self._on_message, message)
 
     def send_audio(self, pcm: bytes) -> None:
-        """Do nothing, because a script does not listen to audio."""
+        """Do nothing: a script does not use audio."""
 
     async def aclose(self) -> None:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _told(self, message: Outbound) -> None:
+    def _on_message(self, message: Outbound) -> None:
         if not self._closed:
             self._do(self._machine.on_message(message, self._loop.time()))
 
     def _due(self) -> None:
-        # A timer may fire slightly early by the loop's own clock. The machine decides, and the timer is set again.
+        # A timer may fire slightly early by the loop's own clock. The machine checks, and the timer is set again.
         self._do(self._machine.on_timer(self._loop.time()))
 
     def _do(self, messages: list[Inbound]) -> None:

@@ -1,8 +1,7 @@
 """The dialogue protocol on the wire: JSON text to messages and back, with ConversationRelay's names. Pure.
 
-Both directions are tables. Bad input raises one ``BadMessage``, which says which field it is about, what arrived and
-what was expected. Fields that a type does not know are ignored. ``null`` in an optional field means the same as leaving
-the field out.
+Both directions are tables. Bad input raises one ``BadMessage``, which names the field, what arrived and what was
+expected. Unknown fields are ignored. ``null`` in an optional field means the same as leaving the field out.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ SOURCE_CHARS = 4096
 """Longest clip address or transfer target, characters."""
 
 LOOP_MAX = 1000
-"""How often ``loop: 0`` plays a clip, and the most that a message may ask for (ConversationRelay, ``play``)."""
+"""Number of plays for ``loop: 0``, and the highest ``loop`` (ConversationRelay, ``play``)."""
 
 ECHO_CHARS = 1000
-"""How many characters of a bad message its error repeats."""
+"""Most characters of a bad message that its error repeats."""
 
 SAMPLE_RATES = (8000, 16000, 24000)
 
@@ -76,7 +75,7 @@ UNUSED_SETTINGS = frozenset(
     "elevenlabsLanguageTextNormalization partialPromptOnHangup intelligenceService customerName includeInPrompt "
     "ttsProvider transcriptionProvider speechModel".split()
 )
-"""Settings of ConversationRelay that are taken and change nothing here."""
+"""Settings of ConversationRelay that are accepted and have no effect here."""
 
 _SNAKE = re.compile(r"_([a-z])")
 _DIGITS = re.compile(r"[0-9A-D*#w]+")
@@ -92,8 +91,8 @@ _INTERRUPTIBLE: Mapping[object, Interruptible] = {
 
 
 class BadMessage(ProtocolError):
-    """A message of the dialogue manager cannot be read. The error holds the session and turn of the message, as far as
-    those could be read."""
+    """A message of the dialogue manager cannot be read. The error has the session and turn of the message, if
+    readable."""
 
     def __init__(self, message: str, *, field: str = "", session_id: str = "", turn: str = "") -> None:
         super().__init__(message, field=field)
@@ -102,7 +101,7 @@ class BadMessage(ProtocolError):
 
 
 def _shown(value: object) -> str:
-    """Return what arrived, shortened so that it fits into a sentence."""
+    """Return the value as JSON, shortened for an error message."""
     try:
         text = orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
@@ -123,7 +122,7 @@ class _Fields:
         return ProtocolError(f"{self.kind}.{name} {arrived}, expected {expected}", field=name)
 
     def string(self, name: str, *, max_chars: int = NAME_CHARS, empty: bool = True) -> str:
-        """A string that has to be there."""
+        """Return a required string."""
         value = self.body.get(name)
         if not isinstance(value, str):
             raise self.bad(name, "a string")
@@ -170,7 +169,7 @@ class _Fields:
         value = self.body.get("interruptible")
         if value is None:
             return None
-        # The type is checked first, because 1 == True in Python, and a list cannot be looked up in the table.
+        # The type is checked first: 1 == True in Python, and a list cannot be a key of the table.
         if not isinstance(value, bool | str) or value not in _INTERRUPTIBLE:
             raise self.bad("interruptible", "any, speech, dtmf, none, true or false")
         return _INTERRUPTIBLE[value]
@@ -209,7 +208,8 @@ def _send_digits(f: _Fields) -> SendDigits:
 
 
 def _language(f: _Fields) -> Language:
-    """Languages are declared in a list of objects with ``code``, or by settings beside the one that is switched to."""
+    """Read declared languages: a list of objects with ``code``, or settings next to the language that is switched
+    to."""
     found = f.body.get("languages")
     if found is None:  # inferred: the list may have another name
         lists = [value for value in f.body.values() if isinstance(value, list)]
@@ -247,9 +247,9 @@ def _language(f: _Fields) -> Language:
 
 
 def _lenient(f: _Fields) -> _Fields:
-    """Return the fields of a message whose shape the published sources leave open (inferred): settings stand at the top
-    level, which wins, or one level down, under ConversationRelay's names or those of the route's keys. Null is no
-    setting."""
+    """Return flattened fields of a message whose shape the published sources leave open (inferred). Settings stand at
+    the top level, which wins, or one level down, under ConversationRelay's names or those of the route's keys. Null
+    means not set."""
     levels = [*(value for value in f.body.values() if isinstance(value, dict)), f.body]
     flat = {
         _SNAKE.sub(lambda match: match[1].upper(), str(name)): value
@@ -260,15 +260,15 @@ def _lenient(f: _Fields) -> _Fields:
     return _Fields(f.kind, flat, f.limits)
 
 
-def _said_flag(f: _Fields, name: str) -> bool | None:
-    """A flag as JSON or as the text of an XML attribute."""
+def _lenient_flag(f: _Fields, name: str) -> bool | None:
+    """Read a flag in JSON or as the text of an XML attribute."""
     value = f.body.get(name)
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return f.flag(name)
 
 
-def _said_interruptible(f: _Fields, name: str) -> Interruptible | None:
+def _lenient_interruptible(f: _Fields, name: str) -> Interruptible | None:
     value = f.body.get(name)
     if value is None:
         return None
@@ -290,13 +290,13 @@ def _speech_timeout(f: _Fields) -> int | None:
 
 
 def _hint_list(f: _Fields, name: str = "hints") -> tuple[str, ...] | None:
-    """Phrases as a list, or with commas between them."""
+    """Read phrases from a list or a comma-separated string."""
     value = f.body.get(name)
     if value is None:
         return None
     phrases = value.split(",") if isinstance(value, str) else value
     if not isinstance(phrases, list) or not all(isinstance(phrase, str) for phrase in phrases):
-        raise f.bad(name, "phrases with commas between them, or a list of strings")
+        raise f.bad(name, "phrases separated by commas, or a list of strings")
     hints = tuple(filter(None, (phrase.strip() for phrase in phrases)))
     if len(hints) > HINTS or any(len(hint) > NAME_CHARS for hint in hints):
         raise f.bad(name, f"at most {HINTS} phrases of at most {NAME_CHARS} characters")
@@ -326,14 +326,14 @@ def _unused(f: _Fields) -> tuple[str, ...]:
 def _config(f: _Fields) -> Config:
     f = _lenient(f)
     return Config(
-        interruptible=_said_interruptible(f, "interruptible"),
-        preemptible=_said_flag(f, "preemptible"),
-        dtmf_detection=_said_flag(f, "dtmfDetection"),
-        report_input_during_agent_speech=_said_interruptible(f, "reportInputDuringAgentSpeech"),
-        partial_prompts=_said_flag(f, "partialPrompts"),
+        interruptible=_lenient_interruptible(f, "interruptible"),
+        preemptible=_lenient_flag(f, "preemptible"),
+        dtmf_detection=_lenient_flag(f, "dtmfDetection"),
+        report_input_during_agent_speech=_lenient_interruptible(f, "reportInputDuringAgentSpeech"),
+        partial_prompts=_lenient_flag(f, "partialPrompts"),
         speech_timeout_ms=_speech_timeout(f),
-        ignore_backchannel=_said_flag(f, "ignoreBackchannel"),
-        echo_prompt_filtering=_said_flag(f, "echoPromptFiltering"),
+        ignore_backchannel=_lenient_flag(f, "ignoreBackchannel"),
+        echo_prompt_filtering=_lenient_flag(f, "echoPromptFiltering"),
         hints=_hint_list(f),
         names=tuple(name for name in _SETTINGS if name in f.body),
         ignored=_unused(f),
@@ -344,7 +344,7 @@ def _hints(f: _Fields) -> Hints:
     f = _lenient(f)
     hints = _hint_list(f)
     if hints is None:
-        raise f.bad("hints", "phrases with commas between them, or a list of strings")
+        raise f.bad("hints", "phrases separated by commas, or a list of strings")
     return Hints(hints=hints, language=f.optional("language") or f.optional("lang") or f.optional("code"))
 
 
@@ -383,13 +383,14 @@ INBOUND_TYPES = tuple(_READERS)
 
 
 def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tuple[str, Inbound]:
-    """Read one JSON message of a dialogue manager (bytes: UTF-8).
+    """Parse one JSON message of a dialogue manager (bytes: UTF-8).
 
     Returns:
-        The ``sessionId`` and the message. The id is empty unless ``multiplexed``, since the socket then tells the call.
+        The ``sessionId`` and the message. Without ``multiplexed`` the id is empty, since the socket identifies the
+        call.
 
     Raises:
-        BadMessage: the message is bad. Nothing else is raised, whatever arrives.
+        BadMessage: the message is bad. Nothing else is raised.
     """
     try:
         body = orjson.loads(text)
@@ -411,17 +412,17 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tup
         raise BadMessage(
             str(exc),
             field=exc.field,
-            session_id=known[:NAME_CHARS],  # the error repeats both, and has to stay short whatever arrives
+            session_id=known[:NAME_CHARS],  # the error repeats both and must stay short
             turn=turn[:NAME_CHARS] if isinstance(turn, str) else "",
         ) from exc
 
 
-# --- gateway to dialogue manager: (type, ConversationRelay's fields, our fields); None where all of it is ours ---
+# --- gateway to dialogue manager: (type, ConversationRelay's fields, extension fields); None: an extension message ---
 
 
 def _setup(m: Setup) -> tuple[dict[str, object], dict[str, object]]:
-    # ``resumed`` is ours, but a second ``setup`` tells it to everybody: an application that does not know that the
-    # session goes on would greet the caller again. The first ``setup`` stays as ConversationRelay's is.
+    # ``resumed`` is an extension, but a second ``setup`` always has it: an application that does not know that the
+    # session continues would greet the caller again. The first ``setup`` stays the same as ConversationRelay's.
     again: dict[str, object] = {"resumed": True} if m.resumed else {}
     return {
         "sessionId": m.session_id,
@@ -469,33 +470,34 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
 
 
 def encode(message: Outbound, *, extensions: bool, session_id: str = "") -> str | None:
-    """Write one message for a dialogue manager.
+    """Serialise one message for a dialogue manager.
 
     Args:
-        extensions: include our fields and messages beyond ConversationRelay.
-        session_id: if it is set, the message names its call (for a multiplexed socket, and server-sent events).
+        extensions: include fields and messages beyond ConversationRelay.
+        session_id: if set, the message names its call (for a multiplexed socket, and server-sent events).
 
     Returns:
         One JSON object. None: the whole message is an extension that the peer does not want.
     """
     kind, split = _WRITERS[type(message)]
-    fields, ours = split(message)
+    fields, extra = split(message)
     if fields is None and not extensions:
         return None
     head = {"type": kind, "sessionId": session_id} if session_id else {"type": kind}
-    return orjson.dumps({**head, **(fields or {}), **(ours if extensions else {})}).decode()
+    return orjson.dumps({**head, **(fields or {}), **(extra if extensions else {})}).decode()
 
 
 def audio_prefix(session_id: str) -> bytes:
-    """The 16 bytes that name a call before its audio on a multiplexed socket: the hex digits behind ``VX``."""
+    """Return the 16 bytes that identify a call before its audio on a multiplexed socket: the hex digits after
+    ``VX``."""
     return bytes.fromhex(session_id.removeprefix("VX"))
 
 
 def refusal(frame: str | bytes, reason: ProtocolError) -> Error:
-    """The ``error`` that answers a bad message.
+    """Return the ``error`` that answers a bad message.
 
-    The text begins as ConversationRelay's does (code 64107 and the echoed message, recorded from Twilio), and then says
-    what was wrong with the message.
+    The text begins like ConversationRelay's (code 64107 and the echoed message, recorded from Twilio), then says what
+    was wrong with the message.
     """
     echo = frame if isinstance(frame, str) else f"<{len(frame)} bytes>"
     if len(echo) > ECHO_CHARS:

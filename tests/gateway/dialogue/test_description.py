@@ -52,9 +52,9 @@ def test_the_documents_are_those_that_the_description_makes(name: str) -> None:
 
 def test_every_message_of_the_wire_is_described() -> None:
     assert [message.kind for message in FROM_MANAGER] == list(wire._READERS)
-    assert {message.made for message in FROM_MANAGER} == set(get_args(m.Inbound))
+    assert {message.message_class for message in FROM_MANAGER} == set(get_args(m.Inbound))
     written = {(made, kind) for made, (kind, _) in wire._WRITERS.items()}
-    assert {(message.made, message.kind) for message in TO_MANAGER} == written
+    assert {(message.message_class, message.kind) for message in TO_MANAGER} == written
 
 
 @pytest.mark.parametrize(("side", "message"), BOTH, ids=IDS)
@@ -70,7 +70,7 @@ def test_an_example_has_every_field_and_fits_its_schema(side: str, message: Mess
 @pytest.mark.parametrize("message", FROM_MANAGER, ids=lambda message: message.kind)
 def test_the_reader_reads_every_described_field_and_no_other(message: Message) -> None:
     plain = read(message.example)
-    assert isinstance(plain, message.made)
+    assert isinstance(plain, message.message_class)
     for field in message.fields:
         without = {name: value for name, value in message.example.items() if name != field.name}
         if field.required:
@@ -80,7 +80,10 @@ def test_the_reader_reads_every_described_field_and_no_other(message: Message) -
         elif message.example[field.name] is not False:  # which is the default of flags
             assert read(without) != plain, f"{field.name} is not read"
     described = {re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", field.name) for field in message.fields}
-    named = {field.name.removesuffix("_ms") for field in dataclasses.fields(message.made)} - {"names", "ignored"}
+    named = {field.name.removesuffix("_ms") for field in dataclasses.fields(message.message_class)} - {
+        "names",
+        "ignored",
+    }
     assert named <= described, "a field of the dataclass is not described"
 
 
@@ -104,14 +107,14 @@ def test_what_the_schema_forbids_the_reader_refuses_and_names(message: Message) 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_the_writer_writes_every_described_field_and_no_other(sample: m.Outbound) -> None:
-    (message,) = (each for each in TO_MANAGER if each.made is type(sample))
+    (message,) = (each for each in TO_MANAGER if each.message_class is type(sample))
     whole = wire.encode(sample, extensions=True)
     assert whole is not None
     assert orjson.loads(whole).keys() == {"type", *(field.name for field in message.fields)}
     plain = wire.encode(sample, extensions=False)
-    assert (plain is None) == message.ours
+    assert (plain is None) == message.extension
     if plain is not None:
-        assert orjson.loads(plain).keys() == {"type", *(f.name for f in message.fields if not f.ours)}
+        assert orjson.loads(plain).keys() == {"type", *(f.name for f in message.fields if not f.extension)}
 
 
 def test_asyncapi_names_what_the_schema_has() -> None:

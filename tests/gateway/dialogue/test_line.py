@@ -12,8 +12,8 @@ import pytest
 from gateway.dialogue.line import (
     CLOSE_REASON,
     CLOSE_TIMEOUT_S,
-    IN_A_ROW,
     MALFORMED_REASON,
+    MESSAGES_AT_ONCE,
     CallLink,
     DialogueStats,
     Ending,
@@ -169,13 +169,13 @@ async def test_bad_messages_are_answered_and_only_too_many_in_a_row_end_the_line
 async def test_what_comes_at_once_is_taken_in_rows_between_which_frames_leave() -> None:
     end = End()
     await settled()
-    end.peer.says(*map(str, range(5 * IN_A_ROW)))
+    end.peer.says(*map(str, range(5 * MESSAGES_AT_ONCE)))
     rows = []
-    while not end.running.done() and len(end.accepted) < 5 * IN_A_ROW:
+    while not end.running.done() and len(end.accepted) < 5 * MESSAGES_AT_ONCE:
         taken = len(end.accepted)
         await asyncio.sleep(0)
         rows.append(len(end.accepted) - taken)
-    assert max(rows) == IN_A_ROW and sum(rows) == 5 * IN_A_ROW, rows
+    assert max(rows) == MESSAGES_AT_ONCE and sum(rows) == 5 * MESSAGES_AT_ONCE, rows
     end.running.cancel()
 
 

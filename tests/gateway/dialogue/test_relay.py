@@ -228,7 +228,7 @@ class PoisonedManager(Relay):
         return cast(Any, None)
 
     async def _serve(self, line: Line) -> Ending:
-        line._took('{"type":"text","token":"Yes?","last":true}')
+        line._takes('{"type":"text","token":"Yes?","last":true}')
         await asyncio.sleep(self.lives_s)
         return Ending.LOST
 

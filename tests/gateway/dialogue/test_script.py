@@ -246,7 +246,7 @@ def test_circle_without_a_wait_ends_the_call() -> None:
         ("steps:\n  a:\n    - gahter: {}", "t.yaml:3", "unknown key, did you mean 'gather'?"),
         ("steps:\n  a:\n    - say: x\n      goto: a", "t.yaml:3", "expected one action"),
         ("steps:\n  a:\n    - say:", "t.yaml:3", "say is empty"),
-        ("steps:\n  a:\n    - say: 'Hi {name'", "t.yaml:3", "a brace that begins or ends no variable"),
+        ("steps:\n  a:\n    - say: 'Hi {name'", "t.yaml:3", "a brace is not part of a variable"),
         ("steps:\n  a:\n    - gather:\n        timeout: 5", "t.yaml:4", "did you mean 'timeout_s'?"),
         ("steps:\n  a:\n    - gather:\n        timeout_s: soon", "t.yaml:4", "number"),
         ("steps:\n  a:\n    - gather:\n        digits:\n          1: b", "t.yaml:5", "no step 'b'"),
