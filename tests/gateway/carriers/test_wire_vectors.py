@@ -1,11 +1,12 @@
-"""The bytes that each dialect, webhook and proof gives for a scripted call, compared with those of ``tests/vectors``.
+"""Plays the scripted calls of ``tests/vectors/carriers`` and compares what dialects, webhooks and proofs give.
 
-A file holds the script and what it gives. ``python -m tests.gateway.carriers.test_wire_vectors`` plays the scripts
-again and writes what they give now, for a change that is meant; ``git diff`` then shows the change on the wire.
+Its README describes the files. ``python -m tests.gateway.carriers.test_wire_vectors`` writes them anew.
 """
 
 import asyncio
+import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
+from gateway.carriers.dialect import Dialect
 from gateway.carriers.proof import Upgrade
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import RouteConfig, ServerConfig
@@ -23,9 +25,11 @@ from gateway.http.request import errors
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.stream_claims import StreamClaims
+from gateway.seams import media_messages
 from gateway.seams.shared_state import Handoff
 from gateway.tokens import Tokens
 from tests.gateway.carriers.made import configured, serializer
+from voicecodecs.registry import AudioFormat
 
 FOLDER = Path(__file__).parents[2] / "vectors/carriers"
 PUBLIC = "https://voice.example.com"
@@ -40,14 +44,42 @@ class FixedTokens(Tokens):
         return f"TOKEN-of-{call or 'any'}"
 
 
+TYPES = {
+    media_messages.StreamStarted: "started",
+    media_messages.MediaReceived: "media",
+    media_messages.DtmfReceived: "dtmf",
+    media_messages.MarkReached: "mark",
+    media_messages.PlayoutCleared: "cleared",
+    media_messages.PlaybackStarted: "playback started",
+    media_messages.PlaybackCompleted: "playback completed",
+    media_messages.StreamStopped: "stopped",
+    media_messages.Reply: "reply",
+    media_messages.FlowControl: "flow control",
+    media_messages.PeerError: "peer error",
+    media_messages.Ignored: "ignored",
+    media_messages.UnknownEvent: "unknown",
+}
+"""The names that the vectors give to the messages. They do not change when a class is renamed."""
+
+
 def plain(value: Any) -> Any:
-    """What a dialect gives, as JSON."""
+    """Return a value of a dialect as JSON. Bytes are a string if they are readable, else ``{"hex": ...}``."""
     if isinstance(value, bytes):
-        try:
-            return value.decode("ascii")
-        except UnicodeDecodeError:
-            return {"hex": value.hex()}
-    return value if value is None else repr(value)
+        readable = value.isascii() and value.decode().isprintable()
+        return value.decode() if readable else {"hex": value.hex()}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, AudioFormat):
+        return {"encoding": value.encoding, "sample_rate": value.sample_rate, "ptime_ms": value.ptime_ms}
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def message(value: media_messages.Message) -> Json:
+    """Return a decoded message as JSON: its type and its fields."""
+    fields = {field.name.rstrip("_"): plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return {"type": TYPES[type(value)], **fields}
 
 
 def given(value: Any) -> Any:
@@ -55,23 +87,33 @@ def given(value: Any) -> Any:
 
 
 def played(dialect: str, stream: Json) -> Json:
-    """A stream's steps with what each gives: messages, bytes, or the error that names the fault."""
+    """Return a stream with what each step gives: the messages decoded, or the bytes sent."""
     spoken = serializer(dialect, stream["query"], **stream["settings"])
-    steps = []
-    for step in stream["steps"]:
-        name, *arguments = (given(part) for part in step["do"])
-        try:
-            gave = getattr(spoken, name)(*arguments)
-            gives = [plain(message) for message in gave] if name == "decode" else plain(gave)
-        except (ProtocolError, ValueError) as exc:
-            gives = f"{type(exc).__name__}: {exc}"
-        steps.append({**step, "gives": gives})
-    shape = ("name", "subprotocols", "max_lead_ms", "call_outlives_stream", "has_marks", "has_clear", "media_is_text")
-    return {**stream, "steps": steps, "is": {name: repr(getattr(spoken, name)) for name in shape}}
+    shape = ("subprotocols", "max_lead_ms", "call_outlives_stream", "has_marks", "has_clear", "media_is_text")
+    steps = [received(spoken, step) if "received" in step else sent(spoken, step) for step in stream["steps"]]
+    return {**stream, "steps": steps, "is": {name: plain(getattr(spoken, name)) for name in shape}}
+
+
+def received(spoken: Dialect, step: Json) -> Json:
+    """Return a step with the messages in the peer's bytes, or with ``error`` if they are refused."""
+    data = given(step["received"])
+    binary = isinstance(data, bytes)
+    is_media = spoken.is_media(data if binary else data.encode(), binary=binary)
+    try:
+        gives: Any = [message(each) for each in spoken.decode(data)]
+    except ProtocolError:
+        gives = "error"
+    return {"received": step["received"], "is_media": is_media, "gives": gives}
+
+
+def sent(spoken: Dialect, step: Json) -> Json:
+    """Return a step with the bytes that we send for it; None: this dialect has no such message."""
+    name, *arguments = step["send"]
+    return {"send": step["send"], "gives": plain(getattr(spoken, name)(*(given(one) for one in arguments)))}
 
 
 async def asked(dialect: str, hook: Json) -> Json:
-    """A webhook's request with its answer."""
+    """Return a webhook's request with its answer."""
     handoffs = Handoffs()
     if "left" in hook:
         handoffs.leave(dialect, "c1", Handoff("VX1", **hook["left"]))
@@ -101,7 +143,7 @@ async def asked(dialect: str, hook: Json) -> Json:
 
 
 def opened(dialect: str, upgrade: Json) -> Json:
-    """A media upgrade with its outcome."""
+    """Return a media upgrade with its outcome."""
     tokens = Tokens("shared", lifetime_s=60)
     target = upgrade["target"].replace("TOKEN", tokens.make(dialect, "default", now=upgrade["now"]))
     request = Upgrade(public_url=PUBLIC, target=target, headers=upgrade["headers"], now=upgrade["now"])
@@ -109,12 +151,12 @@ def opened(dialect: str, upgrade: Json) -> Json:
         token = configured(dialect, **upgrade["settings"]).check_upgrade(tokens, "default", request)
         gives = "the carrier's proof" if token is None else "our token"
     except Rejected as exc:
-        gives = f"{exc.status} {exc.code}: {exc}"
+        gives = f"{exc.status} {exc.code}"
     return {**upgrade, "gives": gives}
 
 
 async def again(path: Path) -> Json:
-    """A file's script, played."""
+    """Play a file's script. Return the script with what it gives now."""
     dialect, script = path.stem, json.loads(path.read_text())
     return {
         "streams": [played(dialect, stream) for stream in script["streams"]],
@@ -129,10 +171,21 @@ async def test_the_wire_stays_as_it_was_recorded(dialect: str) -> None:
     assert await again(path) == json.loads(path.read_text())
 
 
+def written(script: Json) -> str:
+    """Return a script as JSON text with a line for each step."""
+    steps = [stream["steps"] for stream in script["streams"]]
+    marked = {**script, "streams": [{**stream, "steps": f"STEPS {at}"} for at, stream in enumerate(script["streams"])]}
+    text = json.dumps(marked, indent=1)
+    for at, each in enumerate(steps):
+        lines = ",\n".join("    " + json.dumps(step) for step in each)
+        text = text.replace(f'"STEPS {at}"', f"[\n{lines}\n   ]", 1)
+    return text + "\n"
+
+
 def main() -> None:
     """Write every file anew."""
     for path in sorted(FOLDER.glob("*.json")):
-        path.write_text(json.dumps(asyncio.run(again(path)), indent=1, ensure_ascii=True) + "\n")
+        path.write_text(written(asyncio.run(again(path))))
 
 
 if __name__ == "__main__":
