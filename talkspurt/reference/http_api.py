@@ -21,8 +21,8 @@ _HEAD = """# The HTTP interface
 <!-- Written by `python -m talkspurt.reference docs`; change the routes and models in `gateway/http/`. -->
 
 One port serves pages, REST, metrics, and the WebSockets of dialogue managers ([protocol.md](protocol.md)) and
-carriers. A running server shows this page at `/docs`. `/openapi.json` is the same as OpenAPI 3.1, for client
-generators.
+carriers. A running server has the whole reference at `/docs`, with the fields of all answers, and the same as OpenAPI
+3.1 at `/openapi.json`, for client generators. This page has the operations and the fields of requests.
 
 * **Keys.** `Authorization: Bearer KEY`. Beyond loopback, an operation with a scope needs a key with that scope
   ([tenants.md](tenants.md)). `admin` has all scopes.
@@ -64,12 +64,26 @@ def markdown() -> str:
     for group in dict.fromkeys(each.group for each in found):
         rows = _rows([each for each in found if each.group == group])
         parts.append(f"## {group.capitalize()}\n\n" + table(("operation", "does", "scope", "body", "answer"), rows))
-    parts.append("## Schemas\n")
-    taken = {each.body for each in found}
-    for name, schema in api_page.schemas(described).items():
-        text = f"{about}\n\n" if (about := api_page.about(schema)) else ""
-        parts.append(f"### {name}\n\n{text}{_fields(schema, shows_required=name in taken)}")
+    parts.append("## Bodies of requests\n")
+    known = api_page.schemas(described)
+    for name in _taken(found, known):
+        text = f"{about}\n\n" if (about := api_page.about(known[name])) else ""
+        parts.append(f"### {name}\n\n{text}{_fields(known[name])}")
     return "\n".join(parts)
+
+
+def _taken(operations: Iterable[Operation], known: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names of the schemas of requests, and of the schemas that these refer to."""
+    names = list(dict.fromkeys(each.body for each in operations if each.body))
+
+    def add(name: str) -> str:
+        if name not in names:
+            names.append(name)
+        return name
+
+    for name in names:  # which grows meanwhile
+        list(api_page.fields(known[name], add))
+    return names
 
 
 def _rows(operations: Iterable[Operation]) -> list[tuple[str, ...]]:
@@ -77,18 +91,17 @@ def _rows(operations: Iterable[Operation]) -> list[tuple[str, ...]]:
     methods: dict[tuple[str, ...], list[str]] = {}
     for each in operations:
         body = _linked(each.body) if each.body else ", ".join(each.takes)
-        answer = _linked(each.answer) if each.answer else ", ".join(each.gives)
-        answer = "" if answer == "application/json" else answer
+        answer = each.answer or ", ".join(kind for kind in each.gives if kind != "application/json")
         methods.setdefault((each.path, each.summary, each.scope or "-", body, answer), []).append(each.method)
     return [(f"`{'`, `'.join(names)} {path}`", *rest) for (path, *rest), names in methods.items()]
 
 
-def _fields(schema: Mapping[str, Any], *, shows_required: bool) -> str:
+def _fields(schema: Mapping[str, Any]) -> str:
     """Return a list of fields. Neighbours of the same type without a meaning share an item."""
     items: dict[tuple[str, ...], list[str]] = {}
     for each in api_page.fields(schema, _linked):
         default = f", default `{each.default}`" if each.default not in ("", "required", '""', "null") else ""
-        mark = " **(r)**" if shows_required and each.default == "required" else ""
+        mark = " **(r)**" if each.default == "required" else ""
         key = (f"{each.value}{default}{mark}", each.about) if not each.about else (each.name, each.value)
         if each.about:
             items[key] = [f"* `{each.name}`: {each.value}{default}{mark}. {each.about}"]
