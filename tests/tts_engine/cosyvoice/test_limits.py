@@ -140,7 +140,7 @@ async def test_a_fault_of_the_device_fails_the_clause_and_the_engine_says_that_i
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     engine._worker._round = broken  # type: ignore[method-assign, assignment]
-    with pytest.raises(SynthesisFailed, match="token to wave failed"):
+    with pytest.raises(SynthesisFailed, match="token-to-wave failed"):
         await whole(engine, Playhead())
     await until(lambda: not engine.status().ready, "the thread's end")
     with pytest.raises(EngineError):

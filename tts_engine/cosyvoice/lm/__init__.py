@@ -1,3 +1,3 @@
-"""The language model. It takes a prompt and gives speech tokens as they are drawn. It decides for which clause it draws
-next, and knows nothing of sound.
+"""The language model: takes prompts and returns speech tokens as they are drawn. It decides which clauses are in the
+next decode step. It knows nothing about audio.
 """

@@ -1,4 +1,4 @@
-"""The seam of the language model: it takes a prompt of joined ids and gives speech ids as they are drawn.
+"""The interface of the language model: it takes a prompt of joined ids and returns speech ids as they are drawn.
 
 ``vllm_lm.VllmBackend`` and ``torch_lm.TorchLm`` implement it.
 """
@@ -18,24 +18,25 @@ from tts_engine.errors import InvalidRequest
 
 
 class Reader(Protocol):
-    """The code that takes a clause's ids."""
+    """The consumer of a clause's ids."""
 
     def wanted(self) -> int:
-        """Return for how many more ids the reader waits. Asked when it has taken all ids so far."""
+        """Return how many more ids the reader waits for. Called after it has taken all ids drawn so far."""
         ...
 
     def slack_s(self, now: float) -> float:
-        """Return the seconds from ``now`` (monotonic) until the caller hears silence. 0: the first sound is awaited."""
+        """Return the seconds from ``now`` (monotonic) until the caller's audio runs out. 0: the first audio is
+        awaited."""
         ...
 
     @property
     def begins(self) -> bool:
-        """Will the reader ask for the clause's first sound as soon as it has the ids that it wants?"""
+        """True if the reader will ask for the clause's first audio as soon as it has the ids that it wants."""
         ...
 
 
 class Eager:
-    """A reader who waits for every second of speech."""
+    """A reader that always waits for the next second of speech (25 ids)."""
 
     def wanted(self) -> int:
         return 25
@@ -52,21 +53,21 @@ EAGER = Eager()
 
 
 def never() -> bool:
-    """Return False, as a value for ``LmBackend.busy``."""
+    """Return False. Default of ``LmBackend.busy``."""
     return False
 
 
 def room(prompt: NDArray[np.int64], positions: int, *, min_tokens: int) -> int:
-    """Return how many ids can be drawn after a prompt by a model with ``positions`` positions.
+    """Return how many ids can be drawn after a prompt if a sequence has ``positions`` positions.
 
     Raises:
-        InvalidRequest: there is room for fewer than ``min_tokens`` ids, or for none.
+        InvalidRequest: there is no room, or room for fewer than ``min_tokens`` ids.
     """
     left = positions - len(prompt)
     if left < max(min_tokens, 1):
         raise InvalidRequest(
-            f"clause and voice prompt take {len(prompt)} positions of {positions}; "
-            f"{max(min_tokens, 1)} are needed for speech"
+            f"clause and voice prompt take {len(prompt)} of {positions} positions, expected at least "
+            f"{max(min_tokens, 1)} left for speech"
         )
     return left
 
@@ -76,18 +77,18 @@ class LmBackend(Protocol):
 
     table: JoinedTable
     busy: Callable[[], bool]
-    """Do those who take the ids have enough to do without more? A backend may then let clauses with slack wait. It is
-    set before the start and may be called in any thread."""
+    """Returns True while token-to-wave has enough work. The backend may then delay clauses with slack. Set before the
+    start; called in any thread."""
 
     @property
     def alive(self) -> bool:
-        """Does the backend work? False before the start, and after a fault from which it does not recover."""
+        """True while the backend works: False before the start and after a fault from which it does not recover."""
         ...
 
     def lacking(self) -> Sequence[int]:
-        """Return how many ids each of those clauses lacks that are being drawn for, begin, and whose callers hear
-        nothing. 0: the reader has not asked for sound yet. It may be called in any thread. A backend that does not know
-        returns nothing."""
+        """Return the number of missing ids of each clause whose first audio is awaited. 0: all ids are there, but the
+        reader has not asked for audio yet. Called in any thread. A backend that does not know returns an empty
+        sequence."""
         ...
 
     def generate(
@@ -106,14 +107,13 @@ class LmBackend(Protocol):
 
         Args:
             prompt: joined ids, ``table.prompt``.
-            min_tokens: no stop is drawn before so many ids.
-            max_tokens: the clause is cut after so many ids.
-            seed: int64. The same seed draws the same ids, whatever else runs; on a GPU up to the rounding of products,
-                which depends on how many rows are computed together, and in which a borderline draw may differ.
-            reader: a backend may wait until a group is as large as the reader wants, draw no more before it wants
-                them, and let readers with slack wait.
-            shared: how many of the first ids all clauses of the voice have in common. A backend may keep their keys and
-                values. Whether it had them changes what is drawn by no more than that rounding.
+            min_tokens: stop ids are masked until this many ids are drawn.
+            max_tokens: the clause is cut after this many ids.
+            seed: int64. The same seed draws the same ids in any batch. On a GPU, the rounding of products depends on
+                the batch size, which may change a borderline draw.
+            reader: tells the backend how large groups should be, when to pause, and which clauses can wait.
+            shared: number of leading ids that all clauses of the voice share. A backend may cache their keys and
+                values, which changes the result by no more than that rounding.
 
         Raises:
             EngineError: this clause cannot be drawn.
@@ -124,7 +124,7 @@ class LmBackend(Protocol):
 
 
 class StreamedLm(Protocol):
-    """A backend that takes text while it draws. Both backends do."""
+    """A backend that draws while text is still arriving. Both backends implement it."""
 
     def generate_streamed(
         self,
@@ -135,44 +135,44 @@ class StreamedLm(Protocol):
         seed: int,
         reader: Reader = EAGER,
     ) -> AsyncGenerator[Sequence[int], None]:
-        """Draw the speech ids of a clause whose text ids arrive meanwhile. All else is as in ``LmBackend.generate``."""
+        """Draw the speech ids of a clause whose text ids are still arriving. Otherwise like ``LmBackend.generate``."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """A sequence to begin: joined ids (``JoinedTable.prompt``) and the parameters of its draws."""
+    """A sequence to prefill: joined ids (``JoinedTable.prompt``) and sampling parameters."""
 
     slot: int
     ids: NDArray[np.int64]
     seed: int
     min_tokens: int
-    """All control ids are masked before so many ids. Or ``INTERLEAVED``."""
+    """Control ids are masked until this many ids are drawn. Or ``INTERLEAVED``."""
     shared: int = 0
-    """How many of the first ids other prompts have too, or will have."""
+    """Number of leading ids that other prompts share."""
 
 
 DRAW, FEED = -1, -2
-"""Values of ``Input.draw``: draw an id; or feed one and draw nothing."""
+"""Values of ``Input.draw``: draw an id after the fed one; or only feed."""
 INTERLEAVED = -1
-"""Value of ``min_tokens`` for streamed text: every control id is masked except the one that asks for text."""
+"""Value of ``min_tokens`` for streamed text: every control id is masked except ``fill``, which asks for text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a slot is fed in one decode step instead of the id that it has drawn last."""
+    """The input of a slot in one decode step, in place of its last drawn id."""
 
     slot: int
     id: int
     """Joined id."""
     draw: int
-    """``DRAW``, ``FEED``, or the id that is taken without drawing."""
+    """``DRAW``, ``FEED``, or an id that is taken without drawing."""
     min_tokens: int
-    """The value from now on; see ``Admission``."""
+    """The new value; see ``Admission``."""
 
 
 def joined_table(config: LanguageModelConfig) -> JoinedTable:
-    """Return where the parts of a model's joined table are: speech ids, version 2's two control rows, text ids."""
+    """Return the layout of a model's joined table: speech ids, two control rows (version 2 only), text ids."""
     head = config.speech_vocab_size
     controls = 2 if config.version == 2 else 0
     return JoinedTable(

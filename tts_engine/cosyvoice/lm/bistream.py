@@ -1,12 +1,12 @@
-"""Text streaming into the language model: five text ids and fifteen speech ids in turns. A state machine without
+"""The interleaved layout for streamed text: five text ids and fifteen speech ids in turns. A state machine without
 tensors.
 
-The model asks for the next text block with the id ``fill``. The machine returns what to feed as ``Feed`` values and
-takes what was drawn. If text is missing, it waits. At the end of the text it feeds the rest and the task embedding, and
-generation runs to the end of speech.
+The model asks for the next text block with the id ``fill``. The machine returns ``Feed`` values, which say what to
+feed, and takes the ids that were drawn. It waits if text is missing. At the end of the text it feeds the rest and the
+task embedding, and generation continues to the end of speech.
 
-It behaves like upstream, quirks included: the window of the repetition rule contains the fills; after a fill, the last
-embedding is fed again if the text ends there; with a system prefix (CosyVoice3) and no prompt speech, decoding starts
+It behaves like upstream, including its quirks: the window of the repetition rule contains the fills; if the text ends
+at a fill, the last embedding is fed again; with a system prefix (CosyVoice3) and no prompt speech, decoding starts
 before the first text block.
 """
 
@@ -37,22 +37,22 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A command to feed these positions after those fed before, and then to take one id."""
+    """A command to feed these positions and then take one id."""
 
     items: tuple[Item, ...]
     forced: int | None
     """The id to take without drawing. None: draw one."""
     may_end: bool
-    """May the model end here? False: upstream's end mask is on (``stop_mask(config, upstream=True)``)."""
+    """True if the model may end here. False: upstream's end mask is on (``stop_mask(config, upstream=True)``)."""
 
 
 class UnexpectedControlId(ValueError):
-    """The model drew a control id that has no meaning at this place."""
+    """The model drew a control id that is not allowed here."""
 
 
 class Bistream:
-    """One utterance. Call ``next`` until it returns None (it needs text, or has finished). Answer each ``Feed`` with
-    ``drawn``."""
+    """The state of one utterance. Call ``next`` until it returns None (text is missing, or the utterance has finished).
+    Pass the id of each ``Feed`` to ``drawn``."""
 
     def __init__(
         self, config: LanguageModelConfig, *, prompt_text: Sequence[int], prompt_speech: Sequence[int]
@@ -65,7 +65,7 @@ class Bistream:
         if config.version == 3:
             if config.end_of_prompt_id not in prompt_text:
                 raise ValueError(
-                    f"the prompt text of CosyVoice3 needs the id {config.end_of_prompt_id} (<|endofprompt|>)"
+                    f"the prompt text of CosyVoice3 lacks the id {config.end_of_prompt_id} (<|endofprompt|>)"
                 )
             cut = list(prompt_text).index(config.end_of_prompt_id) + 1
             prefix, prompt_text = prompt_text[:cut], prompt_text[cut:]
@@ -83,12 +83,12 @@ class Bistream:
 
     @property
     def history(self) -> list[int]:
-        """All ids taken so far, fills included. The repetition rule looks at them."""
+        """All ids taken so far, including fills; input of the repetition rule."""
         return self._out
 
     @property
     def until_fill(self) -> int:
-        """How many ids may be drawn before a fill is taken without drawing. The last block has no fill."""
+        """Number of ids that may be drawn before a fill is taken without drawing. The last block has no fill."""
         return self._next_fill - len(self._out)
 
     def push_text(self, ids: Sequence[int]) -> None:
@@ -99,7 +99,7 @@ class Bistream:
         self._ended = True
 
     def next(self) -> Feed | None:
-        """Return what to feed now. None: the machine waits for text, or has finished."""
+        """Return the next feed. None: text is missing, or the utterance has finished."""
         if self.finished:
             return None
         if not self._decoding and not self._begin():
@@ -108,9 +108,9 @@ class Bistream:
         return Feed(tuple(self._pending), forced, may_end=self._last)
 
     def _begin(self) -> bool:
-        """Put the next block together. Return False while its text is missing."""
+        """Assemble the next block. Return False if text is missing."""
         config = self._config
-        # Upstream looks at its cache whenever text arrives, but not before the first text.
+        # Upstream checks its text cache whenever text arrives, but not before the first text.
         if self._started:
             while self._prompt_speech and len(self._text) >= config.text_block:
                 self._pending += self._take_text()
@@ -138,7 +138,7 @@ class Bistream:
         return [Item(Kind.TEXT, self._text.popleft()) for _ in range(self._config.text_block)]
 
     def drawn(self, speech_id: int) -> int | None:
-        """Take the answer to the last ``Feed``. Return the id if it is speech, and None if it was a control id.
+        """Take the id of the last ``Feed``. Return it if it is a speech token, or None if it is a control id.
 
         Raises:
             UnexpectedControlId: the id is a control id that is neither an allowed fill nor an allowed end.
@@ -159,5 +159,5 @@ class Bistream:
             self._decoding = False
         else:
             expected = f"{config.eos} (end)" if self._last else f"{config.fill} (fill)"
-            raise UnexpectedControlId(f"the model drew control id {speech_id}; only {expected} can come here")
+            raise UnexpectedControlId(f"the model drew control id {speech_id}, expected {expected}")
         return None

@@ -1,8 +1,8 @@
 """The language model's steps on a GPU: fused weights, fixed shapes, one CUDA graph per batch size.
 
-A step reads and writes slots. Keys and values, position, last id, history and seed of every live sequence stay on the
-device. So a decode step takes only slot numbers from the host, and returns one id a slot. A prefill takes prompts laid
-one behind the other (``flat_prompts``), without those first ids whose keys and values are known (``prefixes``).
+Each sequence has a slot. Its KV cache, position, last id, history and seed stay on the device, so a decode step takes
+only slot numbers from the host and returns one id per slot. A prefill takes concatenated prompts (``flat_prompts``),
+without cached prefixes (``prefixes``).
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 log = logging.getLogger(__name__)
 
 DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
-"""Batch sizes of the decode graphs. A batch in between takes the next larger graph, padded with the scratch slot."""
+"""Batch sizes of the decode graphs. Other batches use the next larger graph, padded with the scratch slot."""
 _FILLED_ROWS = DECODE_ROWS[DECODE_ROWS.index(8) :]
-"""Sizes that a step is filled up to. For eight clauses it takes as long as for one."""
+"""Batch sizes up to which a step is filled. A step of eight clauses takes as long as one of one."""
 _PREFIXES = 8
-"""Prefixes whose keys and values are kept, each in a slot of its own."""
+"""Number of cached prefixes. Each has its own slot."""
 
 
 def sizes_for(most: int, sizes: Sequence[int] = DECODE_ROWS) -> list[int]:
-    """Return the sizes that steps of up to ``most`` sequences, or lines, need: the last one holds them all, or is the
-    largest of ``sizes``."""
+    """Return the sizes of the graphs for steps of up to ``most`` rows. The last is the first that is large enough, or
+    the largest."""
     largest = min((size for size in sizes if size >= most), default=max(sizes))
     return [size for size in sizes if size <= largest]
 
 
 class SlotState:
-    """The state of the slots other than keys and values, as tensors on the device."""
+    """The state of the slots other than the KV cache, as tensors on the device."""
 
     def __init__(self, slots: int, max_length: int, device: torch.device, *, window: int) -> None:
         def zeros(*shape: int) -> Tensor:
@@ -64,7 +64,7 @@ class SlotState:
         self.draws.index_fill_(0, slots, DRAW)
 
     def give(self, inputs: Tensor) -> None:
-        """Set what slots are fed next, ``(n, 4)``: slot, joined id, draw, least (``api.Input``)."""
+        """Set the next inputs of slots, ``(n, 4)``: slot, joined id, draw, min_tokens (``api.Input``)."""
         slots, ids, draws, least = inputs.T.contiguous().unbind(0)
         self.last.index_copy_(0, slots, ids)
         self.draws.index_copy_(0, slots, draws)
@@ -72,13 +72,13 @@ class SlotState:
 
 
 class Pending:
-    """Ids on their way to the host."""
+    """The ids of a launched step, being copied to the host."""
 
     def __init__(self, host: Tensor, event: torch.cuda.Event, rows: int) -> None:
         self._host, self._event, self._rows = host, event, rows
 
     def ids(self) -> list[int]:
-        """Wait for the step, without the interpreter lock, and return the ids."""
+        """Wait for the step, with the interpreter lock released, and return the ids."""
         self._event.synchronize()
         out: list[int] = self._host[: self._rows].tolist()
         return out
@@ -100,7 +100,7 @@ class _Layer:
 
 
 class CudaLm:
-    """Prefill and decode of ``slots`` sequences. It is used by one thread at a time, on a stream of its own."""
+    """Prefill and decode of up to ``slots`` sequences, on its own CUDA stream. Only one thread may use it at a time."""
 
     def __init__(
         self,
@@ -135,12 +135,12 @@ class CudaLm:
             for a, m in [(layer.self_attn, layer.mlp)]
         ]
         self.norm = take(network.backbone.norm.weight)
-        # With an odd number of columns cuBLAS does not use its fast kernels: 28 us instead of 7 at 128 rows.
+        # cuBLAS has no fast kernels for an odd number of columns.
         ids, bias = config.speech_vocab_size, network.llm_decoder.bias
         padding = -ids % 64
         self.head = take(F.pad(network.llm_decoder.weight, (0, 0, 0, padding)))
         self.head_bias = None if bias is None else F.pad(take(bias), (0, padding))
-        # There is one slot more than is given out, to which rows of padding write. Behind it are those of prefixes.
+        # After the sequences' slots come one scratch slot, to which rows of padding write, and the slots of prefixes.
         self.scratch = slots
         self.state = SlotState(slots + 1, max_length, device, window=config.sampling.window)
         total = slots + 1 + _PREFIXES
@@ -153,7 +153,7 @@ class CudaLm:
         phase = torch.arange(max_length, device=device)[:, None] * rate
         self.cos, self.sin = phase.cos().float(), phase.sin().float()
         self._one_launch = decode_step.load(model, device=device, dtype=dtype)
-        """The steps of up to ``decode_step.MOST_ROWS`` sequences, where the GPU can run them."""
+        """The kernel for steps of up to ``decode_step.MOST_ROWS`` sequences. None: the GPU cannot run it."""
         self.stream: Any = None
         if device.type == "cuda":
             self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
@@ -164,8 +164,8 @@ class CudaLm:
     # -- the network -----------------------------------------------------------------------------------------------
 
     def decode_logits(self, slots: Tensor) -> Tensor:
-        """Feed the last id of each slot, whose keys the cache gets. Return logits ``(rows, ids)``, padded on the
-        right."""
+        """Feed the last id of each slot and append its keys and values to the cache. Return logits ``(rows, ids)``,
+        padded on the right."""
         config, state = self.config, self.state
         if self._one_launch is not None and len(slots) <= decode_step.MOST_ROWS:
             return self._one_launch(self.table, self.cache, slots, state.last, state.positions, self.cos, self.sin)
@@ -183,7 +183,7 @@ class CudaLm:
         return self._logits(kernels.add_rms_norm(y, h, self.norm, config.rms_norm_eps))
 
     def prefill_logits(self, prompts: FlatPrompts) -> Tensor:
-        """Feed prompts that lie one behind the other. Return logits ``(ROWS, ids)`` at the last position of each."""
+        """Feed concatenated prompts. Return logits ``(ROWS, ids)`` at the last position of each."""
         config = self.config
         slots, *_, last, read, written, shared = prompts.rows.unbind(0)
         ids, line_slots, positions = prompts.lines.unbind(0)
@@ -233,7 +233,7 @@ class CudaLm:
 
     @torch.inference_mode()
     def warm_up(self, rows: Sequence[int] = DECODE_ROWS, lines: Sequence[int] = flat_prompts.LINES) -> None:
-        """Capture the graphs. Running sequences are lost."""
+        """Capture the CUDA graphs. This destroys running sequences."""
         assert self.stream is not None
         with torch.cuda.stream(self.stream):
             for count in sorted(sizes_for(self.slots, rows), reverse=True):
@@ -269,14 +269,14 @@ class CudaLm:
 
     @torch.inference_mode()
     def prefill(self, admissions: Sequence[Admission]) -> Pending:
-        """Begin sequences, up to ``flat_prompts.ROWS``. Return the first id of each."""
+        """Prefill up to ``flat_prompts.ROWS`` sequences. Return the first id of each."""
         with torch.cuda.stream(self.stream):
             return self._send(self._launch_prefill(admissions), len(admissions))
 
     def _launch_prefill(self, admissions: Sequence[Admission]) -> Tensor:
         """Return the ids on the device, ``(ROWS,)``."""
         total = sum(self._prefixes.computed(a) for a in admissions)
-        # Kernels are compiled for sizes that 16 divides, so one without a graph is rounded too.
+        # Kernels are specialised for multiples of 16, so a size without a graph is rounded too.
         lines = next((n for n in flat_prompts.LINES if n >= total), -(-total // 64) * 64)
         with self._prefixes.placed(admissions) as (read, written):
             host = self._packed(lines, admissions, read, written)
@@ -293,8 +293,8 @@ class CudaLm:
     def _packed(
         self, lines: int, admissions: Sequence[Admission], read: Sequence[int], written: Sequence[int]
     ) -> Tensor:
-        """Return a filled buffer of the host (``flat_prompts``)."""
-        # Fresh memory each time, since the copy of the prefill before may be under way. Torch keeps it for later ones.
+        """Return a filled host buffer (``flat_prompts``)."""
+        # A new buffer each time, because the copy of the previous prefill may still run. Torch caches pinned memory.
         host = torch.empty(flat_prompts.buffer_size(lines), dtype=torch.long, pin_memory=self.device.type == "cuda")
         flat_prompts.lay_out(host.numpy(), lines, admissions, read=read, written=written, scratch=self.scratch)
         return host

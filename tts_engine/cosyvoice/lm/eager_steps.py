@@ -1,4 +1,4 @@
-"""The language model's steps in plain PyTorch. They are the reference, and run on a CPU."""
+"""The language model's steps in plain PyTorch: the reference, and the implementation for CPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tts_engine.cosyvoice.sampling import push, ras, stop_mask, uniforms
 
 
 class Drawn:
-    """Ids that are known already, with the interface of ``cuda_steps.Pending``."""
+    """Ids that are already known, with the interface of ``cuda_steps.Pending``."""
 
     def __init__(self, ids: list[int]) -> None:
         self._ids = ids
@@ -44,11 +44,11 @@ class EagerLm:
         pass
 
     def computed(self, admission: Admission) -> int:
-        """See ``torch_lm.LmSteps``. No prefix is kept."""
+        """See ``torch_lm.LmSteps``. Prefixes are not cached."""
         return len(admission.ids)
 
     def filled(self, rows: int) -> int:
-        """See ``torch_lm.LmSteps``. Each row takes its time."""
+        """See ``torch_lm.LmSteps``. On a CPU every row costs time."""
         return rows
 
     @torch.inference_mode()
@@ -95,7 +95,7 @@ class EagerLm:
         return out
 
     def _masked(self, rows: Tensor) -> Tensor:
-        """Return which ids must not be drawn now, ``(rows, ids)``."""
+        """Return True for ids that must not be drawn now, ``(rows, ids)``."""
         least = self._least[rows][:, None]
         return self._stops & ((self._steps[rows][:, None] < least) | (least == INTERLEAVED) & ~self._fill)
 

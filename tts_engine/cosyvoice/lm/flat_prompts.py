@@ -1,7 +1,8 @@
-"""Prompts laid one behind the other in one flat line of positions, and what a prefill on a GPU must know of them.
+"""The input of a prefill on a GPU: prompts concatenated along one axis of positions ("lines"), without padding between
+them.
 
-The host says all of it in one buffer of int64, so that one copy takes it to the device. Nothing here loops over
-positions, because the thread that fills the buffer shares the interpreter with an event loop.
+Everything is in one int64 buffer, so that one copy takes it to the device. Nothing here loops over positions in Python,
+because the thread shares the interpreter lock with the event loop.
 """
 
 from __future__ import annotations
@@ -17,32 +18,34 @@ from tts_engine.cosyvoice.lm.api import Admission
 ROWS = 16
 """Most prompts of one prefill."""
 LINES = (*range(128, 256, 32), *range(256, 1024, 64), *range(1024, 2048, 128), *range(2048, 4097, 256))
-"""Numbers of lines that have a CUDA graph: positions that a prefill computes, of all prompts together. Fewer lines are
-padded up to the next size. More, which is one long prompt, run without a graph."""
+"""Numbers of lines (positions of all prompts together) that have a CUDA graph. Other numbers are padded to the next
+size. A longer single prompt runs without a graph."""
 BLOCK = 64
-"""Most lines of a block, whose queries one program of the attention takes."""
+"""Most lines of a block. One program of the attention kernel takes the queries of one block."""
 _ROW_COLUMNS, _LINE_COLUMNS, _BLOCK_COLUMNS = 8, 3, 4
 
 
 class FlatPrompts(NamedTuple):
     """Views of the buffer, all int64: NumPy's arrays on the host, tensors on the device.
 
-    Lines behind the last prompt are padding. Their positions are negative, so they are not stored and see nothing.
+    Lines after the last prompt are padding. Their positions are negative: they are not stored and attend to nothing.
     """
 
     rows: Any
-    """``(8, ROWS)``: slot, length of the prompt, seed, ``min_tokens``, line of the last id, slot that the prefix is
-    read from, slot that it is written to, length of the prefix. Slot -1: it is not read or written."""
+    """``(8, ROWS)``: slot, prompt length, seed, ``min_tokens``, line of the last id, slot from which the prefix is
+    read, slot to which it is written, prefix length. Slot -1: not read or written."""
     lines: Any
     """``(3, lines)``: joined id, slot, position."""
     blocks: Any
-    """``(4, blocks)``: slot, first line, line behind the last of the prompt, position of the first line. Each block is
-    of one prompt, or of padding. Unused blocks are all 0."""
+    """``(4, blocks)``: slot, first line, end line of the prompt (exclusive), position of the first line. Each block
+    belongs to one prompt or to padding. Unused blocks are all 0."""
 
 
 def buffer_size(lines: int) -> int:
-    """Return how many numbers the buffer of a prefill of so many lines has."""
-    blocks = (lines + (ROWS + 1) * (BLOCK - 1)) // BLOCK  # the last block of each prompt, and of padding, is not full
+    """Return the number of int64 values in the buffer of a prefill of ``lines`` lines."""
+    blocks = (
+        lines + (ROWS + 1) * (BLOCK - 1)
+    ) // BLOCK  # the last block of each prompt and of the padding may be partly filled
     return _ROW_COLUMNS * ROWS + _LINE_COLUMNS * lines + _BLOCK_COLUMNS * blocks
 
 
@@ -70,9 +73,9 @@ def lay_out(
 
     Args:
         buffer: ``(buffer_size(lines),)``.
-        admissions: up to ``ROWS``. Of a prompt whose prefix is read, only what follows the prefix is laid out.
-        read, written: the slot of each one's prefix, or -1.
-        scratch: a slot for unused rows.
+        admissions: up to ``ROWS``. If the prefix of a prompt is read from a slot, only the ids after it get lines.
+        read, written: slot of the prefix of each, or -1.
+        scratch: slot for unused rows.
     """
     rows, (ids, slots, positions), blocks = views(buffer, lines)
     used = len(admissions)
@@ -85,7 +88,7 @@ def lay_out(
         np.int64,
     ).T
 
-    # Each prompt is a segment of lines, and padding is one more.
+    # Each prompt is a segment of lines; the padding is one more.
     begin = [a.shared if source >= 0 else 0 for a, source in zip(admissions, read, strict=True)]
     end = np.array([len(a.ids) - first for a, first in zip(admissions, begin, strict=True)] + [0]).cumsum()
     rows[4, :used] = end[:-1] - 1

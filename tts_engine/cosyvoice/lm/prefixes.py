@@ -1,4 +1,4 @@
-"""Which slots hold the keys and values of ids that many prompts begin with, such as a voice's transcript."""
+"""The cache of prompt prefixes, such as a voice's transcript: assigns slots to prefixes."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from contextlib import contextmanager
 from tts_engine.cosyvoice.lm.api import Admission
 
 LEAST_IDS = 16
-"""Shorter prefixes are not kept, because they take hardly less time to copy than to compute."""
+"""Shorter prefixes are not cached, because copying them is not much faster than computing them."""
 
 
 class Prefixes:
-    """The prefixes on the device, by their ids. A new one takes the place of the one that was not used for longest.
+    """The cached prefixes, by their ids. The least recently used one is replaced.
 
-    All reads and writes of the slots are in one order, that of the prefills. So a slot may be given anew at once.
+    Prefills read and write the slots in the order of their launches, so a slot can be reused at once.
     """
 
     def __init__(self, slots: Sequence[int]) -> None:
         self._free = list(slots)
         self._slots: dict[bytes, int] = {}
-        """Those that are known, the one that was used last at the end."""
+        """Slots of the cached prefixes, most recently used last."""
 
     def computed(self, admission: Admission) -> int:
-        """Return how many positions of a prompt have to be computed: those that no known prefix covers."""
+        """Return the number of positions of a prompt that are not covered by a cached prefix."""
         return len(admission.ids) - (admission.shared if _key(admission) in self._slots else 0)
 
     @contextmanager
     def placed(self, admissions: Sequence[Admission]) -> Iterator[tuple[list[int], list[int]]]:
-        """Give, for each prompt of a prefill, the slots that its prefix is read from and written to; -1: none.
+        """Yield, for each prompt of a prefill, the slots from which its prefix is read and to which it is written; -1:
+        none.
 
-        At most one new prefix is written. It is known when the block ends without an error.
+        At most one new prefix is written. It is cached once the ``with`` block ends without an error.
         """
         keys = [_key(a) for a in admissions]
         read, written = [self._slots.get(key, -1) for key in keys], [-1] * len(keys)
@@ -41,7 +42,7 @@ class Prefixes:
         if row is None:
             yield read, written
             return
-        # The same prefill may read the old prefix: it does before it writes the new one.
+        # The same prefill may read the replaced prefix, because it reads before it writes.
         slot = self._free.pop() if self._free else self._slots.pop(next(iter(self._slots)))
         written[row] = slot
         try:
@@ -53,6 +54,6 @@ class Prefixes:
 
 
 def _key(admission: Admission) -> bytes:
-    """Return the bytes of a prefix, or none if it is not worth a slot, or there is nothing behind it to compute."""
+    """Return the bytes of a prefix, or ``b""`` if it is too short or is the whole prompt."""
     kept = LEAST_IDS <= admission.shared < len(admission.ids)
     return admission.ids[: admission.shared].tobytes() if kept else b""

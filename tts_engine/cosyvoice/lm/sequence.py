@@ -1,6 +1,6 @@
-"""Clauses on their way through the language model's loop, with complete text or with text that arrives meanwhile.
+"""The state of a clause in the language model's loop, with complete or with streamed text.
 
-The loop's thread drives them. A reader on the event loop takes ``tokens``, which only grows.
+The loop's thread changes it. A reader on the event loop takes ids from ``tokens``, which only grows.
 """
 
 from __future__ import annotations
@@ -22,58 +22,58 @@ class LmSequence:
     """A clause whose text is complete."""
 
     def __init__(self, reader: Reader, admission: Admission | None, max_tokens: int) -> None:
-        """``admission``: the beginning of the sequence. None: it is not known yet."""
+        """``admission``: the prefill of the sequence. None: not known yet."""
         self.reader, self.admission, self.max_tokens = reader, admission, max_tokens
         self.loop = asyncio.get_running_loop()
         self.waker = asyncio.Event()
         self.tokens: list[int] = []
         self.taken = 0
-        """The number of ids that the reader has taken."""
+        """Number of ids that the reader has taken."""
         self.wake_at = 0
-        """The number of ids at which the reader is woken."""
+        """Number of ids at which the reader is woken."""
         self.slot = -1
         self.launched = 0
-        """Number of steps so far, the prefill included."""
+        """Number of steps launched so far, including the prefill."""
         self.cancelled = self.done = False
         self.error: EngineError | None = None
 
     @property
     def due(self) -> bool:
-        """Does the reader wait for what the next step draws?"""
+        """True if the reader waits for the id of the next step."""
         return self.may_launch(self.wake_at)
 
     def may_launch(self, limit: int) -> bool:
-        """May the next step be launched, if so many ids may be drawn?"""
+        """Return True if the next step may be launched with at most ``limit`` ids drawn."""
         return self.launched < min(self.max_tokens, limit)
 
     def want(self) -> None:
-        """Wake the reader when the ids it wants are there."""
+        """Set ``wake_at`` to the number of ids that the reader wants."""
         self.wake_at = self.taken + max(self.reader.wanted(), 1)
 
     def listen(self) -> None:
-        """Take the text that has come since. Called under the loop's lock."""
+        """Take the text that has arrived. Called under the loop's lock."""
 
     def launch(self) -> Input | None:
-        """Launch the next step. Return what is fed. None: the id that was drawn last is fed."""
+        """Count the next step as launched. Return its input, or None for the last drawn id."""
         self.launched += 1
         return None
 
     def take(self, token: int, config: LanguageModelConfig) -> None:
-        """Take the id that a step returned. A negative id means that the step returned NaN."""
+        """Take the id of a step. A negative id means that the logits were NaN."""
         if 0 <= token < config.speech_token_size:
             self.tokens.append(token)
             self.done = len(self.tokens) >= self.max_tokens
         else:
             if token < 0:
-                self.error = _no_number()
+                self.error = _nan_error()
             self.done = True
 
 
 class StreamedLmSequence(LmSequence):
-    """A clause whose text comes while it is drawn, five text ids for fifteen speech ids (``bistream``).
+    """A clause whose text arrives while it is drawn, in the interleaved layout (``bistream``).
 
-    What is fed depends on what was drawn, so no step is launched before the previous one has been read. Each step feeds
-    one id of text, except the first feed, which is prefilled.
+    The next input depends on the last drawn id, so no step is launched before the previous one has been read. The first
+    feed is prefilled; each later step feeds one id.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class StreamedLmSequence(LmSequence):
         positions: int,
         seed: int,
     ) -> None:
-        """``positions`` is the number of positions that a slot holds."""
+        """``positions``: number of positions in a slot."""
         super().__init__(reader, None, positions)
         self._machine, self._table, self._positions, self._seed = machine, table, positions, seed
         self.incoming: list[int] = []
-        """Text ids from the reader's side. Used under the loop's lock."""
+        """New text ids. Used under the loop's lock."""
         self.text_ended = False
         self._text_ids = 0
         self._feeding: deque[int] = deque()
@@ -126,7 +126,7 @@ class StreamedLmSequence(LmSequence):
         self._fed = len(ids)
         self._flying = self._drawing = True
         if self._fed >= self._positions:
-            self._fail(f"voice prompt and first text take {self._fed} positions of {self._positions}")
+            self._fail(f"voice prompt and first text take {self._fed} positions, expected fewer than {self._positions}")
 
     def launch(self) -> Input:
         self.launched += 1
@@ -141,9 +141,9 @@ class StreamedLmSequence(LmSequence):
         if not self._drawing:
             return
         if token < 0:
-            self.error, self.done = _no_number(), True
+            self.error, self.done = _nan_error(), True
             return
-        if self._may_end and token >= config.speech_token_size:  # any stop id ends it, as with complete text
+        if self._may_end and token >= config.speech_token_size:  # any stop id ends the clause
             self.done = True
             return
         if (speech := self._machine.drawn(token)) is not None:
@@ -163,8 +163,8 @@ def joined_id(item: Item, table: JoinedTable) -> int:
     return places.get(item.kind, item.id)
 
 
-def _no_number() -> SynthesisFailed:
-    return SynthesisFailed("the language model gave no number for this clause")
+def _nan_error() -> SynthesisFailed:
+    return SynthesisFailed("the language model returned NaN for this clause")
 
 
 def wake(sequences: Sequence[LmSequence]) -> None:

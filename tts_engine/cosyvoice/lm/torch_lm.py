@@ -1,13 +1,12 @@
-"""The language model in our own process: continuous batching in one thread.
+"""The language model in the engine's process: continuous batching in one thread.
 
-Clauses join and leave between steps. Each round begins all waiting clauses (several prompts in a prefill), then draws
-one id for every clause that wants one, and only then reads the ids of the previous round. So the device never waits for
-the host. A clause that has drawn its stop is therefore drawn for once more, and that id is dropped.
+Clauses join and leave between steps. Each round prefills all waiting clauses (several prompts at once), launches a
+decode step for the clauses that want an id, and only then reads the ids of the previous round. The device therefore
+never waits for the host. A clause that has drawn its stop id gets one more step, whose id is dropped.
 
-A step takes hardly longer for 32 clauses than for one, and slows down all other work on the device. So while
-token-to-wave has enough to do, a step draws only for urgent clauses and for some others along with them. The rest waits
-and is drawn for together. Places of a step that would be empty, and cost nothing, go to clauses that pause, up to two
-seconds of sound ahead of their readers.
+A step takes about as long for 32 clauses as for one, and slows down other work on the device. While token-to-wave has
+enough work, steps are therefore launched only for urgent clauses, filled up with some others. Rows of a step that would
+be padding go to paused clauses, up to two seconds of audio ahead of their readers.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisF
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 0.002
-"""Time between two checks which clauses have become urgent."""
+_POLL_S = 0.002
+"""Interval of checks for urgent clauses, seconds."""
 
 
 class Drawing(Protocol):
@@ -43,8 +42,8 @@ class Drawing(Protocol):
 
 
 class LmSteps(Protocol):
-    """The steps that the loop drives: ``cuda_steps.CudaLm`` or ``eager_steps.EagerLm``. One thread at a time uses
-    them."""
+    """Prefill and decode steps: ``cuda_steps.CudaLm`` or ``eager_steps.EagerLm``. Only one thread may use them at a
+    time."""
 
     config: LanguageModelConfig
     slots: int
@@ -53,11 +52,11 @@ class LmSteps(Protocol):
     def warm_up(self) -> None: ...
 
     def computed(self, admission: Admission) -> int:
-        """Return how many positions of a prompt the next prefill would compute."""
+        """Return the number of positions of a prompt that the next prefill would compute."""
         ...
 
     def filled(self, rows: int) -> int:
-        """Return the most rows of a step that takes no longer than one of ``rows``."""
+        """Return the largest number of rows that take no longer than ``rows``."""
         ...
 
     def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
@@ -67,25 +66,24 @@ class LmSteps(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchLmConfig:
-    """Bounds of the loop, and how it passes ids on."""
+    """Limits of the loop."""
 
     max_waiting: int = 256
-    """Most clauses that wait for a slot. One more is refused."""
+    """Most clauses that wait for a slot. Further ones are refused."""
     prefill_rows: int = 16
-    """Most prompts of one prefill, up to ``flat_prompts.ROWS``. More would delay the clauses that are being drawn."""
+    """Most prompts of one prefill, up to ``flat_prompts.ROWS``. More would delay the clauses that are decoding."""
     decode_rows: int = 128
-    """Most clauses of one step. If more are due, they take turns."""
+    """Most clauses of one decode step. If more are due, they take turns."""
     prefill_positions: int = 4096
-    """Most positions that one prefill of several prompts computes. More would run without a CUDA graph."""
+    """Most positions of a prefill of several prompts. More would run without a CUDA graph."""
     riding_rows: int = 32
-    """Most clauses of a step while only urgent clauses are drawn for. More would make the step longer."""
+    """While token-to-wave is busy, steps are filled with clauses that are not urgent up to this size. More would make
+    the step longer."""
     urgent_s: float = 0.4
-    """A clause with fewer seconds of sound in hand is urgent."""
+    """A clause with less unplayed audio than this, in seconds, is urgent."""
     ahead: int = 50
-    """How many ids are drawn beyond those that a reader waits for, along with others, in places of a step that cost
-    nothing. So later steps are fewer; 25 ids are a second of sound. By itself a clause pauses while its chunk is made,
-    because drawing would slow down that chunk, which is heard next, in favour of a chunk that is heard a second
-    later."""
+    """Most ids (25 a second of audio) that are drawn ahead of a reader's wish. Only rows that would otherwise be
+    padding are used: a step just for them would slow down the chunk that is heard next."""
 
 
 class TorchLm(DeviceThread):
@@ -97,9 +95,9 @@ class TorchLm(DeviceThread):
         self.table = joined_table(steps.config)
         self._waiting: deque[LmSequence] = deque()
         self._listening: list[StreamedLmSequence] = []
-        """Streamed clauses that do not have enough text to begin."""
+        """Streamed clauses without enough text to begin."""
         self._beginning: list[LmSequence] = []
-        """Clauses that have got their slots in this round."""
+        """Clauses that got their slots in this round."""
         self._live: list[LmSequence] = []
         self._free = list(range(steps.slots))[::-1]
         self.busy = never
@@ -108,7 +106,7 @@ class TorchLm(DeviceThread):
 
     @property
     def live(self) -> int:
-        """Number of clauses that are being drawn."""
+        """Number of clauses that have a slot."""
         return len(self._live)
 
     @property
@@ -131,13 +129,13 @@ class TorchLm(DeviceThread):
         reader: Reader = EAGER,
         shared: int = 0,
     ) -> AsyncGenerator[Sequence[int], None]:
-        """Draw ids as ``api.LmBackend`` says. A group has as many as the reader wants, because waking it costs more
-        than drawing an id.
+        """See ``api.LmBackend``. A group has as many ids as the reader wants, because waking it costs more than drawing
+        an id.
 
         Raises:
-            InvalidRequest: prompt and ``max_tokens`` do not fit a slot, and cutting leaves less than ``min_tokens``.
+            InvalidRequest: the prompt leaves no room for ``min_tokens``.
             Exhausted: too many clauses wait.
-            SynthesisFailed: the step failed, or returned NaN.
+            SynthesisFailed: the step failed, or its logits were NaN.
             Unavailable: the backend is closed, or a fault ended its loop.
         """
         most = min(max_tokens, room(prompt, self._steps.max_length, min_tokens=min_tokens))
@@ -157,10 +155,10 @@ class TorchLm(DeviceThread):
         seed: int,
         reader: Reader = EAGER,
     ) -> AsyncGenerator[Sequence[int], None]:
-        """Draw the speech ids of a clause whose text ids arrive meanwhile, in groups of any size.
+        """Draw the speech ids of a clause whose text ids are still arriving, in groups of any size.
 
-        This is the interleaved layout of the published models (``bistream``): the first ids are drawn after five ids of
-        text. Ends are masked until the text has ended.
+        It uses the interleaved layout of the published models (``bistream``): the first ids are drawn after five text
+        ids, and stop ids are masked until the text has ended.
 
         Raises:
             InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
@@ -189,7 +187,7 @@ class TorchLm(DeviceThread):
                 with self._changed:
                     sequence.incoming += ids
                     self._changed.notify()
-        except Exception:  # the reader gets the error, since there will be no more text
+        except Exception:  # the reader raises this error
             sequence.done = True
             sequence.waker.set()
             raise
@@ -209,10 +207,10 @@ class TorchLm(DeviceThread):
         self._notify_soon()
 
     async def _read(self, sequence: LmSequence) -> AsyncGenerator[Sequence[int], None]:
-        """Yield the ids as they come. Closing the generator takes the sequence out of the next step."""
+        """Yield ids as they are drawn. Closing the generator takes the sequence out of the next step."""
         try:
             while True:
-                done = sequence.done  # read before the length, because nothing is appended after done
+                done = sequence.done  # read first, because nothing is appended after done
                 if ids := sequence.tokens[sequence.taken :]:
                     sequence.taken += len(ids)
                     yield ids
@@ -242,12 +240,12 @@ class TorchLm(DeviceThread):
             with self._changed:
                 begun = self._admit()
                 while not (self._closing or begun or flying or self._due()):
-                    self._changed.wait(_LOOK_S if any(s.due for s in self._live) else None)
+                    self._changed.wait(_POLL_S if any(s.due for s in self._live) else None)
                     begun = self._admit()
                 if self._closing:
                     return
             before = len(flying)
-            while begun:  # all of a burst, because a step between two prefills would only delay the last of them
+            while begun:  # prefill a whole burst first: a decode step between two prefills would delay the later ones
                 self._begin(begun, flying)
                 with self._changed:
                     begun = self._admit()
@@ -264,7 +262,7 @@ class TorchLm(DeviceThread):
                 self._take(*flying.popleft())
 
     def _due(self) -> list[LmSequence]:
-        """Return the sequences for which the next step draws: those whose readers wait, and some that fill it up."""
+        """Return the sequences of the next decode step: those whose readers wait, and some that fill it up."""
         due, rows = [s for s in self._live if s.due], self._config.decode_rows
         if due and self.busy():
             now = time.monotonic()
@@ -273,7 +271,7 @@ class TorchLm(DeviceThread):
             due.sort(key=lambda s: (slack_s[s], s.launched))
             rows = min(rows, max(urgent, self._config.riding_rows)) if urgent else 0
         elif len(due) > rows:
-            due.sort(key=lambda s: s.launched)  # those with the fewest steps come first, so that none falls behind
+            due.sort(key=lambda s: s.launched)  # fewest steps first, so that all progress equally
         due = due[:rows]
         if due and (places := self._steps.filled(len(due)) - len(due)):
             ahead, drawn_for = self._config.ahead, set(due)
@@ -282,9 +280,9 @@ class TorchLm(DeviceThread):
         return due
 
     def _admit(self) -> list[LmSequence]:
-        """Drop sequences that were given up, and give slots to waiting ones. Called under the lock."""
+        """Drop finished and cancelled sequences, and give slots to waiting ones. Called under the lock."""
         live: list[LmSequence] = []
-        for s in self._live:  # one look at each: a reader may give up at any moment, and would take the slot with it
+        for s in self._live:  # one pass, because a reader may cancel at any moment and its slot would be lost
             if s.cancelled or s.done:
                 self._free.append(s.slot)
             else:
@@ -292,7 +290,7 @@ class TorchLm(DeviceThread):
         self._live = live
         for s in (*self._live, *self._listening):
             s.listen()
-        self._wake([s for s in self._listening if s.done])  # its beginning is too long
+        self._wake([s for s in self._listening if s.done])  # their first feed is too long
         begun: list[LmSequence] = []
         self._listening = [s for s in self._listening if not (s.cancelled or s.done)]
         self._waiting += [s for s in self._listening if s.admission is not None]
@@ -315,7 +313,7 @@ class TorchLm(DeviceThread):
         return begun
 
     def _begin(self, begun: list[LmSequence], flying: deque[tuple[Drawing, list[LmSequence]]]) -> None:
-        """Prefill. If memory is short, these sequences fail, and the others go on."""
+        """Prefill new sequences. If memory runs out, they fail; the others continue."""
         try:
             flying.append((self._steps.prefill([s.admission for s in begun if s.admission is not None]), begun))
         except torch.OutOfMemoryError:
@@ -332,7 +330,7 @@ class TorchLm(DeviceThread):
             if s.done or s.cancelled:
                 continue
             s.take(token, self._steps.config)
-            if s.done or len(s.tokens) == s.wake_at:  # nobody waits for the ids ahead
+            if s.done or len(s.tokens) == s.wake_at:  # no one waits for ids drawn ahead
                 woken.append(s)
         self._wake(woken)
 
@@ -348,5 +346,5 @@ class TorchLm(DeviceThread):
     def _wake(sequences: list[LmSequence]) -> None:
         try:
             wake(sequences)
-        except RuntimeError:  # the event loop is closed, so nobody waits
+        except RuntimeError:  # the event loop is closed, so no reader waits
             log.debug("a reader's event loop is closed")

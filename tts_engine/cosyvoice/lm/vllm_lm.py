@@ -1,7 +1,7 @@
-"""The language model on vLLM. It takes joined-table prompts and gives speech ids as they are drawn.
+"""The language model on vLLM.
 
-vLLM runs in processes of its own; this is the asyncio side. The sampler is ours (``vllm_plugin``), because vLLM's own
-has no rule that keeps the model from repeating itself.
+vLLM runs in its own processes; this is the asyncio side. Ids are drawn by the sampler of ``vllm_plugin``, because vLLM
+has no repetition-aware sampling.
 """
 
 from __future__ import annotations
@@ -34,33 +34,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmConfig:
-    """How vLLM is started."""
+    """vLLM's start options."""
 
     max_model_len: int = 2048
-    """Positions of a request, prompt and speech. After the 750 of a 30 s prompt there is room for 40 s of speech."""
+    """Most positions of a request, prompt and speech together. A 30 s voice prompt takes 750 and leaves 40 s of
+    speech."""
     max_num_seqs: int = 128
-    """Most clauses that are decoded at once. More wait in vLLM's queue."""
+    """Most clauses in one decode step. Further ones wait in vLLM's queue."""
     dtype: str = "bfloat16"
     kv_cache_bytes: int = 4_000_000_000
-    """Memory of keys and values: 12 kB a position, so 128 clauses of 2048 positions need 3.2 GB. The weights (1.2 GB)
-    and 2 to 3 GB of graphs and workspace come on top. The size is fixed, because token-to-wave allocates on the same
-    GPU while vLLM would measure how much is free. Ignored on CPU."""
+    """Size of the KV cache: 12 kB a position, so 128 clauses of 2048 positions need 3.2 GB. Weights (1.2 GB), graphs
+    and workspace (2 to 3 GB) come on top. The size is fixed because vLLM would otherwise measure free memory while
+    token-to-wave allocates on the same GPU. Ignored on a CPU."""
     enforce_eager: bool = False
-    """Without CUDA graphs vLLM starts in 6 s instead of 12 to 48, and decodes at a fifth of the speed."""
+    """True: no CUDA graphs. vLLM then starts in 6 s instead of 12 to 48, and decodes at a fifth of the speed."""
     stream_interval: int = 10
-    """After its first id, a reader is woken for every so many ids, because waking costs more than drawing. 10 meets the
-    11 ids of the shortest first chunk, and no later chunk waits for more than 9."""
+    """After the first id, readers are woken every so many ids. 1 + 10 are the 11 ids of the shortest first chunk."""
     warm_up_rows: Sequence[int] = (1, 2, 8, 32)
-    """Numbers of clauses that are drawn at once during the warm-up, so that no caller waits for a kernel to be
-    compiled."""
+    """Batch sizes of the warm-up, which compiles the kernels."""
     logits_processors: Sequence[str] = (SAMPLER,)
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further fields of ``AsyncEngineArgs``, or others in the place of ours. With ``gpu_memory_utilization`` vLLM takes
-    that share of the GPU's memory, and ``kv_cache_bytes`` does not count."""
+    """Further fields of ``AsyncEngineArgs``; they override those set here. With ``gpu_memory_utilization``, vLLM takes
+    that share of the GPU's memory, and ``kv_cache_bytes`` is ignored."""
 
 
 def export_model(model: SpeechLanguageModel, folder: Path) -> None:
-    """Write a language model from memory to a folder that ``VllmBackend.start`` takes, in bf16."""
+    """Write a language model to a folder that ``VllmBackend`` can load, in bf16."""
     config = model.config
     qwen = {
         "hidden_size": config.hidden_size,
@@ -86,30 +85,32 @@ class VllmBackend:
         """
         Args:
             folder: a folder that ``export_vllm`` or ``export_model`` wrote.
-            network: configuration of the model in it. ``generate_streamed`` needs it for the interleaved layout.
+            network: configuration of the model. ``generate_streamed`` needs it.
         """
         self._folder, self._config, self._network = folder, config or VllmConfig(), network
         self._engine: Any = None
         self.table = JoinedTable.load(folder)
         self.busy = never
-        """Unused, because vLLM draws for all clauses at once."""
+        """Unused, because vLLM decodes all clauses in every step."""
 
     async def start(self) -> None:
         """Load, compile and warm up.
 
         Raises:
-            Unavailable: vLLM or our plugin is not installed, or the engine does not start.
+            Unavailable: vLLM or the plugin is not installed, or vLLM does not start.
         """
         config = self._config
         os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # it would import a package that is not needed
         os.environ[OWNER] = str(os.getpid())
         if not entry_points(group="vllm.general_plugins", name="talkspurt"):
-            raise Unavailable("vLLM does not see our model: the entry point vllm.general_plugins:talkspurt is missing")
+            raise Unavailable(
+                "vLLM cannot find the model class: the entry point vllm.general_plugins:talkspurt is missing"
+            )
         try:
             self._engine = await asyncio.to_thread(_make_engine, self._folder, config)
         except ImportError as exc:
             raise Unavailable(f"vLLM cannot be imported: {exc}; install talkspurt[vllm]") from exc
-        except Exception as exc:  # vLLM reports anything from OOM to a bad folder as some RuntimeError or ValueError
+        except Exception as exc:  # vLLM reports any fault, from OOM to a bad folder, as RuntimeError or ValueError
             raise Unavailable(f"vLLM did not start on {self._folder}: {exc}") from exc
         for rows in config.warm_up_rows:
             await asyncio.gather(*(self._warm_up() for _ in range(min(rows, config.max_num_seqs))))
@@ -120,7 +121,7 @@ class VllmBackend:
 
     @property
     def alive(self) -> bool:
-        """See ``lm.LmBackend``."""
+        """See ``api.LmBackend``."""
         return self._engine is not None and not self._engine.errored
 
     @property
@@ -129,7 +130,7 @@ class VllmBackend:
         return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
 
     def lacking(self) -> Sequence[int]:
-        """See ``lm.LmBackend``. vLLM passes ids on in groups, so nobody knows."""
+        """See ``api.LmBackend``. vLLM passes ids on in groups, so this is unknown."""
         return ()
 
     async def generate(
@@ -148,15 +149,15 @@ class VllmBackend:
 
         Args:
             prompt: joined ids, see ``JoinedTable.prompt``.
-            min_tokens: no stop is drawn before so many ids.
-            max_tokens: the clause is cut after so many ids.
-            seed: int64. The same seed draws the same ids, whatever else runs.
-            reader: unused; ids come as vLLM draws them.
-            shared: unused; vLLM finds by itself what prompts have in common.
+            min_tokens: stop ids are masked until this many ids are drawn.
+            max_tokens: the clause is cut after this many ids.
+            seed: int64. The same seed draws the same ids in any batch.
+            reader: unused.
+            shared: unused; vLLM has its own prefix cache.
 
         Raises:
             InvalidRequest: the prompt leaves no room for ``min_tokens``.
-            SynthesisFailed: the engine gave up this request.
+            SynthesisFailed: vLLM gave up this request.
             Unavailable: vLLM's process has ended.
         """
         most = min(max_tokens, room(prompt, self._config.max_model_len, min_tokens=min_tokens))
@@ -175,10 +176,10 @@ class VllmBackend:
         seed: int,
         reader: Reader = EAGER,
     ) -> AsyncGenerator[Sequence[int], None]:
-        """Draw the speech ids of a clause whose text ids arrive meanwhile, in groups of any size.
+        """Draw the speech ids of a clause whose text ids are still arriving, in groups of any size.
 
-        vLLM takes whole prompts, so each block between two pieces of text is a request of its own, of at most 15 ids.
-        Its prompt is everything that was fed before; vLLM still has the keys of that.
+        vLLM takes whole prompts, so each block between two pieces of text is a separate request of at most 15 ids. Its
+        prompt is everything fed so far, which vLLM finds in its prefix cache.
 
         Raises:
             InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
@@ -186,7 +187,9 @@ class VllmBackend:
             others: those of ``generate``, and those that ``text`` raises.
         """
         if self._network is None:
-            raise Unavailable("the interleaved layout of this language model is not known")
+            raise Unavailable(
+                "text cannot be streamed into this language model: its configuration (network) is missing"
+            )
         try:
             machine = Bistream(self._network, prompt_text=prompt_text, prompt_speech=prompt_speech)
         except ValueError as exc:
@@ -226,7 +229,7 @@ class VllmBackend:
                 left = self._config.max_model_len - len(fed)
                 if left < 1 and not spoken:
                     raise SynthesisFailed(
-                        f"voice prompt and text take {len(fed)} positions; {len(fed) + left} are there"
+                        f"voice prompt and text take {len(fed)} positions, expected fewer than {len(fed) + left}"
                     )
                 most = self._network.sampling.lengths(text_ids)[1] - spoken if feed.may_end else machine.until_fill
                 if (count := min(left, most)) < 1:
@@ -237,7 +240,7 @@ class VllmBackend:
                         for token in ids:
                             if feed.may_end and token >= self.table.speech_tokens:
                                 return
-                            if begun:  # vLLM has fed its own id
+                            if begun:  # vLLM itself feeds the id that it drew
                                 feed_next()
                             begun = True
                             if (speech := machine.drawn(token)) is not None:
@@ -252,12 +255,12 @@ class VllmBackend:
     ) -> AsyncGenerator[Sequence[int], None]:
         assert self._network is not None
         extra: dict[str, Any] = {HISTORY: list(machine.history)}
-        if not may_end:  # then the fill is the only id that ends the request
+        if not may_end:  # only the fill ends the request
             extra[CONTROLS] = [self.table.speech_tokens, self._network.fill]
         return self._run(prompt, self._params(min_tokens=0, max_tokens=count, seed=seed, extra_args=extra))
 
     async def _run(self, prompt: Sequence[int], params: Any) -> AsyncGenerator[Sequence[int], None]:
-        """Yield the ids of one request, with the id that ended it."""
+        """Yield the ids of one request, including its stop id."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if self._engine is None:
@@ -266,18 +269,18 @@ class VllmBackend:
         try:
             async with aclosing(stream):
                 async for output in stream:
-                    yield output.outputs[0].token_ids  # there are several if the reader was slow
+                    yield output.outputs[0].token_ids  # several, if the reader was slow
                     if output.finished and output.outputs[0].finish_reason not in ("stop", "length"):
                         raise SynthesisFailed(f"vLLM ended the request: {output.outputs[0].finish_reason}")
         except EngineDeadError as exc:
-            raise Unavailable("the language model's process is gone") from exc
+            raise Unavailable("the language model's process has ended") from exc
 
     def _params(self, *, min_tokens: int, max_tokens: int, seed: int, **more: Any) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         return SamplingParams(
-            temperature=0.0,  # our sampler leaves only one id possible, so vLLM need not draw
+            temperature=0.0,  # the plugin's sampler leaves only one id possible
             min_tokens=min(min_tokens, max_tokens),
             max_tokens=max_tokens,
             stop_token_ids=self.table.stop_ids,
@@ -303,14 +306,14 @@ def _make_engine(folder: Path, config: VllmConfig) -> Any:
 
 
 def engine_args(folder: Path, config: VllmConfig, *, cpu: bool) -> dict[str, Any]:
-    """Return the fields of vLLM's ``AsyncEngineArgs``. Those of ``config.extra`` go before ours."""
+    """Return the fields of vLLM's ``AsyncEngineArgs``. ``config.extra`` overrides the others."""
     args: dict[str, Any] = {
         "model": str(folder),
         "skip_tokenizer_init": True,
         "dtype": config.dtype,
         "max_model_len": config.max_model_len,
         "max_num_seqs": config.max_num_seqs,
-        # A prompt is never split, because a row that is sampled and dropped would spoil the sampler's history.
+        # A prompt is never split: the sampler would also draw for a part of it and add that id to its history.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(8192, config.max_model_len),
         "enforce_eager": config.enforce_eager,
@@ -318,6 +321,6 @@ def engine_args(folder: Path, config: VllmConfig, *, cpu: bool) -> dict[str, Any
         "logits_processors": list(config.logits_processors),
     }
     if not cpu and "gpu_memory_utilization" not in config.extra:
-        # The second is the share of memory that vLLM wants to be free when it starts. It may then take less.
+        # ``gpu_memory_utilization`` is here only the share that must be free when vLLM starts.
         args |= {"kv_cache_memory_bytes": config.kv_cache_bytes, "gpu_memory_utilization": 0.05}
     return args | config.extra

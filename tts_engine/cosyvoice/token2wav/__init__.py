@@ -1,4 +1,4 @@
-"""Turns speech tokens into sound, batched over all calls. ``admission`` decides which clauses are let in, ``scheduler``
-which run next, ``block_manager`` which part of the caches each holds. ``runner`` and ``batch`` compute on the device,
-and ``worker`` is the thread between these and the event loop. This room knows nothing of text and language model.
+"""Turns speech tokens into audio, in batches over all calls. ``admission`` decides which clauses may begin,
+``scheduler`` which run next, and ``block_manager`` which cache blocks they get. ``runner`` and ``batch`` compute on the
+device, and ``worker`` is the thread between them and the event loop. It knows nothing about text or the language model.
 """

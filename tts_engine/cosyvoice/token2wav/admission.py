@@ -1,16 +1,16 @@
-"""Decides whether one more clause may begin, by measurements of the device. Pure: it takes loads and times, and returns
-a verdict.
+"""Decides whether one more clause may begin, from measured batch times. Pure: it takes loads and times, and returns a
+verdict.
 
-Two things can go wrong when one more turn begins: clauses that speak run out of sound, or the new turn's first sound
-comes late. The first is watched as a share of the device. A speaking clause needs one chunk for every second of sound,
-at the measured cost of a clause in a full batch, and in its lifetime one first chunk and, unless it is cut, one last
-one; lifetimes, and how many were cut, are those of recent clauses. A short first chunk costs less than others. The
-second is the wait behind the first chunks that are due already.
+A new turn can do two kinds of harm: speaking clauses run out of audio, or its own first audio is late. For the first,
+the busy share of the device is computed. A speaking clause costs one chunk per second of audio, at the measured cost
+per clause of a full batch; over its lifetime it also costs one first chunk and, unless it is cut, one last chunk.
+Lifetime and share of cut clauses are averages of recent clauses. For the second, the time of the first chunks that are
+already due is computed.
 
-If something else is short (the language model, the host), the measured steps do not show it, but late chunks do. If one
-clause of fifty, and three at least, had a late chunk within a second, the limit becomes six sevenths of the number of
-clauses that were open while the chunk was waited for. It then grows again, and is forgotten if sound was not late once
-more: a moment in which the host stood still beside four clauses tells nothing of forty.
+A bottleneck elsewhere (language model, host) does not show in batch times, but it makes chunks late. If one clause in
+fifty, and at least three, had a late chunk within a second, the number of clauses is limited to six sevenths of those
+that were open while the chunk was awaited. The limit then grows again, and is dropped if no more chunks are late: one
+pause of the host says little about the capacity.
 """
 
 from __future__ import annotations

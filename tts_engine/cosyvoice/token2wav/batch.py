@@ -1,8 +1,8 @@
-"""One batch of token to wave: static buffers of one shape and size, and the CUDA graphs over them.
+"""One batch of token-to-wave: static buffers of one shape and size, and the CUDA graphs over them.
 
-There are two shapes. ``chunk`` feeds one chunk on top of the caches. ``whole`` computes voice prompt and clause at once
-by full attention, as upstream makes a last chunk. That takes several times as long, so it runs in stages, and other
-batches may run between the stages. So do chunks that nobody awaits.
+There are two shapes. ``chunk`` feeds one chunk per row on top of the caches. ``whole`` computes voice prompt and clause
+at once with full attention, as upstream does for a last chunk. It takes several times as long, so it runs in stages,
+and other batches may run between its stages. Chunks that no one awaits run in stages too.
 """
 
 from __future__ import annotations

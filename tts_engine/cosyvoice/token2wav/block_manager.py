@@ -1,9 +1,9 @@
-"""Keeps account of the slots and blocks of the caches. Pure: it knows only numbers; the runner has the tensors.
+"""Allocates the slots and blocks of the caches. Pure: it knows only numbers; the runner has the tensors.
 
-A clause holds a slot (tails of convolutions) and blocks (keys and values, one chunk each), and so does a voice's
-prompt. The prompt's chunks are computed once and shared: a clause lists the prompt's blocks first, then its own. A
-prompt stays until another one needs its place and no clause uses it. A clause's blocks can be taken away at any time,
-because the clause can be computed again from the prompt on. Slot 0 and block 0 are scratch and are never given out.
+A clause has a slot (convolution tails) and blocks (keys and values, one chunk each). So has a voice's prompt, whose
+chunks are computed once and shared: a clause lists the prompt's blocks first, then its own. An unused prompt stays
+until another one needs its place. A clause's own blocks can be evicted at any time, because the clause can be
+recomputed from the end of the prompt. Slot 0 and block 0 are scratch and are never allocated.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from tts_engine.errors import Exhausted, InvalidRequest
 
 
 class BlockManager:
-    """Hands out slots and blocks of one device's caches. Not thread-safe."""
+    """The allocator of one device's slots and blocks. Not thread-safe."""
 
     def __init__(
         self, *, clauses: int, voices: int, blocks: int, chunk_tokens: int, max_chunks: int, room: int
     ) -> None:
         """
         Args:
-            clauses: number of slots for clauses. The slots of voices come after them.
+            clauses: number of slots for clauses. Voices have the slots after them.
             chunk_tokens: speech tokens in one block.
             max_chunks: most chunks of prompt and clause together.
-            room: tokens that a prompt leaves a clause of the chunk in which the prompt ends, 1 to ``chunk_tokens``. The
-                prompt is cut at its head to fit.
+            room: tokens of the prompt's last chunk that are left for the clause, 1 to ``chunk_tokens``. The prompt's
+                beginning is cut to fit.
 
         Raises:
-            ValueError: the longest clause would not fit, and so would wait for ever.
+            ValueError: the longest clause does not fit, so it would wait forever.
         """
         if blocks < max_chunks:
-            raise ValueError(f"{blocks} cache blocks, expected at least {max_chunks}, those of the longest clause")
+            raise ValueError(f"{blocks} cache blocks, expected at least {max_chunks} for the longest clause")
         self._total = blocks
         self.clauses, self.max_tokens = clauses, max_chunks * chunk_tokens
         self.chunk_tokens, self._room = chunk_tokens, room
@@ -41,7 +41,7 @@ class BlockManager:
         self._voice_slots = list(range(1 + clauses, 1 + clauses + voices))
         self._blocks = list(range(1, 1 + blocks))[::-1]
         self.voices: dict[object, Voice] = {}
-        """The prompts that have been computed, by their key."""
+        """The computed prompts by key."""
 
     @property
     def free_blocks(self) -> int:
@@ -55,17 +55,17 @@ class BlockManager:
     # -- prompts
 
     def place(self, tokens: Sequence[int], *, now: float) -> Voice:
-        """Return a place for the part at a prompt's end that is used. The prompt that was unused for longest makes
-        room.
+        """Allocate a slot and blocks for a prompt, cut at its beginning. Unused prompts are evicted to make room, least
+        recently used first.
 
-        Call ``keep`` when the prompt has been computed, or ``release``.
+        Call ``keep`` after the prompt has been computed, or ``release``.
 
-        The blocks that are left can always hold the longest clause of each prompt: what other clauses hold of them can
-        be taken away, but prompts in use cannot. Else the last clause that goes on would wait for ever.
+        Blocks of prompts in use cannot be evicted. The other blocks must always be enough for the longest clause of any
+        prompt; otherwise the last clause left could wait forever.
 
         Raises:
             InvalidRequest: the prompt leaves no room for a clause.
-            Exhausted: clauses use every other prompt.
+            Exhausted: there is no room, and all other prompts are in use.
         """
         part, shared = self._cut(tokens)
         needed = shared // self.chunk_tokens
@@ -76,34 +76,35 @@ class BlockManager:
         ):
             idle = [(voice.used, key) for key, voice in self.voices.items() if not voice.clauses]
             if not idle:
-                raise Exhausted("every place for a voice prompt is in use", retry_after_s=1.0)
+                raise Exhausted("all places for voice prompts are in use", retry_after_s=1.0)
             self.release(self.voices.pop(min(idle, key=lambda pair: pair[0])[1]))
         slot = self._voice_slots.pop()
         return Voice(slot - 1 - self.clauses, part, slot, self._take(needed), shared, used=now)
 
     def _left(self, prompts: Sequence[int]) -> int:
-        """Return how many blocks are left beside prompts of so many blocks and the longest clause of any of them."""
+        """Return the number of blocks left after prompts of these sizes (in blocks) and the longest clause."""
         return self._total - sum(prompts) - (self.max_tokens // self.chunk_tokens - min(prompts))
 
     def _cut(self, tokens: Sequence[int]) -> tuple[Sequence[int], int]:
-        """Return the part at a prompt's end that is used, and how many tokens of it are computed once."""
+        """Return the end of the prompt that is used, and how many of its tokens are in shared chunks."""
         left = self.chunk_tokens - self._room
-        # A prompt that is too short for that leaves the clause a whole chunk.
+        # A prompt that is shorter than that is not used at all, so the clause gets a whole chunk.
         cut = (len(tokens) - left) % self.chunk_tokens if len(tokens) >= left else len(tokens)
         tokens = tokens[cut:]
         shared = max(len(tokens) - LOOK_AHEAD_TOKENS, 0) // self.chunk_tokens * self.chunk_tokens
         if shared >= self.max_tokens - self.chunk_tokens:
             raise InvalidRequest(
-                f"the voice prompt has {len(tokens)} tokens; the engine keeps {self.max_tokens} of prompt and clause"
+                f"the voice prompt has {len(tokens)} tokens, expected fewer: "
+                f"prompt and clause may have {self.max_tokens} together"
             )
         return tokens, shared
 
     def keep(self, key: object, voice: Voice) -> None:
-        """Keep a computed prompt. All requests with this key share it."""
+        """Register a computed prompt, which all requests with this key share."""
         self.voices[key] = voice
 
     def release(self, voice: Voice) -> None:
-        """Free the places of a prompt."""
+        """Free the slot and blocks of a prompt."""
         voice.gone = True
         self._blocks += voice.blocks
         self._voice_slots.append(voice.slot)
@@ -111,36 +112,36 @@ class BlockManager:
     # -- clauses
 
     def open(self, rendering: Rendering, *, now: float) -> None:
-        """Note that a clause uses its voice's prompt from now on. It gets its slot and blocks with ``grow``.
+        """Count the clause as a user of its voice's prompt. It gets its slot and blocks from ``grow``.
 
         Raises:
-            Exhausted: the prompt has made room for another one meanwhile.
+            Exhausted: the prompt was evicted meanwhile.
         """
         voice = rendering.voice
         if voice.gone:
-            raise Exhausted("the voice made room for another; ask again", retry_after_s=0.1)
+            raise Exhausted("the voice's prompt was evicted; ask again", retry_after_s=0.1)
         voice.clauses += 1
         voice.used = now
         rendering.fed = voice.shared
 
     def missing(self, rendering: Rendering) -> int:
-        """Return how many blocks the clause lacks for the chunk that it is fed next."""
+        """Return the number of blocks that the clause lacks for its next chunk."""
         held = len(rendering.voice.blocks) + len(rendering.blocks)
         return max(rendering.fed // self.chunk_tokens + 1 - held, 0)
 
     def grow(self, rendering: Rendering, blocks: int) -> None:
-        """Give a clause a slot, if it has none, and ``blocks`` more blocks. They must be free."""
+        """Allocate a slot for the clause, if it has none, and ``blocks`` more blocks. They must be free."""
         if not rendering.slot:
             rendering.slot = self._clause_slots.pop()
         rendering.blocks += self._take(blocks)
 
     def evict(self, rendering: Rendering) -> None:
-        """Take a clause's own blocks away. It will be fed again from the shared part of its prompt on."""
+        """Free a clause's own blocks. It must be recomputed from the end of the prompt's shared part."""
         self._blocks += rendering.blocks
         rendering.blocks, rendering.fed = [], rendering.voice.shared
 
     def free(self, rendering: Rendering) -> None:
-        """Free everything that a finished clause holds."""
+        """Free the slot and blocks of a finished clause."""
         self.evict(rendering)
         if rendering.slot:
             self._clause_slots.append(rendering.slot)

@@ -1,12 +1,12 @@
-"""Decides how long a clause's first chunk is (``first_hop: auto``). Pure: it takes loads and times.
+"""Chooses the length of a clause's first chunk (``first_hop: auto``). Pure: it takes loads and times.
 
-A short first chunk is heard soon, but the chunk behind it is due soon too: it needs 7 to 14 more ids of the language
-model, and a place in a batch behind the first chunks of others. So the shortest one is taken of which the sound lasts
-until then. The choice is made when the ids of the shortest one are there. In a burst all who wait are known by that
-time.
+A short first chunk is heard sooner, but the second chunk is also due sooner. It needs 7 to 14 more ids from the
+language model, and a place in a batch after the first chunks of other clauses. The choice is the shortest first chunk
+whose audio lasts until the second is ready. It is made when the ids of the shortest one are there; by then all waiting
+clauses of a burst are known.
 
-How long the chunk behind takes is what such chunks took lately, as far as they were awaited: behind a long first chunk
-one is not, and waits for others. What is remembered fades, so that a short one is tried again after a burst.
+The time of a second chunk is estimated from recent ones that followed a short first chunk. After a long one, the second
+is not urgent, so its time says nothing. The estimate fades, so that short first chunks are tried again after a burst.
 """
 
 from __future__ import annotations

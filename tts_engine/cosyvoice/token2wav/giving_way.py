@@ -1,4 +1,4 @@
-"""Lets clauses whose callers have enough sound in hand leave the device to callers who have heard nothing yet."""
+"""Makes clauses with enough unplayed audio leave the device to clauses whose callers have heard nothing yet."""
 
 from __future__ import annotations
 

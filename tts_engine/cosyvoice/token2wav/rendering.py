@@ -1,5 +1,4 @@
-"""The state of a voice's prompt and of a clause in token-to-wave. Pure values, written by scheduler and block
-manager."""
+"""The state of a voice's prompt and of a clause in token-to-wave. Scheduler and block manager change it."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from tts_engine.synthesizer import Hearing
 
 @dataclass(slots=True, eq=False)
 class Voice:
-    """A prompt's place on the device."""
+    """A voice's prompt on the device."""
 
     index: int
     """Index of its row in the tables of prompts."""
@@ -20,38 +19,38 @@ class Voice:
     slot: int
     blocks: list[int]
     shared: int
-    """Number of tokens of the prompt that are computed once: its whole chunks that do not look beyond the prompt."""
+    """Number of prompt tokens in shared chunks: whole chunks whose look-ahead is inside the prompt."""
     clauses: int = 0
     """Number of clauses that use the prompt."""
     used: float = 0.0
-    """Monotonic second at which the last of these clauses began."""
+    """Monotonic time at which the last of these clauses began, seconds."""
     gone: bool = False
-    """Has the prompt made room for another one?"""
+    """True after the prompt was evicted."""
 
 
 @dataclass(slots=True, eq=False)
 class Rendering:
-    """A clause on its way from tokens to sound. The clause's own task appends to ``tokens``, and sets ``first_hop``
-    before its first chunk."""
+    """A clause in token-to-wave. The clause's own task appends to ``tokens`` and sets ``first_hop`` before its first
+    chunk."""
 
     voice: Voice
     playhead: Hearing
     first_hop: int
-    """Number of tokens of its first chunk, one of ``Scheduler.first_hops``."""
+    """Tokens of its first chunk, one of ``Scheduler.first_hops``."""
     tokens: list[int] = field(default_factory=list)
     sounded: int = 0
-    """Number of tokens of the clause that the vocoder has been fed."""
+    """Number of the clause's tokens that the vocoder has been fed."""
     asked: bool = False
-    """Has its first chunk been asked for?"""
+    """True after its first chunk was asked for."""
     opened_at: float = 0.0
-    """Monotonic second at which the clause was let in."""
+    """Monotonic time at which the clause was admitted, seconds."""
     closed: bool = False
     error: EngineError | None = None
-    """The fault that ended the device's thread while this clause was in it."""
+    """The fault that ended the device's thread during this clause."""
     order: int = 0
-    """Clauses are numbered as they come. Of two equally urgent clauses, the older one keeps its cache."""
+    """Sequence number. Of two equally urgent clauses, the older one keeps its blocks."""
     slot: int = 0
-    """The clause's slot. 0: it has none."""
+    """The clause's slot. 0: none."""
     blocks: list[int] = field(default_factory=list)
     fed: int = 0
     """Number of tokens in the caches, from the start of the prompt."""

@@ -1,8 +1,8 @@
-"""The device's side of token-to-wave: networks, caches, batches and their CUDA graphs. It takes rows and returns
-samples. It knows tensors, and does not know which caller waits for what.
+"""The device side of token-to-wave: networks, caches, batches and their CUDA graphs. It takes rows and returns samples.
+It knows tensors, but not which caller waits for what.
 
-Each batch is a CUDA graph of copying the inputs, flow and vocoder. A long batch is several graphs, and other batches
-may run between them. On a CPU the same code runs without graphs.
+A batch is a CUDA graph of flow and vocoder. A long batch is several graphs (stages), and other batches may run between
+them. On a CPU the same code runs without graphs.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from tts_engine.cosyvoice.token2wav.scheduler import CHUNK_ROWS, WHOLE_CHUNKS, R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerConfig:
-    """Sizes of the caches and graphs, beside what ``CosyVoiceConfig`` says."""
+    """Sizes of the caches and graphs that are not in ``CosyVoiceConfig``."""
 
     blocks: int = 640
-    """Number of chunks whose keys are kept, prompts included. Each takes 90 MB for CosyVoice3 in bf16. If none is free,
-    the clause with most sound in hand gives up its own and is computed again when its turn comes."""
+    """Number of cache blocks (one chunk each), including prompts. A block takes 90 MB for CosyVoice3 in bf16. If none
+    is free, the clause with the most unplayed audio loses its blocks and is recomputed later."""
     max_chunks: int = 64
-    """Most chunks of one clause with its prompt: 64 s."""
+    """Most chunks (seconds) of a clause with its prompt."""
     max_voices: int = 64
-    """Most voices whose prompt is kept on the device. The one that was unused for longest makes room."""
+    """Most voice prompts on the device. The least recently used one is evicted."""
     dtype: torch.dtype = torch.float32
     """dtype of the flow's caches; bf16 on a GPU."""
     chunk_rows: Sequence[int] = CHUNK_ROWS
     """Batch sizes of the graphs."""
     staged_rows: Sequence[int] = (1, 4, 8, 16)
-    """The same of the graphs that run in stages, for chunks that nobody awaits."""
+    """Batch sizes of the graphs in stages, for chunks that no one awaits."""
     whole_rows: Sequence[int] = (1, 2, 3, 4)
     whole_chunks: Sequence[int] = (6, 7, 8, 9, 10, 12, 16, 24)
-    """Sizes of the graphs for last chunks by full attention, in chunks of prompt and clause. A longer clause runs
-    without a graph. Of more than two rows there are those that the scheduler makes (``WHOLE_CHUNKS``)."""
+    """Lengths of the graphs for last chunks with full attention, in chunks of prompt and clause. A longer clause runs
+    without a graph. With more than two rows, only the sizes that the scheduler makes (``WHOLE_CHUNKS``) have graphs."""
 
 
 class Run:
-    """One batch on its way: ``go_on`` with each further stage, then ``read`` it, then take its ``result``."""
+    """A batch in progress. Call ``go_on`` for each further stage, then ``read``, then ``result``."""
 
     def __init__(self, runner: ModelRunner, batch: WaveBatch, rows: int) -> None:
         self.batch, self._runner, self._rows = batch, runner, rows
         self._out: Tensor | None = None
         self._done: Any = torch.cuda.Event() if runner.works_ahead else None  # type: ignore[no-untyped-call]
         self._times: list[tuple[Any, Any]] = []
-        """When the device began with each stage and when it had ended: two events, on a CPU two monotonic seconds."""
+        """Start and end of each stage: CUDA events, or monotonic seconds on a CPU."""
 
     @property
     def stages(self) -> int:
@@ -65,7 +65,7 @@ class Run:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """What is given to the device meanwhile goes to the batch's account."""
+        """Add the device time of the work launched in the ``with`` block to the batch's time."""
         with self._runner.on_stream():
             begun = self._now()
             yield
@@ -79,25 +79,24 @@ class Run:
         return event
 
     def await_nearly_done(self) -> None:
-        """Wait until the stage that was given last has nearly ended, so that what follows can be given to the device
-        while it works."""
+        """Wait until the last launched stage has nearly ended. Work that is launched then follows without a pause."""
         self.batch.await_nearly_done()
 
     @torch.inference_mode()
     def go_on(self, stage: int) -> None:
-        """Give the device the next stage."""
+        """Launch the next stage."""
         with self.timed():
             self.batch.run(stage)
 
     @torch.inference_mode()
     def drop(self, row: int) -> None:
-        """Turn a row whose clause is gone into padding, between two stages."""
+        """Turn a row whose clause was closed into padding, between two stages."""
         with self._runner.on_stream():
             self.batch.drop(row)
 
     @torch.inference_mode()
     def read(self) -> None:
-        """Have the samples copied to the host behind the last stage."""
+        """Launch the copy of the samples to the host, after the last stage."""
         samples = self.batch.samples[: self._rows]
         with self._runner.on_stream():
             if self._done is None:
@@ -108,13 +107,13 @@ class Run:
             self._done.record()
 
     def result(self) -> tuple[NDArray[np.float32], float]:
-        """Wait for the end.
+        """Wait for the end of the batch.
 
         Returns:
-            Samples at 24 kHz, a line for each row (``vocoder.valid`` says which are heard), and the seconds that the
-            device took, without what it did between the stages.
+            Samples at 24 kHz, one line per row (``vocoder.valid`` says which are heard), and the device time of the
+            batch in seconds, without other work between its stages.
         """
-        assert self._out is not None, "read it first"
+        assert self._out is not None, "call read first"
         if self._done is not None:
             self._done.synchronize()
         seconds = sum(a.elapsed_time(b) / 1000 if self._done is not None else b - a for a, b in self._times)
@@ -134,11 +133,11 @@ class ModelRunner:
         settings: CosyVoiceConfig,
         config: RunnerConfig,
     ) -> None:
-        """``flow`` and ``vocoder`` are prepared and on the device."""
+        """``flow`` and ``vocoder`` must be prepared and on the device."""
         self.device, self.config, self._settings = device, config, settings
         self.chunk = flow.solver.chunk_tokens
         slots = 1 + settings.max_clauses + config.max_voices
-        # A prompt leaves ``LOOK_AHEAD_TOKENS`` of its own to the first chunk. The longest first chunk fills its chunk.
+        # A first chunk also has the last ``LOOK_AHEAD_TOKENS`` of the prompt. The longest one is a whole chunk.
         short = [hop + LOOK_AHEAD_TOKENS for hop in settings.first_hops]
         self._lengths = [*(length for length in short if length < self.chunk), self.chunk]
         frames = config.max_chunks * self.chunk * FRAMES_PER_TOKEN
@@ -154,16 +153,16 @@ class ModelRunner:
             speakers=torch.zeros(config.max_voices, MEL_CHANNELS, device=device),
         )
         self.batches: dict[tuple[Shape, int, int], WaveBatch] = {}
-        """Batches by shape, rows, and tokens of a row."""
+        """Batches by shape, rows, and tokens per row."""
         self.staged_batches: dict[int, WaveBatch] = {}
-        """Batches of chunks that run in stages, by rows. Others may run between their stages, so these have buffers of
-        their own."""
+        """Batches of chunks that run in stages, by rows. They have their own buffers, because other batches may run
+        between their stages."""
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     @property
     def works_ahead(self) -> bool:
-        """Does the device work by itself? A CPU has done what it was given when it has been given it."""
+        """True if the device runs asynchronously to the host (a GPU)."""
         return self._stream is not None
 
     # -- prompts
@@ -202,12 +201,12 @@ class ModelRunner:
 
     @torch.inference_mode()
     def begin(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> Run:
-        """Give the device a batch: all of it, or its first stage. It follows what the device was given before.
+        """Launch a batch, or its first stage, after all work launched so far.
 
         Args:
-            staged: does the batch run in stages? Batches of shape ``whole`` always do.
+            staged: run a ``chunk`` batch in stages. ``whole`` batches always do.
         """
-        with self.on_stream():  # a new batch is filled with zeros there, in front of the rows
+        with self.on_stream():  # the zeroing of a new batch's buffers must precede the rows
             batch = self._batch_for(shape, rows, staged=staged)
         host = self._host(batch.packed.shape)
         batch.fill(host.numpy(), rows)
@@ -226,11 +225,11 @@ class ModelRunner:
         return run
 
     def _host(self, shape: Sequence[int]) -> Tensor:
-        """Return zeros, int64, in the host's memory, from which the device copies by itself."""
+        """Return int64 zeros in host memory (pinned on a GPU, for asynchronous copies)."""
         return torch.zeros(shape, dtype=torch.long, pin_memory=self.works_ahead)
 
     def _there(self, numbers: Sequence[int]) -> Tensor:
-        """Return numbers on the device. ``torch.tensor`` would wait for all that the device was given before."""
+        """Copy numbers to the device asynchronously. ``torch.tensor`` would wait for all earlier work."""
         host = self._host((len(numbers),))
         host.numpy()[:] = numbers
         return host.to(self.device, non_blocking=True)
@@ -239,17 +238,17 @@ class ModelRunner:
         return torch.cuda.stream(self._stream)
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was given here."""
+        """Wait for all work launched here."""
         if self._stream is not None:
             self._stream.synchronize()
 
     def count(self, batch: WaveBatch) -> None:
-        """Note that a batch has ended."""
+        """Count a finished batch."""
         key = batch.shape, batch.rows
         self.batches_run[key] = self.batches_run.get(key, 0) + 1
 
     def _batch_for(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> WaveBatch:
-        """Return the smallest prepared batch that holds these rows, or a new one."""
+        """Return the smallest batch that holds these rows."""
         config, longest = self.config, max(row.length for row in rows)
         if shape == "chunk" and staged:
             return self._staged(min((s for s in config.staged_rows if s >= len(rows)), default=len(rows)))
@@ -275,7 +274,7 @@ class ModelRunner:
     # -- graphs
 
     def _graphs(self) -> list[tuple[Shape, int, int]]:
-        """Return shape, rows and tokens of a row of every graph, the largest of a shape first."""
+        """Return shape, rows and tokens per row of every graph, the largest of a shape first."""
         config = self.config
         graphs: list[tuple[Shape, int, int]] = [
             ("chunk", rows, length)
@@ -293,15 +292,15 @@ class ModelRunner:
 
     @torch.inference_mode()
     def warm_up(self, calibrated: Callable[[int, int, float], None]) -> None:
-        """Capture the graphs. On a CPU, do nothing.
+        """Capture the graphs. Does nothing on a CPU.
 
         Args:
-            calibrated: called with tokens of a chunk, number of clauses, and seconds that such a batch takes on the
-                idle device, the longest chunks first.
+            calibrated: called with tokens per row, rows, and seconds of such a batch on the idle device, the longest
+                rows first.
         """
         if self._stream is None:
             return
-        # Graphs of a pool use the same memory. So graphs that run between the stages of others need their own pool.
+        # Graphs of a pool share memory, so graphs that run between the stages of others need another pool.
         pools: dict[bool, Any] = {}
         batches = [self._batch(*key) for key in self._graphs()]
         batches += [self._staged(rows) for rows in sorted(self.config.staged_rows, reverse=True)]

@@ -1,15 +1,14 @@
-"""Decides which clauses run next in the token-to-wave thread, and with which tokens, slots and blocks. Pure: it takes
-time and demand, and returns a batch, which the runner computes.
+"""Decides which clauses run next in the token-to-wave thread, with which tokens, slots and blocks. Pure: it takes time
+and demand, and returns a batch, which the runner computes.
 
-A job makes one chunk (25 tokens, a second of sound) of one clause. Jobs of the same shape run as one batch. With the
-caches a chunk costs the same at every place in the clause. So chunks do not grow, since a larger chunk would only make
-the sound come later. A clause starts where its voice's prompt ends: the part of the prompt behind its last shared chunk
-begins the clause's first chunk. This part has three tokens or more. That makes sharing exact, because each chunk looks
-three tokens ahead, and a shared chunk must not look into the clause.
+A job makes one chunk (25 tokens, a second of audio) of one clause. Jobs of the same shape run as one batch. With the
+caches, a chunk costs the same at every position in the clause, so chunks do not grow: a larger chunk would only be
+later. A clause's first chunk begins with the tokens of the prompt after its last shared chunk, at least three. A chunk
+depends on three tokens of look-ahead, so shared chunks do not depend on the clause.
 
-A first chunk may be shorter than what is left of the prompt's last chunk. Then it is fed as far as it goes, and the
-next chunk is fed anew from the end of the shared part, since under the chunk mask its beginning sees its end. So a
-short first chunk takes less work and comes sooner, for a second chunk that gives less sound.
+A short first chunk may end before its 25 tokens are complete. The second chunk then starts again at the end of the
+shared part, because under the chunk mask the beginning of a chunk attends to its end. A short first chunk takes less
+work and is heard sooner, but the second chunk adds less audio.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Speech tokens to sound on one device: the thread that owns the device, and what crosses into that thread.
+"""The token-to-wave thread of one device, and its interface to the event loop.
 
-Clauses open, submit and close on the event loop. One thread asks the scheduler what is next, has the runner compute it,
-and hands the sound out. Both threads use the scheduler and the block manager, under one lock which nobody holds while
-the device works.
+Clauses open, submit and close on the event loop. The thread takes the next batch from the scheduler, has the runner
+compute it, and delivers the audio. Both threads use the scheduler and the block manager under one lock, which is never
+held while the device works.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Result = NDArray[np.float32] | EngineError
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Work for the thread other than a batch, and who waits for its result."""
+    """Work for the thread other than a batch, and the callback for its result."""
 
     work: Callable[[], object]
     deliver: Callable[[object], None]
 
     def run(self) -> None:
-        """Do the work. The fault of one request fails only that request; any other fault, of CUDA for example, is
-        raised too."""
+        """Do the work and deliver its result. An error of one request fails only that request; any other fault, such as
+        a CUDA error, is also raised."""
         try:
             self.deliver(self.work())
         except EngineError as exc:
@@ -53,12 +53,12 @@ class _Task:
         except torch.OutOfMemoryError:
             self.deliver(_out_of_memory())
         except Exception as exc:
-            self.deliver(SynthesisFailed(f"token to wave failed: {type(exc).__name__}"))
+            self.deliver(SynthesisFailed(f"token-to-wave failed: {type(exc).__name__}"))
             raise
 
 
 class WaveWorker(DeviceThread):
-    """Turns tokens into sound for all clauses of a model."""
+    """Turns speech tokens into audio for all clauses of a model."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class WaveWorker(DeviceThread):
         config: RunnerConfig | None = None,
         scheduler: SchedulerConfig | None = None,
     ) -> None:
-        """Take a ``flow`` and a ``vocoder`` that are prepared and on the device."""
-        super().__init__("token2wav", "token to wave")
+        """``flow`` and ``vocoder`` must be prepared and on the device."""
+        super().__init__("token2wav", "token-to-wave")
         self.config = config or RunnerConfig()
         self.runner = ModelRunner(flow, vocoder, device=device, settings=settings, config=self.config)
         self.blocks = BlockManager(
@@ -86,25 +86,24 @@ class WaveWorker(DeviceThread):
         self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize, first_hops=settings.first_hops)
         self._tasks: list[_Task] = []
         self._event_loop: asyncio.AbstractEventLoop | None = None
-        """On which clauses wait."""
+        """The event loop on which clauses wait."""
         self._given: tuple[Batch, Run] | None = None
-        """The batch that the device has nearly ended. Its sound is not handed out yet."""
+        """The batch that has nearly ended. Its audio is not delivered yet."""
         self._ahead = self.runner.works_ahead
-        """Is a batch given to the device before the one in front has ended?"""
+        """True if a batch is launched before the previous one has ended."""
         self.lacking: Callable[[], Sequence[int]] = tuple
-        """``LmBackend.lacking`` of the model whose tokens come here."""
+        """``LmBackend.lacking`` of the language model."""
         self.on_batch: Callable[[Batch, float], None] = lambda batch, seconds: None
-        """Is told of every batch and its seconds, in the worker's thread."""
+        """Called in the worker's thread with each batch and its device time in seconds."""
         self.on_calibrated: Callable[[int, int, float], None] = lambda length, rows, seconds: None
-        """Is told in the warm-up how long a batch of chunks of so many tokens and clauses takes on the idle device, the
-        longest first. Not called on a CPU."""
+        """Called during the warm-up, see ``ModelRunner.warm_up``. Not called on a CPU."""
 
     # -- from the event loop
 
     async def voice(
         self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
     ) -> Voice:
-        """Return a voice's prompt on the device. It is computed at the first use.
+        """Return a voice's prompt on the device. It is computed on first use.
 
         Args:
             key: the voice and its revision.
@@ -112,7 +111,7 @@ class WaveWorker(DeviceThread):
                 ``BlockManager``.
 
         Raises:
-            Exhausted: every place for a voice is in use.
+            Exhausted: all places for voice prompts are in use.
         """
         if (voice := self.blocks.voices.get(key)) is not None:
             return voice
@@ -128,10 +127,10 @@ class WaveWorker(DeviceThread):
         return await future
 
     def open(self, voice: Voice, playhead: Hearing) -> Rendering:
-        """Begin a clause. The caller has to ``close`` it.
+        """Begin a clause. The caller must ``close`` it.
 
         Raises:
-            Exhausted: the engine is full, or the voice has made room for another voice since ``voice`` returned it.
+            Exhausted: the engine is full, or the voice's prompt was evicted since ``voice`` returned it.
         """
         with self._changed:
             return self.scheduler.open(voice, playhead, now=time.monotonic())
@@ -143,7 +142,7 @@ class WaveWorker(DeviceThread):
             The samples at 24 kHz. The future's exception is an ``EngineError``.
 
         Raises:
-            InvalidRequest: voice prompt and clause together are longer than the engine was made for.
+            InvalidRequest: voice prompt and clause together are too long.
         """
         future: asyncio.Future[NDArray[np.float32]]
         future, settle = _promise()
@@ -152,11 +151,11 @@ class WaveWorker(DeviceThread):
                 raise rendering.error or self._closed()
             self._event_loop = asyncio.get_running_loop()
             self.scheduler.submit(rendering, final=final, now=time.monotonic(), deliver=settle)
-        self._notify_soon()  # after everybody who was woken with us has submitted, so that all make one batch
+        self._notify_soon()  # deferred, so that all clauses that were woken together are in one batch
         return future
 
     def close(self, rendering: Rendering) -> None:
-        """Give a clause up. Everything that it holds is free before the next batch. Idempotent."""
+        """Give up a clause. Its slot and blocks are freed before the next batch. Idempotent."""
         with self._changed:
             self.scheduler.close(rendering)
             self._changed.notify()
@@ -193,12 +192,12 @@ class WaveWorker(DeviceThread):
 
     @property
     def _running(self) -> Sequence[Job]:
-        """The jobs of the batch that the device ends with."""
+        """The jobs of the batch that has nearly ended."""
         return self._given[0].jobs if self._given else ()
 
     def _round(self, jobs: Sequence[Job], running: Sequence[Job] = ()) -> bool:
-        """Give the device a batch of these jobs, and wait until it has nearly ended. ``running``: see
-        ``Scheduler.next_batch``. Return False if there is no room for any of them."""
+        """Launch a batch of these jobs and wait until it has nearly ended. ``running``: see ``Scheduler.next_batch``.
+        Return False if there is no room for any of the jobs."""
         with self._changed:
             batch = self.scheduler.next_batch(jobs, now=time.monotonic(), running=[*running, *self._running])
         if batch is None:
@@ -214,8 +213,8 @@ class WaveWorker(DeviceThread):
         return True
 
     def _execute(self, batch: Batch) -> None:
-        """Run a batch up to where it has nearly ended, so that the device goes on with the next one without a pause
-        while this one's sound is handed out."""
+        """Run a batch until it has nearly ended. The next one can then be launched without a pause of the device, while
+        this one's audio is delivered."""
         run = self.runner.begin(batch.shape, batch.rows, staged=batch.staged)
         self._hand_out()
         for stage in range(1, run.stages):
@@ -231,7 +230,7 @@ class WaveWorker(DeviceThread):
             self._hand_out()
 
     def _hand_out(self) -> None:
-        """Wait for the end of the batch that has nearly ended, if there is one, and hand out its sound."""
+        """Wait for the end of the batch that has nearly ended, if there is one, and deliver its audio."""
         if self._given is None:
             return
         (batch, run), self._given = self._given, None
@@ -244,14 +243,14 @@ class WaveWorker(DeviceThread):
                 if self.scheduler.advance(job, row):
                     begin, end = self.runner.state.vocoder.valid(before=before, frames=row.frames, final=row.final)
                     sounds.append((job, line[begin:end].copy()))
-        no_number = SynthesisFailed("the flow or the vocoder gave no number for this clause")
-        self._settle([(job, pcm if np.isfinite(pcm).all() else no_number) for job, pcm in sounds])
+        not_finite = SynthesisFailed("the flow or the vocoder returned NaN or infinity for this clause")
+        self._settle([(job, pcm if np.isfinite(pcm).all() else not_finite) for job, pcm in sounds])
 
     def _interlude(self, batch: Batch, drop: Callable[[int], None]) -> bool:
-        """Free what was closed, and run the clauses whose sound is urgent, between two stages of a long batch.
+        """Between two stages of a long batch, free closed clauses and run the urgent ones.
 
         Returns:
-            False: nobody waits for the batch any more.
+            False if no clause waits for the long batch any more.
         """
         again = False
         while True:
@@ -272,14 +271,14 @@ class WaveWorker(DeviceThread):
                 if not (urgent or self._tasks or self._given) and (hold_s := self.scheduler.holding(left, now=now)):
                     self._changed.wait(min(wait_s or hold_s, hold_s))
                     continue
-            # One batch behind the other: a stage between them would leave the device idle while the sound of the one
-            # before it is handed out. Tasks wait for the end of the long batch, so they end this.
+            # Urgent batches run in sequence: a stage between two of them would leave the device idle while audio is
+            # delivered. Tasks need the end of the long batch, so they end this loop.
             if not urgent or not self._round(urgent, left) or self._tasks:
                 return True
             again = True
 
     def _settle(self, results: Sequence[tuple[Job, Result]]) -> None:
-        """Answer jobs, all in one turn of the event loop, so that those who are woken make one batch."""
+        """Deliver results in one turn of the event loop, so that the clauses woken by them are in one batch."""
         with self._changed:
             for job, _ in results:
                 self.scheduler.done(job)
@@ -298,9 +297,9 @@ class WaveWorker(DeviceThread):
     def _make_voice(
         self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
     ) -> Voice:
-        """Find a place for a prompt and compute its shared part."""
+        """Allocate a prompt's slot and blocks and compute its shared chunks."""
         if (voice := self.blocks.voices.get(key)) is not None:
-            return voice  # two calls asked for the voice before it was there
+            return voice  # another request has made it meanwhile
         with self._changed:
             voice = self.blocks.place([int(t) for t in tokens], now=time.monotonic())
         try:
@@ -316,7 +315,7 @@ class WaveWorker(DeviceThread):
 
 
 def _promise() -> tuple[asyncio.Future[Any], Callable[[object], None]]:
-    """Return a future of the running loop, and a function that settles it on that loop, with a value or an error."""
+    """Return a future, and a function that settles it with a value or an error, to be called on the running loop."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def settle(result: object) -> None:
@@ -336,11 +335,11 @@ def _deliver(results: Sequence[tuple[Job, Result]]) -> None:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    """Have a function called on the event loop. For other threads."""
+    """Schedule a call on the event loop from another thread. Does nothing if the loop is closed."""
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:
-        log.debug("the event loop of who waits is closed")
+        log.debug("the event loop of a waiting request is closed")
 
 
 def _out_of_memory() -> EngineError:

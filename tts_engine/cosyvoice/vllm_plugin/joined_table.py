@@ -1,7 +1,7 @@
-"""One id space for everything the language model reads: ``[speech | start and task | text]``.
+"""One id space for all inputs of the language model: ``[speech | start and task | text]``.
 
-Every position of a prompt is a table look-up, so with joined tables a prompt is an array of plain ids. The head covers
-only the first part. In version 3 the start and task rows are part of the speech table.
+With joined embedding tables, a prompt is an array of plain ids. The head covers only the first part. In version 3 the
+start and task rows are part of the speech table.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TABLE_FILE = "joined_table.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedTable:
-    """Says where the parts of the table are."""
+    """The layout of the joined table."""
 
     speech_tokens: int
-    """Number of ids that can be spoken: 6561. Stops and control ids follow in the head."""
+    """Number of speech tokens: 6561. The head has the stop and control ids after them."""
     head_size: int
     """Number of logits: 6564 (version 2) or 6761 (version 3)."""
     start: int
@@ -47,13 +47,13 @@ class JoinedTable:
         """Return the ids of a request: start, texts, task, prompt speech.
 
         Raises:
-            SynthesisFailed: an id is outside its table, because tokenizer and model do not belong together.
+            SynthesisFailed: an id is outside its table: tokenizer and model do not match.
         """
         texts = np.concatenate([prompt_text, text]).astype(np.int64) + self.text_offset
         if texts.size and (texts.min() < self.text_offset or texts.max() >= self.size):
-            raise SynthesisFailed(f"text id {texts.max() - self.text_offset} is beyond the model's text table")
+            raise SynthesisFailed(f"text id {texts.max() - self.text_offset} is outside the model's text table")
         if prompt_speech.size and (prompt_speech.min() < 0 or prompt_speech.max() >= self.speech_tokens):
-            raise SynthesisFailed(f"speech id {prompt_speech.max()} is beyond the codebook of {self.speech_tokens}")
+            raise SynthesisFailed(f"speech id {prompt_speech.max()} is outside the codebook of {self.speech_tokens}")
         return np.concatenate([[self.start], texts, [self.task], prompt_speech])
 
     @staticmethod
@@ -78,7 +78,7 @@ def export_vllm(
         weights: the official keys (``llm.model.model.*``, ``speech_embedding.weight``, ``llm_decoder.*`` and, in
             version 2, ``llm_embedding.weight``).
         config: ``config.json`` of the ``CosyVoice-BlankEN`` folder (a Qwen2 configuration).
-        folder: the folder, created if it is missing. At full size it takes about 1 GB in bfloat16.
+        folder: the folder; created if missing. A full-size model takes about 1 GB in bfloat16.
 
     Raises:
         SynthesisFailed: a tensor is missing.
@@ -123,8 +123,10 @@ def export_vllm(
         "tie_word_embeddings": False,
         "torch_dtype": str(dtype).removeprefix("torch."),
     }
-    # Begin and end ids of the text model would end a clause at speech tokens of the same number.
+    # The text model's begin and end ids are dropped: they would end a clause at speech tokens of the same number.
     kept = {key: value for key, value in config.items() if key not in ("bos_token_id", "eos_token_id", "pad_token_id")}
     (folder / "config.json").write_text(json.dumps({**kept, **ours}, indent=2), "utf-8")
-    (folder / TABLE_FILE).write_text(json.dumps(asdict(table), indent=2), "utf-8")  # last: marks a whole folder
+    (folder / TABLE_FILE).write_text(
+        json.dumps(asdict(table), indent=2), "utf-8"
+    )  # written last: marks the folder as complete
     return table

@@ -1,7 +1,8 @@
-"""Qwen2 with a head over speech tokens. Prompts are ids of the joined table, outputs are speech ids.
+"""Qwen2 with a head over speech tokens, for vLLM. Prompts are ids of the joined table, outputs are speech ids.
 
-In ``config.json``, ``vocab_size`` is the size of the whole table and ``speech_vocab_size`` that of the head. For vLLM
-the whole table is the vocabulary. So penalties and ``allowed_token_ids``, whose masks have that size, must not be used.
+In ``config.json``, ``vocab_size`` is the size of the whole table and ``speech_vocab_size`` that of the head. vLLM takes
+the whole table for the vocabulary, so do not use penalties or ``allowed_token_ids``: their masks would not match the
+logits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
 
 
 class SpeechQwen2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
-    """vLLM's Qwen2 with a head that is smaller than the table and has a bias in version 2."""
+    """vLLM's Qwen2 with a head that is smaller than the table, and with a bias in version 2."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)

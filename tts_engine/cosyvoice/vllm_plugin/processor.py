@@ -1,8 +1,8 @@
 """RAS as a vLLM logits processor. It draws the token itself and leaves vLLM's sampler only that token.
 
-It is written for the interface of vLLM 0.26 (GPU) and of 0.32's CPU runner. The history is on the device and written by
-the draw, because with asynchronous scheduling the output lists are behind. A request has temperature 0, so that vLLM
-takes what is left. Its own mask of stop tokens before ``min_tokens`` comes first and is respected.
+It is written for the interfaces of vLLM 0.26 (GPU) and 0.32 (CPU runner). The history is kept on the device and updated
+by the draw, because with asynchronous scheduling vLLM's output lists lag. Requests have temperature 0, so that vLLM
+takes the only token left. vLLM's mask of stop tokens before ``min_tokens`` is applied first and respected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEED = "ras_seed"
 
 
 class RasLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
-    """The processor. Each worker has one."""
+    """The logits processor. Each worker has one."""
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:

@@ -1,7 +1,7 @@
 """Repetition-aware sampling for all requests of a vLLM worker: history, seed and controls of each row.
 
-The rule itself is ``cosyvoice.sampling``, on a GPU in one launch (``kernels.sampling``): by torch's own operations it
-takes about 100, and the host 1.2 to 2 ms of each step for them. None of these modules imports vLLM.
+The rule itself is in ``cosyvoice.sampling``. On a GPU it is one kernel (``kernels.sampling``), because about 100 torch
+operations would take 1.2 to 2 ms of host time in each step. None of these modules imports vLLM.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from torch import Tensor
 from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.sampling import ras, uniforms
 
-_ALL = 2**31  # beyond every id
+_ALL = 2**31  # larger than any id
 
 
 class RasState:
-    """History and draws of all rows of a batch, on the device.
+    """Sampling state of all rows of a batch, on the device.
 
-    It is not safe for several threads. ``apply`` does not change a row without a seed.
+    Not thread-safe. ``apply`` leaves rows without a seed unchanged.
     """
 
     def __init__(self, rows: int, device: torch.device, config: SamplingConfig, *, fused: bool | None = None) -> None:
-        """``fused``: draw by the kernel (default: on a GPU)."""
+        """``fused``: use the kernel. None: on a GPU only."""
         self._config = config
         self._fused = device.type == "cuda" if fused is None else fused
         self._ring = torch.full((rows, self._config.window), -1, dtype=torch.long, device=device)
@@ -33,13 +33,13 @@ class RasState:
         self._active = torch.zeros(rows, dtype=torch.bool, device=device)
         self._controls = torch.full((rows, 2), _ALL, dtype=torch.long, device=device)
         self._masks = False
-        """Has any request had ``controls``? Until then no work is done for them."""
+        """True once a request had ``controls``. Until then the mask is not computed."""
 
     def start(self, row: int, seed: int | None, history: list[int], *, controls: Sequence[int] | None = None) -> None:
         """Begin a request in a row, or continue one after a preemption.
 
         Args:
-            controls: the first control id, and the only control id that may be drawn. None: all may be drawn.
+            controls: the first control id, and the only control id that may be drawn. None: any may be drawn.
         """
         self._controls[row] = _ALL
         if controls is not None:
@@ -60,9 +60,9 @@ class RasState:
                 state[target] = state[source]
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Draw for each row, and leave only the drawn id possible. ``logits``: ``(rows, ids)``, changed in place."""
+        """Draw an id for each row and mask all others. ``logits``: ``(rows, ids)``, changed in place."""
         if self._fused:
-            from tts_engine.cosyvoice.kernels.sampling import leave_only_drawn  # Triton is on machines with a GPU only
+            from tts_engine.cosyvoice.kernels.sampling import leave_only_drawn  # needs Triton
 
             leave_only_drawn(logits, self._seed, self._step, self._ring, self._active, self._controls, self._config)
             return logits

@@ -278,7 +278,7 @@ async def test_a_full_queue_refuses() -> None:
 
 async def test_a_prompt_without_room_is_refused() -> None:
     async with running() as lm:
-        with pytest.raises(InvalidRequest, match="90 positions of 96; 10 are needed"):
+        with pytest.raises(InvalidRequest, match="90 of 96 positions, expected at least 10"):
             await ids_of(lm.generate(np.ones(90, np.int64), min_tokens=10, max_tokens=20, seed=0))
 
 

@@ -83,12 +83,12 @@ def test_the_prompt_not_used_for_longest_makes_room_unless_a_clause_counts_on_it
 def test_without_a_prompt_that_could_go_a_new_one_is_refused() -> None:
     blocks = manager(voices=1)
     opened(blocks, kept(blocks, "a", 53))
-    with pytest.raises(Exhausted, match="every place"):
+    with pytest.raises(Exhausted, match="all places"):
         blocks.place(list(range(53)), now=1.0)
 
 
 def test_a_prompt_that_leaves_no_room_for_a_clause_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="178 tokens; the engine keeps 200"):
+    with pytest.raises(InvalidRequest, match="178 tokens, expected fewer: prompt and clause may have 200"):
         manager().place(list(range(180)), now=0.0)
 
 

@@ -662,7 +662,7 @@ async def test_a_voice_that_made_room_is_asked_for_again() -> None:
 
 async def test_what_does_not_fit_the_caches_is_refused() -> None:
     async with running() as worker:
-        with pytest.raises(InvalidRequest, match="278 tokens; the engine keeps 300"):
+        with pytest.raises(InvalidRequest, match="278 tokens, expected fewer: prompt and clause may have 300"):
             await voice_of(worker, Prompt(12 * 25))
         voice = await voice_of(worker, Prompt(11 * 25))
         with pytest.raises(InvalidRequest, match="313 speech tokens; 300"):

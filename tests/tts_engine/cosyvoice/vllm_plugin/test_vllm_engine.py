@@ -269,5 +269,5 @@ async def test_a_reader_who_leaves_streamed_text_frees_its_place(backend: Any) -
 
 async def test_prompt_without_room_is_refused(backend: Any) -> None:
     backend, _ = backend
-    with pytest.raises(InvalidRequest, match="500 positions of 512; 20 are needed"):
+    with pytest.raises(InvalidRequest, match="500 of 512 positions, expected at least 20"):
         await anext(backend.generate(np.ones(500, np.int64), min_tokens=20, max_tokens=200, seed=1))
