@@ -61,10 +61,10 @@ class Metrics(Collector):
         limit = Gauge("talkspurt_calls_limit", "Live calls that are allowed (limits.calls).", registry=registry)
         limit.set(calls_limit)
         self._calls = _by_label(
-            Counter("talkspurt_calls", "Calls that have ended, by how.", ["transport", "outcome"], registry=registry)
+            Counter("talkspurt_calls", "Ended calls, by outcome.", ["transport", "outcome"], registry=registry)
         )
         self._calls_rejected = Counter(
-            "talkspurt_calls_rejected", "Calls that were refused, by why.", ["reason"], registry=registry
+            "talkspurt_calls_rejected", "Refused calls, by reason.", ["reason"], registry=registry
         )
         self._first_packet = _by_label(PrometheusHistogram(
             "talkspurt_first_packet_seconds",
@@ -73,7 +73,7 @@ class Metrics(Collector):
         ))  # fmt: skip
         self._first_packet_stage = _by_label(PrometheusHistogram(
             "talkspurt_first_packet_stage_seconds",
-            "Where the time to the first packet went.",
+            "Parts of the time to the first packet.",
             ["stage"], buckets=LATENCY_BUCKETS_S, registry=registry,
         ))  # fmt: skip
         self._gaps = Counter(
@@ -87,14 +87,12 @@ class Metrics(Collector):
             "From cancel, caller speech or a key to the last old frame and the flush on the wire.",
             ["reason"], buckets=LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
-        self._turns = _by_label(
-            Counter("talkspurt_turns", "Turns that have ended, by how.", ["outcome"], registry=registry)
-        )
+        self._turns = _by_label(Counter("talkspurt_turns", "Ended turns, by outcome.", ["outcome"], registry=registry))
         self._dialogue_connected = Gauge(
-            "talkspurt_dialogue_connected", "Lines to dialogue managers that are up.", ["route"], registry=registry
+            "talkspurt_dialogue_connected", "Connected lines to dialogue managers.", ["route"], registry=registry
         )
         self._moved_turns = Counter(
-            "talkspurt_moved_turns", "Turns that went on at another engine after their first sound.", registry=registry
+            "talkspurt_moved_turns", "Turns that another engine continued after their first sound.", registry=registry
         )
         self._moves = 0
         self._engine_linked = Gauge(
@@ -104,20 +102,20 @@ class Metrics(Collector):
         )  # fmt: skip
         self._models: set[str] = set()
         self._model_turns = _by_label(Counter(
-            "talkspurt_model_turns", "Turns that were given to a model on trial, or to the active one.", ["model"],
+            "talkspurt_model_turns", "Turns of a model on trial, or of the active one.", ["model"],
             registry=registry,
         ))  # fmt: skip
         self._model_failures = Counter(
             "talkspurt_model_failures",
-            "Turns that a model on trial failed (error: the active model went on), and gaps within turns.",
+            "Turns that a model on trial failed (error: the active model continued), and gaps within turns.",
             ["model", "kind"], registry=registry,
         )  # fmt: skip
         self._trial_returns = Counter(
-            "talkspurt_model_trial_returns", "Trials that were ended for too many errors or gaps.", ["reason"],
+            "talkspurt_model_trial_returns", "Trials ended by too many errors or gaps.", ["reason"],
             registry=registry,
         )  # fmt: skip
         self._dialogue_reconnects = Counter(
-            "talkspurt_dialogue_reconnects", "Broken dialogue lines that came up again.", registry=registry
+            "talkspurt_dialogue_reconnects", "Broken dialogue lines that reconnected.", registry=registry
         )
         self._reconnects = 0
         self._dialogue_missed = Counter(
@@ -141,11 +139,14 @@ class Metrics(Collector):
         )
         self._records_late = Counter(
             "talkspurt_records_late",
-            "Calls and requests that went on before the disk had the beginnings of their records.",
+            "Calls and requests that proceeded before the disk had the beginnings of their records.",
             registry=registry,
         )
         self._dialogue_failed = Counter(
-            "talkspurt_dialogue_failed", "Calls whose dialogue manager was gone for good.", ["route"], registry=registry
+            "talkspurt_dialogue_failed",
+            "Calls that lost their dialogue manager for good.",
+            ["route"],
+            registry=registry,
         )
         self._record_deliveries = Counter(
             "talkspurt_record_deliveries",
@@ -154,10 +155,10 @@ class Metrics(Collector):
             registry=registry,
         )
         self._records_pending = Gauge(
-            "talkspurt_records_pending", "Records that the webhook has not taken yet.", registry=registry
+            "talkspurt_records_pending", "Records that wait for the webhook.", registry=registry
         )
         self._database_answers = Gauge(
-            "talkspurt_database_answers", "Whether PostgreSQL answers, by what it keeps: calls, records.", ["of"],
+            "talkspurt_database_answers", "1: PostgreSQL answers; 0: it does not. By its data: calls, records.", ["of"],
             registry=registry,
         )  # fmt: skip
         self._database_waiting = Gauge(
@@ -165,14 +166,12 @@ class Metrics(Collector):
             registry=registry,
         )  # fmt: skip
         self._recordings_lost = Counter(
-            "talkspurt_recordings_lost", "Recordings whose file could not be written, by why.", ["reason"],
+            "talkspurt_recordings_lost", "Recordings whose file could not be written, by reason.", ["reason"],
             registry=registry,
         )  # fmt: skip
-        self._listeners = Counter(
-            "talkspurt_listeners", "Times that somebody listened in to a call.", registry=registry
-        )
+        self._listeners = Counter("talkspurt_listeners", "Listeners that joined a call.", registry=registry)
         self._listener_drops = Counter(
-            "talkspurt_listener_drops", "Pieces of sound that listeners with slow connections lost.", registry=registry
+            "talkspurt_listener_drops", "Pieces of sound that slow listeners lost.", registry=registry
         )
         self._tokens_dropped = Counter(
             "talkspurt_stale_tokens", "Tokens dropped because their turn had been cut.", registry=registry
@@ -192,12 +191,12 @@ class Metrics(Collector):
         )  # fmt: skip
         self._sip_kept = Gauge(
             "talkspurt_sip_kept",
-            "Entries of the SIP side's tables; all fall to nothing after the last call.",
+            "Entries of the SIP tables; all are 0 after the last call.",
             ["table"], registry=registry,
         )  # fmt: skip
         self._sip_registered = Gauge(
             "talkspurt_sip_registered",
-            "1: every account of ours at the registrar is registered; 0: one is not.",
+            "1: all our accounts at the registrar are registered; 0: one is not.",
             ["registrar"], registry=registry,
         )  # fmt: skip
         self._sip_trunk_answers = Gauge(
@@ -206,7 +205,9 @@ class Metrics(Collector):
             ["trunk"], registry=registry,
         )  # fmt: skip
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
-        self._rtp_lost = Counter("talkspurt_rtp_lost", "RTP packets from callers that never came.", registry=registry)
+        self._rtp_lost = Counter(
+            "talkspurt_rtp_lost", "RTP packets from callers that never arrived.", registry=registry
+        )
         self._rtp_jitter = PrometheusHistogram(
             "talkspurt_rtp_jitter_seconds",
             "Interarrival jitter of callers' RTP (RFC 3550 section 6.4.1).",
@@ -399,6 +400,6 @@ class Metrics(Collector):
         for transport, histogram in self._pacing_errors.items():
             pacing.add_metric([transport], histogram.cumulative(), histogram.total)
         yield pacing
-        lateness = HistogramMetricFamily("talkspurt_tick_lateness_seconds", "How late a tick of the one timer was.")
+        lateness = HistogramMetricFamily("talkspurt_tick_lateness_seconds", "Lateness of a tick of the pacing timer.")
         lateness.add_metric([], self.tick_lateness.cumulative(), self.tick_lateness.total)
         yield lateness

@@ -234,7 +234,7 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "completion",
         delegated("talkspurt.completion"),
-        "print what makes a shell complete commands and options",
+        "print the shell completion of commands and options",
         'eval "$(talkspurt completion bash)"    # in ~/.bashrc\n'
         "talkspurt completion zsh > ~/.zfunc/_talkspurt    # a folder of fpath, before compinit\n"
         "talkspurt completion fish > ~/.config/fish/completions/talkspurt.fish",
@@ -330,7 +330,7 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
     what = p.add_mutually_exclusive_group()
-    what.add_argument("--text", metavar="T", help="text that the gateway shall speak to this call")
+    what.add_argument("--text", metavar="T", help="text that the gateway speaks to this call")
     what.add_argument("--script", type=Path, metavar="FILE", help="what the caller does, step by step")
     p.add_argument("--say-wav", type=Path, metavar="FILE", help="WAV file that the caller says")
     p.add_argument("--dtmf", metavar="KEYS", help="keys that the caller presses, e.g. 12#")
@@ -338,7 +338,7 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--barge-in-after",
         type=float,
         metavar="MS",
-        help="interrupt so long after the first sound: by --say-wav, by --dtmf, or else by a cancel of the manager",
+        help="interrupt this long after the first sound: by --say-wav, --dtmf, or else a cancel of the manager",
     )
     p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="longest wait for quiet (default 60)")
     p.add_argument(
@@ -441,7 +441,7 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--rate", type=float, metavar="RPS", help="turns per second over all calls, as they come (Poisson)")
     p.add_argument("--seconds", type=float, metavar="S", help="length of a step (default 30; gateway and engine 20)")
     p.add_argument("--burst", action="store_true", help="call: all calls speak in one instant, again and again")
-    p.add_argument("--idle", action="store_true", help="gateway: nobody speaks")
+    p.add_argument("--idle", action="store_true", help="gateway: silent calls")
     p.add_argument(
         "--search",
         action="store_true",
@@ -539,7 +539,7 @@ def _add_keys(commands: argparse._SubParsersAction[_Parser]) -> None:
         "refuse a key for good; servers that run notice it within two seconds",
         "talkspurt keys revoke 0a1b2c3d4e5f -c server.yaml",
     )
-    p.add_argument("id", metavar="ID", help="the twelve characters behind tsk_, as `list` shows them")
+    p.add_argument("id", metavar="ID", help="the twelve characters after tsk_, as `list` shows them")
     _add_keys_options(p, "revoke")
 
 

@@ -42,13 +42,13 @@ ADMISSION_WAITING = Gauge(
 )
 REFUSED = Counter(
     "talkspurt_engine_refused",
-    "Turns that the engine refused; at_once: the client had other engines to ask",
+    "Refused turns; at_once: the client had other engines to ask",
     ["reason"],
     registry=REGISTRY,
 )
 FREED = Histogram(
     "talkspurt_engine_freed_seconds",
-    "From a cancel until the engine no longer works on the utterance",
+    "From a cancel until the engine stops work on the utterance",
     buckets=(0.002, 0.005, 0.01, 0.015, 0.02, *SECONDS[1:]),
     registry=REGISTRY,
 )
@@ -89,7 +89,7 @@ TEXT_CACHE_REQUESTS = Counter(
 )
 DRAFTS = Counter(
     "talkspurt_engine_drafts",
-    "Clauses made before the next token told that they were complete; dropped: they were not, or were cut",
+    "Clauses made before the text showed that they were complete; dropped: they were not, or were cut",
     ["outcome"],
     registry=REGISTRY,
 )

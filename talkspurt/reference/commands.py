@@ -15,12 +15,13 @@ _HEAD = """# Commands
 130 interrupted. Long work shows a progress bar on a terminal and plain lines in a pipe.
 
 Where a command lists them without a meaning: `-c FILE` (or `--config FILE`) is the configuration file, by default the
-built-in values; `--json` prints the result as one JSON object.
+built-in values; `--json` prints the result as one JSON object; `--keys-file FILE` replaces `auth.keys_file`.
 """
 
 _SHARED = {
     ("-c", "configuration file (default: built-in defaults)"): "`-c FILE`",
     ("--json", "print the result as one JSON object"): "`--json`",
+    ("--keys-file", "file of keys (default: auth.keys_file of the configuration)"): "`--keys-file FILE`",
 }
 """Option and help text of options that the head of the page explains -> its short form."""
 

@@ -17,29 +17,28 @@ _HEAD = """# Metrics
 
 <!-- Written by `python -m talkspurt.reference docs`; change `gateway/metrics.py` and `tts_engine/metrics.py`. -->
 
-`GET /metrics` has all of these in the text format of Prometheus (scope `admin`), those of the engines included: there
-the label `worker` numbers the engines. Times are seconds, sizes bytes; a counter ends in `_total`. A histogram `NAME`
-has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. No label has data of a caller.
+`GET /metrics` (scope `admin`) has all of these in Prometheus' text format, with those of the engines, which the label
+`worker` numbers. Times are seconds, sizes bytes; counters end in `_total`. A histogram `NAME` has `NAME_bucket`,
+`NAME_sum` and `NAME_count`. No label holds a caller's data.
 
-`configs/prometheus.yml` collects them, `configs/grafana/` draws them, `configs/prometheus/alerts.yaml` says what is
-worth an alarm, and [runbook.md](runbook.md) what to do then.
+`configs/prometheus.yml` collects them, `configs/grafana/` draws them, and `configs/prometheus/alerts.yaml` has the
+alerts, which [runbook.md](runbook.md) explains.
 """
 
 _DASHBOARD = """## Dashboard
 
-`configs/grafana/dashboards/talkspurt.json` has a row for each question of an operator: is anything wrong now, do
-callers wait, does anybody hear gaps, is the engine full, are calls lost, who uses it, is what we depend on well, does
-one gateway, engine or GPU do worse than the others. Each panel says what it shows and where to read on; that of an
-alert has its threshold as a dashed line. No series names a tenant: `GET /v1/usage` does ([billing.md](billing.md)).
+`configs/grafana/dashboards/talkspurt.json` has a row for each question: is anything wrong now, do callers wait, does
+anyone hear gaps, is the engine full, are calls lost, who uses it, do the services that we depend on work, is one
+gateway, engine or GPU worse than the others. Each panel has a description with a link; the panel of an alert has its
+threshold as a dashed line. No series names a tenant; `GET /v1/usage` does ([billing.md](billing.md)).
 
 * `docker compose up` loads it, with Prometheus and the alert rules.
-* A Grafana of your own: Dashboards, New, Import, and choose the file; or copy
-  `configs/grafana/provisioning/dashboards/` to `/etc/grafana/provisioning/` and the file to `/etc/grafana/dashboards/`.
-  Choose your Prometheus at the top.
-* The job has to be called `talkspurt`, as in `configs/prometheus.yml`. The panel of alerts that fire needs
-  `alerts.yaml` among `rule_files`; the canary's panels need its port among the targets.
-* The links of the panels lead to `docs/`. For where your team reads these documents, write its address into the field
-  "Address of docs/", or into the link to the dashboard: `?var-docs=https://wiki.example/talkspurt/docs`.
+* In your Grafana: Dashboards, New, Import, and choose the file; or copy `configs/grafana/provisioning/dashboards/` to
+  `/etc/grafana/provisioning/` and the file to `/etc/grafana/dashboards/`. Choose your Prometheus at the top.
+* The job must be called `talkspurt`, as in `configs/prometheus.yml`. The panel of firing alerts needs `alerts.yaml` in
+  `rule_files`; the canary's panels need its port among the targets.
+* Links lead to `docs/`. For another address of these documents, use the field "Address of docs/" or the dashboard's
+  link: `?var-docs=https://wiki.example/talkspurt/docs`.
 
 To change it, edit `configs/grafana/make_dashboard.py` and run it. Thresholds come from `alerts.yaml`.
 """
