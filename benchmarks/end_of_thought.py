@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 from gateway.call.hearing.end_of_thought import Patience
 from gateway.clips.clips import decode
-from gateway.config import BargeInConfig, RecogniserConfig
+from gateway.config import RecogniserConfig
 from gateway.recognition.smart_turn import SmartTurn, model_file
-from gateway.uplink.vad import LULL_S, SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, SpeechDetector, Window
+from gateway.uplink.vad import LULL_S, MIN_SILENCE_S, SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, SpeechDetector, Window
 from gateway.uplink.windows import measured_db
 from gateway.uplink.worker import silero_model
 from talkspurt.bench.results import commit, machine
@@ -119,7 +119,7 @@ class Ears:
 
     def hear(self, pcm: Pcm) -> Iterator[Heard]:
         """What a call would hear of audio at 8 kHz."""
-        detector = SpeechDetector(lull_s=LULL_S, min_silence_s=BargeInConfig().min_silence_ms / 1000)
+        detector = SpeechDetector(lull_s=LULL_S)
         wide = Resampler(SAMPLE_RATE, 16000).process(pcm)
         state, context, begun = np.zeros((2, 1, 128), np.float32), np.zeros(32, np.float32), None
         for at in range(0, len(pcm) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES):
@@ -274,7 +274,7 @@ def main() -> None:
         finished_from=thought.finished_from,
         hesitating_below=thought.hesitating_below,
     )
-    vad_silence_s = BargeInConfig().min_silence_ms / 1000
+    vad_silence_s = MIN_SILENCE_S
     looks = [event for clip in heard for event in clip.heard if event.kind == "lulled"]
     by_language = defaultdict(list)
     for clip in heard:

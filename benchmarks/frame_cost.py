@@ -173,7 +173,7 @@ class Gateway:
         ready: Any = Ready(seconds)
         self._services = Services(
             engine=ready, ticker=self.ticker, dialogues=ready, clips=ready, meter=Metrics(), uplink=self._uplink,
-            playout=PlayoutConfig(buffer_s=1e9), start=StartPolicy(quantile=1.0, max_delay_s=0.0),
+            playout=PlayoutConfig(), start=StartPolicy(quantile=1.0, max_delay_s=0.0),
             calling=CallingPolicy(CallingConfig(), {"": self._route}),
         )  # fmt: skip
         self._tasks: list[asyncio.Task[str]] = []

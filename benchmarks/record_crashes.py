@@ -61,10 +61,8 @@ routes: {{default: {{dialogue: {{script: script.yaml}}}}}}
 records:
   database_url: sqlite:///{folder}/records.sqlite3
   numbers: true
-  write_ahead_s: {write_ahead_s}
   webhook_url: {webhook}
   webhook_secret: {secret}
-  webhook_timeout_s: 5
 log: {{level: error}}
 """
 SCRIPT = "steps: {clip: [{play: clip.wav}, hang_up]}\n"
@@ -120,11 +118,10 @@ def prepare(folder: Path, port: int, *, clip_s: float, postgres: str) -> Path:
     config.write_text(
         CONFIG.format(
             folder=folder,
-            write_ahead_s=WRITE_AHEAD_S,
             webhook=f"http://127.0.0.1:{port}/",
             secret="whsec_" + base64.b64encode(secrets.token_bytes(32)).decode(),
         )
-        + (f"postgres: {{url: '{postgres}', move_every_s: 0.1}}\n" if postgres else "")
+        + (f"postgres: {{url: '{postgres}'}}\n" if postgres else "")
     )
     return config
 

@@ -42,6 +42,13 @@ from gateway.config import PostgresConfig
 from gateway.process_lock import lock
 
 log = logging.getLogger(__name__)
+
+MOVE_EVERY_S = 1.0
+"""Interval at which ended calls and records are moved to PostgreSQL, seconds."""
+
+MAX_WAITING = 100_000
+"""Most ended calls, and most records, that wait on the local disk. Beyond that the oldest are given up and counted. A
+record takes 300 bytes, a call with text 6 kB."""
 # Of each connection that cannot be closed because it is gone already, it would write four tracebacks.
 logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
@@ -137,10 +144,10 @@ class SharedDatabase:
         return DatabaseState(of=self._handover.what, answers=self._fault is None, waiting=self._waiting)
 
     async def watch(self) -> None:
-        """Move what has ended, every ``postgres.move_every_s``, until cancelled."""
+        """Move what has ended, every ``MOVE_EVERY_S``, until cancelled."""
         while True:
             moved = await self._in_thread(self.move)
-            await asyncio.sleep(_BREATH_S if moved == _PART else self._config.move_every_s)
+            await asyncio.sleep(_BREATH_S if moved == _PART else MOVE_EVERY_S)
 
     async def ask(self, work: Callable[[Connection], T]) -> T:
         """Do something in a transaction.
@@ -195,7 +202,7 @@ class SharedDatabase:
             if not self._is_mover():
                 return ()
             rows = connection.execute(oldest.limit(_PART)).mappings().all()
-        if (too_many := self._waiting - self._config.max_waiting) > 0:
+        if (too_many := self._waiting - MAX_WAITING) > 0:
             self._give_up(too_many)
         return [{name: _storable(value) for name, value in row.items()} for row in rows]
 

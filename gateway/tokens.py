@@ -16,6 +16,9 @@ from gateway.errors import Rejected
 
 # A stream's token has 42 bytes in all: a multiple of three, so that each character of the token counts in full.
 _EXPIRY_BYTES, _ID_BYTES, _CALL_BYTES, _MAC_BYTES = 8, 8, 8, 18
+STREAM_TOKEN_S = 60.0
+"""Life of the signed token that a webhook puts into a stream address, seconds. Each token opens one call."""
+
 _SIGNED_BYTES = _EXPIRY_BYTES + _ID_BYTES + _CALL_BYTES
 _ANY_CALL = bytes(_CALL_BYTES)
 
@@ -106,7 +109,7 @@ class Tokens:
             raise Rejected("stream token is missing or not ours", status=403, code="bad_token", param="token")
         expires = int.from_bytes(signed[:_EXPIRY_BYTES], "big")
         if expires < now:
-            raise Rejected("stream token has expired (server.stream_token_s)", status=403, code="expired_token")
+            raise Rejected(f"stream token is older than {self._lifetime_s:g} s", status=403, code="expired_token")
         own = signed[_EXPIRY_BYTES:]
         return StreamToken(own[:_ID_BYTES], expires, own[_ID_BYTES:])
 

@@ -33,6 +33,12 @@ from gateway.call.turn_taking.turn import STAGES
 from gateway.config import TracingConfig
 from gateway.seams.tracing import CallTrace, TurnTrace
 
+EXPORT_S = 10.0
+"""Longest request to the collector, and longest wait for it at the end, seconds."""
+
+_QUEUE_SPANS = 8192
+"""Most spans that wait for the collector. While it is gone, further spans are dropped."""
+
 
 class OtelTracer:
     """A ``gateway.seams.tracing.Tracer``. A thread of the SDK sends; nothing here waits for the collector."""
@@ -52,15 +58,15 @@ class OtelTracer:
         """
         if exporter is None:
             headers = {name: value.get_secret_value() for name, value in config.headers.items()}
-            exporter = OTLPSpanExporter(endpoint=config.endpoint, headers=headers, timeout=config.timeout_s)
+            exporter = OTLPSpanExporter(endpoint=config.endpoint, headers=headers, timeout=EXPORT_S)
         resource = Resource.create({"service.name": config.service_name, "service.version": version})
         self._sampler = TraceIdRatioBased(config.share)
         self._provider = TracerProvider(resource=resource, sampler=self._sampler, shutdown_on_exit=False)
         self._processor = BatchSpanProcessor(
             exporter,
-            max_queue_size=config.queue_spans,
-            max_export_batch_size=min(512, config.queue_spans),
-            export_timeout_millis=config.timeout_s * 1000,
+            max_queue_size=_QUEUE_SPANS,
+            max_export_batch_size=512,
+            export_timeout_millis=EXPORT_S * 1000,
         )
         self._provider.add_span_processor(self._processor)
         self._scope = InstrumentationScope("talkspurt", version)

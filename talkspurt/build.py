@@ -71,7 +71,7 @@ from gateway.seams.sip_state import SipState
 from gateway.seams.tracing import Tracer
 from gateway.seams.turn_model import TurnModel
 from gateway.switches import Switches
-from gateway.tokens import Tokens
+from gateway.tokens import STREAM_TOKEN_S, Tokens
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.retention import delete_old
 from gateway.uplink.worker import UplinkWorker
@@ -155,16 +155,15 @@ class Gateway:
         self.shared = shared
         self.handoffs = Handoffs(shared=shared)
         # A webhook that is repeated after its call asks for the same token, so tokens are remembered beyond their time.
-        self.claims = StreamClaims(self.directory, shared, keep_s=config.server.stream_token_s + CLAIMS_KEPT_S)
+        self.claims = StreamClaims(self.directory, shared, keep_s=STREAM_TOKEN_S + CLAIMS_KEPT_S)
         self.observers = Observers(limits=config.limits)
         self.dialogue_stats = DialogueStats()
         secret = config.server.stream_token_secret
-        self.tokens = Tokens(secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s)
+        self.tokens = Tokens(secret.get_secret_value() if secret else None, lifetime_s=STREAM_TOKEN_S)
         self.public_url = PublicUrl(config.server)
         self.sites = Sites(config.server, self.public_url)
         self.ticker = Ticker(
             lateness=self.metrics.tick_lateness,
-            max_sends=config.playout.max_tick_sends,
         )
         self.hub = DialogueHub(config.routes, limits=config.limits, stats=self.dialogue_stats, version=__version__)
         self.dialogues = RouteDialogues(
@@ -223,7 +222,7 @@ class Gateway:
         self.known_voices = KnownVoices(engine.list_voices, own_voices)
         self.uplink = UplinkWorker(
             dict(config.routes), config.barge_in, recorder=self._recorder,
-            on_recording_lost=self.metrics.recording_lost, hang_s=config.recording.hang_s,
+            on_recording_lost=self.metrics.recording_lost,
         )  # fmt: skip
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
         self.call_log: CallLog | None = None
@@ -322,7 +321,7 @@ class Gateway:
         if not self.config.routes[route].recording or not config.folder:
             return None
         path = Path(config.folder) / f"{call_id}.wav"
-        rate = min(rate, config.max_rate)
+        rate = min(rate, config.max_sample_rate)
         return Recorder(path, rate=rate, max_s=config.max_s, started=time.monotonic(), key=config.key)
 
     def _sip_state(self) -> SipState:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.config import EmbeddedRecogniserConfig, EndOfThoughtConfig, RecogniserConfig, RouteConfig
+from gateway.config import EndOfThoughtConfig, RecogniserConfig, RouteConfig
 from gateway.recognition import moonshine
 from gateway.recognition.client import ListenRecogniser
 from gateway.recognition.process import EmbeddedRecogniser, knows, socket_beside
@@ -29,6 +29,9 @@ from talkspurt.log import configure_as_parent
 from tts_engine.service.child import die_with, yield_cpu
 
 log = logging.getLogger(__name__)
+
+_NICE = 1
+"""Niceness of the recogniser's process and of the turn model's thread, below the gateway."""
 
 EXTRA = "talkspurt[recogniser]"
 
@@ -101,7 +104,7 @@ async def turn_model_for_gateway(
     if file is None or not any(route.end_of_thought and chosen(route) for route in routes.values()):
         yield None
         return
-    model = TurnModelThread(nice=config.nice)
+    model = TurnModelThread(nice=_NICE)
     try:
         try:
             await model.load(file)
@@ -116,12 +119,12 @@ async def turn_model_for_gateway(
         model.close()
 
 
-async def _serve(config: EmbeddedRecogniserConfig, socket: str) -> None:
+async def _serve(socket: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The network is loaded before anybody can connect. Until then, caller speech waits in the gateway.
-    runner = web.AppRunner(ListenServer(moonshine.Moonshine(), config).app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(ListenServer(moonshine.Moonshine()).app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.UnixSite(runner, socket).start()
@@ -134,10 +137,9 @@ def main(arguments: list[str]) -> int:
     """Run the child process. Arguments: the file with its configuration, and its parent's process id."""
     configure_as_parent()
     file, parent_pid = arguments
-    config = EmbeddedRecogniserConfig.model_validate_json(Path(file).read_bytes())
     die_with(int(parent_pid))
-    yield_cpu(config.nice)
-    asyncio.run(_serve(config, str(socket_beside(Path(file)))))
+    yield_cpu(_NICE)
+    asyncio.run(_serve(str(socket_beside(Path(file)))))
     return 0
 
 

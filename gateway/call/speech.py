@@ -1,7 +1,7 @@
 """The speech of one call. ``Speech`` carries out the decisions of ``Turns`` and owns a task for each turn in synthesis.
 
 Text goes to the engine, files and digits to the clips. Their frames go into the playout, and the ticker sends them to
-the leg. While the playout holds ``playout.buffer_s`` of a turn, reading from the engine pauses. Nothing here waits
+the leg. While the playout holds ``BUFFER_S`` of a turn, reading from the engine pauses. Nothing here waits
 inside a tick.
 """
 
@@ -33,6 +33,9 @@ from voicecodecs.fade import faded
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
+
+BUFFER_S = 20.0
+"""Most audio kept per call, seconds. While the buffer is full, no more is read from the engine."""
 
 _POSITION_EVERY_S = 0.2
 
@@ -298,7 +301,7 @@ class Speech:
                         self._stats.meter.playout_buffer(seconds=self._in_hand_s(turn))
                     self.turns.on_chunk(turn, chunk, self._now())
                     self._means.ticker.catch_up()  # an engine may deliver chunks for many calls at once
-                    if self._in_hand_s(turn) > self._means.playout.buffer_s:
+                    if self._in_hand_s(turn) > BUFFER_S:
                         self._room.clear()
                         await self._room.wait()
             self.turns.on_engine_done(turn, self._now())
@@ -385,7 +388,7 @@ class Speech:
             if speaking is not None:
                 self.turns.heard.pass_marks(speaking, now)
                 self._report_position(speaking, now)
-            if not self._room.is_set() and self.playout.buffered_s() < self._means.playout.buffer_s:
+            if not self._room.is_set() and self.playout.buffered_s() < BUFFER_S:
                 self._room.set()
 
     def _report_position(self, turn: Turn, now: float) -> None:

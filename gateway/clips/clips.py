@@ -1,6 +1,6 @@
 """Sound that is not synthesised, as utterances: audio files from https or the clip folder, and touch tones.
 
-There are three steps, each with a bound: fetch or read the bytes (``clips.max_bytes``, ``clips.timeout_s``), decode
+There are three steps, each with a bound: fetch or read the bytes (``clips.max_bytes``, ``FETCH_S``), decode
 them to mono PCM in a thread (``CLIP_S``), and encode frames in a thread, piece by piece, when the session asks for
 them. Decoded clips are kept for a while (``CACHE_BYTES``, ``CACHE_S``). Calls that ask for the same clip at once share
 one fetch.
@@ -37,6 +37,9 @@ from voicecodecs.dtmf import tones
 from voicecodecs.packetizer import Packetizer
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat
+
+FETCH_S = 10.0
+"""Longest fetch, seconds."""
 
 CLIP_S = 600
 """Longest clip, seconds of audio. Without a bound, a small compressed file could hold days of silence."""
@@ -261,10 +264,10 @@ class Clips:
         if not self._config.fetch:
             raise ClipError("play.source is a URL, but clips.fetch is off; expected a file of the clip folder")
         try:
-            async with asyncio.timeout(self._config.timeout_s), self._fetching:
+            async with asyncio.timeout(FETCH_S), self._fetching:
                 data, keep = await self._get(url)
         except TimeoutError as exc:
-            raise ClipError(f"play.source did not arrive within {self._config.timeout_s:g} s") from exc
+            raise ClipError(f"play.source did not arrive within {FETCH_S:g} s") from exc
         except aiohttp.ClientConnectorError as exc:
             if _NOT_PUBLIC in str(exc.os_error):  # several addresses' errors arrive as one text
                 raise ClipError("play.source leads to an address that is not public") from exc

@@ -24,6 +24,9 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 """Type and curve of the public keys that an algorithm wants (RFC 7518, sections 3.3 and 3.4)."""
 
+LEEWAY_S = 30.0
+"""Difference that the issuer's clock may have from ours, seconds."""
+
 _RSA_BITS = 2048  # RFC 7518, section 3.3
 _MAX_CHARS = 8_192
 
@@ -92,7 +95,7 @@ class JsonWebTokens:
                 algorithms=[algorithm],
                 issuer=config.issuer,
                 audience=config.audience,
-                leeway=config.leeway_s,
+                leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"]},
             )
         except jwt.ExpiredSignatureError:
@@ -112,7 +115,7 @@ class JsonWebTokens:
         return Claims(
             tenant=tenant,
             scopes=tuple(known for known in SCOPES if known in held),  # others are for other services
-            expires=float(claims["exp"]) + self._config.leeway_s,
+            expires=float(claims["exp"]) + LEEWAY_S,
         )
 
     def _key(self, algorithm: str, key_id: object) -> Any:

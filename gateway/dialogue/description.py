@@ -15,6 +15,7 @@ from typing import Any
 
 from gateway.config import DialogueConfig, LimitsConfig
 from gateway.dialogue import wire
+from gateway.dialogue.line import REPLAY_MESSAGES
 from gateway.seams import messages as m
 
 Json = dict[str, Any]
@@ -662,11 +663,11 @@ gateway.
 
 A close with 1000 or 1001 means the same as `end`. After any other end the gateway reconnects (`dialogue.reconnect`) for
 at most `dialogue.give_up_s` and speaks the route's `fallback.text` meanwhile. Then the caller goes to
-`fallback.transfer`. The pauses double up to `reconnect_max_s`, and start again after a connection that lived longer
+`fallback.transfer`. The pauses double up to 5 s, and start again after a connection that lived longer
 than that.
 
 The new connection begins with `setup`: the same `sessionId`, and `resumed: true`. The messages that the manager had
-not read follow once and in order, at most `dialogue.replay_messages` (%(replay)d); of more, the oldest are dropped and
+not read follow once and in order, at most %(replay)d; of more, the oldest are dropped and
 counted. A WebSocket ping after each batch tells the gateway what was read; WebSocket libraries answer pings
 themselves. If the connection broke before that answer, the last batch is sent again. Caller audio is not kept.
 
@@ -724,7 +725,7 @@ one object.
 
 def page() -> str:
     """Return ``docs/protocol.md``."""
-    parts = [_BEFORE % {"replay": _DIALOGUE.replay_messages}]
+    parts = [_BEFORE % {"replay": REPLAY_MESSAGES}]
     for title, messages in (("From the manager", FROM_MANAGER), ("From the gateway", TO_MANAGER)):
         parts.append(f"## {title}\n\n")
         parts += [_section(message) for message in messages]

@@ -16,7 +16,16 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from gateway.config import DialogueConfig, LimitsConfig, RouteConfig
-from gateway.dialogue.line import CLOSE_TIMEOUT_S, CallLink, DialogueStats, Ending, Line, setup_of
+from gateway.dialogue.line import (
+    CLOSE_TIMEOUT_S,
+    QUEUE_MESSAGES,
+    REPLAY_MESSAGES,
+    CallLink,
+    DialogueStats,
+    Ending,
+    Line,
+    setup_of,
+)
 from gateway.dialogue.wire import BadMessage, decode, encode, refusal
 from gateway.errors import ProtocolError, Rejected
 from gateway.principal import Principal
@@ -63,7 +72,7 @@ class _Socket:
         self.over = asyncio.Event()
         self.line = Line(
             websocket,
-            queue_messages=room.config.queue_messages,
+            queue_messages=QUEUE_MESSAGES,
             errors_in_a_row=room.limits.errors_in_a_row,
             stats=room.stats,
             accept=self._accept,
@@ -155,7 +164,7 @@ class _Room:
 
     def _share(self, socket: _Socket) -> None:
         """Set the bound of a socket's queue to the sum of its calls' bounds."""
-        socket.line.limit = self.config.queue_messages * max(1, len(socket.calls))
+        socket.line.limit = QUEUE_MESSAGES * max(1, len(socket.calls))
 
     def _fail(self, call: _Call) -> None:
         self.forget(call)
@@ -225,7 +234,7 @@ class DialogueHub:
             sink,
             extensions=room.extensions,
             multiplexed=True,
-            replay_messages=room.config.replay_messages,
+            replay_messages=REPLAY_MESSAGES,
             stats=self._stats,
         )
         held = _Call(room, link, call.call_sid)

@@ -3,7 +3,7 @@
 ``Line`` has a bounded outgoing queue and a reader that counts bad messages, and reports how it ended. The session holds
 a ``CallLink``, which outlives lines and keeps the call's messages while there is no line. When the queue is full, the
 oldest caller audio is dropped first. A full queue without audio means that the peer is too slow, and the line counts as
-lost. While a call has no line, its newest ``dialogue.replay_messages`` are kept, and audio is dropped.
+lost. While a call has no line, its newest ``REPLAY_MESSAGES`` are kept, and audio is dropped.
 
 Messages that a lost peer had not received are sent again to the next one. TCP does not show what a peer has received,
 so a WebSocket ping (RFC 6455 section 5.5.2) follows each batch of messages: its pong means that all messages before the
@@ -32,6 +32,13 @@ from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Outbound, Setup
 
 log = logging.getLogger(__name__)
+
+QUEUE_MESSAGES = 256
+"""Messages kept for a slow manager. When the queue is full, the oldest caller audio is dropped; without any, the line
+counts as lost."""
+
+REPLAY_MESSAGES = 500
+"""Messages of a call kept while its manager is away. The oldest are dropped first."""
 
 CLOSE_TIMEOUT_S = 2.0
 """Longest wait for queued messages to be sent, and for the peer's answer to a close frame."""

@@ -11,7 +11,16 @@ import aiohttp
 
 from gateway.carriers.signatures import twilio_signature
 from gateway.config import DialogueConfig, LimitsConfig
-from gateway.dialogue.line import CLOSE_TIMEOUT_S, CallLink, DialogueStats, Ending, Line, setup_of
+from gateway.dialogue.line import (
+    CLOSE_TIMEOUT_S,
+    QUEUE_MESSAGES,
+    REPLAY_MESSAGES,
+    CallLink,
+    DialogueStats,
+    Ending,
+    Line,
+    setup_of,
+)
 from gateway.dialogue.wire import decode, refusal
 from gateway.errors import ProtocolError
 from gateway.seams.dialogue import DialogueSink
@@ -21,6 +30,15 @@ from tts_engine.correlation import CORRELATION, TRACE_KEY
 
 log = logging.getLogger(__name__)
 
+RECONNECT_FIRST_S = 0.25
+"""Pause before the first new attempt, seconds. It doubles after each attempt."""
+
+RECONNECT_MAX_S = 5.0
+"""Longest pause between attempts, seconds. A connection that lived for longer makes the next pause short again."""
+
+CONNECT_S = 5.0
+"""Longest wait for one attempt, name look-up and handshake together, seconds."""
+
 
 def client_session() -> aiohttp.ClientSession:
     """Return an HTTP session for dial-outs. It resolves names in a thread, and has no cookies and no limit on
@@ -28,7 +46,7 @@ def client_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
         cookie_jar=aiohttp.DummyCookieJar(),
-        # connect_timeout_s bounds the handshake; the socket then lives as long as the call.
+        # CONNECT_S bounds the handshake; the socket then lives as long as the call.
         timeout=aiohttp.ClientTimeout(total=None),
         skip_auto_headers=("Accept",),
     )
@@ -37,7 +55,7 @@ def client_session() -> aiohttp.ClientSession:
 class Relay:
     """A ``DialogueLink`` that dials out. Call ``start`` once; ``aclose`` ends its one task.
 
-    A line that lived no longer than ``reconnect_max_s`` belongs to the same outage as the loss before it. The pauses
+    A line that lived no longer than ``RECONNECT_MAX_S`` belongs to the same outage as the loss before it. The pauses
     then keep growing and ``give_up_s`` keeps running, so an application that dies on every ``setup``, or on a replayed
     message, is neither dialled in a storm nor forever.
     """
@@ -68,7 +86,7 @@ class Relay:
             sink,
             extensions=bool(config.extensions),
             multiplexed=False,
-            replay_messages=config.replay_messages,
+            replay_messages=REPLAY_MESSAGES,
             stats=stats,
         )
         self._line: Line | None = None
@@ -103,16 +121,16 @@ class Relay:
 
     async def _dial_until_over(self) -> None:
         loop = asyncio.get_running_loop()
-        pause_s = self._config.reconnect_first_s
+        pause_s = RECONNECT_FIRST_S
         down_since = loop.time()
         broken = False
         while True:
             line, reason = None, ""
             try:
-                async with asyncio.timeout(self._config.connect_timeout_s):
+                async with asyncio.timeout(CONNECT_S):
                     websocket = await self._connect()
             except TimeoutError:
-                reason = f"no connection within {self._config.connect_timeout_s:g} s"
+                reason = f"no connection within {CONNECT_S:g} s"
             # The texts of the next two exceptions contain the whole address, whose query may contain a key.
             except aiohttp.WSServerHandshakeError as exc:
                 reason = f"cannot connect: answered with HTTP {exc.status}"
@@ -134,8 +152,8 @@ class Relay:
                 if ending is not Ending.LOST or self._link.closed:
                     return
                 reason = "the connection broke"
-                if loop.time() - up_since > self._config.reconnect_max_s:
-                    pause_s, down_since = self._config.reconnect_first_s, loop.time()
+                if loop.time() - up_since > RECONNECT_MAX_S:
+                    pause_s, down_since = RECONNECT_FIRST_S, loop.time()
             waited_s = loop.time() - down_since
             if not self._config.reconnect or waited_s + pause_s > self._config.give_up_s:
                 self._failed(f"dialogue manager of route {self._route} lost for {waited_s:.1f} s: {reason}")
@@ -145,7 +163,7 @@ class Relay:
             # A random wait between half and all of the pause keeps calls that were lost together from reconnecting
             # together.
             await asyncio.sleep(pause_s * (0.5 + 0.5 * self._jitter()))
-            pause_s = min(2 * pause_s, self._config.reconnect_max_s)
+            pause_s = min(2 * pause_s, RECONNECT_MAX_S)
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         url = self._config.url
@@ -175,7 +193,7 @@ class Relay:
     def _new_line(self, websocket: aiohttp.ClientWebSocketResponse) -> Line:
         return Line(
             websocket,
-            queue_messages=self._config.queue_messages,
+            queue_messages=QUEUE_MESSAGES,
             errors_in_a_row=self._limits.errors_in_a_row,
             stats=self._stats,
             accept=self._accept,

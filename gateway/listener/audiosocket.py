@@ -42,6 +42,14 @@ from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
 
+FIRST_AUDIO_S = 0.8
+"""Longest wait for the first audio frame, which tells the sample rate, seconds; then the call has 8 kHz. Asterisk's
+`Answer` lets audio through half a second late."""
+
+_KEEPALIVE_S = 1.0
+"""Time without a frame of ours after which a frame of silence is sent, seconds. Asterisk ends a call that gets nothing
+for 2 s."""
+
 _DEFAULT_RATE = 8000
 _KERNEL_BYTES = 8 * 1024  # the kernel keeps about a quarter of a second at 8 kHz; by default it would keep minutes
 _OWN_FRAMES = 5
@@ -185,7 +193,7 @@ class AudioSocketLeg(asyncio.Protocol):
     def _known(self, call: ExpectedCall | None) -> None:
         assert self.uuid is not None
         self.expected = self._server.expected_or_default(call, self.uuid)
-        self._later(self._server.config.first_audio_ms / 1000, self._no_audio)
+        self._later(FIRST_AUDIO_S, self._no_audio)
 
     async def _ask(self, others: OtherWorkers) -> None:
         """Ask the other workers for the announced call; reading pauses meanwhile."""
@@ -236,8 +244,7 @@ class AudioSocketLeg(asyncio.Protocol):
         if not self._said_something and not self._full:
             self._transport.write(self._silence)
         self._said_something = False
-        every_s = self._server.config.keepalive_ms / 1000
-        self._keepalive = asyncio.get_running_loop().call_later(every_s, self._keep_alive)
+        self._keepalive = asyncio.get_running_loop().call_later(_KEEPALIVE_S, self._keep_alive)
 
     def _later(self, delay_s: float, what: Callable[[], None]) -> None:
         if self._timer is not None:

@@ -40,6 +40,14 @@ from gateway.sqlite import open_sqlite
 
 log = logging.getLogger(__name__)
 
+WRITE_AHEAD_S = 5.0
+"""Interval at which live calls and requests are written, seconds. After a crash a call's record is short by this at
+most. Less would cost more syncs of the disk."""
+
+BEGIN_WAIT_S = 0.2
+"""Longest wait of a call for the beginning of its record to be in the file, seconds, so that a crash leaves no call
+without a record. It takes a millisecond. If the disk hangs, only the first calls wait."""
+
 WAITING = 10_000
 """Writes that wait for the disk. When so many wait, a further one is lost, counted and logged."""
 
@@ -89,7 +97,7 @@ class Records:
         self._owner = secrets.token_hex(8)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="records, read")
-        self._beginnings = Beginnings(wait_s=config.begin_wait_s, on_late=self._late)
+        self._beginnings = Beginnings(wait_s=BEGIN_WAIT_S, on_late=self._late)
         self._asked_to_begin = False
         """Whether the thread will take what is in ``_beginnings`` now."""
         self._waiting = 0
@@ -115,10 +123,10 @@ class Records:
             raise OSError(f"records.database_url cannot be used: {type(exc).__name__}") from None
 
     async def watch(self) -> None:
-        """Every ``records.write_ahead_s``, write how far open records have come, and end those of processes that died.
+        """Every ``WRITE_AHEAD_S``, write how far open records have come, and end those of processes that died.
         Never returns."""
         while self.keeps_records:
-            await asyncio.sleep(self._config.write_ahead_s)
+            await asyncio.sleep(WRITE_AHEAD_S)
             self.write_ahead()
 
     async def aclose(self) -> None:
@@ -150,7 +158,7 @@ class Records:
         Returns:
             What the call or request waits for before it says anything. It is done when the record is in the file, so
             that the death of this process cannot take it along, when the record is lost, or after
-            ``records.begin_wait_s``.
+            ``BEGIN_WAIT_S``.
         """
         if not self.keeps_records:
             return _done()

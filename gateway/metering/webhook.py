@@ -31,6 +31,12 @@ from gateway.process_lock import lock
 
 log = logging.getLogger(__name__)
 
+TIMEOUT_S = 10.0
+"""Longest wait for the receiver, seconds."""
+
+PENDING = 100_000
+"""Most records that wait for the receiver; beyond that the oldest are given up. One takes 600 bytes."""
+
 AT_ONCE = 16
 """Most messages that are on their way at a time."""
 
@@ -93,7 +99,7 @@ class Webhook:
     async def aclose(self) -> None:
         """Deliver what ended last, within the time that one message may take, and close."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.webhook_timeout_s):
+            async with asyncio.timeout(TIMEOUT_S):
                 while await self.deliver():
                     pass
         if self._http is not None:
@@ -104,7 +110,7 @@ class Webhook:
     def _take(self, connection: Connection) -> Sequence[Delivery]:
         now = self._clock()
         made_before = now - self._config.webhook_keep_hours * 3600
-        if given_up := outbox.give_up(connection, made_before=made_before, most=self._config.webhook_pending):
+        if given_up := outbox.give_up(connection, made_before=made_before, most=PENDING):
             log.error("records are not delivered any more: too old or too many", extra={"count": given_up})
             self._meter.record_deliveries("given_up", given_up)
         self._meter.records_pending(outbox.pending(connection))
@@ -146,7 +152,7 @@ class Webhook:
                 connector=aiohttp.TCPConnector(limit=AT_ONCE, resolver=aiohttp.ThreadedResolver()),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "talkspurt", "Content-Type": "application/json"},
-                timeout=aiohttp.ClientTimeout(total=self._config.webhook_timeout_s),
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             )
         return self._http
 

@@ -21,6 +21,15 @@ from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE, RecognitionEvents
 
 log = logging.getLogger(__name__)
 
+RECONNECT_FIRST_S = 0.25
+"""Pause before a lost connection is made again, seconds. It doubles after each attempt."""
+
+CONNECT_S = 5.0
+"""Longest wait for a connection, seconds."""
+
+_KEEP_ALIVE_S = 4.0
+"""Silence after which `KeepAlive` is sent, seconds. Deepgram ends a connection that is silent for 10 s."""
+
 _MAX_UTTERANCES = 4  # utterances kept per call while the recogniser is slow; the oldest is given up
 _MESSAGE_BYTES = 1 << 20
 _CLOSE_S = 1.0
@@ -65,8 +74,10 @@ class ListenStream:
         config: RecogniserConfig,
         *,
         partials: bool,
+        reconnect_max_s: float,
     ) -> None:
         self._events = events
+        self._reconnect_max_s = reconnect_max_s
         self._http = http
         self._url = url
         self._config = config
@@ -152,16 +163,16 @@ class ListenStream:
     async def _run(self) -> None:
         config = self._config
         loop = asyncio.get_running_loop()
-        pause_s = config.reconnect_first_s
+        pause_s = RECONNECT_FIRST_S
         down = ""  # logged reason of the outage
         while True:
             begun = loop.time()
             try:
-                async with asyncio.timeout(config.connect_timeout_s):
+                async with asyncio.timeout(CONNECT_S):
                     websocket = await self._http.ws_connect(
                         self._url,
                         headers=config.headers,
-                        heartbeat=config.keep_alive_s,
+                        heartbeat=_KEEP_ALIVE_S,
                         max_msg_size=_MESSAGE_BYTES,
                         timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
                     )
@@ -171,7 +182,7 @@ class ListenStream:
                         down = ""
                     why = await self._use_connection(websocket)
             except TimeoutError:
-                why = f"no connection within {config.connect_timeout_s:g} s"
+                why = f"no connection within {CONNECT_S:g} s"
             except aiohttp.WSServerHandshakeError as exc:  # its text contains the whole address, including secrets
                 why = f"answered with HTTP {exc.status}"
             except (aiohttp.ClientError, OSError, ProtocolError) as exc:
@@ -179,13 +190,13 @@ class ListenStream:
             except Exception:  # an internal error must not leave the call without a recogniser
                 log.exception("recogniser stream")
                 why = "internal error"
-            if loop.time() - begun > config.reconnect_max_s:
-                pause_s = config.reconnect_first_s
+            if loop.time() - begun > self._reconnect_max_s:
+                pause_s = RECONNECT_FIRST_S
             if why != down:
                 log.info("recogniser line down", extra={"why": why})
                 down = why
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, config.reconnect_max_s)
+            pause_s = min(2 * pause_s, self._reconnect_max_s)
 
     async def _use_connection(self, websocket: aiohttp.ClientWebSocketResponse) -> str:
         """Use one connection to its end. Return the reason of its end."""
@@ -231,7 +242,7 @@ class ListenStream:
                 await websocket.send_str(listen.KEEP_ALIVE)
             else:
                 try:
-                    async with asyncio.timeout(self._config.keep_alive_s):
+                    async with asyncio.timeout(_KEEP_ALIVE_S):
                         await self._wake.wait()
                 except TimeoutError:
                     await websocket.send_str(listen.KEEP_ALIVE)
@@ -243,10 +254,19 @@ class ListenRecogniser:
     Args:
         url: ``ws://`` or ``wss://``; the query of ``listen.query`` is added to its own.
         connector: replaces the TCP connector.
+        reconnect_max_s: longest pause between attempts, seconds.
     """
 
-    def __init__(self, url: str, config: RecogniserConfig, *, connector: aiohttp.BaseConnector | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        config: RecogniserConfig,
+        *,
+        connector: aiohttp.BaseConnector | None = None,
+        reconnect_max_s: float = 5.0,
+    ) -> None:
         self._url = URL(url)
+        self._reconnect_max_s = reconnect_max_s
         self._config = config
         self._http = aiohttp.ClientSession(connector=connector or aiohttp.TCPConnector(limit=0))
 
@@ -260,7 +280,10 @@ class ListenRecogniser:
             partials=partials,
             parameters=self._config.parameters,
         )
-        return ListenStream(events, self._http, self._url.extend_query(query), self._config, partials=partials)
+        url = self._url.extend_query(query)
+        return ListenStream(
+            events, self._http, url, self._config, partials=partials, reconnect_max_s=self._reconnect_max_s
+        )
 
     async def aclose(self) -> None:
         await self._http.close()

@@ -17,6 +17,12 @@ from gateway.recognition.client import ListenRecogniser
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents, RecognitionStream
 from tts_engine.service.child import ChildProcess, ChildTimes
 
+HANG_S = 10.0
+"""A process that has not answered for this long is killed and started again, seconds."""
+
+RESTART_BACKOFF_S = 0.5
+"""Pause before a dead process is started again, seconds. It doubles with each failure, up to 32 times this."""
+
 _START_S = 60.0  # longest time to load the network, also on a busy machine
 _END_S = 5.0
 _CHECK_INTERVAL_S = 0.1  # interval of checks whether the process listens
@@ -33,16 +39,15 @@ class EmbeddedRecogniser(ChildProcess):
 
     def __init__(self, module: str, config: RecogniserConfig) -> None:
         """``module`` is that of ``ChildProcess``. It listens at ``socket_beside`` its settings once it has loaded."""
-        embedded = config.embedded
-        times = ChildTimes(
-            start_s=_START_S, hang_s=embedded.hang_s, end_s=_END_S, restart_backoff_s=embedded.restart_backoff_s
-        )
+        times = ChildTimes(start_s=_START_S, hang_s=HANG_S, end_s=_END_S, restart_backoff_s=RESTART_BACKOFF_S)
         super().__init__("recogniser", module, times=times)
-        self._config = embedded
         self._socket = str(socket_beside(self.folder / "settings.json"))
-        local = config.model_copy(update={"headers": {}, "parameters": {}, "reconnect_max_s": _RECONNECT_S})
+        local = config.model_copy(update={"headers": {}, "parameters": {}})
         self._recogniser = ListenRecogniser(
-            f"ws://localhost{listen.PATH}", local, connector=aiohttp.UnixConnector(self._socket, limit=0)
+            f"ws://localhost{listen.PATH}",
+            local,
+            connector=aiohttp.UnixConnector(self._socket, limit=0),
+            reconnect_max_s=_RECONNECT_S,
         )
 
     def open(
@@ -57,14 +62,14 @@ class EmbeddedRecogniser(ChildProcess):
         await super().aclose()
 
     def settings(self) -> str:
-        return self._config.model_dump_json()
+        return "{}"
 
     async def warm(self) -> None:
         while not await self.answers():  # noqa: ASYNC110  # another process changes it
             await asyncio.sleep(_CHECK_INTERVAL_S)
 
     async def answers(self) -> bool:
-        timeout = aiohttp.ClientTimeout(total=self._config.hang_s)
+        timeout = aiohttp.ClientTimeout(total=HANG_S)
         try:
             async with (
                 aiohttp.ClientSession(connector=aiohttp.UnixConnector(self._socket)) as http,

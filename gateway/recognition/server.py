@@ -20,12 +20,17 @@ import orjson
 from aiohttp import WSMsgType, web
 from numpy.typing import NDArray
 
-from gateway.config import EmbeddedRecogniserConfig
 from gateway.recognition import listen
 from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE
 from voicecodecs.pcm import to_float32
 
 log = logging.getLogger(__name__)
+
+PARTIAL_MS = 500
+"""New speech between two partial results, milliseconds. A result takes about 0.05 s of a core."""
+
+HANG_S = 10.0
+"""The server is unwell if the network works on one utterance for this long, seconds."""
 
 Transcribe = Callable[[NDArray[np.float32]], str]
 """A function from mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1], to words. It runs in one thread."""
@@ -85,10 +90,9 @@ class _Connection:
 class ListenServer:
     """The recogniser's server. Serve ``app``."""
 
-    def __init__(self, transcribe: Transcribe, config: EmbeddedRecogniserConfig) -> None:
+    def __init__(self, transcribe: Transcribe, *, partial_ms: int = PARTIAL_MS) -> None:
         self._transcribe = transcribe
-        self._partial_bytes = config.partial_ms * SAMPLE_RATE // 1000 * 2
-        self._hang_s = config.hang_s
+        self._partial_bytes = partial_ms * SAMPLE_RATE // 1000 * 2
         self._finals: deque[tuple[_Connection, _Segment]] = deque()
         self._partials: dict[_Connection, _Segment] = {}  # in the order of the requests
         self._wake = asyncio.Event()
@@ -113,9 +117,9 @@ class ListenServer:
         await asyncio.gather(*(connection.websocket.close() for connection in self._connections))
 
     async def _health(self, request: web.Request) -> web.Response:
-        """Answer 200, unless the network has worked on one utterance for more than ``hang_s``."""
+        """Answer 200, unless the network has worked on one utterance for more than ``HANG_S``."""
         loop = asyncio.get_running_loop()
-        hangs = self._busy_since is not None and loop.time() - self._busy_since > self._hang_s
+        hangs = self._busy_since is not None and loop.time() - self._busy_since > HANG_S
         return web.Response(status=503 if hangs else 200)
 
     async def _listen(self, request: web.Request) -> web.StreamResponse:

@@ -20,6 +20,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+MIN_SILENCE_S = 0.3
+"""Silence that ends the caller's speech, seconds."""
+
 WINDOW_SAMPLES = 256
 SAMPLE_RATE = 8000
 WINDOW_S = WINDOW_SAMPLES / SAMPLE_RATE
@@ -88,7 +91,7 @@ class SpeechDetector:
         threshold: float = 0.4,
         min_speech_s: float = 0.096,
         pause_s: float = 0.064,
-        min_silence_s: float = 0.3,
+        min_silence_s: float = MIN_SILENCE_S,
         max_hum_s: float = 0.9,
         lull_s: float = 0.0,
     ) -> None:

@@ -106,7 +106,6 @@ class UplinkWorker:
             threshold=own.threshold or common.threshold,
             min_speech_s=(own.min_speech_ms or common.min_speech_ms) / 1000,
             pause_s=common.pause_ms / 1000,
-            min_silence_s=common.min_silence_ms / 1000,
             max_hum_s=common.max_hum_ms / 1000,
             lull_s=LULL_S,
         )

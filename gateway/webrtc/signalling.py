@@ -32,6 +32,15 @@ from gateway.webrtc.sdp import MAX_BYTES, Codec, Offer, read_fragment, read_offe
 
 log = logging.getLogger(__name__)
 
+CONNECT_S = 15.0
+"""Longest time from our answer until media flows, seconds; then the call is dropped."""
+
+_MESSAGE_BYTES = 65_536
+"""Largest message on the data channel, bytes."""
+
+_CREDENTIAL_S = 3600
+"""Life of TURN credentials that are made from a `secret`, seconds. It outlives long calls."""
+
 _PATHS = ("/v1/webrtc/", "/whip/")
 
 
@@ -219,7 +228,7 @@ class WebRtc:
 
     async def ice(self, request: web.Request) -> web.Response:
         """Return ICE servers for the browser."""
-        answer = IceServers(iceServers=self._servers(), ttl=self._config.credential_s)
+        answer = IceServers(iceServers=self._servers(), ttl=_CREDENTIAL_S)
         return web.json_response(answer.model_dump(), headers={"Cache-Control": "no-store"})
 
     async def preflight(self, request: web.Request) -> web.Response:
@@ -304,8 +313,8 @@ class WebRtc:
         config = self._config
         return Peer(
             offer, codec, leg, self._ice_settings(),
-            connect_timeout_s=config.connect_timeout_s, lost_after_s=config.lost_after_s,
-            channel=config.data_channel, max_message_bytes=config.message_bytes, on_report=self._on_report,
+            connect_timeout_s=CONNECT_S, lost_after_s=config.lost_after_s,
+            channel=config.data_channel, max_message_bytes=_MESSAGE_BYTES, on_report=self._on_report,
             arrival=leg.arrival,
         )  # fmt: skip
 
@@ -332,7 +341,7 @@ class WebRtc:
     # --- ICE servers -----------------------------------------------------------------------------------------------
 
     def _servers(self) -> list[IceServer]:
-        return [ice_server(server, self._config.credential_s, now=time.time()) for server in self._config.ice_servers]
+        return [ice_server(server, _CREDENTIAL_S, now=time.time()) for server in self._config.ice_servers]
 
     def _ice_settings(self) -> IceSettings:
         config = self._config

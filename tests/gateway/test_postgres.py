@@ -15,10 +15,13 @@ from tests.gateway.metering.test_store import NOON, Lost, call, ended, found
 NOBODY = "postgresql://talkspurt:secret@127.0.0.1:1/talkspurt?sslmode=disable"
 
 
-async def test_of_too_many_that_wait_the_oldest_are_given_up_and_counted(tmp_path: Path) -> None:
+async def test_of_too_many_that_wait_the_oldest_are_given_up_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.postgres.MAX_WAITING", 3)
     lost = Lost()
     config = RecordsConfig(database_url=f"sqlite:///{tmp_path}/records.sqlite3")
-    postgres = PostgresConfig.model_validate({"url": NOBODY, "max_waiting": 3})
+    postgres = PostgresConfig.model_validate({"url": NOBODY})
     records = Records(config, lost, postgres=postgres, clock=lambda: NOON)
     await records.start()
     shared = records.shared

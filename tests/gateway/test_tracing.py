@@ -124,11 +124,12 @@ async def test_the_spans_of_a_turn_are_the_stages_that_its_manager_is_told(
         assert word.encode() not in told
 
 
-async def test_a_collector_that_is_gone_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_collector_that_is_gone_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.tracing.EXPORT_S", 0.2)
     sections: dict[str, Any] = {
         "carriers": {"twilio": {"verify": False}},
         "routes": {"default": {}},
-        "tracing": {"endpoint": "http://127.0.0.1:9/v1/traces", "timeout_s": 0.2},
+        "tracing": {"endpoint": "http://127.0.0.1:9/v1/traces"},
     }
     async with api_gateway(tmp_path, clones=False, **sections) as (made, _, url):
         async with TestCall(SimpleNamespace(ws=url.replace("http", "ws")), "default") as test:  # type: ignore[arg-type]

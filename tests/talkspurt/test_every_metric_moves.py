@@ -205,7 +205,7 @@ async def test_every_series_that_calls_can_move_moves(tmp_path: Path) -> None:
         routes = {
             "default": {"dialogue": {"give_up_s": 60}},
             "bot": {"events": ["debugging"]},
-            "out": {"dialogue": {"url": manager, "reconnect_first_s": 0.01}},
+            "out": {"dialogue": {"url": manager}},
         }
         async with api_gateway(tmp_path, clones=False, synthesizer=voice.synthesizer, routes=routes, **SECTIONS) as (
             made,

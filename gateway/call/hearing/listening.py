@@ -25,7 +25,16 @@ from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Outbound, Prompt
 from gateway.seams.recogniser import Recogniser, RecognitionStream
 from gateway.seams.turn_model import Look, TurnModel
+from gateway.uplink.vad import MIN_SILENCE_S
 from gateway.upward import upward
+
+_STALL_S = 0.6
+"""Silence is counted in the caller's audio, so a network that stands still for a moment ends no utterance. Audio
+that is late by more than this counts as silence, seconds."""
+
+_AGREEMENT_MS = 1000
+"""With `ignore_backchannel`, a caller who speaks over us for longer than this interrupts, whatever the words are,
+milliseconds."""
 
 
 class Timer(Protocol):
@@ -107,13 +116,13 @@ def hearing(
             finished_from=config.end_of_thought.finished_from,
             hesitating_below=config.end_of_thought.hesitating_below,
         ),
-        vad_silence_s=barge_in.min_silence_ms / 1000,
-        stall_s=config.stall_ms / 1000,
+        vad_silence_s=MIN_SILENCE_S,
+        stall_s=_STALL_S,
         turn_model=turn_model if route.end_of_thought else None,
-        lasts_s=max(false_alarm_ms, config.agreement_ms if route.ignore_backchannel else 0) / 1000,
+        lasts_s=max(false_alarm_ms, _AGREEMENT_MS if route.ignore_backchannel else 0) / 1000,
         most_frames=round(config.max_utterance_s * 50),
         acknowledgements=acknowledgements,
-        agreement_s=config.agreement_ms / 1000,
+        agreement_s=_AGREEMENT_MS / 1000,
         drops_echo=route.echo_prompt_filtering,
     )
 

@@ -10,6 +10,9 @@ from gateway.carriers.asterisk.settings import AsteriskConfig
 from gateway.carriers.switch import StreamNotOpened, Switch, SwitchTools
 from gateway.errors import Rejected
 
+_CONNECT_S = 5.0
+"""Longest wait for a connection to `media_url`, seconds."""
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 _ANSWERS = {404: ("unknown_call", "knows no such channel"), 409: ("live", "has that channel connected already")}
 
@@ -29,7 +32,7 @@ def switch(settings: AsteriskConfig, tools: SwitchTools) -> Switch | None:
                            status=422, code="invalid_id", param="call")  # fmt: skip
         try:
             url = f"{settings.media_url.rstrip('/')}/{call}"
-            await tools.open_stream(url, route, parameters, settings.connect_timeout_s)
+            await tools.open_stream(url, route, parameters, _CONNECT_S)
         except StreamNotOpened as exc:
             code, what = _ANSWERS.get(exc.status, ("bad_gateway", str(exc)))
             status = exc.status if exc.status in _ANSWERS else 502

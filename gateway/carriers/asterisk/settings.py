@@ -19,8 +19,6 @@ class AsteriskConfig(CarrierSection):
     media_url: str = ""
     """Where Asterisk takes media sockets, e.g. `ws://asterisk:8088/media`, for channels of
     `Dial(WebSocket/INCOMING/...)`: `POST /v1/calls/attach` connects to them. Empty: there are no such channels."""
-    connect_timeout_s: float = Field(5.0, gt=0)
-    """Longest wait for a connection to `media_url`, seconds."""
 
     @model_validator(mode="after")
     def _a_websocket(self) -> AsteriskConfig:

@@ -19,6 +19,27 @@ from gateway.errors import GatewayError, ProtocolError
 
 log = logging.getLogger(__name__)
 
+COMMAND_S = 10.0
+"""Longest wait for a command's result, seconds, and for a connection that is down."""
+
+RECONNECT_FIRST_S = 0.5
+"""Pause before the first new attempt, seconds. It doubles after each attempt."""
+
+RECONNECT_MAX_S = 30.0
+"""Longest pause between attempts, seconds."""
+
+SILENT_S = 60.0
+"""A connection that is silent for this long counts as lost, seconds. FreeSWITCH sends a heartbeat every 20 s."""
+
+MOST_COMMANDS = 1000
+"""Most commands that wait for a result; one more fails at once."""
+
+_CONNECT_S = 5.0
+"""Longest wait for the connection and the log-in, seconds."""
+
+_MESSAGE_BYTES = 1_000_000
+"""Largest event, bytes."""
+
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -58,7 +79,7 @@ class EslClient:
     async def aclose(self) -> None:
         """Disconnect, after running commands had time to finish."""
         if self._running:
-            await asyncio.wait(self._running, timeout=self.config.command_timeout_s)
+            await asyncio.wait(self._running, timeout=COMMAND_S)
         tasks = [*self._running, *([self._staying] if self._staying is not None else [])]
         for task in tasks:
             task.cancel()
@@ -84,7 +105,7 @@ class EslClient:
         self._in_order(f"api uuid_break {uuid} all")
 
     def _in_order(self, command: str) -> None:
-        if not self.connected or self._writer is None or len(self._replies) >= self.config.commands:
+        if not self.connected or self._writer is None or len(self._replies) >= MOST_COMMANDS:
             log.warning("audio dropped: the switch is not connected or does not answer")
             return
         name = command.partition(" ")[0]
@@ -102,15 +123,15 @@ class EslClient:
         if "\n" in command or "\r" in command:
             raise EslError(f"command of {len(command)} characters has a line break")
         name = command.partition(" ")[0]
-        if self._under_way >= self.config.commands:
+        if self._under_way >= MOST_COMMANDS:
             raise EslError(f"{name}: {self._under_way} commands are waiting already")
         self._under_way += 1
         try:
-            async with asyncio.timeout(self.config.command_timeout_s):
+            async with asyncio.timeout(COMMAND_S):
                 await self._up.wait()
                 answer = await self._job(command)
         except TimeoutError:
-            raise EslError(f"{name}: no answer within {self.config.command_timeout_s:g} s") from None
+            raise EslError(f"{name}: no answer within {COMMAND_S:g} s") from None
         finally:
             self._under_way -= 1
         if answer.startswith(("-ERR", "-USAGE")):
@@ -137,7 +158,7 @@ class EslClient:
     # --- the connection --------------------------------------------------------------------------------------------
 
     async def _stay(self) -> None:
-        pause_s = self.config.reconnect_first_s
+        pause_s = RECONNECT_FIRST_S
         while True:
             try:
                 await self._talk()
@@ -146,7 +167,7 @@ class EslClient:
             finally:
                 was_up = self._up.is_set()
                 self._down()
-            pause_s = self.config.reconnect_first_s if was_up else min(2 * pause_s, self.config.reconnect_max_s)
+            pause_s = RECONNECT_FIRST_S if was_up else min(2 * pause_s, RECONNECT_MAX_S)
             await asyncio.sleep(pause_s)
 
     def _down(self) -> None:
@@ -164,7 +185,7 @@ class EslClient:
 
     async def _talk(self) -> None:
         config = self.config
-        async with asyncio.timeout(config.connect_timeout_s):
+        async with asyncio.timeout(_CONNECT_S):
             reader, self._writer = await asyncio.open_connection(config.host, config.port)
             messages = self._messages(reader)
             hello = await anext(messages)
@@ -181,13 +202,13 @@ class EslClient:
             self._received(message)
 
     async def _messages(self, reader: asyncio.StreamReader) -> AsyncIterator[EslMessage]:
-        whole = EslReader(max_bytes=self.config.message_bytes)
+        whole = EslReader(max_bytes=_MESSAGE_BYTES)
         while True:
             try:
-                async with asyncio.timeout(self.config.silent_s):
+                async with asyncio.timeout(SILENT_S):
                     data = await reader.read(_CHUNK_BYTES)
             except TimeoutError:
-                raise EslError(f"silent for {self.config.silent_s:g} s") from None
+                raise EslError(f"silent for {SILENT_S:g} s") from None
             if not data:
                 raise EslError("the switch closed the connection")
             for message in whole.feed(data):

@@ -20,20 +20,6 @@ class EslConfig(Section):
     """TCP port that `mod_event_socket` listens on."""
     password: SecretStr = Field(min_length=1)
     """`password` of `event_socket.conf.xml`."""
-    connect_timeout_s: float = Field(5.0, gt=0)
-    """Longest wait for the connection and the log-in, seconds."""
-    command_timeout_s: float = Field(10.0, gt=0)
-    """Longest wait for a command's result, seconds; also how long a command waits for a connection that is down."""
-    reconnect_first_s: float = Field(0.5, gt=0)
-    """Pause before the first new attempt, seconds; it doubles after each attempt."""
-    reconnect_max_s: float = Field(30.0, gt=0)
-    """Longest pause between attempts, seconds."""
-    silent_s: float = Field(60.0, gt=0)
-    """A connection that is silent for this many seconds counts as lost. FreeSWITCH sends a heartbeat every 20 s."""
-    commands: int = Field(1000, gt=0)
-    """Most commands that wait for a result at a time; one more fails at once."""
-    message_bytes: int = Field(1_000_000, gt=0)
-    """Largest event, bytes."""
     after: str = Field("", pattern=r"^[A-Za-z0-9_.+*#-]*$")
     """Extension where a call goes on when the bot ends it; channel variables tell what the session left behind. Empty:
     hang up."""

@@ -12,7 +12,7 @@ CARRIER = Carrier(
     name=Jambonz.name,
     about="jambonz `listen`.",
     settings=JambonzConfig,
-    dialect=lambda settings, query: Jambonz(outbound_rate=settings.outbound_rate, streaming=settings.streaming),
+    dialect=lambda settings, query: Jambonz(outbound_rate=settings.outbound_sample_rate, streaming=settings.streaming),
     proof=PROOF,
     call_control=CALL_CONTROL,
 )

@@ -21,7 +21,7 @@ class JambonzConfig(CarrierSection):
     """Secret that checks `Jambonz-Signature` on webhooks."""
     sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], NUMBER] = 8000
     """Sample rate that our webhook asks for, both ways, hertz."""
-    outbound_rate: Annotated[Literal[0, 8000, 16000, 24000, 48000], NUMBER] = 0
+    outbound_sample_rate: Annotated[Literal[0, 8000, 16000, 24000, 48000], NUMBER] = 0
     """`bidirectionalAudio.sampleRate`, hertz, of verbs that our webhook did not write; 0: the rate of the caller's
     audio."""
     streaming: bool = True

@@ -19,6 +19,9 @@ from gateway.seams.media_messages import StreamStarted
 
 log = logging.getLogger(__name__)
 
+API_TIMEOUT_S = 10.0
+"""Longest wait for an answer of the Call Control API, seconds."""
+
 _KEYS = frozenset("0123456789ABCD*#w")
 _TRIES = 3
 _PAUSE_S = 0.5
@@ -67,7 +70,7 @@ class TelnyxCalls:
         assert config.api_key is not None
         self._url = config.api_url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"}
-        self._timeout = aiohttp.ClientTimeout(total=config.api_timeout_s)
+        self._timeout = aiohttp.ClientTimeout(total=API_TIMEOUT_S)
         self._http: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

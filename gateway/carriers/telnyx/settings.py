@@ -42,8 +42,6 @@ class TelnyxConfig(BufferingCarrierSection):
     such calls go on when the bot ends them."""
     api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
     """Address of the Call Control API."""
-    api_timeout_s: float = Field(10.0, gt=0)
-    """Longest wait for an answer of the Call Control API, seconds."""
 
     @property
     def rate(self) -> int:

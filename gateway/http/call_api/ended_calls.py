@@ -15,7 +15,7 @@ from aiohttp import web
 from gateway.call_log.log import CallLog, Query, in_parts
 from gateway.config import RecordingConfig
 from gateway.errors import RecordingError, Rejected
-from gateway.http.call_api.recordings_disk import RecordingsDisk
+from gateway.http.call_api.recordings_disk import HANG_S, RecordingsDisk
 from gateway.http.request.auth import WHO
 from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import ApiModel
@@ -57,7 +57,7 @@ class EndedCalls:
     def __init__(self, call_log: CallLog | None, recording: RecordingConfig) -> None:
         self._log = call_log
         self._recording = recording
-        self._disk = RecordingsDisk(hang_s=recording.hang_s)
+        self._disk = RecordingsDisk(hang_s=HANG_S)
 
     async def list(self, request: web.Request) -> web.Response:
         """Return the matching calls that the client may see, as JSON or (``format=csv``) as CSV."""

@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 from gateway.errors import Rejected
 
+HANG_S = 10.0
+"""Time after which a disk that does not answer is given up, seconds."""
+
 THREADS = 4
 """Concurrent reads. Further ones wait, or are refused if all of these hang."""
 
@@ -46,5 +49,5 @@ class RecordingsDisk:
             raise self._silent() from None
 
     def _silent(self) -> Rejected:
-        message = f"the disk of recordings has not answered for {self._hang_s:g} s (recording.hang_s)"
+        message = f"the disk of recordings has not answered for {self._hang_s:g} s"
         return Rejected(message, status=503, code="recordings_unavailable", retry_after_s=self._hang_s)

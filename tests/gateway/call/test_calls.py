@@ -130,10 +130,11 @@ async def test_a_drain_takes_no_calls_and_hangs_up_what_is_left_at_its_end(made:
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_caller_hears_nothing_before_the_record_is_in_the_file_or_its_disk_hangs(
-    tmp_path: Path, hangs: bool
+    tmp_path: Path, hangs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gateway.metering.store.BEGIN_WAIT_S", 0.05 if hangs else PATIENCE_S)
     url = f"sqlite:///{tmp_path}/records.sqlite3"
-    records = {"database_url": url, "begin_wait_s": 0.05 if hangs else PATIENCE_S}
+    records = {"database_url": url}
     in_the_file: list[int] = []
 
     def look() -> None:  # as another process sees it, if this one dies now

@@ -201,7 +201,7 @@ class VirtualSession:
         made = RouteConfig.model_validate({"recogniser": "external" if recogniser else "", **route})
         common = BargeInConfig.model_validate(barge_in or {})
         heard = hearing(made, _Recogniser(self), RecogniserConfig(), common) if recogniser else None
-        playout = PlayoutConfig(lead_ms=lead_ms, fade_ms=0, mark_timeout_s=1.0, held_turns=2, buffer_s=3.0)
+        playout = PlayoutConfig(lead_ms=lead_ms, fade_ms=0, mark_timeout_s=1.0, held_turns=2)
         self.ticker = VirtualTicker()
         services = Services(
             engine=_Engine(self),  # type: ignore[arg-type]  # opens utterances, and no more
@@ -226,7 +226,6 @@ class VirtualSession:
         )
         self.detector = SpeechDetector(
             pause_s=common.pause_ms / 1000,
-            min_silence_s=common.min_silence_ms / 1000,
             max_hum_s=common.max_hum_ms / 1000,
         )
         for _ in range(70):  # two seconds of a quiet room: what is loud is known by it

@@ -180,5 +180,5 @@ class FreeSwitch:
 
 
 def kept(**more: Any) -> dict[str, Any]:
-    """An ``esl`` section for tests: quick to come back."""
-    return {"password": PASSWORD, "reconnect_first_s": 0.02, "reconnect_max_s": 0.1, **more}
+    """An ``esl`` section for tests."""
+    return {"password": PASSWORD, **more}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from gateway.carriers.freeswitch.esl import EslClient, EslError
 from gateway.carriers.freeswitch.esl_messages import EslReader
 from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import ProtocolError
-from tests.gateway.carriers.freeswitch_peer import FreeSwitch, kept
+from tests.gateway.carriers.freeswitch_peer import PASSWORD, FreeSwitch, kept
 from tests.waiting import PATIENCE_S, until
 
 
@@ -41,14 +40,21 @@ def test_what_is_no_event_socket_is_refused(data: bytes) -> None:
 
 
 @asynccontextmanager
-async def client(switch: FreeSwitch, **config: Any) -> AsyncIterator[tuple[EslClient, list[Mapping[str, str]]]]:
+async def client(
+    switch: FreeSwitch, *, password: str = PASSWORD, **constants: float
+) -> AsyncIterator[tuple[EslClient, list[Mapping[str, str]]]]:
+    """A client that is quick to come back. ``constants`` are set in ``esl``."""
     events: list[Mapping[str, str]] = []
-    made = EslClient(EslConfig(**kept(port=switch.port, **config)), ("DTMF", "CUSTOM", "a::b"), events.append)
-    made.start()
-    try:
-        yield made, events
-    finally:
-        await made.aclose()
+    config = EslConfig(**kept(port=switch.port, password=password))
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in ({"RECONNECT_FIRST_S": 0.02, "RECONNECT_MAX_S": 0.1} | constants).items():
+            patched.setattr(f"gateway.carriers.freeswitch.esl.{name}", value)
+        made = EslClient(config, ("DTMF", "CUSTOM", "a::b"), events.append)
+        made.start()
+        try:
+            yield made, events
+        finally:
+            await made.aclose()
 
 
 async def test_commands_and_events() -> None:
@@ -68,7 +74,7 @@ async def test_failures_say_what_the_switch_said() -> None:
             await esl.command("uuid_kill 7")
         with pytest.raises(EslError, match="line break"):
             await esl.command("echo a\n\nexit")
-    async with FreeSwitch() as switch, client(switch, command_timeout_s=0.2, commands=1) as (esl, _):
+    async with FreeSwitch() as switch, client(switch, COMMAND_S=0.2, MOST_COMMANDS=1) as (esl, _):
         switch.mute = True
         waiting = asyncio.create_task(esl.command("echo"))
         await asyncio.sleep(0)
@@ -79,7 +85,7 @@ async def test_failures_say_what_the_switch_said() -> None:
 
 
 async def test_a_wrong_password_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with FreeSwitch() as switch, client(switch, password="wrong", command_timeout_s=0.2) as (esl, _):
+    async with FreeSwitch() as switch, client(switch, password="wrong", COMMAND_S=0.2) as (esl, _):
         await until(lambda: len(caplog.records) >= 2)
         assert "auth: -ERR invalid" in str(caplog.records[0].__dict__["why"])
         with pytest.raises(EslError, match="no answer"):
@@ -111,14 +117,14 @@ async def test_a_command_under_way_fails_with_its_connection() -> None:
 
 
 async def test_silence_is_a_lost_connection() -> None:
-    async with FreeSwitch() as switch, client(switch, silent_s=0.05) as _:
+    async with FreeSwitch() as switch, client(switch, SILENT_S=0.05) as _:
         await until(lambda: switch.logins >= 2)
 
 
 async def test_leaving_lets_what_has_begun_finish_and_waits_for_nothing_else() -> None:
     async with FreeSwitch() as switch, asyncio.timeout(PATIENCE_S):
         switch.channels = {uuid: {} for uuid in "12345678"}
-        async with client(switch, command_timeout_s=10 * PATIENCE_S) as (esl, _):
+        async with client(switch, COMMAND_S=10 * PATIENCE_S) as (esl, _):
             for uuid in switch.channels:
                 esl.run(f"uuid_break {uuid}9 all", f"uuid_kill {uuid}")
         assert not switch.channels

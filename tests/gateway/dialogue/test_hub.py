@@ -89,9 +89,10 @@ class House:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def house(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    monkeypatch.setattr("gateway.dialogue.hub.QUEUE_MESSAGES", 16)
     routes = {
-        "demo": RouteConfig(dialogue=DialogueConfig(queue_messages=16)),
+        "demo": RouteConfig(),
         "impatient": RouteConfig(dialogue=DialogueConfig(give_up_s=0.3)),
         "out": RouteConfig(dialogue=DialogueConfig(url="ws://x/")),
     }

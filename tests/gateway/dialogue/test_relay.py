@@ -15,14 +15,12 @@ import pytest
 
 from gateway.config import DialogueConfig, LimitsConfig
 from gateway.dialogue.line import DialogueStats, Ending, Line
-from gateway.dialogue.relay import Relay, client_session
+from gateway.dialogue.relay import RECONNECT_FIRST_S, RECONNECT_MAX_S, Relay, client_session
 from gateway.errors import ProtocolError
 from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app
 from tests.waiting import until
 from tts_engine.correlation import CORRELATION, Correlation
-
-QUICK: dict[str, Any] = {"reconnect_first_s": 0.01, "reconnect_max_s": 0.05}
 
 
 class Dialled:
@@ -31,7 +29,9 @@ class Dialled:
 
 
 @pytest.fixture
-async def dial() -> AsyncIterator[Callable[..., Dialled]]:
+async def dial(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Dialled]]:
+    monkeypatch.setattr("gateway.dialogue.relay.RECONNECT_FIRST_S", 0.01)
+    monkeypatch.setattr("gateway.dialogue.relay.RECONNECT_MAX_S", 0.05)
     client = client_session()
     relays = []
 
@@ -40,7 +40,7 @@ async def dial() -> AsyncIterator[Callable[..., Dialled]]:
         relay = kind(
             call(7, from_="+1555", custom_parameters={"k": "v"}),
             sink,
-            DialogueConfig(url=url, **{**QUICK, **config}),
+            DialogueConfig(url=url, **config),
             limits=limits or LimitsConfig(),
             client=client,
             stats=stats,
@@ -233,13 +233,21 @@ class PoisonedManager(Relay):
         return Ending.LOST
 
 
+@pytest.fixture
+def usual_pauses(monkeypatch: pytest.MonkeyPatch, dial: Callable[..., Dialled]) -> None:
+    """The pauses of production, for tests on the virtual clock."""
+    monkeypatch.setattr("gateway.dialogue.relay.RECONNECT_FIRST_S", RECONNECT_FIRST_S)
+    monkeypatch.setattr("gateway.dialogue.relay.RECONNECT_MAX_S", RECONNECT_MAX_S)
+
+
 def poisoned(dial: Callable[..., Dialled], **config: Any) -> tuple[Dialled, PoisonedManager]:
-    made = dial("ws://manager/", kind=PoisonedManager, **{"reconnect_first_s": 0.25, "reconnect_max_s": 5.0, **config})
+    made = dial("ws://manager/", kind=PoisonedManager, **config)
     assert isinstance(made.relay, PoisonedManager)
     return made, made.relay
 
 
 @pytest.mark.virtual_time
+@pytest.mark.usefixtures("usual_pauses")
 async def test_application_that_a_message_kills_is_dialled_ever_more_seldom_and_given_up(
     dial: Callable[..., Dialled],
 ) -> None:
@@ -252,6 +260,7 @@ async def test_application_that_a_message_kills_is_dialled_ever_more_seldom_and_
 
 
 @pytest.mark.virtual_time
+@pytest.mark.usefixtures("usual_pauses")
 async def test_a_connection_that_lived_makes_the_next_pause_short_again(dial: Callable[..., Dialled]) -> None:
     call_, relay = poisoned(dial, give_up_s=30.0)
     relay.lives_s = 6.0
@@ -261,11 +270,12 @@ async def test_a_connection_that_lived_makes_the_next_pause_short_again(dial: Ca
     assert "failed" not in str(call_.sink.events)
 
 
-async def test_silent_address_times_out(dial: Callable[..., Dialled]) -> None:
+async def test_silent_address_times_out(dial: Callable[..., Dialled], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.dialogue.relay.CONNECT_S", 0.1)
     writers: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    call_ = dial(f"ws://127.0.0.1:{port}/", connect_timeout_s=0.1, reconnect=False)
+    call_ = dial(f"ws://127.0.0.1:{port}/", reconnect=False)
     await until(lambda: call_.sink.events)
     assert "no connection within 0.1 s" in call_.sink.events[0]
     server.close()
@@ -320,9 +330,12 @@ async def test_peer_that_vanished_is_noticed_by_its_silence(dial: Callable[..., 
         await until(lambda: len(writers) >= 2)  # and dialled again
 
 
-async def test_peer_that_does_not_read_loses_its_audio_first_then_the_line(dial: Callable[..., Dialled]) -> None:
+async def test_peer_that_does_not_read_loses_its_audio_first_then_the_line(
+    dial: Callable[..., Dialled], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with raw_peer() as (url, _):
-        call_ = dial(url, queue_messages=16)
+        monkeypatch.setattr("gateway.dialogue.relay.QUEUE_MESSAGES", 16)
+        call_ = dial(url)
         await until(lambda: call_.stats.connected["demo"])
         block = bytes(500_000)
         while not call_.stats.audio_dropped:

@@ -57,10 +57,12 @@ def begun(records: Records, record: MeterRecord) -> None:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, *, now: float = NOON, meter: RecordsMeter | None = None, **fields: Any
+    folder: Path, *, now: float = NOON, meter: RecordsMeter | None = None, begin_wait_s: float = 0.2, **fields: Any
 ) -> AsyncIterator[Records]:
     config = RecordsConfig.model_validate({"database_url": f"sqlite:///{folder}/new/records.sqlite3", **fields})
-    records = Records(config, meter or Lost(), clock=lambda: now)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gateway.metering.store.BEGIN_WAIT_S", begin_wait_s)
+        records = Records(config, meter or Lost(), clock=lambda: now)
     await records.start()
     try:
         yield records

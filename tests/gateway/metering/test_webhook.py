@@ -103,7 +103,7 @@ class Sender:
         said = {"database_url": f"sqlite:///{folder}/records.sqlite3", "webhook_url": url, "webhook_secret": SECRET}
         self.now = NOON
         self.counts = Counts()
-        config = RecordsConfig.model_validate(said | {"webhook_timeout_s": 30, **fields})
+        config = RecordsConfig.model_validate(said | fields)
         self.records = Records(config, Lost(), clock=lambda: self.now)
         self.webhook = Webhook(config, self.records, self.counts, clock=lambda: self.now)
 
@@ -143,10 +143,11 @@ async def test_what_has_ended_is_delivered_once_and_what_goes_on_is_not(tmp_path
 
 @pytest.mark.parametrize("fault", [500, 404, "redirect", "die", "hang"])
 async def test_a_record_that_is_not_taken_comes_again_after_a_restart(
-    tmp_path: Path, receiver: Receiver, fault: int | str
+    tmp_path: Path, receiver: Receiver, fault: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver.says = fault
-    async with Sender(tmp_path, receiver.url, webhook_timeout_s=0.05 if fault == "hang" else 30) as sender:
+    monkeypatch.setattr("gateway.metering.webhook.TIMEOUT_S", 0.05 if fault == "hang" else 30)
+    async with Sender(tmp_path, receiver.url) as sender:
         sender.records.end(ended(call(1)))
         assert await sender.webhook.deliver() == 0
         assert await sender.webhook.deliver() == 0, "it was tried again at once"
@@ -205,9 +206,12 @@ async def test_a_crashed_call_is_delivered_too_and_of_two_processes_one_delivers
     assert [json.loads(body)["data"]["outcome"] for _, body in receiver.got] == ["completed", "completed", "crashed"]
 
 
-async def test_what_is_too_old_or_too_much_is_given_up_and_counted(tmp_path: Path, receiver: Receiver) -> None:
+async def test_what_is_too_old_or_too_much_is_given_up_and_counted(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.metering.webhook.PENDING", 3)
     receiver.says = 500
-    async with Sender(tmp_path, receiver.url, webhook_pending=3, webhook_keep_hours=1) as sender:
+    async with Sender(tmp_path, receiver.url, webhook_keep_hours=1) as sender:
         for number in range(5):
             sender.now = NOON + number
             sender.records.end(ended(call(number)))

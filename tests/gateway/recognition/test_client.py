@@ -15,11 +15,11 @@ from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestServer
 from numpy.typing import NDArray
 
-from gateway.config import EmbeddedRecogniserConfig, RecogniserConfig
+from gateway.config import RecogniserConfig
 from gateway.errors import ProtocolError
 from gateway.recognition import listen
 from gateway.recognition.client import ListenRecogniser, ListenStream
-from gateway.recognition.server import ListenServer
+from gateway.recognition.server import PARTIAL_MS, ListenServer
 from gateway.seams.recogniser import FRAME_BYTES
 from tests.gateway.recognition.ear import Ear
 from tests.peers.ports import free_port
@@ -34,7 +34,7 @@ def count(pcm: NDArray[np.float32]) -> str:
 
 
 def config(**more: Any) -> RecogniserConfig:
-    return RecogniserConfig.model_validate({"reconnect_first_s": 0.01, "final_timeout_ms": 20_000, **more})
+    return RecogniserConfig.model_validate({"final_timeout_ms": 20_000, **more})
 
 
 @asynccontextmanager
@@ -43,11 +43,11 @@ async def serving(
     key: str = "",
     port: int = 0,
     before: Callable[[web.Request], object] = lambda request: None,
-    **embedded: Any,
+    partial_ms: int = PARTIAL_MS,
 ) -> AsyncIterator[TestServer]:
     """The recogniser on a TCP port; with a key, as a paid one would ask for it. ``before`` is called with each
     request."""
-    listening = ListenServer(transcribe, EmbeddedRecogniserConfig.model_validate(embedded))
+    listening = ListenServer(transcribe, partial_ms=partial_ms)
 
     @web.middleware
     async def ask(request: web.Request, handler: Callable[[web.Request], object]) -> web.StreamResponse:

@@ -232,9 +232,9 @@ async def test_a_lost_peer_comes_back_to_its_call() -> None:
         await lost.close()
 
 
-async def test_an_old_offer_that_fails_does_not_harm_the_call_it_wanted() -> None:
+async def test_an_old_offer_that_fails_does_not_harm_the_call_it_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway() as made, calling(made.url) as phone:
-        made.webrtc._config = WebRtcConfig(connect_timeout_s=0.1)
+        monkeypatch.setattr("gateway.webrtc.signalling.CONNECT_S", 0.1)
         stranger = Phone()
         sdp = await stranger.offer()
         async with aiohttp.ClientSession() as http:
@@ -331,7 +331,7 @@ async def test_without_the_data_channel_a_call_is_a_call() -> None:
 
 
 async def test_a_dialled_manager_that_fails_ends_the_call_though_a_browser_looks_on() -> None:
-    nowhere = DialogueConfig(url="ws://127.0.0.1:9/", give_up_s=0.1, reconnect_first_s=0.05)
+    nowhere = DialogueConfig(url="ws://127.0.0.1:9/", give_up_s=0.1)
     async with gateway(led=RouteConfig(dialogue=nowhere)) as made, calling(made.url, route="led") as phone:
         await until(lambda: made.ended == ["dialogue_failed"], "the call's end")
         await until(lambda: phone.of_type("ended"), "the browser to be told")

@@ -197,8 +197,9 @@ async def test_calls_of_one_address_are_limited_and_another_address_is_not_harme
         assert statuses == [200, 200, 429, 200]
 
 
-async def test_an_offer_that_nobody_follows_up_is_dropped() -> None:
-    async with gateway(WebRtcConfig(connect_timeout_s=0.1)) as made, aiohttp.ClientSession() as http:
+async def test_an_offer_that_nobody_follows_up_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.webrtc.signalling.CONNECT_S", 0.1)
+    async with gateway(WebRtcConfig()) as made, aiohttp.ClientSession() as http:
         async with http.post(f"{made.url}/v1/webrtc/offer", json={"sdp": CHROMIUM, "type": "offer"}) as response:
             assert response.status == 200
         await until(lambda: len(made.webrtc) == 0, "the call to be forgotten")
@@ -344,13 +345,13 @@ async def test_ice_servers_are_told() -> None:
         IceServerConfig(urls=("stun:stun.example.com:3478",)),
         IceServerConfig(urls=("turn:turn.example.com",), secret="north"),
     )
-    async with gateway(WebRtcConfig(ice_servers=servers, credential_s=600)) as made, aiohttp.ClientSession() as http:
+    async with gateway(WebRtcConfig(ice_servers=servers)) as made, aiohttp.ClientSession() as http:
         async with http.get(f"{made.url}/v1/webrtc/ice") as response:
             told = await response.json()
             assert response.headers["Cache-Control"] == "no-store"
-        assert told["ttl"] == 600
+        assert told["ttl"] == 3600
         assert told["iceServers"][0] == {"urls": ["stun:stun.example.com:3478"], "username": "", "credential": ""}
-        assert 500 < int(told["iceServers"][1]["username"]) - time.time() <= 600
+        assert 3500 < int(told["iceServers"][1]["username"]) - time.time() <= 3600
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ sip:
   trunks: {{front: {{addresses: [127.0.0.1]}}}}
   limits: {{requests_per_s: 1000, burst: 1000, calls_per_s: 100, calls_burst: 1000}}
 calls: {{folder: calls}}
-records: {{database_url: "sqlite:///{folder}/records.sqlite3", numbers: true, write_ahead_s: 0.5}}
-postgres: {{url: "{postgres}", move_every_s: 0.2, timeout_s: 2}}
+records: {{database_url: "sqlite:///{folder}/records.sqlite3", numbers: true}}
+postgres: {{url: "{postgres}", timeout_s: 2}}
 """
 
 

@@ -25,9 +25,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-CONFIG = RecogniserConfig.model_validate(
-    {"final_timeout_ms": 30_000, "embedded": {"restart_backoff_s": 0.05, "partial_ms": 300}}
-)
+CONFIG = RecogniserConfig(final_timeout_ms=30_000)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -122,11 +120,9 @@ async def test_process_that_dies_in_mid_utterance_is_started_anew_and_no_word_is
     assert understood("What are your opening hours", ear.finals[0]), ear.finals
 
 
-async def test_process_that_hangs_is_killed_and_started_anew() -> None:
-    made = EmbeddedRecogniser(
-        "talkspurt.recognisers",
-        CONFIG.model_copy(update={"embedded": CONFIG.embedded.model_copy(update={"hang_s": 3.0})}),
-    )
+async def test_process_that_hangs_is_killed_and_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.recognition.process.HANG_S", 3.0)
+    made = EmbeddedRecogniser("talkspurt.recognisers", CONFIG)
     made.begin()
     ear = Ear()
     stream = opened(made, ear)

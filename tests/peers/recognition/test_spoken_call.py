@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 CONFIG = f"""
 carriers: {{twilio: {{verify: false}}}}
 playout: {{lead_ms: 500}}  # a test machine that does much else may stop for a moment
-recogniser: {{final_timeout_ms: 60000, embedded: {{partial_ms: 400, restart_backoff_s: 0.05}}}}
+recogniser: {{final_timeout_ms: 60000}}
 routes:
   demo:
     dialogue: {{script: "{ROOT}/configs/demo-script.yaml"}}

@@ -187,8 +187,9 @@ async def test_an_unannounced_call_goes_to_the_default_route_or_is_refused() -> 
         assert not line.calls
 
 
-async def test_a_call_without_audio_begins_all_the_same() -> None:
-    async with Line(route="default", first_audio_ms=10) as line:
+async def test_a_call_without_audio_begins_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.listener.audiosocket.FIRST_AUDIO_S", 0.01)
+    async with Line(route="default") as line:
         await line.open(hello())
         await until(lambda: line.calls)
         assert line.calls[0].leg.outbound.sample_rate == 8000

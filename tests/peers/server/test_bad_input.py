@@ -35,7 +35,7 @@ routes:
   bystander: {{}}
   slow: {{dialogue: {{ping_s: 600}}}}  # its manager does not read while others are tested
   out:
-    dialogue: {{url: "URL", reconnect_first_s: 0.05, reconnect_max_s: 0.2, give_up_s: 300, extensions: true}}
+    dialogue: {{url: "URL", give_up_s: 300, extensions: true}}
     fallback: One moment.
 limits: {{setup_timeout_s: 5.0, message_bytes: {MESSAGE_BYTES}, turn_chars: 20000, errors_in_a_row: 10}}
 log: {{json_lines: true}}

@@ -92,8 +92,6 @@ routes:
   phone:
     dialogue:
       url: "ws://127.0.0.1:{manager.port}/relay"
-      reconnect_first_s: 0.05
-      reconnect_max_s: 0.2
       give_up_s: 300
 """
     await manager.start()

@@ -58,7 +58,6 @@ routes:
       url: "ws://me:${MANAGER_PASSWORD}@127.0.0.1:UNUSED/relay?api_key=${MANAGER_KEY}"
       headers: {X-Key: "${HEADER_SECRET}"}
       auth_token: "${DIALOGUE_TOKEN}"
-      reconnect_first_s: 0.05
       give_up_s: 0.1
 limits: {errors_in_a_row: 100}
 log: {level: debug, json_lines: true}

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"),
 ]
 
-SOON = {"move_every_s": 0.02, "timeout_s": PATIENCE_S}
+SOON = {"timeout_s": PATIENCE_S}
 
 
 @pytest.fixture(scope="module")
@@ -403,7 +403,7 @@ carriers: {twilio: {verify: false}}
 routes: {default: {}}
 records: {database_url: "sqlite:///records.sqlite3"}
 calls: {folder: calls}
-postgres: {url: "${DATABASE_URL}", timeout_s: 2, move_every_s: 0.1}
+postgres: {url: "${DATABASE_URL}", timeout_s: 2}
 """
 
 

@@ -56,7 +56,7 @@ class Rest:
 
 
 def config(rest: Rest, **more: Any) -> TelnyxConfig:
-    return TelnyxConfig.model_validate({"api_key": "k3y", "api_url": rest.url, "api_timeout_s": PATIENCE_S, **more})
+    return TelnyxConfig.model_validate({"api_key": "k3y", "api_url": rest.url, **more})
 
 
 NOBODY: Any = None

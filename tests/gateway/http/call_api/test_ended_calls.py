@@ -150,9 +150,10 @@ async def test_views_beside_a_hung_disk_are_refused_and_hold_few_threads(
         released.wait()
 
     monkeypatch.setattr(EndedCalls, "_recorded", hang)
+    monkeypatch.setattr("gateway.http.call_api.ended_calls.HANG_S", 0.05)
     sections: dict[str, Any] = {
         "calls": {"folder": str(tmp_path / "calls")},
-        "recording": {"folder": str(tmp_path), "hang_s": 0.05},
+        "recording": {"folder": str(tmp_path)},
     }
     async with api_gateway(tmp_path, **sections) as (made, _, url):
         try:
