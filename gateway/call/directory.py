@@ -137,7 +137,7 @@ class LocalDirectory(Generic[C]):
             )
         if self.overloaded:
             raise Rejected(
-                "frames are late already (limits.tick_lateness_ms)", status=503, code="overloaded", retry_after_s=5
+                "frames are sent late (limits.tick_lateness_ms)", status=503, code="overloaded", retry_after_s=5
             )
         if len(self._calls) >= self.limit:
             raise Rejected(
@@ -172,7 +172,7 @@ class LocalDirectory(Generic[C]):
     def check_unspent(self, token: StreamToken) -> None:
         """Raise ``Rejected`` (403) if a call began with this stream token."""
         if self.is_spent(token.id):
-            raise Rejected("stream token has opened a call before", status=403, code="spent_token", param="token")
+            raise Rejected("the stream token has already opened a call", status=403, code="spent_token", param="token")
 
     def __iter__(self) -> Iterator[C]:
         return iter(list(self._calls.values()))

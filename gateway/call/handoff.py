@@ -44,7 +44,10 @@ class Handoffs:
         try:
             await shared.leave(dialect, call_sid, handoff)
         except Rejected as exc:
-            log.warning("a handoff is known to this process only", extra={"call": handoff.session_id, "why": exc.code})
+            log.warning(
+                "shared store does not answer, handoff kept in this process",
+                extra={"call": handoff.session_id, "why": exc.code},
+            )
             return
         if self._by_call.get((dialect, call_sid)) is handoff:
             del self._by_call[dialect, call_sid]

@@ -92,7 +92,9 @@ class Transfers:
     def begin(self, message: Transfer, now: float) -> None:
         """Transfer the call after the speech that is queued now. Report an error if that is not possible."""
         if self._message is not None:
-            self._whole.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
+            self._whole.tell(
+                Error(description="transfer: another transfer is under way", code="transfer_failed", field="type")
+            )
             return
         try:
             target = self._calling.transfer(self._call, message.target, now=now)
@@ -145,7 +147,7 @@ class Transfers:
         if started is TransferStart.HANDED_OVER:
             self._done(message)
         elif started is TransferStart.REFUSED:
-            description = f"transfer: a {self._call.transport} call cannot be transferred from here"
+            description = f"transfer: the gateway cannot transfer a {self._call.transport} call"
             self._failed(Error(description=description, code="not_supported", field="type"))
 
     def _refuse(self, why: Rejected) -> None:

@@ -88,7 +88,7 @@ class CallingPolicy:
         """Return the target of a route's ``fallback.transfer`` as it is dialled; only a denied target is refused."""
         read = self._read(target, "fallback.transfer")
         if self._denied.match(read.aliases(call.domain)):
-            raise _not_allowed(read, "is one of calling.denied_targets", "fallback.transfer")
+            raise _not_allowed(read, "is in calling.denied_targets", "fallback.transfer")
         return str(read)
 
     def place(self, order: CallOrder, *, transport: str, domain: str, now: float) -> Allowed:
@@ -105,7 +105,7 @@ class CallingPolicy:
         from_ = self._caller_id(order.from_, domain) if order.from_ else ""
         if refused := next((name for name in order.headers if not self.may_set(name)), ""):
             raise Rejected(
-                f"header {refused[:40]!r} is none of calling.sip_headers",
+                f"header {refused[:40]!r} is not in calling.sip_headers",
                 status=403, code="header_not_allowed", param="headers",
             )  # fmt: skip
         allowances = [self._routes[order.route].allowance, *([order.allowance] if order.allowance else [])]
@@ -133,10 +133,10 @@ class CallingPolicy:
         target = self._read(text, "target")
         rules = self._routes[route]
         if self._denied.match(target.aliases(domain)):
-            raise _not_allowed(target, "is one of calling.denied_targets")
+            raise _not_allowed(target, "is in calling.denied_targets")
         names = target.names(domain)
         if not (rules.allowed.match(names) or (transport == "sip" and rules.on_sip.match(names))):
-            raise _not_allowed(target, "is none of the allowed targets (calling.allowed_targets)")
+            raise _not_allowed(target, "is not an allowed target (calling.allowed_targets)")
         return str(target)
 
     def check_joined(self, contact: str, *, at_peer: bool, route: str, domain: str) -> None:
@@ -172,7 +172,7 @@ class CallingPolicy:
         caller = self._read(text, "from")
         if not self._caller_ids.match(caller.names(domain)):
             raise Rejected(
-                f"from, {caller.kind}, is none of calling.caller_ids",
+                f"from, {caller.kind}, is not in calling.caller_ids",
                 status=403, code="caller_id_not_allowed", param="from",
             )  # fmt: skip
         return str(caller)

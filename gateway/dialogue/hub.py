@@ -195,7 +195,7 @@ class _Room:
         calls = list(socket.calls.items())
         socket.calls.clear()
         if calls:
-            log.info("dialogue socket gone", extra={"route": self.name, "ending": ending.name, "calls": len(calls)})
+            log.info("dialogue socket ended", extra={"route": self.name, "ending": ending.name, "calls": len(calls)})
         for session_id, call in calls:
             call.socket = None
             if ending is Ending.CLOSED:

@@ -254,7 +254,7 @@ class Line:
             self._refuse(text, reason)
             return False
         except Exception:  # an internal error in one call must not end the line of the others
-            log.exception("dialogue message not handled")
+            log.exception("dialogue message failed")
         return True
 
     async def _write(self) -> Ending:

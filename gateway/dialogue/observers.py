@@ -155,7 +155,9 @@ class Observers:
         if session_id:
             self._sink(session_id)
         if len(self._subscriptions) >= SUBSCRIBERS:
-            raise Rejected(f"{SUBSCRIBERS} subscribers already", status=503, code="overloaded", retry_after_s=5.0)
+            raise Rejected(
+                f"there are already {SUBSCRIBERS} subscribers", status=503, code="overloaded", retry_after_s=5.0
+            )
         subscription = Subscription(self, session_id, sees)
         self._subscriptions[subscription] = session_id
         return subscription

@@ -116,7 +116,7 @@ class Relay:
         try:
             await self._dial_until_over()
         except Exception:  # an internal error must not leave the call waiting
-            log.exception("dialogue relay broke")
+            log.exception("dialogue relay failed")
             self._failed("internal error of the dialogue relay")
 
     async def _dial_until_over(self) -> None:

@@ -94,7 +94,7 @@ def _zone(name: str) -> str:
         if name:
             ZoneInfo(name)
     except (OSError, ValueError, KeyError) as exc:  # ZoneInfoNotFoundError is a KeyError
-        raise ValueError(f"no such time zone: {name!r}, expected a name like Europe/Berlin") from exc
+        raise ValueError(f"unknown time zone {name!r}, expected a name like Europe/Berlin") from exc
     return name
 
 
@@ -275,9 +275,9 @@ def _plain(
         here = (*at, str(key.value))
         lines.setdefault(here, key.start_mark.line + 1)
         if not isinstance(key, yaml.ScalarNode):
-            problems.append((at, "a key has to be a word"))
+            problems.append((at, "a key must be a word"))
         elif key.value in found:
-            problems.append((here, f"is here twice, first in line {lines[here]}"))
+            problems.append((here, f"is repeated, first in line {lines[here]}"))
         else:
             found[key.value] = _plain(value, here, lines, problems)
     return found
@@ -305,7 +305,7 @@ def _dangling(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
                 if gather.max_digits is not None and len(digits) > gather.max_digits:
                     yield (*at, "digits", digits), f"longer than max_digits ({gather.max_digits})"
                 if gather.terminator and gather.terminator in digits and digits != gather.terminator:
-                    yield (*at, "digits", digits), f"holds the terminator {gather.terminator!r}"
+                    yield (*at, "digits", digits), f"contains the terminator {gather.terminator!r}"
             for index, match in enumerate(gather.prompts):
                 yield from check(match.goto, (*at, "prompts", index, "goto"))
 

@@ -140,7 +140,7 @@ class _Fields:
     def handoff(self) -> str | None:
         value = self.body.get("handoffData")
         if value is not None and not isinstance(value, str):
-            raise self.bad("handoffData", "a string (turn an object into JSON text first)")
+            raise self.bad("handoffData", "a string (convert an object to JSON text first)")
         return value
 
     def flag(self, name: str) -> bool | None:

@@ -188,7 +188,7 @@ class ListenStream:
             except (aiohttp.ClientError, OSError, ProtocolError) as exc:
                 why = str(exc)
             except Exception:  # an internal error must not leave the call without a recogniser
-                log.exception("recogniser stream")
+                log.exception("recogniser stream failed")
                 why = "internal error"
             if loop.time() - begun > self._reconnect_max_s:
                 pause_s = RECONNECT_FIRST_S
@@ -214,7 +214,7 @@ class ListenStream:
             writer.cancel()
             (ended,) = await asyncio.gather(writer, return_exceptions=True)
             if isinstance(ended, Exception) and not isinstance(ended, aiohttp.ClientError | OSError):
-                log.error("recogniser writer", exc_info=ended)
+                log.error("recogniser writer failed", exc_info=ended)
         return f"closed with {websocket.close_code}"
 
     async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:

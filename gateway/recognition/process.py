@@ -54,7 +54,7 @@ class EmbeddedRecogniser(ChildProcess):
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:
         if not knows(language):
-            raise RecognitionError(f"the embedded recogniser knows English only, not {language!r}")
+            raise RecognitionError(f"the embedded recogniser supports English only, not {language!r}")
         return self._recogniser.open(events, language=language, hints=(), partials=partials)
 
     async def aclose(self) -> None:

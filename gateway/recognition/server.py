@@ -159,7 +159,7 @@ class ListenServer:
         try:
             kind = orjson.loads(data)["type"]
         except (ValueError, KeyError, TypeError):
-            log.warning("a message that is no JSON object with a type", extra={"characters": len(data)})
+            log.warning("message is not a JSON object with a type", extra={"characters": len(data)})
             return False
         if kind == "Finalize":
             self._finalize(connection)
@@ -197,7 +197,7 @@ class ListenServer:
                 try:
                     await segment.read(self._run)
                 except Exception:  # an utterance on which the network fails must not end the others
-                    log.exception("recogniser")
+                    log.exception("recogniser failed on an utterance")
                 if final or (connection.partials and connection.segment is segment and segment.text != before):
                     try:
                         await connection.send(segment, final=final)

@@ -83,7 +83,7 @@ class TurnModelThread:
         if look.cancelled or done.cancelled():
             return
         if (why := done.exception()) is not None:
-            log.error("turn model", exc_info=why)
+            log.error("turn model failed", exc_info=why)
         else:
             tell(done.result())
 

@@ -53,7 +53,7 @@ class RecordingThread:
             self._queue.put(None)
             self._thread.join(timeout=_CLOSE_S)
             if self._thread.is_alive():
-                log.error("the disk of the recordings hangs; unfinished recordings stay incomplete")
+                log.error("recording disk does not answer; unfinished recordings stay incomplete")
 
 
 class RecordingQueue:
@@ -112,7 +112,7 @@ class RecordingQueue:
         except OSError as exc:
             self._error = exc
         except Exception:  # an internal error in one recording must not stop the others
-            log.exception("recording")
+            log.exception("recording failed")
             self._error = OSError("internal error")
         with self._lock:
             self._working = False

@@ -157,7 +157,7 @@ class UplinkWorker:
             try:
                 self._work(posted.append)
             except Exception:  # an internal error in one batch must not stop the others
-                log.exception("uplink worker")
+                log.exception("uplink worker failed")
             if self._ready:  # streams that the error skipped are queued and would not wake the thread again
                 self._wake.set()
             elif stopping:

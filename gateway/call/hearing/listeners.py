@@ -71,7 +71,7 @@ class Listeners:
             Rejected: 429 if ``LISTENERS`` clients listen already.
         """
         if len(self._all) >= LISTENERS:
-            raise Rejected(f"{LISTENERS} listen in to this call already", status=429, code="too_many_listeners")
+            raise Rejected(f"{LISTENERS} clients already listen in to this call", status=429, code="too_many_listeners")
         listener = Listener()
         if self._over:
             listener.end()

@@ -185,7 +185,7 @@ async def test_a_bug_of_ours_in_one_message_is_no_error_of_the_peer(caplog: pyte
     await settled()
     assert end.accepted == ["good"]
     assert end.peer.sent == []
-    assert caplog.messages == ["dialogue message not handled"]
+    assert caplog.messages == ["dialogue message failed"]
     end.running.cancel()
 
 

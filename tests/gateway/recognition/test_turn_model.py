@@ -82,4 +82,4 @@ async def test_before_the_model_is_loaded_and_after_a_fault_there_is_no_answer(
             thread.look([FRAME, FRAME], answers.append)
             await until(lambda: answers, "the answer that is possible")
     assert answers == [0.5]
-    assert [record.message for record in caplog.records] == ["turn model"]
+    assert [record.message for record in caplog.records] == ["turn model failed"]

@@ -206,7 +206,7 @@ async def test_a_bug_met_on_one_call_does_not_deafen_the_others(
         stream.push(frame(2), now=0.02)
         await settled(worker)
     assert levels(heard) == [1, 2]
-    assert "uplink worker" in caplog.messages
+    assert "uplink worker failed" in caplog.messages
 
 
 async def test_a_full_disk_ends_the_recording_and_not_the_call(
@@ -238,7 +238,7 @@ async def test_a_bug_in_a_recording_costs_that_recording(tmp_path: Path, caplog:
             stream.close()
         await until(lambda: broken.lost)
     assert broken.lost == ["unwritable"]
-    assert caplog.messages == ["recording", "a recording was given up"]
+    assert caplog.messages == ["recording failed", "a recording was given up"]
     assert len(sides(tmp_path / "whole.wav")) == L16.frame_samples
 
 
