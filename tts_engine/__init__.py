@@ -1,4 +1,4 @@
-"""The speech engine: text in, frames for the line out. Knows no call and no carrier."""
+"""The speech engine: text goes in, frames for the line come out. It knows no call and no carrier."""
 
 from tts_engine import telemetry
 

@@ -1,8 +1,8 @@
 """The seam between gateway and speech engine: values and Protocols, nothing that runs.
 
 An utterance is one turn in the making. Text goes up in deltas, audio comes down in ready frames of the format
-that the request names. The phone's position goes up, so that the engine can serve first whoever runs dry first.
-Whoever implements ``SpeechEngine`` (the gRPC client, the in-process engine) can stand behind the gateway.
+that the request names. The phone's position goes up, so that the engine can first serve the caller whose sound ends
+first. Any class that implements ``SpeechEngine`` (the gRPC client, the in-process engine) can serve the gateway.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from voicecodecs.registry import AudioFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtteranceRequest:
-    """What is known of an utterance before its first word."""
+    """Everything that is known of an utterance before its first word."""
 
     utterance_id: str
     format: AudioFormat = AudioFormat()
@@ -30,21 +30,21 @@ class UtteranceRequest:
     instruct: str = ""
     """Style instruction, for models that take one."""
     ahead: bool = False
-    """True while nobody waits for the sound (a held turn, or one queued behind another). Others are then served
-    first."""
+    """True while no caller waits for the sound (a held turn, or one that is queued after another). Other utterances are
+    then served first."""
     priority: int = 5
-    """Who goes first where the engine has no place for all: the larger, 0 to 9. 10: the turn is being heard already."""
+    """Priority from 0 to 9. If the engine has no place for all, larger numbers are served first. 10: the turn is being
+    heard already."""
     model: str = ""
     """Name of the loaded model that speaks. Empty: the active one."""
     at_once: bool = False
-    """True: if the engine has no place now, it refuses the utterance instead of letting it wait, because the client has
-    other engines."""
+    """True: if the engine has no place now, it refuses the utterance at once. For clients that have other engines."""
 
 
 class TextSpan(NamedTuple):
-    """A word, and where it is heard. Characters count in the text that was fed, concatenated verbatim.
+    """A word and the time at which it is heard. Characters count in the text that was fed, concatenated verbatim.
 
-    This is a tuple, because each word of each call becomes one, and a frozen dataclass takes ten times as long.
+    This is a tuple, because one is made for each word of each call, and a frozen dataclass takes ten times as long.
     """
 
     start_char: int
@@ -69,10 +69,10 @@ class AudioChunk:
     clause_end_char: int = 0
     """End of the text that this piece was made of, in the text that was fed. 0: it was not made of text."""
     stages_ms: dict[str, float] = field(default_factory=dict)
-    """Where the time of this chunk went, in milliseconds. For the first chunk they add up to the time since the last
-    character of its clause came; see ``docs/latency.md`` for the names."""
+    """Milliseconds that each stage took for this chunk; ``docs/latency.md`` explains the names. For the first chunk
+    they add up to the time since the last character of its clause came."""
     engine: str = ""
-    """What made the sound: the name of the voice model (``embedded``, ``cosyvoice3`` ...), or ``clip``."""
+    """Name of the voice model that made the sound (``embedded``, ``cosyvoice3`` ...), or ``clip``."""
 
 
 class Utterance(Protocol):
@@ -88,7 +88,7 @@ class Utterance(Protocol):
         ...
 
     def end_text(self) -> None:
-        """End the text. What is left is spoken to its end. Idempotent."""
+        """End the text. The text that is left is spoken to its end. Idempotent."""
         ...
 
     def played(self, samples: int, *, at: float) -> None:
@@ -104,7 +104,7 @@ class Utterance(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Cancel what is not made yet, which ends the iteration. Idempotent."""
+        """Cancel the work that is left, which ends the iteration. Idempotent."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -128,7 +128,7 @@ class VoiceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStatus:
-    """What ``/v1/health`` and readiness show of an engine."""
+    """State of an engine, for ``/v1/health`` and readiness."""
 
     ready: bool
     engine: str
@@ -140,24 +140,24 @@ class EngineStatus:
     active: int = 0
     queued: int = 0
     queue_s: float = 0.0
-    """How long new utterances have waited lately until their first sound was begun, seconds."""
+    """Recent wait of new utterances until work on their first sound began, seconds."""
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelToLoad:
-    """A model that an engine is to load beside those that it has."""
+    """A model for an engine to load in addition to the models that it has."""
 
     name: str
-    """The name under which it will be known: 1 to 40 small letters, digits and ``._-``."""
+    """The model's name from then on: 1 to 40 small letters, digits and ``._-``."""
     folder: str = ""
-    """Its folder within ``engine.models_folder``. Empty for models that need none."""
+    """The model's folder within ``engine.models_folder``. Empty for models that need none."""
     kind: str = ""
-    """``embedded``, ``cosyvoice3`` ... Empty: what the folder holds."""
+    """``embedded``, ``cosyvoice3`` ... Empty: the folder's content decides."""
     device: str = ""
-    """``cpu``, ``cuda`` ... Empty: that of the engine."""
+    """``cpu``, ``cuda`` ... Empty: the engine's device."""
     cosyvoice: str = ""
-    """JSON object of keys of ``engine.cosyvoice`` that replace the engine's. Empty: none does."""
+    """JSON object of keys of ``engine.cosyvoice`` that replace the engine's values. Empty: none."""
 
 
 class SpeechEngine(Protocol):
@@ -175,7 +175,7 @@ class SpeechEngine(Protocol):
     async def add_voice(
         self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
     ) -> VoiceInfo:
-        """Register a voice from reference audio (WAV, mono or stereo, 16 kHz or more) and what is said in it."""
+        """Register a voice from reference audio (WAV, mono or stereo, 16 kHz or more) and its transcript."""
         ...
 
     async def remove_voice(self, voice_id: str) -> None: ...
@@ -183,11 +183,11 @@ class SpeechEngine(Protocol):
     async def set_active_model(self, model: str) -> None: ...
 
     async def load_model(self, model: ModelToLoad) -> None:
-        """Load a model beside those that there are, and return when it is warm. If that fails, nothing has changed."""
+        """Load another model and return when it is warm. If that fails, nothing has changed."""
         ...
 
     async def unload_model(self, name: str) -> None:
-        """Unload what ``load_model`` has loaded. Its utterances may finish; new ones are refused at once."""
+        """Unload a model that ``load_model`` has loaded. Its utterances may finish; new ones are refused at once."""
         ...
 
     async def status(self) -> EngineStatus: ...

@@ -1,7 +1,7 @@
-"""The id by which one call is found everywhere: in the log of each process, in the engine's requests and in traces.
+"""The id that names one call everywhere: in the log of each process, in the engine's requests and in traces.
 
-A task that works for a call sets ``CORRELATION`` once; whatever it starts inherits it. The log's formatter reads it,
-the engine's client sends it along as metadata, and the engine's server sets it for its own task.
+A task that works for a call sets ``CORRELATION`` once; tasks that it starts inherit it. The log's formatter reads it,
+the engine's client sends it as metadata, and the engine's server sets it for its own task.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _SANE = {
     CALL_KEY: re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII),
     TRACE_KEY: re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII),
 }
-"""What a value may look like: it goes into the log as it is."""
+"""Allowed form of each value, because values go into the log unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """Whom a task works for."""
+    """The call that a task works for."""
 
     call_id: str = ""
-    """Empty: for no call."""
+    """Empty: the task works for no call."""
     traceparent: str = ""
-    """The call's span, to which other services may add theirs. Empty: nothing is traced."""
+    """The call's span; other services may add child spans. Empty: nothing is traced."""
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the keys that a request to the engine carries."""
@@ -38,7 +38,7 @@ class Correlation:
 
     @classmethod
     def of_metadata(cls, metadata: Iterable[tuple[str, str | bytes]]) -> Correlation:
-        """Return what a request carries. A value of another form counts as none."""
+        """Read the correlation that a request carries. A value of another form counts as missing."""
         told = {
             key: value
             for key, value in metadata
@@ -50,4 +50,4 @@ class Correlation:
 _NOBODY = Correlation()
 
 CORRELATION: ContextVar[Correlation] = ContextVar("correlation", default=_NOBODY)
-"""Of the task that runs."""
+"""The correlation of the current task."""

@@ -1,4 +1,4 @@
-"""What can go wrong in a speech engine, as one tree. Each error carries its gRPC status name in ``code``.
+"""All errors of a speech engine, as one tree. Each error carries its gRPC status name in ``code``.
 
 EngineError
 ├── InvalidRequest     INVALID_ARGUMENT    the request cannot be spoken as it is; names the field
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class EngineError(Exception):
-    """The base of all faults that the engine reports for one request. It can be pickled."""
+    """Base of all errors that the engine reports for one request. It can be pickled."""
 
     code = "INTERNAL"
 
@@ -41,7 +41,7 @@ class NotFound(EngineError):
 
 
 class Exhausted(EngineError):
-    """The engine is full. It refuses a new utterance rather than harm those that are being spoken."""
+    """The engine is full. It refuses a new utterance instead of delaying those that are being spoken."""
 
     code = "RESOURCE_EXHAUSTED"
 
@@ -75,7 +75,7 @@ class SynthesisFailed(EngineError):
 
 
 def _remade(kind: type[EngineError], args: tuple[object, ...], fields: dict[str, object]) -> EngineError:
-    """Return an error as it was, without calling its ``__init__``, whose keywords are not in ``args``."""
+    """Rebuild a pickled error without its ``__init__``, whose keywords are not in ``args``."""
     error = kind.__new__(kind, *args)
     vars(error).update(fields)
     return error

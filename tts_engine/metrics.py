@@ -1,5 +1,4 @@
-"""What the engine counts. It has a registry of its own, because the gateway shows this process's figures beside its
-own."""
+"""The engine's metrics. They have a registry of their own, because the gateway shows them beside its own metrics."""
 
 from __future__ import annotations
 
@@ -137,7 +136,7 @@ class PrometheusObserver:
         CACHE_BYTES.labels(cache).set(cache_bytes)
 
     def gpu(self, name: str, *, used_bytes: int, total_bytes: int, utilisation: float) -> None:
-        """See ``tts_engine.cosyvoice.gpu_sampler.GpuObserver``. Called in its thread."""
+        """See ``tts_engine.cosyvoice.gpu_sampler.GpuObserver``. Called in the sampler's thread."""
         GPU_MEMORY_USED.labels(name).set(used_bytes)
         GPU_MEMORY_TOTAL.labels(name).set(total_bytes)
         GPU_UTILISATION.labels(name).set(utilisation)

@@ -25,11 +25,13 @@ class ClauseStretch:
 
     @classmethod
     def beyond(cls, own: float, speed: float, sample_rate: int) -> Self | None:
-        """Return what a model that speaks at speed ``own`` lacks of ``speed``. None: it lacks nothing."""
+        """Return the stretch that is still needed if a model speaks at speed ``own`` instead of ``speed``. None: no
+        stretch."""
         return None if own == speed else cls(sample_rate, speed / own)
 
     def chunk(self, chunk: PcmChunk, *, last: bool) -> PcmChunk:
-        """Return the stretched sound that is certain, with the words of the chunk. Takes 0.4 % of its length."""
+        """Return the stretched sound that is final, with the words of the chunk. This takes 0.4 % of the sound's
+        duration."""
         pcm = self._stretcher.process(chunk.pcm)
         if last:
             pcm = np.concatenate((pcm, self._stretcher.flush()))

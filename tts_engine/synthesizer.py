@@ -1,5 +1,5 @@
-"""The inner seam: what a voice model has to do. ``tts_engine.pipeline.engine`` does the rest for all models: clauses,
-cache, silence trimming, pauses, resampling, encoding, spans, cancel."""
+"""The interface of a voice model. ``tts_engine.pipeline.engine`` does the rest for all models: clauses, cache, silence
+trimming, pauses, resampling, encoding, spans, cancel."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LINE_RATES = (8000, 16000)
 
 
 class WordSpan(NamedTuple):
-    """Where a word of a clause is: its characters in the clause's text, its samples in the clause's audio.
+    """The place of a word: its characters in the clause's text, its samples in the clause's audio.
 
-    A tuple for the reason that ``TextSpan`` is one.
+    A tuple, for the same reason as ``TextSpan``.
     """
 
     start_char: int
@@ -39,13 +39,13 @@ class ClauseRequest:
     speed: float
     instruct: str
     first: bool
-    """Is this the first clause of an utterance? Somebody hears silence until it comes."""
+    """True for the first clause of an utterance. The caller hears silence until it comes."""
     more: AsyncIterator[str] | None = None
-    """Text that arrives behind ``text`` while the clause is already being spoken; for models with ``streams_text``."""
+    """Text that arrives after ``text`` while the clause is already being spoken; for models with ``streams_text``."""
     line_rate: int | None = None
-    """Sample rate that the sound is wanted at, Hz: one of the synthesizer's ``line_rates``. None: ``sample_rate``."""
+    """Wanted sample rate of the sound, Hz: one of the synthesizer's ``line_rates``. None: ``sample_rate``."""
     placed: Callable[[], None] | None = None
-    """Called when the model has a place for the clause, if it may be without one."""
+    """Called when the model has a place for the clause. None: the model always has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,55 +58,55 @@ class PcmChunk:
     text_ms: float = 0.0
     """Time for the clause's wording, in its first chunk."""
     queue_ms: float = 0.0
-    """Time until the model had what the chunk is made of."""
+    """Time until the model had the input of the chunk."""
     engine_ms: float = 0.0
     """Time in which the model made the chunk."""
 
 
 class Hearing(Protocol):
-    """How soon those who hear a clause need more of its sound. Schedulers measure urgency by it, in any thread."""
+    """The urgency of a clause: the time until its listeners need more sound. Schedulers read it in any thread."""
 
     @property
     def ahead(self) -> bool:
-        """Does nobody wait for this sound yet?"""
+        """True while no caller waits for this sound."""
         ...
 
     @property
     def tentative(self) -> bool:
-        """May this sound never be heard, because its text may go on?"""
+        """True if this sound may never be heard, because its text may continue."""
         ...
 
     @property
     def speaks(self) -> bool:
-        """Has somebody who hears this been given sound already?"""
+        """True if a listener has been given sound already."""
         ...
 
     @property
     def head_start_s(self) -> float:
-        """Where first sounds are made in the order of arrival: by how many seconds does this one count as earlier?"""
+        """Seconds by which a first sound counts as earlier, where first sounds are made in the order of arrival."""
         ...
 
     @property
     def state(self) -> object:
-        """What is the same as long as only time passes: whoever has to tell others of a change compares it."""
+        """A value that stays equal while only time passes. Compare it to find changes."""
         ...
 
     def slack_s(self, now: float) -> float:
-        """Return the seconds until somebody hears silence, if the text is one to be heard. 0: somebody waits for a
-        first chunk. Large: nobody waits for it yet."""
+        """Return the seconds until a listener hears silence. 0: a caller waits for a first chunk. Large: no caller
+        waits yet."""
         ...
 
 
 HIGHEST_PRIORITY = 10
-"""That of a turn which is being heard. Routes and keys have 0 to 9."""
+"""Priority of a turn that is being heard. Routes and keys have 0 to 9."""
 
 _HEAD_START_S = 0.05
-"""Seconds of waiting that a level of priority counts as, where turns that have a place are put in order. An order by
-priority alone would let those of the lowest wait as long as others come."""
+"""Seconds of waiting that a level of priority is worth, in the order of turns that have a place. By priority alone, the
+lowest turns would wait as long as others come."""
 
 
 class Playhead:
-    """How much sound one utterance has in hand: the ``Hearing`` of one listener.
+    """The sound that one utterance has in hand: the ``Hearing`` of one listener.
 
     The utterance writes the plain attributes; schedulers read them in any thread.
     """
@@ -117,15 +117,15 @@ class Playhead:
         self.delivered_s = 0.0
         """Seconds of audio handed out so far."""
         self.played_s = 0.0
-        """Seconds the caller had heard at monotonic time ``played_at``."""
+        """Seconds that the caller had heard at monotonic time ``played_at``."""
         self.played_at: float | None = None
         """Monotonic second of ``played_s``. None: nothing has been heard yet."""
         self.ahead = ahead
-        """Is this utterance made ahead, so that nobody waits for it?"""
+        """True while the utterance is made ahead, so that no caller waits for it."""
         self.priority = priority
         """See ``tts_engine.api.UtteranceRequest``."""
         self.tentative = False
-        """Is a clause being made that may never be heard, because its text may go on?"""
+        """True while a clause is being made that may never be heard, because its text may continue."""
 
     @property
     def speaks(self) -> bool:
@@ -134,7 +134,7 @@ class Playhead:
 
     @property
     def head_start_s(self) -> float:
-        """See ``Hearing``. Nobody who speaks stands behind a new turn that came later."""
+        """See ``Hearing``. A turn that is being heard never comes after a newer one."""
         return _HEAD_START_S * (HIGHEST_PRIORITY if self.speaks else self.priority)
 
     @property
@@ -168,7 +168,7 @@ class Synthesizer(Protocol):
         ...
 
     async def start(self) -> None:
-        """Load and warm up. Return when a first request would run at full speed."""
+        """Load and warm up. Return when a request would run at full speed."""
         ...
 
     def voices(self) -> Sequence[VoiceInfo]: ...
@@ -200,7 +200,7 @@ class VoiceEditor(Protocol):
         ...
 
     def voice_revision(self, voice_id: str) -> str:
-        """Return a text that differs for every registration of this id, whichever process registered it.
+        """Return a text that differs for every registration of this id, in any process.
 
         Raises:
             NotFound: there is no such voice.
@@ -221,7 +221,7 @@ class VoiceFiles(Protocol):
 
 
 class EditsVoiceFiles:
-    """The part of a ``Synthesizer`` that is a ``VoiceEditor``, for a model whose voices are files."""
+    """Mixin that makes a ``Synthesizer`` a ``VoiceEditor``, for a model whose voices are files."""
 
     _voices: VoiceFiles
 

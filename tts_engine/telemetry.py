@@ -1,4 +1,4 @@
-"""The switches that keep libraries from reporting to their makers.
+"""Settings that stop libraries from reporting to their makers.
 
 Importing ``tts_engine`` sets them, before any of these libraries is loaded; child processes inherit them. A variable
 that the environment has set stays. The images, docker-compose.yaml and the manifests of ``configs/k8s`` set the same
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 OFF = {
-    "DO_NOT_TRACK": "1",  # a convention that vLLM, huggingface_hub and others follow
+    "DO_NOT_TRACK": "1",  # a convention of vLLM, huggingface_hub and others
     "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime 1.29 and newer, read when it is loaded
     "VLLM_NO_USAGE_STATS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",

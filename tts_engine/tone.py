@@ -1,8 +1,7 @@
-"""A voice model that hums, for tests of everything around a voice. It is deterministic, has no model and reads no
-clock.
+"""A voice model that hums, for tests. It is deterministic, has no network and reads no clock.
 
-A word lasts 50 ms a letter. Each clause has a frequency of its own, and silence before and after it, as real models
-have.
+A word lasts 50 ms for each letter. Each clause has a frequency of its own, and silence before and after it, like real
+models.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class ToneSynthesizer:
         Args:
             sample_rate: Hz.
             chunk_ms: length of a chunk.
-            delay_s: seconds to wait before chunk 0, 1, ... of a clause, so that a test can starve its caller.
-            sleep: the function that waits.
+            delay_s: seconds to wait before chunk 0, 1, ... of a clause, so that a test can let its caller run out of
+            sound. sleep: the function that waits.
         """
         self.sample_rate = sample_rate
         self._chunk = sample_rate * chunk_ms // 1000
@@ -60,7 +59,7 @@ class ToneSynthesizer:
         """Do nothing, since there is nothing to load."""
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
-        """Hum the clause. A higher speed makes it shorter."""
+        """Hum the clause. A higher speed makes the sound shorter."""
         self.asked.append(clause)
         self.active += 1
         try:

@@ -37,7 +37,7 @@ _END_PAUSE = 0x1000
 _RATE_PARAMETER = 1
 _WORDS_PER_MINUTE = 165
 _SLOWEST = 0.5
-"""Slower than this the library does not speak (80 words a minute), whatever it is told."""
+"""Slowest speed of the library, 80 words a minute. It ignores lower values."""
 _LIBRARY_RATE = 22050
 _EVENT_LIST_TERMINATED, _EVENT_WORD = 0, 1
 
@@ -150,7 +150,8 @@ class EspeakSynthesizer:
         yield replace(chunk, queue_ms=(begun - asked_at) * 1e3, engine_ms=engine_ms)
 
     def takes(self, clause: ClauseRequest) -> bool:
-        """Is a clause for this engine and not for the embedded voice? Its voice decides, else its language."""
+        """Return whether a clause is for this engine and not for the embedded voice. Its voice decides, else its
+        language."""
         if clause.voice:
             return clause.voice.startswith(PREFIX)
         language = clause.language.split("-")[0].lower()
@@ -200,7 +201,7 @@ class EspeakSynthesizer:
         ]
 
     def _on_audio(self, wav: ctypes._Pointer[ctypes.c_short], samples: int, events: ctypes._Pointer[_Event]) -> int:
-        """Take a piece of sound. The library calls this inside ``espeak_Synth``; the answer 0 lets it go on."""
+        """Take a piece of sound. The library calls this inside ``espeak_Synth``; the answer 0 tells it to continue."""
         if wav and samples > 0:
             self._pcm.append(np.ctypeslib.as_array(wav, (samples,)).copy())
         at = 0

@@ -42,7 +42,8 @@ FRAME_MS = 12.5
 
 CONTEXT = 8
 """Frames of context on both sides of a block. The decoder reaches 27 frames. With 8 frames, blocks differ from the
-whole sentence by -28 dB, with 27 frames by -29 dB (measured); the rest is the scaling of the 8-bit activations."""
+whole sentence by -28 dB, with 27 frames by -29 dB (measured). The remaining difference is the scaling of the 8-bit
+activations."""
 
 LEAD = 6
 """The computation starts so many frames (75 ms) before the first phoneme. Onsets come up to 40 ms early (measured)."""
@@ -78,7 +79,8 @@ class NoisePool:
 
     def reader(self, seed: int | None) -> Noise:
         """Return the noise source of one clause. The same seed gives the same noise."""
-        # numpy's generators are avoided: seeding one asks the kernel, and waits behind the threads for the interpreter.
+        # numpy's generators are avoided: to seed one asks the kernel, and then waits until other threads release the
+        # interpreter.
         draw = random.random if seed is None else random.Random(seed).random
 
         def noise(bins: int, frames: int) -> NDArray[np.complex64]:
@@ -196,7 +198,7 @@ class Speech:
 
     @property
     def finished(self) -> bool:
-        """Has ``block`` returned everything?"""
+        """True when ``block`` has returned everything."""
         return self._next == self._end
 
     def block(self, frames: int) -> Floats:

@@ -2,7 +2,7 @@
 
 Only data of these packages is used, none of their code: four parts of one model, its digest, five voice tables. A whole
 piece of text is computed at once, because the decoder normalises over the length of the sound and so cannot be cut into
-blocks. The network's own durations tell where each phoneme is, and a running inference can be stopped.
+blocks. The network's own durations give the place of each phoneme, and a running inference can be stopped.
 """
 
 from __future__ import annotations

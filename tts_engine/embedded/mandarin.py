@@ -1,4 +1,4 @@
-"""Mandarin behind the engine's inner seam: Kokoro, a clause at a time. It needs the extra [mandarin]; see ``kokoro``.
+"""The Mandarin voice as a ``Synthesizer``: Kokoro, a clause at a time. It needs the extra [mandarin]; see ``kokoro``.
 
 A core makes about two seconds of sound a second, which serves one talking call. Further clauses wait, and clauses
 beyond ``_QUEUE_CLAUSES`` are refused. A cancelled clause is stopped inside the network.
@@ -29,8 +29,8 @@ _KINDS = {"zf": "", "zm": "", "jf": " (Japanese)", "jm": " (Japanese)"}
 _WARM_UP = "您好。"
 
 _QUEUE_CLAUSES = 2
-"""Clauses that may wait when a turn begins; with more, the turn is refused, because it would start seconds late.
-Clauses are made one at a time, each in about half the time that it sounds."""
+"""Most clauses that may wait when a turn begins. With more, the turn is refused, because it would start seconds late.
+Clauses are made one at a time, each in about half its duration."""
 
 _GUARD_S = 3.0
 """About how long the longest clause takes. A call with less sound in hand goes before the first sound of another."""
@@ -77,7 +77,7 @@ class MandarinSynthesizer:
         self._voice = KokoroVoice(read_model(*model_files()), tables, threads=self._config.threads)
 
     def takes(self, clause: ClauseRequest) -> bool:
-        """Is a clause for this engine? Its voice decides, else its language."""
+        """Return whether a clause is for this engine. Its voice decides, else its language."""
         if clause.voice:
             return self._voice is not None and clause.voice in self._voice.tables
         return _primary(clause.language) in _CHINESE
@@ -127,7 +127,7 @@ class MandarinSynthesizer:
         ]
 
     def status(self) -> EngineStatus:
-        """Return what runs and how much waits."""
+        """Return the engine's state and the number of waiting clauses."""
         return EngineStatus(
             ready=self._workers.running,
             engine=self.name,
@@ -157,13 +157,13 @@ class _ClauseWork:
         self._pieces: list[Piece] | None = None
         self._samples = 0
         self._rate = clause.line_rate or SAMPLE_RATE
-        self._speed = min(max(clause.speed, 0.5), 2.0)  # beyond, the network would slur
+        self._speed = min(max(clause.speed, 0.5), 2.0)  # outside this range the network slurs
         self._stretch = ClauseStretch.beyond(self._speed, clause.speed, self._rate)
         self.stop = Stop()
         self.finished = False
 
     def step(self) -> PcmChunk | None:
-        """Return the sound of the next piece, or None if there is nothing to be spoken."""
+        """Return the sound of the next piece, or None if there is nothing to speak."""
         if self._pieces is None:
             self._pieces = self._reader.read(self._clause.text)
         spoken = None

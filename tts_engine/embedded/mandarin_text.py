@@ -2,8 +2,8 @@
 
 Numbers, dates and amounts are verbalised as for CosyVoice. Chinese is cut into words by jieba and read by pypinyin,
 character by character, in the symbols of Kokoro 1.0 (those of the library misaki). Latin letters are read by the
-embedded English voice's reader, which has the same phonemes as Kokoro. Nothing is left out in silence: an unknown
-script or character is an error.
+embedded English voice's reader, which has the same phonemes as Kokoro. Nothing is skipped silently: an unknown script
+or character is an error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Unit:
 
     @property
     def sounds(self) -> bool:
-        """Does this unit have a sound? Punctuation has none."""
+        """True if this unit has a sound. Punctuation has none."""
         return any(map(str.isalpha, self.phonemes))
 
 
@@ -84,7 +84,7 @@ class MandarinReader:
             raise Unavailable(f"Mandarin needs an extra: {HOW_TO_INSTALL} (no module {exc.name!r})") from exc
         jieba.setLogLevel(logging.CRITICAL)  # jieba logs how long it loads, and a folder that it cannot write to
         self._segmenter = jieba.Tokenizer()
-        # jieba's own choice is a file of a known name in /tmp, where anybody may have put another one.
+        # jieba's own choice is a file of a known name in /tmp, where another user may have put a file.
         with suppress(OSError):  # without a folder the dictionary is read anew at each start
             cache_folder.mkdir(parents=True, exist_ok=True)
         self._segmenter.tmp_dir = str(cache_folder)

@@ -1,12 +1,12 @@
 """A queue of jobs for a few worker threads. The most urgent job comes first: silence is worse than less sound in hand.
 
-At every take the order is (slack is the number of seconds that ``Hearing`` gives at that moment):
+``take`` returns jobs in this order. Slack is the number of seconds that ``Hearing`` gives at that moment.
 
 1. jobs of a call that speaks and has less than ``guard_s`` in hand, because a gap is worse than a later start;
-2. first sounds that somebody waits for, short ones first; 100 ms of waiting count as much as 100 ms less work, and as
-   much as two levels of priority;
-3. the rest by slack. Utterances that nobody waits for (``ahead``) come last, with what may never be heard
-   (``tentative``): it takes as long to make as the wait that it saves.
+2. first sounds that a caller waits for, short ones first; 100 ms of waiting count as much as 100 ms less work, and as
+much as two levels of priority;
+3. the rest by slack. Utterances that are made ahead (``ahead``) come last, together with sound that may never be heard
+(``tentative``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from tts_engine.synthesizer import Hearing
 
 _NEVER_S = 1e6
-"""Slack of what may never be heard."""
+"""Slack of sound that may never be heard, seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class SlackQueue:
             return self._jobs.pop(at)
 
     def close(self) -> None:
-        """Wake all workers and drop what still waits."""
+        """Wake all workers and drop the jobs that still wait."""
         with self._changed:
             self._closed = True
             dropped, self._jobs = self._jobs, []

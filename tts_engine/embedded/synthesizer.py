@@ -1,9 +1,9 @@
-"""The embedded voice behind the engine's inner seam: hibari on a few threads, the most urgent step first.
+"""The embedded voice as a ``Synthesizer``: hibari on a few threads, the most urgent step first.
 
 A clause is made in steps: prosody with the first 0.4 s of sound, then longer and longer blocks. Between two steps a
-thread takes the most urgent step of all clauses. As long as any call is short of sound, all calls get short blocks. So
-when fifty calls begin in one instant, no call starves, and none takes the time of calls that have no sound yet. A
-cancelled call costs at most one step (4-8 ms).
+thread takes the most urgent step of all clauses. While any call is short of sound, all calls get short blocks. So when
+fifty calls begin at once, each gets its first sound before any call gets its second block. A cancelled call costs at
+most one step (4-8 ms).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MAX_FRAMES = 160
 """Longest step, frames: 2 s of sound. A more urgent call waits for a thread as long as such a step takes (15 ms)."""
 
 _STEP_MS = 20.0
-"""Thread time of each call that waits in a burst, on two cores beside gateway and load, milliseconds: its first step
-(measured: 10 to 15; 6 alone) and its share of the work that cannot wait."""
+"""Thread time of each waiting call in a burst, milliseconds: its first step (measured on two cores beside gateway and
+load: 10 to 15; without them 6) and its share of the work that cannot wait."""
 
 _UNHEARD_MS = 85.0
-"""Part of a first block that is not heard: 60 ms of silence at its head that are cut off (measured), and the two frames
-that the block is short."""
+"""Part of a first block that is not heard, milliseconds: 60 ms of silence that are cut off at its start (measured), and
+the two frames by which the block is shorter."""
 
 QUEUE_CLAUSES = 512
 """Clauses that may wait for a thread. One more is refused, since its first sound would be seconds late."""
@@ -66,7 +66,7 @@ class EmbeddedSynthesizer:
     def __init__(self, config: EmbeddedConfig | None = None, *, cache_folder: Path | None = None) -> None:
         """
         Args:
-            cache_folder: where extras keep data over restarts. None: the user's cache folder.
+            cache_folder: folder in which extras keep data over restarts. None: the user's cache folder.
         """
         self._config = config or EmbeddedConfig()
         self._cache_folder = cache_folder or compile_cache.folder("")
@@ -151,8 +151,8 @@ class EmbeddedSynthesizer:
     def _block_frames(self, before: int) -> int:
         """Return the length in frames of the block that follows one of ``before`` frames (0: the first block).
 
-        A first block lasts until all calls that wait now have theirs. A second block before that would take their time,
-        and twice over, since every block has to be sent as well.
+        A first block is long enough to last until all calls that wait now have their first block. A second block before
+        then would delay them by the time to make it and to send it.
         """
         if before and not self._workers.short_of_sound(_SHORT_S):
             return min(4 * before, _MAX_FRAMES)
@@ -168,7 +168,7 @@ class EmbeddedSynthesizer:
         return [heart, *(voice for other in self._others for voice in other.voices())]
 
     def status(self) -> EngineStatus:
-        """Return what runs and how much waits."""
+        """Return the engine's state and the number of waiting steps."""
         others = [other.status() for other in self._others]
         return EngineStatus(
             ready=self._workers.running,
@@ -209,13 +209,14 @@ class _ClauseWork:
         self._speech: Speech | None = None
         self._samples = 0
         self._rate = clause.line_rate or SAMPLE_RATE
-        # The network was trained from 0.5 to 2. Beyond, it would slur, so the sound is stretched for the rest.
+        # The network was trained from 0.5 to 2. Outside this range it slurs, so stretching the sound does the rest.
         self._speed = min(max(clause.speed, 0.5), 2.0)
         self._stretch = ClauseStretch.beyond(self._speed, clause.speed, self._rate)
         self.finished = False
 
     def step(self) -> PcmChunk | None:
-        """Make the next block of sound, with reading and prosody first if they are due. None: nothing is to be spoken.
+        """Make the next block of sound, with reading and prosody first if they are due. None: there is nothing to
+        speak.
 
         Raises:
             InvalidRequest: the text has letters of a script that the voice cannot speak.
@@ -246,7 +247,7 @@ _KNEE = 0.8
 
 
 def _louder(pcm: NDArray[np.float32], db: float) -> NDArray[np.float32]:
-    """Apply a gain with a soft limit: linear up to 0.8, above bent so that 1 is never reached."""
+    """Apply a gain with a soft limit: linear up to 0.8, and bent above so that 1 is never reached."""
     out = pcm * np.float32(10 ** (db / 20))
     over = np.abs(out) > _KNEE
     if over.any():

@@ -1,4 +1,4 @@
-"""Which voices the embedded engine has, told without loading any. It does not know what they sound like."""
+"""Lists the voices of the embedded engine without loading any."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 from tts_engine.config import EmbeddedConfig
 
 ENGLISH = "heart"
-"""The only voice whose model is part of the package; the others would be downloaded."""
+"""The only voice whose model is part of the package."""
 
 ESPEAK = "espeak:"
-"""Espeak's voices are named by this and their language."""
+"""Prefix of espeak's voice ids; the language follows."""
 
 MANDARIN_TABLES = "z[fm]_*.bin"
 """Files of Kokoro's Mandarin voices. A file's name without its ending is the voice's id."""
 
 
 def voice_ids(config: EmbeddedConfig) -> list[str] | None:
-    """Return the ids of all voices. None: only the running engine knows them, since they are inside of a package."""
+    """Return the ids of all voices. None: only the running engine knows them, because a package holds them."""
     mandarin: list[str] = []
     if config.mandarin is not None:
         folder = config.mandarin.voices_folder

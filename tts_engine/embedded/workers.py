@@ -86,7 +86,7 @@ class Workers:
 
     @property
     def running(self) -> bool:
-        """Have the threads been started and not been closed?"""
+        """True between ``start`` and ``aclose``."""
         return bool(self._threads)
 
     @property
@@ -99,7 +99,7 @@ class Workers:
         return self._queue.short_of_sound(seconds)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the threads."""
         self._threads = [
             threading.Thread(target=self._work, name=f"talkspurt-{self.name}-{i}", daemon=True)
             for i in range(self.count)
@@ -120,7 +120,7 @@ class Workers:
 
         Args:
             cost_s: expected work, seconds.
-            begun: is this a later step of a clause? Such a step is never refused.
+            begun: True for a later step of a clause. Such a step is never refused.
             stop: called if a running step is cancelled. The step should end soon after.
 
         Raises:

@@ -1,4 +1,3 @@
-"""Turns clauses into frames, whatever the voice: it opens utterances, trims silence, remembers clauses, has a clause
-made once for all who ask for it at one moment, and keeps
-within the bound of sound made ahead.
+"""Turns clauses into frames, for every voice. It opens utterances, trims silence, remembers clauses, makes a clause
+once for all utterances that want it at the same time, and bounds the sound that is made ahead.
 """

@@ -1,11 +1,11 @@
-"""Turns that the voice model has no place for yet: who waits, who is asked for next, and who is refused.
+"""The queue of turns that wait for a place in the voice model. It decides which turn asks next and which is refused.
 
-Whether there is a place, only the model knows. So whoever is next asks it; if the model refuses, nobody asks for the
-next 10 ms, or until a clause ends. While anybody waits, a newcomer queues behind those who go before it:
+Only the model knows if it has a place. So the next turn asks it. If the model refuses, no turn asks for the next 10 ms,
+or until a clause ends. While turns wait, a new turn queues in this order:
 
 1. turns that are being heard already. They are never refused, since the caller would lose half a sentence;
 2. turns by priority, and among equals by arrival;
-3. turns that nobody waits for yet.
+3. turns that are made ahead.
 
 One place of ``FAIR_EVERY`` goes to the turn that has waited for the longest time, whatever its priority. So turns of
 low priority are slowed down by others and do not starve. A clause that is being made for another turn needs no place.
@@ -24,20 +24,21 @@ from tts_engine.errors import Exhausted
 from tts_engine.synthesizer import Playhead
 
 _ASK_S = 0.01
-"""Time between two questions to a model that has refused, seconds. Places are freed in other threads, unnoticed."""
+"""Time between two questions to a model that has refused, seconds. Other threads free places without telling us."""
 
 _ANSWER_S = 0.005
-"""Time from a question to the next one if there is no answer, seconds. A model in a process of its own answers within a
-millisecond; without this, everybody would have asked it by then."""
+"""Time from a question to the next one while there is no answer, seconds. A model in its own process answers within a
+millisecond. Without this pause, all waiting turns would ask before the first answer came."""
 
 Outcome = Literal["admitted", "refused", "cancelled"]
 Reason = Literal["waited", "queue_full", "at_once"]
-"""Why a turn was refused: it had waited for ``wait_ms``; ``turns`` waited already, none of them after it; its client
-asked not to wait, because it has other engines."""
+"""Reason for a refusal. ``waited``: the turn had waited for ``wait_ms``. ``queue_full``: ``turns`` waited already, and
+none of lower rank. ``at_once``: its client asked not to wait, because it has other engines."""
 
 
 FAIR_EVERY = 8
-"""One place of this many goes to the turn that has waited longest, all others by priority: no turn waits for ever."""
+"""One place in this many goes to the turn that has waited longest, all others go by priority. So no turn waits for
+ever."""
 
 
 class AdmissionConfig(BaseModel):
@@ -54,14 +55,14 @@ class AdmissionConfig(BaseModel):
 
 
 class AdmissionObserver(Protocol):
-    """What is told of waiting turns. Its methods are called on the event loop and must not block."""
+    """Receives the figures of waiting turns. Its methods are called on the event loop and must not block."""
 
     def admission(self, seconds: float, outcome: Outcome) -> None:
-        """Take for how long a turn waited for a place, and what became of it."""
+        """Take the time for which a turn waited for a place, and the outcome."""
         ...
 
     def waiting(self, turns: int) -> None:
-        """Take how many turns wait now."""
+        """Take the number of turns that wait now."""
         ...
 
     def refused(self, reason: Reason) -> None:
@@ -75,45 +76,45 @@ class Ticket:
 
     playhead: Playhead
     key: Hashable
-    """Names the clause, see ``AdmissionQueue.begun``. None: nobody else may have the same one."""
+    """Names the clause, see ``AdmissionQueue.begun``. None: the clause cannot be shared."""
     goes_on: bool
-    """Is the turn heard already?"""
+    """True if the turn is being heard already."""
     came: float
-    """Second of the event loop at which it came. A model in another process refuses later."""
+    """Time of the event loop at which the turn came, seconds. A model in another process refuses later."""
     at_once: bool = False
-    """Is it refused at once instead of waiting?"""
+    """True: refuse the turn at once instead of letting it wait."""
     since: float | None = None
-    """Second of the event loop since which somebody waits for a place. None: the turn has not queued."""
+    """Time of the event loop since which a caller waits for a place, seconds. None: the turn has not queued."""
     number: int = 0
-    """Tickets are numbered as they queue first."""
+    """Number of the ticket, in the order in which tickets first queue."""
     asked_at: float = 0.0
-    """When the turn was last let go to ask the model."""
+    """Time at which the turn was last allowed to ask the model."""
     go: asyncio.Future[None] | None = None
     """Set when the turn may ask the model, or look for its clause."""
 
     @property
     def rank(self) -> tuple[int, int, float, int]:
-        """The lowest goes first."""
+        """Sort key; the lowest goes first."""
         assert self.since is not None
         group = 0 if self.goes_on else 2 if self.playhead.ahead else 1
         return group, -self.playhead.priority, self.since, self.number
 
 
 class AdmissionQueue:
-    """The queue of one engine. Its timer runs only while somebody waits."""
+    """The queue of one engine. Its timer runs only while a turn waits."""
 
     def __init__(self, config: AdmissionConfig, observer: AdmissionObserver | None = None) -> None:
         self._config, self._observer = config, observer
         self._waiting: list[Ticket] = []
         self._asking: set[Ticket] = set()
-        """Who may ask now, but whose task has not run yet."""
+        """Turns that may ask now, but whose task has not run yet."""
         self._numbered = self._granted = 0
         self._next: asyncio.Handle | None = None
         self._refusal = Exhausted("no place is free", retry_after_s=1.0)
-        """What the model said last."""
+        """The model's latest refusal."""
 
     def __len__(self) -> int:
-        """Number of turns that a new one comes behind."""
+        """Number of turns that a new one has to wait for."""
         return len(self._waiting) + len(self._asking)
 
     async def wait(self, ticket: Ticket) -> None:
@@ -170,23 +171,24 @@ class AdmissionQueue:
             raise self._told("at_once" if ticket.at_once else "waited", str(refusal))
 
     def ask_soon(self) -> None:
-        """Note that there may be a place: a clause has ended, or whoever asked has got one, so there may be more."""
+        """Note that there may be a place: a clause has ended, or the turn that asked has got a place, so there may be
+        more."""
         if self._waiting:
             if self._next is not None:
                 self._next.cancel()
             self._next = asyncio.get_running_loop().call_soon(self._ask)
 
     def begun(self, key: Hashable) -> None:
-        """Note that a clause is being made. Those who wait with the same one can follow it now. None: nobody can."""
+        """Note that a clause is being made. Waiting turns with the same clause can follow it now. None: no turn can."""
         if key is None:
             return
         for ticket in [ticket for ticket in self._waiting if ticket.key == key]:
             self._let_go(ticket)
 
-    # -- who is next
+    # -- asking
 
     def _ask(self) -> None:
-        """Let the next turn ask the model, and those behind it afterwards, until one is refused."""
+        """Let the next turn ask the model, and the ones after it later, until one is refused."""
         self._next = None
         loop = asyncio.get_running_loop()
         self._expire(loop.time())
@@ -195,7 +197,7 @@ class AdmissionQueue:
             if (self._granted + 1) % FAIR_EVERY == 0 and first.rank[0] == 1:
                 awaited = (ticket for ticket in self._waiting if ticket.rank[0] == 1)
                 first = min(awaited, key=lambda ticket: (ticket.since, ticket.number))
-            # Those with the same clause find it in the making, and ask nobody.
+            # Turns with the same clause will follow it, and do not ask the model.
             alike = [other for other in self._waiting if other.key == first.key is not None and other is not first]
             for ticket in (first, *alike):
                 self._granted += 1
@@ -210,19 +212,19 @@ class AdmissionQueue:
         if ticket.go is not None and not ticket.go.done():
             ticket.go.set_result(None)
 
-    # -- who is refused
+    # -- refusing
 
     def _expire(self, now: float) -> None:
         longest_s = self._config.wait_ms / 1e3
         for ticket in list(self._waiting):
             if ticket.playhead.ahead:
-                ticket.since = now  # the wait counts from the moment at which somebody hears silence
+                ticket.since = now  # the wait counts from the moment at which the caller hears silence
             elif not ticket.goes_on and ticket.since is not None and now - ticket.since >= longest_s:
                 why = f"waited {self._config.wait_ms:g} ms for a place (engine.speech.admission.wait_ms)"
                 self._refuse(ticket, self._told("waited", f"{why}: {self._refusal}"))
 
     def _make_room(self, ticket: Ticket) -> None:
-        """Find room for one more who waits."""
+        """Make room for one more waiting turn."""
         if ticket.at_once:
             raise self._told("at_once", f"{len(self)} turns wait for a place: {self._refusal}")
         others = [other for other in self._waiting if not other.goes_on]

@@ -1,5 +1,5 @@
-"""Remembers spoken clauses, so that greetings and prompts cost nothing the second time. An LRU cache, bounded in
-bytes; prompts of the configuration are kept in it."""
+"""Remembers spoken clauses, so that greetings and prompts cost nothing the second time. An LRU cache, bounded in bytes.
+The configuration's prompts are never dropped from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SpokenClause:
 
 
 _KEPT_SHARE = 0.5
-"""Largest share of the cache that prompts take. The rest stays for what is spoken."""
+"""Largest share of the cache that prompts may take. The rest is for clauses of calls."""
 
 
 class ClauseCache:
@@ -40,7 +40,7 @@ class ClauseCache:
         self._kept_bytes = 0
 
     def get(self, key: Hashable) -> SpokenClause | None:
-        """Return the clause of that key, which then is the most recently used one."""
+        """Return the clause of that key and mark it as the most recently used one."""
         if (kept := self._kept.get(key)) is not None:
             return kept
         clause = self._clauses.get(key)
@@ -61,8 +61,8 @@ class ClauseCache:
             self.bytes -= gone.pcm.nbytes
 
     def keep(self, key: Hashable) -> bool:
-        """Never drop the clause of that key. Return whether it is kept: it is there, and half of the cache is not full
-        of such clauses."""
+        """Mark the clause of that key as one that is never dropped. Return False if it is not in the cache, or if such
+        clauses fill half of the cache."""
         clause = self._clauses.get(key)
         if clause is not None and self._kept_bytes + clause.pcm.nbytes <= _KEPT_SHARE * self.max_bytes:
             self._kept[key] = self._clauses.pop(key)

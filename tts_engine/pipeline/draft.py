@@ -1,4 +1,5 @@
-"""The sound of a clause that may be complete, made before the next token tells. It is sent only if the clause was."""
+"""The sound of a clause that may be complete, made before the next token shows it. It is sent only if the clause was
+complete."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tts_engine.synthesizer import PcmChunk
 from tts_engine.text.clauses import Clause
 
 Make = Callable[[], AsyncGenerator[PcmChunk, None]]
-"""Begin to synthesise the clause."""
+"""Begins to synthesise the clause."""
 
 
 class Draft:
@@ -19,25 +20,25 @@ class Draft:
     def __init__(self, clause: Clause, make: Make, *, samples: int, clock: Callable[[], float]) -> None:
         """
         Args:
-            samples: no more is made of the clause before ``keep``.
+            samples: number of samples of the clause that are made before ``keep``.
             clock: monotonic seconds.
         """
         self.clause = clause
         self.kept_at: float | None = None
-        """When the clause was known to be complete. None: it is not yet."""
+        """Time at which the clause was known to be complete. None: that is not known yet."""
         self.waited_ms = 0.0
-        """For how long the latest of ``chunks`` waited for that."""
+        """Time for which the latest of ``chunks`` waited for ``keep``, milliseconds."""
         self._taken = False
         self._make, self._samples, self._clock = make, samples, clock
         self._begun = make()
         self._chunks: deque[tuple[PcmChunk, float]] = deque()
-        """With the time when each was made."""
+        """Each chunk with the time at which it was made."""
         self._error: Exception | None = None
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._fill(), name="draft")
 
     def keep(self) -> None:
-        """Let the sound be taken."""
+        """Allow the sound to be taken."""
         self.kept_at = self._clock()
 
     async def chunks(self) -> AsyncGenerator[PcmChunk, None]:
@@ -80,8 +81,8 @@ class Draft:
             self._changed.set()
 
     async def aclose(self) -> None:
-        """Cancel what is not made yet. Return when no more work is spent on it, unless ``chunks`` is being read: then
-        its reader closes it."""
+        """Cancel the work that is left, and return when it has ended. If ``chunks`` is being read, its reader closes
+        the draft instead."""
         self._task.cancel()
         await asyncio.wait([self._task])
         if not self._taken:

@@ -1,5 +1,5 @@
-"""Speaks utterances with any of several voice models, in this process: ``tts_engine.api.SpeechEngine``. It opens
-utterances, and has what they share: models, cache, queue of those who wait, threads of the codecs.
+"""The ``SpeechEngine`` of this process, with one or more voice models. It opens utterances and owns what they share:
+models, cache, admission queue and codec threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Engine:
         """
         Args:
             models: the voice model, or several by name. The first one is active. The engine starts and closes them.
-            observer: is told of times and counts. None: nobody is told.
+            observer: receives times and counts. None: they are dropped.
             clock: monotonic seconds, the same clock as ``Utterance.played``.
         """
         self.models: Mapping[str, Synthesizer] = dict(models) if isinstance(models, Mapping) else {models.name: models}
@@ -54,7 +54,7 @@ class Engine:
         self._closed = False
 
     async def start(self) -> None:
-        """Load and warm up the models one after the other, because each takes all of its device meanwhile. Then begin
+        """Load and warm up the models one after the other, because a loading model takes all of its device. Then begin
         to make the prompts."""
         for model in self.models.values():
             await model.start()
@@ -101,7 +101,7 @@ class Engine:
         return utterance
 
     def closed(self, utterance: EngineUtterance) -> None:
-        """Note that an utterance has ended and holds nothing any more."""
+        """Note that an utterance has ended and released everything."""
         self._open.discard(utterance)
 
     @property
@@ -164,15 +164,15 @@ class Engine:
             raise NotFound(f"model {model!r} is not loaded; there is {', '.join(self.models)}")
 
     async def load_model(self, model: ModelToLoad) -> None:
-        """A model that is loaded beside others has a process of its own: ``tts_engine.service.models``."""
+        """Refuse. A model that is loaded later has a process of its own: ``tts_engine.service.models``."""
         raise InvalidRequest("this engine loads no models while it runs", field="model")
 
     async def unload_model(self, name: str) -> None:
-        """See ``load_model``."""
+        """Refuse; see ``load_model``."""
         raise InvalidRequest(f"model {name!r} was there at the start and stays as long as the engine", field="model")
 
     async def status(self) -> EngineStatus:
-        """Return the status of the active model. ``ready``, ``active`` and ``queued`` are those of all models."""
+        """Return the status of the active model. ``ready``, ``active`` and ``queued`` cover all models."""
         each = {name: model.status() for name, model in self.models.items()}
         return replace(
             each[self.active],

@@ -1,4 +1,4 @@
-"""A clause whose text is still arriving: words come in as deltas bring them, and go to the voice model."""
+"""A clause whose text is still arriving. Its words go to the voice model as deltas bring them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 
 class GrowingText:
-    """A growing clause. ``text`` is what has been given out. It is always the beginning of the final clause."""
+    """A growing clause. ``text`` is the part that was passed on; it is always the beginning of the final clause."""
 
     def __init__(self, start_char: int) -> None:
         """``start_char`` is the clause's first character in everything that was fed."""
@@ -18,13 +18,13 @@ class GrowingText:
         self._changed = asyncio.Event()
 
     def grow(self, pending: str) -> int:
-        """Give out the words of ``pending``, the uncut text from the clause's first character on.
+        """Pass on the words of ``pending``, the uncut text from the clause's first character.
 
-        The last whole word is kept back, because the place of the cut may depend on what follows. A text without spaces
-        is given out only at its end.
+        The last whole word is kept back, because the place of the cut may depend on the next one. A text without spaces
+        is passed on only at its end.
 
         Returns:
-            How many words have been given out.
+            Number of words that have been passed on.
         """
         whole = pending.rstrip().rfind(" ")
         cut = pending.rfind(" ", 0, max(whole, 0))

@@ -1,4 +1,4 @@
-"""What the engine tells to whoever counts."""
+"""The Protocol through which the engine reports times and counts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Literal, Protocol
 from tts_engine.pipeline.admission_queue import AdmissionObserver
 
 CacheOutcome = Literal["hit", "shared", "miss"]
-"""``hit``: the clause was spoken before. ``shared``: another utterance is having it made. ``miss``: it is made now."""
+"""``hit``: the clause was spoken before. ``shared``: it is being made for another utterance. ``miss``: it is made
+now."""
 
 
 class EngineObserver(AdmissionObserver, Protocol):
-    """Its methods are called on the event loop and must not block."""
+    """Receives times and counts. Its methods are called on the event loop and must not block."""
 
     def first_chunk(self, engine: str, seconds: float) -> None:
         """Take the time from the delta that made the first clause speakable to the first frames of that clause."""
         ...
 
     def queued(self, seconds: float) -> None:
-        """Take how long a step of the model waited."""
+        """Take the time for which a step of the model waited."""
         ...
 
     def realtime_factor(self, engine: str, factor: float) -> None:
@@ -30,7 +31,7 @@ class EngineObserver(AdmissionObserver, Protocol):
         ...
 
     def draft(self, *, kept: bool) -> None:
-        """Note that a clause was made before it was known to be complete. ``kept``: it was."""
+        """Note that a clause was made before it was known to be complete. ``kept``: it was complete."""
         ...
 
     def freed(self, seconds: float) -> None:

@@ -1,6 +1,6 @@
-"""Clauses that are made before anybody asks: the prompts of the configuration go into the clause cache at the start.
+"""Makes the configuration's prompts at the start and keeps them in the clause cache.
 
-One prompt is made after the other, as speech that nobody waits for, so every turn goes before it.
+Prompts are made one after the other, as speech that is made ahead, so every turn goes before them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class PromptConfig(BaseModel):
 
 
 async def warm(prompts: Sequence[PromptConfig], speak: Callable[[UtteranceRequest, str], Awaitable[bool]]) -> None:
-    """Have every prompt made. One that cannot be spoken is logged, without its text.
+    """Make every prompt. A prompt that cannot be spoken is logged, without its text.
 
     Args:
-        speak: makes a text, and returns whether all of it is kept.
+        speak: makes a text, and returns True if all of it is kept.
     """
     kept = asked = 0
     for number, prompt in enumerate(prompts):

@@ -1,8 +1,9 @@
-"""A clause in the making that several utterances hear.
+"""A clause that is being made and that several utterances hear.
 
-The utterance that asks first leads: it draws the sound from the voice model, piece by piece. Others that ask for the
-same clause meanwhile join: they get the pieces that exist and follow. Only the leader has a place in the model's queue.
-The work goes on as long as anybody listens, even when the leader was cancelled, and stops with the last listener.
+The utterance that asks first leads: it takes the sound from the voice model, piece by piece. Others that ask for the
+same clause meanwhile join: they get the pieces that exist and those that follow. Only the leader has a place in the
+model's queue. The work continues while any utterance listens, even if the leader was cancelled, and stops with the last
+listener.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class SharedPlayhead:
 
 
 class ClauseInMaking:
-    """The pieces so far, and who listens. Its memory is that of one clause."""
+    """The pieces so far and the listeners. It needs the memory of one clause."""
 
     def __init__(self, task: asyncio.Task[None] | None) -> None:
         """``task`` is the leader's. It makes the sound."""
@@ -92,7 +93,7 @@ class ClauseInMaking:
         self.playhead.listeners = (*self.playhead.listeners, playhead)
 
     def leave(self, playhead: Playhead) -> bool:
-        """Stop listening. Return whether nobody listens any more, so that the work is in vain. Idempotent."""
+        """Stop listening. Return True if no listener is left, so that the work can stop. Idempotent."""
         self.playhead.listeners = tuple(one for one in self.playhead.listeners if one is not playhead)
         return not self.playhead.listeners
 
@@ -117,7 +118,7 @@ class ClauseInMaking:
         self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """Tell all listeners why no more pieces come. Does nothing after the last piece."""
+        """Tell all listeners why no more pieces come. This does nothing after the last piece."""
         if self._ended:
             return
         self._ended = True
@@ -161,7 +162,7 @@ async def audible_pieces(
 
 
 def _moved(words: Sequence[WordSpan], lead: int) -> list[WordSpan]:
-    """Return words whose samples count behind the first ``lead`` ones, which were trimmed."""
+    """Return the words with their samples counted from ``lead``, since the samples before were trimmed."""
     return [
         WordSpan(start_char, end_char, max(0, first_sample - lead), max(0, end_sample - lead), exact)
         for start_char, end_char, first_sample, end_sample, exact in words

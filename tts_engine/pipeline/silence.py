@@ -9,7 +9,7 @@ from voicecodecs.pcm import trim_silence
 
 
 class SilenceTrimmer:
-    """Trims one clause. The model's padding is removed; ``keep_ms`` stays on both sides, so that soft onsets are
+    """Trims one clause. The model's padding is removed; ``keep_ms`` stays on both sides, so that soft onsets are kept
     whole."""
 
     def __init__(self, sample_rate: int, *, keep_ms: float = 10) -> None:

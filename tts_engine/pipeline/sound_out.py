@@ -1,4 +1,5 @@
-"""Joins an utterance's sound to its leg: frames of the leg's codec, in a queue, with what the phone has played of them.
+"""Turns an utterance's sound into frames of the leg's codec, and keeps them in a queue with the position that the phone
+has played.
 
 Resampling and encoding run in a thread; encoding by a table is so cheap that the event loop does it itself.
 """
@@ -26,7 +27,8 @@ HEAD_S = 0.4
 """Seconds of sound that are encoded first, because a caller waits for them. Encoding a whole long clause takes
 milliseconds."""
 PIECE_S = 2.0
-"""Most seconds of sound in a chunk. A clause that is ready may be longer, and whoever gets it has other calls, too."""
+"""Most seconds of sound in a chunk. A ready clause may be longer, but the receiver has to serve other calls in
+between."""
 
 
 @dataclass(slots=True)
@@ -34,8 +36,8 @@ class StageTimes:
     """Milliseconds spent so far on the next chunk."""
 
     since: float | None = None
-    """When the text of an utterance's first chunk had come. What the stages do not tell of the time since then, the
-    chunk has waited for this process's event loop (``loop``)."""
+    """Time at which the text of an utterance's first chunk had come. The part of the time since then that no other
+    stage explains was a wait for this process's event loop (``loop``)."""
     token: float = 0.0
     text: float = 0.0
     admission: float = 0.0
@@ -77,9 +79,9 @@ class SoundOut:
     ) -> None:
         self.rate = rate
         self.done = False
-        """Nothing more is queued: the utterance is over, or what is still made of it is for others."""
+        """True when nothing more is queued: the utterance is over, or its clause is now made for others only."""
         self.first_sent_at: float | None = None
-        """When the first frames were queued."""
+        """Time at which the first frames were queued."""
         self._line_rate = request.format.sample_rate
         self._playhead = playhead
         self._reported = False
@@ -94,12 +96,12 @@ class SoundOut:
 
     @property
     def begun(self) -> bool:
-        """Whether the first frames were queued."""
+        """True when the first frames have been queued."""
         return self.first_sent_at is not None
 
     @property
     def samples(self) -> int:
-        """Samples of the line that were made so far: between clauses, where the next one begins."""
+        """Number of samples made so far, at the line's rate. Between clauses, this is where the next one begins."""
         return self._packetizer.position
 
     def take(self) -> AudioChunk | None:
@@ -112,7 +114,7 @@ class SoundOut:
         return chunk
 
     def clear(self) -> None:
-        """Drop the chunks that nobody has taken."""
+        """Drop the chunks that were not taken."""
         self._chunks.clear()
 
     def played(self, samples: int, *, at: float) -> None:
@@ -134,7 +136,7 @@ class SoundOut:
         return self._untaken_s
 
     def dry_ms(self) -> float:
-        """Return for how long the caller has already heard silence because text came late. 0 while the position is
+        """Return for how many milliseconds the caller has heard silence because text came late. 0 while the position is
         unknown."""
         playhead = self._playhead
         if not self._reported or playhead.played_at is None:
@@ -143,7 +145,7 @@ class SoundOut:
         return max(0.0, self._clock() - heard_to_end_at) * 1e3
 
     async def silence(self, ms: float, clause: Clause) -> None:
-        """Queue silence before a clause, so that so much of it is between this clause and the one before."""
+        """Queue silence before a clause, so that ``ms`` of silence separate it from the clause before."""
         pause = partial(self._packetizer.pause, int(ms * self._line_rate / 1000))
         await self._encode(pause, [], StageTimes(), clause)
 
@@ -170,7 +172,7 @@ class SoundOut:
     async def send(
         self, pcm: Pcm, spans: Sequence[TextSpan], times: StageTimes, clause: Clause, *, flush: bool
     ) -> None:
-        """Encode and queue the frames in pieces, of which the first one is short if encoding takes long."""
+        """Encode and queue the frames in pieces. The first piece is short if encoding takes long."""
         short = len(pcm) > 2 * HEAD_S * self.rate and not self._packetizer.quick
         first, end = 0, int((HEAD_S if short else PIECE_S) * self.rate)
         while True:

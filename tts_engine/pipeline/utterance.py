@@ -34,42 +34,42 @@ from tts_engine.text.scripts import is_speakable
 log = logging.getLogger(__name__)
 
 _SOON_S = 0.5
-"""A clause that may be complete is made before that is known if the caller has less sound in hand, seconds."""
+"""A clause that may be complete is drafted if the caller has less sound in hand than this, seconds."""
 
 
 class SharedByUtterances(Protocol):
-    """What the utterances of an engine have in common."""
+    """The parts of an engine that its utterances share."""
 
     config: SpeechConfig
     models: Mapping[str, Synthesizer]
     active: str
-    """The model of who names none."""
+    """Name of the model for requests that name none."""
     observer: EngineObserver | None
     clock: Callable[[], float]
     cache: ClauseCache
     admission: AdmissionQueue
     in_making: dict[Hashable, ClauseInMaking]
-    """Clauses that are being made, by the cache's key. Each has a leader among the utterances that were opened."""
+    """Clauses that are being made, by the cache's key. One of the opened utterances leads each."""
     drafts: set[Hashable]
     """Keys of clauses that one utterance drafts, so that no second one does."""
     codec_pool: ThreadPoolExecutor
 
     def closed(self, utterance: EngineUtterance) -> None:
-        """Note that an utterance has ended and holds nothing any more."""
+        """Note that an utterance has ended and released everything."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A clause that was cut off, and what that took."""
+    """A clause that was cut off the text, with the times that this took."""
 
     clause: Clause
     fed_at: float
-    """When its last character came."""
+    """Time at which its last character came."""
     token_ms: float
-    """How long we then waited for the text that showed the clause to be complete, if nothing was made meanwhile."""
+    """Wait for the text that showed the clause to be complete, milliseconds, if nothing was made meanwhile."""
     text_ms: float
-    """How long the cut took."""
+    """Duration of the cut, milliseconds."""
 
 
 class EngineUtterance:
@@ -96,36 +96,36 @@ class EngineUtterance:
         """Bounded by ``max_chars``."""
         self._fed_chars = 0
         self._fed: deque[tuple[int, float]] = deque()
-        """(characters so far, when they came) of the text that is not cut into clauses yet."""
+        """(number of characters so far, time at which they came) for the text that is not cut into clauses yet."""
         self._ended = False
         self._settle: asyncio.Handle | None = None
-        """What looks at the end of the text that came last, and then waits whether more comes."""
+        """The timer that checks the end of the latest text, and then waits for more."""
         self._error: EngineError | None = None
         self._task: asyncio.Task[None] | None = None
         self._making: ClauseInMaking | None = None
         """The clause that this utterance leads or follows now."""
         self._ticket: Ticket | None = None
-        """This utterance among those who wait for the model, until the model has made the first of the clause."""
+        """This utterance's place in the admission queue, until the model has made the first sound of the clause."""
         self._speaking = False
-        """Is a clause being spoken?"""
+        """True while a clause is being spoken."""
         self._draft: Draft | None = None
         self._draft_making: ClauseInMaking | None = None
-        """Who listens to the draft: this utterance, and others once it leads."""
+        """The draft as a shared clause: this utterance hears it, and others can join once it leads."""
         self._draft_key: Hashable = None
-        """Its beginning, until the clause has been spoken."""
+        """Key of the draft, until the clause has been spoken."""
         self._dropped: set[asyncio.Task[None]] = set()
         """Tasks that end dropped drafts."""
         self.is_prompt = False
-        """Is this made to be remembered? Nobody hears it."""
+        """True for a prompt, which is made only for the cache."""
         self.kept = True
-        """Are all clauses of a prompt kept?"""
+        """True if all clauses of a prompt are kept."""
         self._growing: GrowingText | None = None
         """The first clause, if the model streams text and was given the clause's beginning."""
 
     # -- the caller's side
 
     def feed(self, text: str) -> None:
-        """Append text. Text after an error or ``aclose`` is ignored, and the iterator tells of the error."""
+        """Append text. Text after an error or ``aclose`` is ignored, and the iterator raises the error."""
         if self._out.done or self._error:
             return
         if self._ended:
@@ -146,7 +146,7 @@ class EngineUtterance:
         self._grow()
         if self._settle is not None:
             self._settle.cancel()
-        # Later, because a whole turn's end comes with its text, and needs neither timer nor draft.
+        # This runs later, because the end of a whole turn comes with its text and needs neither timer nor draft.
         self._settle = asyncio.get_running_loop().call_soon(self._expect_more)
 
     def end_text(self) -> None:
@@ -178,7 +178,8 @@ class EngineUtterance:
         return chunk
 
     async def aclose(self) -> None:
-        """Cancel the utterance. Return when no more work is spent on it. A clause that others hear goes on for them."""
+        """Cancel the utterance, and return when no more work is spent on it. A clause that others hear continues for
+        them."""
         begun = self._engine.clock()
         if self._settle is not None:
             self._settle.cancel()
@@ -199,7 +200,7 @@ class EngineUtterance:
         self._finish()
 
     def _note_freed(self, working: Sequence[asyncio.Task[None]], begun: float) -> None:
-        """Count how long the work goes on, also if whoever waits for its end is cancelled meanwhile."""
+        """Count how long the work continues, even if the task that waits for its end is cancelled meanwhile."""
         left = set(working)
 
         def note(task: asyncio.Task[None]) -> None:
@@ -211,8 +212,8 @@ class EngineUtterance:
             task.add_done_callback(note)
 
     def _leads_others(self, task: asyncio.Task[None]) -> bool:
-        """Whether others hear the clause that this utterance makes. Then its task goes on for them, and sends no more
-        chunks of its own."""
+        """Return True if others hear the clause that this utterance makes. Its task then continues for them and sends
+        no more chunks of its own."""
         making = self._making
         if making is None or making.task is not task or making.leave(self._playhead):
             return False
@@ -220,7 +221,7 @@ class EngineUtterance:
         return True
 
     def _unneeded(self, task: asyncio.Task[None]) -> Sequence[asyncio.Task[None]]:
-        """Cancel this utterance's task, and the one that makes what only this one heard. Return both."""
+        """Cancel this utterance's task, and the task that makes a clause for this utterance alone. Return both."""
         tasks = [task]
         making, self._making = self._making, None
         if making is not None and making.leave(self._playhead) and making.task not in (None, task):
@@ -262,8 +263,8 @@ class EngineUtterance:
             self._changed.set()
 
     def _grow(self) -> None:
-        """Begin with the first clause before it is whole, if the model can do that. Later clauses have time to wait for
-        their end."""
+        """Begin to speak the first clause before it is whole, if the model can do that. Later clauses have time to wait
+        for their end."""
         if self._growing is not None:
             self._growing.grow(self._splitter.pending)
         elif self._task is None and getattr(self._synthesizer, "streams_text", False):
@@ -274,7 +275,7 @@ class EngineUtterance:
                 self._start()
 
     def _expect_more(self) -> None:
-        """Wait for text that goes on. Meanwhile, the clause that ends with the text so far may be complete."""
+        """Wait for more text. Meanwhile, draft the clause that ends with the text so far, since it may be complete."""
         config, tentative = self._engine.config, self._splitter.tentative()
         wait_ms = config.confirm_ms if tentative is not None and tentative.likely else config.settle_ms
         self._settle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_settled)
@@ -285,7 +286,7 @@ class EngineUtterance:
             self._write_draft(clause)
 
     def _write_draft(self, clause: Clause) -> None:
-        """Begin to make a clause that may be complete, if the caller needs it soon."""
+        """Begin to draft a clause that may be complete, if the caller needs it soon."""
         growing = self._growing
         busy = self._speaking or self._clauses or self._ended or (growing is not None and not growing.ended)
         if not self._out.begun and len(self._engine.admission):
@@ -307,11 +308,11 @@ class EngineUtterance:
             )
 
     def _remembers(self, clause: Clause) -> bool:
-        """Whether the clause has been made, or is being made for any utterance."""
+        """Return True if the clause has been made, or is being made for any utterance."""
         try:
             key, engine = self._key(clause.text), self._engine
             return key in engine.in_making or key in engine.drafts or engine.cache.get(key) is not None
-        except EngineError:  # a voice that is not there; whoever makes the clause in earnest meets the error again
+        except EngineError:  # a missing voice; the error comes again when the clause is really made
             return True
 
     def _drop_draft(self) -> None:
@@ -327,7 +328,7 @@ class EngineUtterance:
         task.add_done_callback(self._dropped.discard)
 
     def _fed_at(self, chars: int) -> float:
-        """Return when the text came up to this character, which is never asked for an earlier one again."""
+        """Return the time at which the text up to this character had come. Call it with growing ``chars`` only."""
         while self._fed[0][0] < chars:
             self._fed.popleft()
         return self._fed[0][1]
@@ -433,7 +434,7 @@ class EngineUtterance:
             self.kept = engine.cache.keep(key) and self.kept
 
     async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
-        """Speak the first clause while its text comes. The result is remembered, but the cache is not asked for it."""
+        """Speak the first clause while its text comes. The result goes into the cache, but is not looked up there."""
         clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
         times = StageTimes(fed_at)
         pieces: Sequence[Piece] = ()
@@ -451,7 +452,7 @@ class EngineUtterance:
 
         Args:
             key: see ``_lead``.
-            speak: asks for the clause and speaks it. It is called anew if the model has refused.
+            speak: asks for the clause and speaks it. It is called again after a refusal of the model.
 
         Raises:
             Exhausted: there was no place for too long.
@@ -524,7 +525,8 @@ class EngineUtterance:
         """Speak a clause as the model makes it, to this utterance and to those that join. Return it.
 
         Args:
-            key: under which others join, and the clause is remembered. None: neither, since its text is not known yet.
+            key: the key under which others join and the clause is remembered. None: neither, since the text is not
+            known yet.
         """
         in_making = self._engine.in_making
         draft = self._draft if self._draft is not None and self._draft.clause == clause else None
@@ -552,7 +554,7 @@ class EngineUtterance:
                         self._engine.admission.begun(key)
                     pieces.append(piece)
                     if piece.last and key is not None:
-                        # Whoever asks from now on finds the clause in the cache.
+                        # From now on, utterances find the clause in the cache.
                         del in_making[key]
                         self._remember(key, pieces)
                     making.add(piece)
@@ -580,8 +582,8 @@ class EngineUtterance:
     async def _follow(
         self, making: ClauseInMaking, clause: Clause, base: int, times: StageTimes, fed_at: float
     ) -> None:
-        """Speak a clause that another utterance is having made. The wait for a piece counts as the engine's work as far
-        as the piece took work, else as queueing."""
+        """Speak a clause that is being made for another utterance. The time for which the piece took work counts as the
+        engine's work, the rest of the wait as queueing."""
         making.join(self._playhead)
         self._making = making
         try:
@@ -602,7 +604,7 @@ class EngineUtterance:
                     making.task.cancel()
 
     async def _hear(self, piece: Piece, clause: Clause, base: int, times: StageTimes, fed_at: float) -> StageTimes:
-        """Send a piece of a clause. Return the times of the next chunk so far."""
+        """Send a piece of a clause. Return the stage times of the next chunk so far."""
         times.text += piece.text_ms
         times.queue += piece.queue_ms
         times.engine += piece.engine_ms

@@ -1,6 +1,6 @@
-"""A child process of the gateway, from both sides: the parent starts it, watches it, starts it anew and ends it; the
-child ties its life and its priority to the parent. The module knows neither speech nor recognition: the engine and the
-embedded recogniser are both such children.
+"""A child process, from both sides. The parent starts it, watches it, restarts it and ends it. The child ties its life
+and its priority to the parent. The module knows neither speech nor recognition: the engine and the embedded recogniser
+are both such children.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_FACTOR = 32
 _DESCRIPTORS = 8
-"""Files that a check of a child, or the start of one, may need at once, generously."""
+"""Upper bound of the files that a check of a child, or the start of one, opens at once."""
 _PR_SET_PDEATHSIG = 1
-"""Number for prctl(2): which signal this process gets when the thread that started it ends."""
+"""Option of prctl(2): the signal that this process gets when the thread that started it ends."""
 
 
-# -- from outside
+# -- the parent's side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTimes:
-    """How long a child may take, seconds."""
+    """Time limits of a child, seconds."""
 
     start_s: float
     """The time from the child's start until it serves. After that it is killed."""
     hang_s: float
-    """The time for an answer while the child serves. After that it is killed. The child is asked anew after each
+    """The time for an answer while the child serves. After that it is killed. The child is asked again after each
     quarter of this time."""
     end_s: float
     """The time from SIGTERM until the child is killed."""
     restart_backoff_s: float
-    """The pause before the child is started anew. It doubles with each failure in a row, up to 32 times this pause."""
+    """The pause before the child is restarted. It doubles with each failure in a row, up to 32 times this pause."""
 
 
 class ChildProcess(ABC):
-    """A process of ours that is started anew when it ends or hangs.
+    """A child process that is restarted when it ends or hangs.
 
     Start it from the main thread, because the kernel ends the child together with the thread that started it.
     """
@@ -57,8 +57,8 @@ class ChildProcess(ABC):
         """
         Args:
             name: the child's name, for log and errors.
-            module: what ``python -m`` runs in the child. It gets two arguments, the file that holds ``settings`` and
-                the parent's process id, and must begin with ``die_with``.
+            module: the module that ``python -m`` runs in the child. It gets two arguments, the file that holds
+                ``settings`` and the parent's process id, and must begin with ``die_with``.
         """
         self.name = name
         self.folder = Path(tempfile.mkdtemp(prefix="talkspurt-"))  # mode 0700
@@ -70,23 +70,23 @@ class ChildProcess(ABC):
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._unasked = False
-        """True while the child cannot be asked because of ourselves; that is logged once."""
+        """True while this process cannot ask the child; that is logged once."""
 
     @abstractmethod
     def settings(self) -> str:
-        """What the child is told, as JSON."""
+        """Return the child's settings, as JSON."""
 
     @abstractmethod
     async def warm(self) -> None:
-        """Return when the process serves, and for no other reason. If the process ends, the wait is broken off."""
+        """Return when the process serves, and for no other reason. If the process ends, this is cancelled."""
 
     @abstractmethod
     async def answers(self) -> bool:
-        """Return whether a process that serves is still alive, within ``hang_s``. An exception says nothing of it."""
+        """Return whether a process that serves is still alive, within ``hang_s``. An exception is no verdict."""
 
     @property
     def pid(self) -> int | None:
-        """The process id of the living child. None: no child lives now."""
+        """Process id of the running child. None: no child runs now."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self) -> None:
@@ -104,7 +104,7 @@ class ChildProcess(ABC):
         self.begin()
 
     def begin(self) -> None:
-        """Start the child without waiting for it, if ``start`` has not. A child that does not come up is tried
+        """Start the child without waiting for it, instead of ``start``. A child that does not come up is started
         again."""
         self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name} supervisor")
         self._supervisor.add_done_callback(self._unsupervised)
@@ -196,7 +196,7 @@ class ChildProcess(ABC):
             except Unavailable as exc:
                 extra = {"child": self.name, "error": str(exc), "next_try_s": backoff_s}
                 log.error("child process did not start", extra=extra)
-            except Exception:  # the child must be started anew whatever fails here
+            except Exception:  # the child must be restarted whatever fails here
                 log.exception("child process could not be watched", extra={"child": self.name, "next_try_s": backoff_s})
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, longest_s)
@@ -225,10 +225,10 @@ class ChildProcess(ABC):
                 return
 
     async def _hangs(self) -> bool:
-        """Ask the child once. Return True only if it is to blame for the missing answer.
+        """Ask the child once. Return True only if the child itself did not answer.
 
-        A connection to it needs a file of ours. If we can open none before, during or after the question, the child may
-        be healthy.
+        A connection to the child needs a file descriptor of this process. If we can open none before, during or after
+        the question, the child may be healthy.
         """
         if not _can_open_files():
             self._cannot_ask("this process can open no more files")
@@ -280,11 +280,11 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-# -- from inside
+# -- the child's side
 
 
 def die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent is gone, however the parent ended. Only Linux can do this."""
+    """Have the kernel kill this process when its parent is gone, however the parent ended. Only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # the parent died before the call above
@@ -292,7 +292,7 @@ def die_with(parent_pid: int) -> None:
 
 
 def yield_cpu(nice: int) -> None:
-    """Take less of a busy CPU than our parent does, by ``nice``; 0: as little as our parent.
+    """Take less of a busy CPU than the parent does, by ``nice``. 0: as much as the parent.
 
     A process with its own session has its own autogroup (sched(7)). ``nice`` counts only inside an autogroup; between
     autogroups the value of the group counts. So we set both.

@@ -1,9 +1,9 @@
 """A ``SpeechEngine`` in another process, over gRPC.
 
-The client is made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be
-said, and one short task sends everything that has gathered as one message. What gathers is bounded: text by the
-gateway's ``limits.turn_chars``, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's
-flow-control window.
+The client is made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what to send, and
+one short task sends everything that has gathered as one message. The gathered data is bounded: text by the gateway's
+``limits.turn_chars``, and only the newest position is kept. Audio that is not taken stays in gRPC's flow-control
+window.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from tts_engine.synthesizer import HIGHEST_PRIORITY
 log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
-"""Time between two looks at the engines, seconds: which addresses their names have, and how busy each engine is. Each
-look is a small request to every engine."""
+"""Time between two refreshes, seconds. A refresh resolves the engines' names and asks each engine how busy it is, with
+a small request."""
 
 _ANSWER_S = 5.0
 """Longest wait for one unary call, such as status or the list of voices, seconds."""
 
 _ADD_VOICE_S = 120.0
-"""Longest wait for the registration of a voice, seconds. A CPU takes long to extract the features."""
+"""Longest wait for the registration of a voice, seconds. A CPU needs long to extract the features."""
 
 _GONE_S = 1.0
-"""How many seconds we leave an engine alone that drains or is gone."""
+"""Time for which an engine that drains or is gone gets no new utterances, seconds."""
 
 _OLD_S = 3600.0
-"""How many seconds utterances may go on over a connection whose certificate has been renewed."""
+"""Time for which utterances may continue on a connection whose certificate has been renewed, seconds."""
 
 _SAME_WAIT_S = 0.02
-"""Waits that differ by less do not tell engines apart, seconds."""
+"""Engines whose waits differ by less count as equal, seconds."""
 
 _NO_CONNECTION = "failed to connect"
 _TLS_TRACES = "Socket closed", "handshake failed"
-"""What gRPC says of a connection that did not come up because one end did not accept the other's TLS."""
+"""Parts of gRPC's message for a connection that failed because one end did not accept the other's TLS."""
 
 
 def channel_options() -> list[tuple[str, int]]:
@@ -68,15 +68,15 @@ def channel_options() -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", wire.MESSAGE_BYTES),
         ("grpc.max_send_message_length", wire.MESSAGE_BYTES),
-        ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
+        ("grpc.enable_retries", 0),  # half an utterance cannot be repeated; the retry layer would copy each message
         ("grpc.enable_http_proxy", 0),
         ("grpc.http2.bdp_probe", 0),  # a window of 64 KiB, 8 s of PCMU; estimating it lets megabytes gather unread
         ("grpc.keepalive_time_ms", ping_ms),
         ("grpc.keepalive_timeout_ms", ping_ms),
-        # A restarted engine is found again within this time; the default backs off to two minutes.
+        # A restarted engine is found again within this time; by default it may take two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        # Despite its name, this option says how long a connection may take to come up. An engine that is busy or far
-        # away needs more than 100 ms. A connection that was refused is tried again after the time above.
+        # Despite its name, this option is the time limit for setting up a connection. An engine that is busy or far
+        # away needs more than 100 ms. A refused connection is tried again after the time above.
         ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.use_local_subchannel_pool", 1),
@@ -86,15 +86,15 @@ def channel_options() -> list[tuple[str, int]]:
 class GrpcUtterance:
     """One Speak call as ``tts_engine.api.Utterance``. ``GrpcEngine.open`` makes it.
 
-    The iteration raises whatever the engine refuses (unknown voice, full, draining). ``open`` does not wait for the
-    answer, so that the request and the first text travel as one message.
+    The iteration raises the engine's refusals (unknown voice, full, draining). ``open`` does not wait for the answer,
+    so that the request and the first text travel as one message.
     """
 
     def __init__(self, backend: _Backend, request: UtteranceRequest) -> None:
         self._backend = backend
         self._model = request.model
         self._error: EngineError | None = None
-        """The error for which this end gave the call up."""
+        """The error for which this end cancelled the call."""
         self._text_ended = False
         self._closed = False
         self._finished = False
@@ -165,15 +165,15 @@ class GrpcUtterance:
         chunk = wire.decode_chunk(message)
         return replace(chunk, engine=self._model) if self._model else chunk
 
-    # An exception or the task must not be held by a frame that an exception passes, be it through ``self``. Its
-    # traceback would be a circle with them, in which a whole call stays.
+    # No frame that an exception passes may refer to that exception or to the task, not even through ``self``. The
+    # traceback refers to the frame, so the whole call would stay in a reference cycle.
 
     def _refused(self, error: EngineError) -> EngineError:
         self._backend.refused(error)
         return error
 
     async def _half_close(self) -> None:
-        """Tell the engine that nothing more is sent, since all is spoken."""
+        """Tell the engine that nothing more will be sent, since everything is spoken."""
         self._finished = True
         if self._position_timer is not None:
             self._position_timer.cancel()
@@ -181,7 +181,7 @@ class GrpcUtterance:
         self._release()
 
     def _release(self) -> None:
-        """Give back the place of a call that is over."""
+        """Free the place of a call that is over."""
         if not self._closed:
             self._closed = True
             self._backend.active -= 1
@@ -204,8 +204,9 @@ class GrpcUtterance:
 async def _write(call: Any, message: Any) -> None:
     """Send a message of a stream.
 
-    A write that meets the end of the call fails. grpc.aio's own ``write`` puts INTERNAL over the server's status then,
-    and nothing that has arrived can be read any more. So we write below it, and the answer is what the server said.
+    A write that meets the end of the call fails. grpc.aio's own ``write`` then replaces the server's status by
+    INTERNAL, and messages that have arrived can no longer be read. So we write with the layer below it, and the
+    server's answer stays readable.
 
     Raises:
         grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError: the call is over.
@@ -214,7 +215,7 @@ async def _write(call: Any, message: Any) -> None:
 
 
 async def _upload(call: Any, messages: Iterable[Any]) -> None:
-    """Send all messages of a stream that has one answer. It says why, if the stream ends before."""
+    """Send all messages of a stream that has one answer. If the stream ends early, the answer says why."""
     with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
         await call.wait_for_connection()
         for message in messages:
@@ -223,7 +224,7 @@ async def _upload(call: Any, messages: Iterable[Any]) -> None:
 
 
 class _Backend:
-    """One engine process: the connection to it, and how many utterances of ours it has."""
+    """One engine process: the connection to it, and the number of our utterances there."""
 
     def __init__(self, address: Address, config: EngineConfig) -> None:
         target, name = address
@@ -231,19 +232,18 @@ class _Backend:
         self._options = channel_options()
         self.channel = self._connecting.channel(self._options)
         self._old = dict[grpc.aio.Channel, asyncio.Task[None]]()
-        """Connections that have been replaced, on which utterances go on, and what closes them behind the last one."""
+        """Replaced connections on which utterances continue, each with the task that closes it after the last one."""
         self.proof = proof(target, config)
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.link: SpeakLink | None = None
         if target.startswith("unix:"):
             self.link = SpeakLink(target, most_bytes=wire.MESSAGE_BYTES, keepalive_s=wire.KEEPALIVE_S)
-        """The shorter way of calls to an engine on this machine, beside gRPC. Only an engine that wants no token offers
-        it."""
+        """The faster way for calls to an engine on this machine. Only an engine without a token offers it."""
         self.active = 0
         self._full_until = self._gone_until = 0.0
-        """Monotonic seconds until which we leave this engine alone while there are others."""
+        """Monotonic seconds until which other engines are preferred to this one."""
         self._others = 0
-        """Utterances of other clients that it had when it was asked last."""
+        """Number of other clients' utterances at the latest look."""
         self._queue_s = 0.0
 
     def call(self, metadata: tuple[tuple[str, str], ...], start: pb.SpeakStart) -> LinkCall | SpeakCall:
@@ -253,7 +253,7 @@ class _Backend:
         return SpeakCall(self.stub.Speak, (*self.proof, *metadata), start)
 
     async def look(self, *, timeout_s: float) -> None:
-        """Ask how busy the engine is. One that does not answer is known by its connection."""
+        """Ask how busy the engine is. If it does not answer, only the state of its connection is known."""
         try:
             status = wire.decode_status(await self.ask("GetStatus", pb.GetStatusRequest(), timeout_s=timeout_s))
         except EngineError:
@@ -281,7 +281,7 @@ class _Backend:
             uploading.cancel()
 
     async def renew(self) -> None:
-        """Connect anew if the files that prove who we are, or whom we believe, have changed."""
+        """Connect again if the certificate files have changed."""
         if not await asyncio.to_thread(self._connecting.renew):
             return
         old, self.channel = self.channel, self._connecting.channel(self._options)
@@ -290,7 +290,7 @@ class _Backend:
         closing.add_done_callback(lambda _: self._old.pop(old, None))
 
     async def aclose(self) -> None:
-        """Close all connections, whatever is on them."""
+        """Close all connections, with the utterances on them."""
         old, self._old = self._old, {}
         for closing in old.values():
             closing.cancel()
@@ -303,7 +303,7 @@ class _Backend:
         return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     def refused(self, error: EngineError) -> None:
-        """Note that an utterance failed. An engine that is full says for how long; one that is gone, or does not know
+        """Note that an utterance failed. A full engine says for how long; an engine that is gone, or does not accept
         us, is tried again in a second."""
         if isinstance(error, Exhausted):
             self._full_until = time.monotonic() + error.retry_after_s
@@ -312,9 +312,9 @@ class _Backend:
 
     @property
     def load(self) -> tuple[bool, bool, int, int]:
-        """The values by which engines are compared, the best first: one that is gone comes last, and one that has just
-        refused as full before it, since a turn can wait there; then the one counts in which utterances wait less, and
-        if that is nothing, the one that has fewer."""
+        """Sort key of engines; the smallest is the best. An engine that is gone comes last. An engine that has just
+        refused as full comes before it, since a turn can wait there. Then the shorter wait of utterances decides, then
+        the smaller number of utterances."""
         now = time.monotonic()
         gone = self.lost or now < self._gone_until
         return gone, now < self._full_until, int(self._queue_s / _SAME_WAIT_S), self.active + self._others
@@ -323,10 +323,10 @@ class _Backend:
 class GrpcEngine:
     """``tts_engine.api.SpeechEngine`` in one or more other processes.
 
-    With several engines, an utterance goes to the one in which utterances have waited least lately, then to the one
-    with the fewest. Engines that are lost, or have just refused one as full, come last. An utterance that is refused or
-    lost goes on at the next engine; if all are full, it waits at the least busy one. Voices and models are set on all
-    engines, and read from the first that answers. ``watch`` asks them how busy they are, and finds new ones.
+    With several engines, an utterance goes to the one with the shortest recent wait, then to the one with the fewest
+    utterances. Engines that are lost or full come last. An utterance that is refused or lost continues at the next
+    engine; if all are full, it waits at the least busy one. Voices and models are set on all engines, and read from the
+    first one that answers. ``watch`` asks the engines how busy they are, and finds new ones.
     """
 
     def __init__(self, target: str | Sequence[str] | Targets, config: EngineConfig) -> None:
@@ -339,36 +339,36 @@ class GrpcEngine:
             if missing := config.missing_to_reach(name):
                 raise Unauthenticated(missing)
         self.targets = target
-        """Where the engines are."""
+        """The addresses of the engines."""
         self._by_address: dict[Address, _Backend] = {}
         self._leaving: set[_Backend] = set()
-        """Engines that are no longer there for new utterances, but still have some of ours."""
+        """Engines that take no new utterances, but still have open ones."""
         self._closed = False
         self.moves = 0
-        """Number of utterances that went on at another engine after their first sound."""
+        """Number of utterances that continued at another engine after their first sound."""
         self.on_model_failed: Callable[[str], None] | None = None
-        """Is told the name of a model that an utterance asked for, when the model failed it."""
+        """Called with a model's name when an utterance asked for the model and the model failed."""
         self._follow()
 
     @property
     def _backends(self) -> list[_Backend]:
-        """The engines. Raises Unavailable where none is known."""
+        """All known engines. Raises Unavailable if there is none."""
         if not self._by_address:
             raise Unavailable("no engine is known: no name of engine.targets has an address, or the directory has none")
         return list(self._by_address.values())
 
     @property
     def linked(self) -> list[bool]:
-        """Whether calls to each engine take the link, not gRPC. The order is that of ``metrics``."""
+        """For each engine, True if calls take the link instead of gRPC. The order is that of ``metrics``."""
         return [one.link is not None and one.link.stands for one in self._by_address.values()]
 
     @property
     def utterances(self) -> int:
-        """Number of our open utterances, of all engines."""
+        """Number of our open utterances on all engines."""
         return sum(one.active for one in (*self._by_address.values(), *self._leaving))
 
     def _follow(self) -> None:
-        """Connect to engines that are new, and leave those that are gone."""
+        """Connect to new engines, and leave those that are gone."""
         known = self.targets.known()
         for address in known:
             if address not in self._by_address:
@@ -377,7 +377,7 @@ class GrpcEngine:
             self._leaving.add(self._by_address.pop(address))
 
     async def refresh(self) -> None:
-        """Find out which engines there are, and how busy each is."""
+        """Find the engines, and ask how busy each is."""
         if self.targets.change:
             await self.targets.refresh()
             self._follow()
@@ -398,7 +398,7 @@ class GrpcEngine:
                 log.error("engine cannot be reached", extra={"error": str(exc)})
 
     def open(self, request: UtteranceRequest) -> GrpcUtterance | MovingUtterance:
-        """Begin an utterance. If it names a model and that fails, it goes on with the active one."""
+        """Begin an utterance. If the model that it names fails, the active model continues it."""
         if not request.model:
             return self._open(request)
         instead = [replace(request, model="")]
@@ -421,7 +421,8 @@ class GrpcEngine:
         asked_all = False
 
         def reopen(goes_on: bool) -> Utterance | None:
-            """None of them lets the turn wait while another may have a place. When all are full, it waits at one."""
+            """Open it at the next engine. An engine refuses at once while another may have a place. When all are full,
+            the turn waits at one."""
             nonlocal asked_all
             if self._closed or asked_all or not self._by_address:
                 return None
@@ -453,7 +454,7 @@ class GrpcEngine:
         first, *others = sorted(self._backends, key=lambda one: one.lost)
         added = await first.add_voice(head, wav, timeout_s=timeout_s)
         head.voice_id = added.voice_id
-        for other in others:  # engines that share the folder of the first have the voice already
+        for other in others:  # engines that share the first one's folder have the voice already
             there = await other.ask("ListVoices", pb.ListVoicesRequest(), timeout_s=timeout_s)
             if all(voice.voice_id != added.voice_id for voice in there.voices):
                 await other.add_voice(head, wav, timeout_s=timeout_s)
@@ -471,7 +472,7 @@ class GrpcEngine:
         await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
 
     async def load_model(self, model: ModelToLoad) -> None:
-        """Load a model at all engines. If one cannot, none has it afterwards."""
+        """Load a model on all engines. If one of them fails, none has the model afterwards."""
         timeout_s = self._config.timeouts.start_s + _ANSWER_S
         backends = self._backends
         calls = [one.ask("LoadModel", wire.encode_load(model), timeout_s=timeout_s) for one in backends]
@@ -490,13 +491,13 @@ class GrpcEngine:
         await backend.ask("UnloadModel", pb.UnloadModelRequest(model=name), timeout_s=timeout_s)
 
     async def status(self) -> EngineStatus:
-        """Ask how the engine is. Whoever watches it also has new certificates taken by this."""
+        """Ask for the engine's status. This also takes new certificate files."""
         await asyncio.gather(*(backend.renew() for backend in self._by_address.values()))
         return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
 
     async def metrics(self) -> bytes:
-        """Return the engines' metrics as Prometheus text. The label ``worker`` tells apart the engines that answer, if
-        there are several."""
+        """Return the engines' metrics as Prometheus text. If several engines answer, the label ``worker`` numbers
+        them."""
         timeout_s = _ANSWER_S
         calls = [one.ask("GetMetrics", pb.GetMetricsRequest(), timeout_s=timeout_s) for one in self._backends]
         if len(calls) == 1:

@@ -1,13 +1,12 @@
-"""Frames on a unix socket between two processes of ours: what a Speak link and a voice model's connection have in
-common.
+"""Frames on a unix socket between two of our processes: the common part of a Speak link and a voice model's connection.
 
-A frame is a header, whose first field is the payload's length in bytes, and the payload. Sound leaves at once, so that
-the other process begins with it. What nobody waits for, and what comes in great numbers, leaves with what is said next,
-or with the next turn of the event loop: of a hundred clauses that begin, or get their places, in one turn each would
-cost a system call here, and a turn of the loop there. What has come is taken in several turns, and nothing more is read
-meanwhile: of 32 first chunks that come in one read the first ones are with the next process before the last one is
-looked at, and whoever else works on the loop waits for a few of them. In groups, because one at a time would take a
-turn of each loop, with its system calls, for each.
+A frame is a header, whose first field is the payload's length in bytes, and the payload. Sound is sent at once, so that
+the other process can use it. Frames that are not urgent, or that come in large numbers, are sent with the next frame or
+in the next turn of the event loop. Otherwise each of a hundred clauses that begin in one turn would cost a system call
+here and a turn of the loop there. Received frames are processed in groups, one group a turn, and nothing more is read
+meanwhile. So of 32 first chunks in one read, the first ones are passed on before the last one is processed, and other
+tasks of the loop wait for one group only. Single frames would cost a turn of each loop, with its system calls, for each
+frame.
 """
 
 from __future__ import annotations
@@ -24,33 +23,34 @@ log = logging.getLogger(__name__)
 
 
 class FramedSocket(asyncio.Protocol, ABC):
-    """One end."""
+    """One end of the connection."""
 
     def __init__(self, header: struct.Struct, *, most_bytes: int, turn_bytes: int) -> None:
         """
         Args:
-            most_bytes: of a payload. A longer one ends the connection.
-            turn_bytes: when so many bytes of frames have been taken in a turn of the loop, the next one waits for the
-                next turn.
+            most_bytes: longest payload. A longer one ends the connection.
+            turn_bytes: bytes of frames that are processed in one turn of the loop. The rest waits for the next turn.
         """
         self.most_bytes = most_bytes
         self._header, self._turn_bytes = header, turn_bytes
         self._transport: asyncio.Transport | None = None
         self._gathered: list[bytes] = []
-        """What does not leave at once, until the next turn of the loop."""
+        """Frames that are sent in the next turn of the loop."""
         self._got = bytearray()
-        """Bounded by one read and the payload of one frame, since nothing is read while whole frames wait here."""
+        """Received bytes. Bounded by one read and the payload of one frame, since nothing is read while whole frames
+        wait here."""
         self._waits = False
-        """Do whole frames wait for the next turn?"""
+        """True while whole frames wait for the next turn."""
         self.reads = 0
-        """How often something has come."""
+        """Number of reads that brought data."""
 
     @abstractmethod
     def took_frame(self, fields: tuple[Any, ...], payload: bytes) -> None:
-        """Take a frame. Raises ValueError or DecodeError if it is none that this end may get; that ends the connection.
+        """Take a frame. Raises ValueError or DecodeError if this end may not get such a frame; that ends the
+        connection.
 
         Args:
-            fields: of the header, behind the length.
+            fields: the header's fields after the length.
         """
 
     @abstractmethod
@@ -58,11 +58,11 @@ class FramedSocket(asyncio.Protocol, ABC):
         """Note that the connection has ended."""
 
     def say(self, payload: bytes, *fields: int, at_once: bool = True) -> None:
-        """Send a frame. Behind the end it is dropped.
+        """Send a frame. After the end it is dropped.
 
         Args:
-            fields: of the header, behind the length.
-            at_once: False: with what is said next, or with the next turn of the loop.
+            fields: the header's fields after the length. at_once: False: send it with the next frame, or in the next
+            turn of the loop.
         """
         self._gathered.append(self._header.pack(len(payload), *fields) + payload)
         if at_once:
@@ -76,7 +76,7 @@ class FramedSocket(asyncio.Protocol, ABC):
             self._transport.writelines(gathered)
 
     def close(self) -> None:
-        """End the connection when what was said has left."""
+        """End the connection when everything has been sent."""
         self._leave()
         if self._transport is not None:
             self._transport.close()
@@ -100,9 +100,11 @@ class FramedSocket(asyncio.Protocol, ABC):
         except Exception as exc:
             self._got.clear()
             self.abort()
-            if not isinstance(exc, ValueError | DecodeError | RecursionError):  # the last: of nested JSON
-                raise  # a bug of ours
-            log.warning("a connection ended, since its other end is none of ours", extra={"why": str(exc)})
+            if not isinstance(exc, ValueError | DecodeError | RecursionError):  # RecursionError: nested JSON
+                raise  # a bug in our code
+            log.warning(
+                "a connection was closed, because its other end does not speak our protocol", extra={"why": str(exc)}
+            )
             return
         del self._got[:begin]
         transport = self._transport
@@ -115,7 +117,8 @@ class FramedSocket(asyncio.Protocol, ABC):
             transport.resume_reading()
 
     def _end_of_frame(self, begin: int) -> int | None:
-        """Return where the frame ends that begins there. None: it is not whole. Raises ValueError if it is too long."""
+        """Return the end of the frame at ``begin``. None: the frame is not complete. Raises ValueError if it is too
+        long."""
         if len(self._got) - begin < self._header.size:
             return None
         length = self._header.unpack_from(self._got, begin)[0]

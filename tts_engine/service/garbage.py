@@ -1,20 +1,20 @@
-"""When a process that serves calls collects cyclic garbage, and when it returns free memory. Both stop every call: a
-collection for as long as there are objects to look at, some 0.2 to 0.5 us each, so each looks at few; a return for
-0.1 ms per MB, so each returns little. A call is what the process has most of: in the gateway a call or an answer to an
-HTTP request, in the engine's process an utterance, in a voice model's a clause.
+"""Schedules the collection of cyclic garbage, and the return of free memory, in a process that serves calls. Both stop
+every call. A collection takes 0.2 to 0.5 us for each object that it checks, so each collection checks few. A return
+takes 0.1 ms per MB, so each returns little. "Call" here means the unit of work of the process: in the gateway a call or
+an answer to an HTTP request, in the engine's process an utterance, in a voice model's process a clause.
 
-The young generations are collected automatically, the second one more often than by default, and besides every
-``YOUNG_S``: Python counts what was made less what was freed, and calls free as much as they make. What survives three
-collections of the second generation is looked at once more, and then frozen: it is freed when nothing refers to it, but
-never looked at again. So a collection takes no longer with 300 calls than with one.
+The young generations are collected automatically, the second one more often than by default, and in addition every
+``YOUNG_S``: Python triggers by objects made minus objects freed, and calls free as many as they make. Objects that
+survive three collections of the second generation are checked once more and then frozen: they are freed when nothing
+refers to them, but never checked again. So a collection takes no longer with 300 calls than with one.
 
-What was frozen alive and becomes garbage with cycles stays in memory until everything is thawed and looked at, which
-takes tenths of a second. That waits for a moment without calls, or with few of them, and comes during calls only if
-memory needs it. A call leaves no such garbage (``gateway.upward``); libraries may.
+A frozen object that becomes part of a garbage cycle stays in memory until everything is thawed and checked, which takes
+tenths of a second. This full collection waits for a moment without calls, or with few of them, and runs during calls
+only if memory needs it. A call leaves no such garbage (``gateway.upward``); libraries may.
 
-In the gateway, large blocks go back to the system one by one, when they are freed. The C library would learn from the
-first of them to keep such blocks, and protobuf makes it return everything at once after each 10,000 messages: after
-some uploads that was 100 MB, 14 ms.
+In the gateway, large blocks return to the system one by one, when they are freed. By default the C library learns from
+the first of them to keep such blocks, and protobuf makes it return everything at once after each 10,000 messages: after
+some uploads that was 100 MB, which took 14 ms.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from collections.abc import Callable
 _YOUNG = (350, 3)
 _NEVER = 1 << 30
 YOUNG_S = 0.05
-"""By the clock, the youngest generation is collected so often, and the second one at every fifth time."""
+"""Interval of collections of the youngest generation, seconds. Every fifth one also collects the second generation."""
 _SECOND = 4
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _LARGE_BYTES, _FREE_BYTES = 256 * 1024, 4 * 1024 * 1024
 MOST_PENDING = 3
-"""Collections of the second generation, at most 1,500 objects each, after which a full one comes even during calls."""
+"""Collections of the second generation, of at most 1,500 objects each, after which their survivors are checked and
+frozen even during calls."""
 GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 200_000, 1_000_000, 2_000_000
-"""By how many small blocks of memory, some 100 bytes each, there may be more than after the last look at everything,
-until everything is looked at. Large ones do not count: a whole file of speech comes and goes, and is no garbage."""
+"""Growth in small blocks of memory, about 100 bytes each, since the last full collection, after which the next one
+runs: without calls, with few calls, with many. Large blocks do not count: a whole file of speech comes and goes, and is
+no garbage."""
 STAYS_S = 60.0
-"""During calls, only what is there for so long counts: what much text or many requests need is freed sooner."""
+"""During calls, growth counts only if it lasts this long, seconds. Memory for long texts or many requests is freed
+sooner."""
 
 
 def keep_what_exists() -> None:
@@ -51,7 +54,7 @@ def keep_what_exists() -> None:
 
 def return_large_blocks() -> None:
     """Let the C library return each block from ``_LARGE_BYTES`` on when it is freed, and the free end of its heap from
-    ``_FREE_BYTES`` on. Only GNU's needs it, and can do it."""
+    ``_FREE_BYTES`` on. Only the GNU C library needs this, and can do it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
@@ -61,12 +64,12 @@ def return_large_blocks() -> None:
 async def collect_between_calls(
     calls: Callable[[], int], *, period_s: float = 0.2, blocks: Callable[[], int] = sys.getallocatedblocks
 ) -> None:
-    """Collect what is young every ``YOUNG_S``, what survived it while ``calls()`` is 0, or as soon as ``MOST_PENDING``
-    is reached, and everything as the module says. Runs until cancelled."""
+    """Collect young objects every ``YOUNG_S``. Check and freeze their survivors while ``calls()`` is 0, or when
+    ``MOST_PENDING`` is reached. Run full collections as the module says. Runs until cancelled."""
     loop = asyncio.get_running_loop()
 
     def collected(phase: str, info: dict[str, int]) -> None:
-        # Much may be allocated in a period: waiting for its end would make one long stop of many short ones.
+        # Much may be allocated in a period. Waiting for its end would turn many short stops into one long stop.
         if phase == "stop" and info["generation"] == 1 and gc.get_count()[2] >= MOST_PENDING:
             loop.call_soon_threadsafe(_collect, MOST_PENDING)
 
@@ -80,7 +83,8 @@ async def collect_between_calls(
 
 
 def _collect(pending: int) -> None:
-    """Collect what is young and freeze what survives, if so many collections of the second generation wait for it."""
+    """Collect and freeze the survivors, if at least ``pending`` collections of the second generation have run since the
+    last time."""
     if gc.get_count()[2] >= pending:
         gc.collect()
         gc.freeze()

@@ -1,7 +1,7 @@
-"""The gateway's end of a link: Speak calls to an engine on this machine, without gRPC's work for each of them.
+"""The gateway's end of a link: Speak calls to an engine on this machine, without gRPC's overhead.
 
-A call over gRPC takes some 200 us of both event loops, which 128 turns in one instant wait for. A link is there beside
-gRPC, never in its place: as long as it does not stand, calls go over gRPC.
+A call over gRPC takes about 200 us of both event loops, and 128 turns that begin at once wait for each other. A link
+only adds to gRPC: while it is not connected, calls go over gRPC.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tts_engine.service import wire
 from tts_engine.service.link_frames import COUNT, SUFFIX, Kind, LinkEnd
 
 _AGAIN_S = 0.2
-"""Seconds between two tries to connect. Meanwhile calls go over gRPC."""
+"""Time between two attempts to connect, seconds. Meanwhile calls go over gRPC."""
 _TURN_BYTES = 16 * 1024
-"""Eight first chunks of PCMU."""
+"""Bytes that are processed in one turn of the loop: eight first chunks of PCMU."""
 _TELL_BYTES = 16 * 1024
-"""So many bytes are taken before the server hears of it: a quarter of what it sends ahead."""
+"""Bytes after which the server is told how much was taken: a quarter of what it sends ahead."""
 
 
 class SpeakLink:
-    """The link to the engine at a unix socket. It connects by itself, again and again. Call ``aclose`` at the end."""
+    """The link to the engine at a unix socket. It connects by itself, and again after each loss. Call ``aclose`` at the
+    end."""
 
     def __init__(self, target: str, *, most_bytes: int, keepalive_s: float) -> None:
         """
         Args:
-            target: the engine's, ``unix:/path``.
-            most_bytes: of a message.
-            keepalive_s: an engine that says nothing for so many seconds when it is asked is given up.
+            target: the engine's address, ``unix:/path``. most_bytes: longest message. keepalive_s: seconds after which
+            an engine that does not answer a ping is given up.
         """
         self._path, self._most_bytes = target.removeprefix("unix:") + SUFFIX, most_bytes
         self._keepalive_s = keepalive_s
@@ -44,12 +44,12 @@ class SpeakLink:
 
     @property
     def stands(self) -> bool:
-        """Whether a call can be made."""
+        """True if a call can be made."""
         return self._end is not None and self._end.open
 
     def call(self, metadata: tuple[tuple[str, str], ...], start: pb.SpeakStart) -> LinkCall:
-        """Begin a call. The link has to stand. ``start`` is part of the first message, which leaves with this turn of
-        the loop."""
+        """Begin a call. The link has to be connected. ``start`` is part of the first message, which is sent at the end
+        of this turn of the loop."""
         assert self._end is not None
         return LinkCall(self._end, metadata, start)
 
@@ -73,7 +73,7 @@ class SpeakLink:
                     end.abort()
 
     async def aclose(self) -> None:
-        """End the link, whatever is on it."""
+        """End the link, with the calls on it."""
         self._connecting.cancel()
         await asyncio.wait([self._connecting])
         if self._end is not None:
@@ -90,17 +90,17 @@ class _ClientEnd(LinkEnd):
         self.ended = asyncio.Event()
         self.calls: dict[int, LinkCall] = {}
         self._talking: list[LinkCall] = []
-        """Calls whose next message is to be sent."""
+        """Calls that have a message to send."""
         self._numbers = 0
 
     def number(self, call: LinkCall) -> int:
-        """Return the number of a new call."""
+        """Register a new call and return its number."""
         self._numbers = (self._numbers + 1) % 2**32
         self.calls[self._numbers] = call
         return self._numbers
 
     def talk_soon(self, call: LinkCall) -> None:
-        """Have the call's next message sent when what is ready now has run."""
+        """Send the call's next message after the callbacks that are ready now."""
         if not self._talking:
             asyncio.get_running_loop().call_soon(self._talk)
         self._talking.append(call)
@@ -117,7 +117,7 @@ class _ClientEnd(LinkEnd):
     def took(self, call: int, kind: Kind, payload: bytes) -> None:
         if kind not in (Kind.MESSAGE, Kind.END, Kind.PING):
             raise ValueError(f"{kind.name} from the engine")
-        if (own := self.calls.get(call)) is not None:  # else it has been given up
+        if (own := self.calls.get(call)) is not None:  # else it was cancelled
             own.took(kind, payload)
 
     def lost(self) -> None:
@@ -128,24 +128,24 @@ class _ClientEnd(LinkEnd):
 
 
 class LinkCall:
-    """A Speak call, as ``speak_call.SpeakCall`` is one."""
+    """A Speak call over a link, with the methods of ``speak_call.SpeakCall``."""
 
     def __init__(self, end: _ClientEnd, metadata: tuple[tuple[str, str], ...], start: pb.SpeakStart) -> None:
         self._end = end
         self._pending: pb.SpeakRequest | None = None
         self._got: deque[tuple[pb.SpeakResponse, int]] = deque()
-        """Messages and their bytes. Bounded by what the server sends ahead."""
+        """Messages with their sizes in bytes. Bounded by what the server sends ahead."""
         self._ended: Any = None
-        """What ``receive`` returns behind the last message."""
+        """The value that ``receive`` returns after the last message."""
         self._arrived: asyncio.Future[None] | None = None
         self._untold_bytes = 0
         self._number = end.number(self)
         self._metadata: bytes | None = json.dumps(dict(metadata)).encode()
-        """What the call begins with. None: it has begun."""
+        """The payload that begins the call. None: the call has begun."""
         self.gather().start.CopyFrom(start)
 
     def gather(self) -> pb.SpeakRequest:
-        """Return the message that leaves next, to be filled."""
+        """Return the next message to be sent, so that the caller can fill it."""
         if self._pending is None:
             self._pending = pb.SpeakRequest()
             if self._ended is None:
@@ -153,7 +153,7 @@ class LinkCall:
         return self._pending
 
     def say(self) -> None:
-        """Send the message that has gathered. Called by the link."""
+        """Send the gathered message. Called by the link."""
         pending, self._pending = self._pending, None
         if pending is not None and self._ended is None:
             if self._metadata is not None:
@@ -165,7 +165,7 @@ class LinkCall:
         """Receive a message. What ends the call is returned, not raised: ``grpc.aio.EOF`` or an exception."""
         while not self._got:
             if self._ended is not None:
-                ended, self._ended = self._ended, grpc.aio.EOF  # kept, its traceback would be a circle with us
+                ended, self._ended = self._ended, grpc.aio.EOF  # its traceback would be a reference cycle
                 return ended
             self._arrived = asyncio.get_running_loop().create_future()
             await self._arrived
@@ -177,21 +177,21 @@ class LinkCall:
         return message
 
     async def half_close(self) -> None:
-        """Tell the engine that nothing more is sent."""
+        """Tell the engine that nothing more will be sent."""
         if self._ended is None:
             self.say()
             self._end.send(self._number, Kind.HALF_CLOSE)
             self.end(grpc.aio.EOF)
 
     def cancel(self) -> None:
-        """Give the call up."""
+        """Cancel the call."""
         if self._ended is None:
             self._end.send(self._number, Kind.CANCEL)
             self._got.clear()
             self.end(asyncio.CancelledError())
 
     def took(self, kind: Kind, payload: bytes) -> None:
-        """Take a frame of the server's. Called by the link."""
+        """Take a frame from the server. Called by the link."""
         if kind is Kind.MESSAGE:
             self._got.append((pb.SpeakResponse.FromString(payload), len(payload)))
             self._wake()
@@ -202,7 +202,7 @@ class LinkCall:
             self.end(grpc.aio.EOF)
 
     def end(self, ended: EngineError | asyncio.CancelledError | object) -> None:
-        """Note what ended the call, and say nothing more of it."""
+        """Note what ended the call, and send nothing more for it."""
         self._ended, self._pending = ended, None
         self._end.calls.pop(self._number, None)
         self._wake()

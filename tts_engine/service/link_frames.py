@@ -27,11 +27,11 @@ COUNT = struct.Struct("<I")
 """The payload of ``TAKEN``."""
 
 SUFFIX = ".speak"
-"""What the path of a link's socket has behind that of the engine's."""
+"""Suffix that makes the path of the link's socket from the engine's path."""
 
 
 class Kind(IntEnum):
-    """See the table above."""
+    """The kinds of the table above."""
 
     BEGIN = 0
     MESSAGE = 1
@@ -46,17 +46,17 @@ class LinkEnd(FramedSocket):
     """One end of a link."""
 
     def __init__(self, *, most_bytes: int, turn_bytes: int) -> None:
-        """``most_bytes``, ``turn_bytes``: see ``FramedSocket``. An unknown kind ends the link, too."""
+        """``most_bytes``, ``turn_bytes``: see ``FramedSocket``. An unknown kind also ends the link."""
         super().__init__(_HEADER, most_bytes=most_bytes, turn_bytes=turn_bytes)
 
     @abstractmethod
     def took(self, call: int, kind: Kind, payload: bytes) -> None:
-        """Take a frame. Raises ValueError or DecodeError if it is none that this end may get; that ends the link."""
+        """Take a frame. Raises ValueError or DecodeError if this end may not get such a frame; that ends the link."""
 
     def took_frame(self, fields: tuple[int, ...], payload: bytes) -> None:
         call, kind = fields
         self.took(call, Kind(kind), payload)
 
     def send(self, call: int, kind: Kind, payload: bytes = b"") -> None:
-        """Send a frame. Behind the end it is dropped."""
+        """Send a frame. After the end it is dropped."""
         self.say(payload, call, kind, at_once=kind not in (Kind.BEGIN, Kind.TAKEN))

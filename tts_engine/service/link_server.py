@@ -1,4 +1,4 @@
-"""The engine's end of links: it serves the Speak calls on them as those that come over gRPC."""
+"""The engine's end of links: it serves their Speak calls like those that come over gRPC."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tts_engine.service.socket_file import SocketFile
 log = logging.getLogger(__name__)
 
 _AHEAD_BYTES = 64 * 1024
-"""When so many bytes of a call were sent and not taken, the next message waits: 8 s of PCMU, as much as HTTP/2's window
+"""Bytes of a call that may be sent and not taken; then the next message waits. 8 s of PCMU, as much as HTTP/2's window
 holds."""
 _TURN_BYTES = 2048
-"""Eight turns that begin, or sixty positions."""
+"""Bytes that are processed in one turn of the loop: the begin of eight turns, or sixty positions."""
 _MESSAGE_BYTES = 64
-"""What an unread message counts beside its bytes."""
+"""Bytes that each unread message counts in addition to its payload."""
 
 Speaker = Callable[[Any, Any], Awaitable[None]]
 
@@ -37,8 +37,8 @@ class LinkServer:
         """
         Args:
             speak: serves a call, as the method ``Speak`` of the generated servicer does.
-            most_calls: on one link. Further ones are refused, to be tried again after ``retry_after_s``.
-            most_bytes: of a message.
+            most_calls: most calls on one link. Further ones are refused, to be tried again after ``retry_after_s``.
+            most_bytes: longest message.
         """
         self._speak, self._most_calls, self._most_bytes = speak, most_calls, most_bytes
         self._retry_after_s = retry_after_s
@@ -47,8 +47,8 @@ class LinkServer:
         self._ends: set[_ServerEnd] = set()
 
     async def start(self, target: str) -> None:
-        """Listen. ``target``: of the engine, ``unix:/path``. Raises OSError."""
-        # A socket that is left of a process that we replace is replaced, too.
+        """Listen. ``target``: the engine's address, ``unix:/path``. Raises OSError."""
+        # The socket of a process that we replace is replaced as well.
         path = target.removeprefix("unix:") + SUFFIX
         self._server = await asyncio.get_running_loop().create_unix_server(self._connected, path)
         self._file = SocketFile(path)
@@ -82,7 +82,7 @@ class _ServerEnd(LinkEnd):
     def __init__(
         self, ends: set[_ServerEnd], speak: Speaker, full: Exhausted, *, most_calls: int, most_bytes: int
     ) -> None:
-        """``full``: what a call beyond ``most_calls`` is told."""
+        """``full``: the error for a call beyond ``most_calls``."""
         super().__init__(most_bytes=most_bytes, turn_bytes=_TURN_BYTES)
         self._ends, self._speak, self._full, self._most_calls = ends, speak, full, most_calls
         self._calls: dict[int, LinkContext] = {}
@@ -93,7 +93,7 @@ class _ServerEnd(LinkEnd):
             self._begin(call, payload)
         elif kind is Kind.PING:
             self.send(call, Kind.PING)
-        elif (own := self._calls.get(call)) is not None:  # else its end is on its way
+        elif (own := self._calls.get(call)) is not None:  # else the call has ended, and the client will know soon
             if kind is Kind.CANCEL:
                 del self._calls[call]
                 own.cancel()
@@ -139,13 +139,13 @@ class _ServerEnd(LinkEnd):
 
 
 class LinkContext:
-    """What ``Speak`` needs of a ``grpc.aio.ServicerContext``."""
+    """The part of ``grpc.aio.ServicerContext`` that ``Speak`` uses."""
 
     def __init__(self, end: _ServerEnd, number: int, metadata: Mapping[str, str]) -> None:
         self.task: asyncio.Task[None] | None = None
         self._end, self._number, self._metadata = end, number, metadata
         self._messages: deque[tuple[pb.SpeakRequest, int]] = deque()
-        """What nobody has read yet, and what each of them counts."""
+        """Unread messages, each with the bytes that it counts."""
         self._unread_bytes = 0
         self._half_closed = self._over = False
         self._untaken_bytes = 0
@@ -167,7 +167,7 @@ class LinkContext:
         return message
 
     async def write(self, message: pb.SpeakResponse) -> None:
-        """Send a message, when the client has taken enough of those before."""
+        """Send a message, after the client has taken enough of the earlier ones."""
         while self._untaken_bytes >= _AHEAD_BYTES:
             self._writing = asyncio.get_running_loop().create_future()
             await self._writing
@@ -181,19 +181,19 @@ class LinkContext:
         raise grpc.aio.AbortError(details)
 
     def end(self, failure: pb.Failure | None) -> None:
-        """Say how the call has ended, once."""
+        """Tell the client how the call has ended, once."""
         if not self._over:
             self._over = True
             self._end.over(self._number)
             self._end.send(self._number, Kind.END, b"" if failure is None else failure.SerializeToString())
 
     def took(self, kind: Kind, payload: bytes) -> None:
-        """Take a frame of the client's. Raises ValueError or DecodeError."""
+        """Take a frame from the client. Raises ValueError or DecodeError."""
         if kind is Kind.MESSAGE:
-            # A bound of bytes: an engine that has stood still for a moment finds hundreds of tokens in one read.
+            # The bound counts bytes, because an engine that was busy for a moment finds hundreds of tokens in one read.
             count = len(payload) + _MESSAGE_BYTES
             if self._half_closed or (self._messages and self._unread_bytes + count > self._end.most_bytes):
-                raise ValueError("a message behind the half-close, or too many that are not read")
+                raise ValueError("a message after the half-close, or too many that are not read")
             self._messages.append((pb.SpeakRequest.FromString(payload), count))
             self._unread_bytes += count
             _wake(self._reading)
@@ -207,7 +207,7 @@ class LinkContext:
             raise ValueError(f"{kind.name} of {len(payload)} bytes from a client")
 
     def cancel(self) -> None:
-        """End the call, since its client is gone or wants it no more."""
+        """End the call, because its client is gone or has cancelled it."""
         self._over = True
         assert self.task is not None
         self.task.cancel()

@@ -1,13 +1,13 @@
-"""How long new utterances have waited lately: what engines are compared and scaled by. Pure: time is an argument."""
+"""The recent wait of new utterances, by which engines are compared and scaled. Pure: time is an argument."""
 
 from __future__ import annotations
 
 import math
 
 _FADES_S = 5.0
-"""Seconds after which a wait that no other followed has faded to a third: an engine that nobody asks has no queue."""
+"""Seconds after which a wait fades to a third if no other follows: an engine without requests has no queue."""
 _WEIGHT = 0.3
-"""How far one wait moves the mean."""
+"""Share of one wait in the mean."""
 
 
 class RecentWait:

@@ -1,8 +1,8 @@
 """Models that are loaded and unloaded while an engine runs.
 
-Each gets an engine process of its own, a child of this engine's process: loading takes nothing from those who speak but
-the device's time, a model that crashes takes no other along, and after the unloading all of its memory is free. Its
-utterances are passed through. A load that fails leaves nothing behind.
+Each model gets an engine process of its own, a child of this engine's process. So loading costs running utterances only
+time of the device, a crash of one model stops no other, and unloading frees all of the model's memory. Utterances are
+passed through to the process. A load that fails leaves nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
 class ModelProcess(Protocol):
-    """An engine in a process of its own, as ``tts_engine.service.process.EngineProcess`` is one."""
+    """An engine in a process of its own, such as ``tts_engine.service.process.EngineProcess``."""
 
     target: str
 
@@ -45,13 +45,13 @@ class _Loaded:
 
 
 class EngineWithModels:
-    """A ``SpeechEngine`` that speaks with what ``own`` has, and with models that are loaded beside it."""
+    """A ``SpeechEngine`` that speaks with the models of ``own``, and with models that are loaded later."""
 
     def __init__(
         self, own: SpeechEngine, config: EngineConfig, make_process: Callable[[EngineConfig], ModelProcess]
     ) -> None:
-        """``make_process`` returns the process of an engine with that configuration, not yet started. ``own`` is closed
-        with us."""
+        """``make_process`` returns the process of an engine with that configuration, not started. ``aclose`` closes
+        ``own`` too."""
         self._own = own
         self._config = config
         self._make_process = make_process
@@ -59,7 +59,7 @@ class EngineWithModels:
         self._busy: set[str] = set()
         """Names that are being loaded or unloaded."""
         self._active = ""
-        """The loaded model that speaks for who names none. Empty: the active one of ``own``."""
+        """The loaded model for requests that name none. Empty: the active model of ``own``."""
 
     def open(self, request: UtteranceRequest) -> Utterance:
         loaded = self._loaded.get(request.model or self._active)
@@ -95,8 +95,8 @@ class EngineWithModels:
             self._active = ""
 
     async def status(self) -> EngineStatus:
-        """Return the status of the engine with all models. ``ready`` is that of ``own``: the others are restarted by
-        themselves."""
+        """Return the status of the engine with all models. ``ready`` is that of ``own``, because the other processes
+        restart by themselves."""
         status = await self._own.status()
         names = (*(status.models or (status.model,)), *self._loaded)
         return replace(status, model=self._active or status.model, models=names)
@@ -105,7 +105,7 @@ class EngineWithModels:
         """Load a model and return when it is warm.
 
         Raises:
-            InvalidRequest: the name is taken or no name, the folder is not in ``models_folder`` or holds no model.
+            InvalidRequest: the name is taken or not allowed, the folder is not in ``models_folder`` or holds no model.
             Exhausted: ``max_loaded_models`` are loaded.
             Unavailable: the process did not come up; its log says why.
         """
@@ -134,7 +134,7 @@ class EngineWithModels:
 
         Raises:
             NotFound: no model of that name is loaded.
-            InvalidRequest: it is the active model, or belongs to the configuration.
+            InvalidRequest: the model is active, or belongs to the configuration.
         """
         loaded = self._loaded.get(name)
         if loaded is None:
@@ -163,13 +163,13 @@ class EngineWithModels:
 
 
 async def _close(loaded: _Loaded) -> None:
-    """End the process, which drains, and then the connection to it."""
+    """End the process, which drains first, and then the connection to it."""
     await loaded.process.aclose()
     await loaded.engine.aclose()
 
 
 def _configuration(model: ModelToLoad, whole: EngineConfig) -> EngineConfig:
-    """Return the configuration of the process: the engine's, with the model in the place of its own.
+    """Return the configuration of the process: the engine's configuration, with this model instead of its own.
 
     Raises:
         InvalidRequest: a field of ``model`` is wrong.
@@ -178,7 +178,7 @@ def _configuration(model: ModelToLoad, whole: EngineConfig) -> EngineConfig:
     if model.cosyvoice:
         try:
             changes = json.loads(model.cosyvoice)
-        except (ValueError, RecursionError) as exc:  # the latter for arrays in arrays
+        except (ValueError, RecursionError) as exc:  # RecursionError: deeply nested JSON
             raise InvalidRequest(f"cosyvoice is no JSON: {exc}", field="cosyvoice") from None
         if not isinstance(changes, dict):
             raise InvalidRequest("cosyvoice is no JSON object", field="cosyvoice")

@@ -1,4 +1,4 @@
-"""An utterance that goes on at another engine when its own refuses it or is lost."""
+"""An utterance that continues at another engine when its own refuses it or is lost."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tts_engine.api import AudioChunk, TextSpan, Utterance
 from tts_engine.errors import EngineError, Exhausted, Unavailable
 
 Reopen = Callable[[bool], Utterance | None]
-"""Open the same request at the next engine to be tried. None: there is none. The argument: is it being heard already?
+"""Opens the same request at the next engine to be tried, or returns None if there is none. The argument is True if the
+turn is being heard already.
 """
 
 
 class MovingUtterance:
     """An ``Utterance`` over several engines.
 
-    A refusal costs nothing, so every engine is asked, and one of them a second time, where the turn then waits. An
-    engine that is lost may have been lost by this very text, so a second loss is passed on. The next engine gets the
-    text from the first word on that was not handed over in whole,
-    and the positions in its chunks are moved behind what was handed over. Time that the first chunk lost at other
-    engines is its stage ``moved``.
+    A refusal costs nothing, so every engine is asked, and one of them a second time, where the turn then waits. This
+    very text may have crashed a lost engine, so a second loss fails the utterance. The next engine gets the text from
+    the first word that was not handed over in whole, and the positions in its chunks are shifted by what was handed
+    over. Time that the first chunk lost at other engines is its stage ``moved``.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class MovingUtterance:
         errors: tuple[type[EngineError], ...] = (Exhausted, Unavailable),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``moved`` is called when speech goes on at another engine after its first sound. ``errors``: with which the
-        utterance goes on elsewhere. ``clock``: seconds."""
+        """``moved`` is called when speech continues at another engine after its first sound. ``errors``: errors after
+        which the utterance moves. ``clock``: seconds."""
         self._utterance, self._chunks = first, aiter(first)
         self._reopen, self._moved, self._errors = reopen, moved, errors
         self._clock = clock
         self._text: list[str] = []
         """Everything that was fed; the engine's ``speech.max_chars`` bounds it."""
         self._fed_at: list[float] = []
-        """When each of these pieces came."""
+        """Time at which each of these pieces came."""
         self._moved_at: float | None = None
         self._ended = self._lost = False
         self._samples = 0
@@ -51,7 +51,7 @@ class MovingUtterance:
         self._spans: list[TextSpan] = []
         """Words that were handed over, in whole or in part."""
         self._first_sample = self._first_char = 0
-        """Where the current engine's part begins."""
+        """Begin of the current engine's part."""
 
     def feed(self, text: str) -> None:
         self._text.append(text)
@@ -108,7 +108,7 @@ class MovingUtterance:
             following.end_text()
 
     def _arrived_at(self, chars: int) -> float:
-        """Return when the text was fed up to this character."""
+        """Return the time at which the text up to this character had been fed."""
         for text, at in zip(self._text, self._fed_at, strict=True):
             chars -= len(text)
             if chars <= 0:
@@ -144,8 +144,7 @@ class MovingUtterance:
 
 
 def next_char(spans: Sequence[TextSpan], samples: int) -> int:
-    """Return the first character of the first word that does not end within ``samples``, else the one behind all
-    words."""
+    """Return the first character of the first word that does not end within ``samples``, or the one after all words."""
     for span in spans:
         if span.end_sample > samples:
             return span.start_char

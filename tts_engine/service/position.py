@@ -1,4 +1,4 @@
-"""Decides when the played position is worth a message. Pure: time is an argument."""
+"""Decides when to send the played position. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ INTERVAL_S = 0.2
 class PositionReporter:
     """Thins out readings of the playback position.
 
-    The engine extrapolates from the last position that it was told. So only news is sent: the first reading, and a
-    reading that is more than 40 ms off that extrapolation (a stall, a late frame). At most five readings are sent a
-    second; one that comes too early is sent when its time has come.
+    The engine extrapolates from the last position that it got. So only the first reading is sent, and each reading that
+    is more than 40 ms off that extrapolation (after a stall or a late frame). At most five readings are sent a second;
+    a reading that comes too early is sent later.
     """
 
     def __init__(self, sample_rate: int) -> None:
@@ -27,7 +27,7 @@ class PositionReporter:
             samples: how many samples the listener had heard at monotonic second ``at``.
 
         Returns:
-            The seconds after ``at`` at which to call ``take``. 0: now. None: there is no need.
+            Seconds from ``at`` until ``take`` is to be called. 0: now. None: no message is needed.
         """
         self._reading = (samples, at)
         if self._told is None:

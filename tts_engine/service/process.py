@@ -1,7 +1,7 @@
 """The engine's own process, seen from the gateway.
 
-If the process dies, its utterances raise ``Unavailable`` in their clients. The calls go on, and the next process speaks
-the next utterance at the same address.
+If the process dies, its utterances raise ``Unavailable`` in their clients. The calls continue, and the next process
+speaks the next utterance at the same address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EngineProcess(ChildProcess):
             module: see ``ChildProcess``. The module must call ``tts_engine.service.runner.run_child``.
             config: the child's configuration. ``target`` replaces its ``listen``. A unix socket needs no token, so the
                 token stays with us then.
-            listen: ``host:port`` for an engine that others shall reach too.
+            listen: ``host:port`` for an engine that other programs use too.
         """
         times = ChildTimes(
             start_s=config.timeouts.start_s,
@@ -48,7 +48,7 @@ class EngineProcess(ChildProcess):
         )
         super().__init__("engine", module, times=times)
         self.target = listen or f"unix:{self.folder}/engine.sock"
-        """The address at which ``GrpcEngine`` reaches the child. It stays the same over restarts."""
+        """The address at which ``GrpcEngine`` reaches the child. Restarts do not change it."""
         update: dict[str, object] = {"listen": self.target, "targets": ()}
         self._config = config.model_copy(update=update if listen else update | {"token": None})
         self._proof = proof(self.target, self._config)
@@ -72,7 +72,7 @@ class EngineProcess(ChildProcess):
                 await asyncio.sleep(_WATCH_AGAIN_S)
 
     async def answers(self) -> bool:
-        """Return whether the process answers at all: one that drains is alive too."""
+        """Return True if the process answers at all: a draining process is alive too."""
         async with self._health() as health:
             try:
                 # A busy process may take longer to accept a connection than gRPC waits for one.
@@ -88,7 +88,7 @@ class EngineProcess(ChildProcess):
 
     @asynccontextmanager
     async def _health(self) -> AsyncIterator[health_pb2_grpc.HealthStub]:
-        """Yield the health service on a connection of its own, so that it waits behind no audio."""
+        """Yield the health service on a connection of its own, so that it never waits for audio."""
         options = [*channel_options(), ("grpc.max_reconnect_backoff_ms", 100)]
         async with Connecting(self.target, self._config).channel(options) as channel:
             yield health_pb2_grpc.HealthStub(channel)

@@ -24,22 +24,22 @@ from tts_engine.service.server import SpeechServer
 log = logging.getLogger(__name__)
 
 NICE = 1
-"""Niceness of the engine below the gateway. At 0 frames are sent later. At 5 a burst of 50 turns on two cores started
-twice as late and had gaps (measured)."""
+"""Niceness of the engine below the gateway. With 0, frames are sent later. With 5, a burst of 50 turns on two cores
+started twice as late and had gaps (measured)."""
 
 EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
 """Makes an engine that is warm: its first request runs at full speed."""
 
 _LOOK_S = 0.5
-"""Seconds between two checks whether the engine still works."""
+"""Time between two checks of the engine's readiness, seconds."""
 
 
 def run(config: EngineConfig, factory: EngineFactory) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Returns:
-        Exit code: 0 after a drain; 1 if the engine could not be started or broke for good, so that whoever watches this
-        process starts another.
+        Exit code: 0 after a drain; 1 if the engine could not be started or broke for good, so that a supervisor starts
+        another process.
     """
     try:
         return uvloop.run(_serve(config, factory))
@@ -49,7 +49,7 @@ def run(config: EngineConfig, factory: EngineFactory) -> int:
 
 
 def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
-    """Do as ``run`` does, as a child of the gateway: at lower priority, and never longer than the gateway lives."""
+    """Serve like ``run``, as a child of the gateway: at lower priority, and no longer than the gateway lives."""
     die_with(parent_pid)
     yield_cpu(NICE)
     try:
@@ -123,8 +123,7 @@ def serve_metrics(config: EngineConfig, ready: Callable[[], bool] = lambda: True
 
 
 async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> int:
-    """Wait for the signal, or until the engine is not ready any more: after a CUDA error, no step of this process
-    works.
+    """Wait for the signal, or until the engine is no longer ready: after a CUDA error, no step of this process works.
 
     Returns:
         0 if the signal came, else 1.

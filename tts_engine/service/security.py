@@ -1,5 +1,5 @@
-"""Who may use an engine over the network, at both ends: TLS, and the bearer token. ``EngineConfig`` says what is needed
-where; this module carries it out. Unix sockets are plain, since their folder's mode says who may open them.
+"""TLS and bearer token of an engine on the network, for both ends. ``EngineConfig`` says what is needed where; this
+module applies it. Unix sockets are plain, since the mode of their folder controls the access.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def server_credentials(config: EngineConfig, address: str) -> grpc.ServerCredent
 
 
 class _Files:
-    """Files of TLS, which may be renewed while we run."""
+    """TLS files, which may be renewed while the process runs."""
 
     def __init__(self, *files: str) -> None:
         self._files = files
@@ -61,20 +61,20 @@ class _Files:
         return found
 
     def changed(self) -> bool:
-        """Whether one has changed since this was asked last."""
+        """Return True if a file has changed since the last call."""
         before, self._seen = self._seen, self._state()
         return before != self._seen
 
 
 class _Renewed:
-    """The files of a server's TLS, asked for at each handshake, on a thread of gRPC's."""
+    """The TLS files of a server. gRPC asks for them at each handshake, in a thread of its own."""
 
     def __init__(self, tls: EngineTls) -> None:
         self._tls = tls
         self._files = _Files(tls.certificate, tls.key, tls.client_ca)
 
     def configuration(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return what new files hold. None: they are as before, or cannot be used."""
+        """Return the content of changed files. None: they have not changed, or cannot be used."""
         if not self._files.changed():
             return None
         try:
@@ -87,8 +87,8 @@ class _Renewed:
 
 
 class Connecting:
-    """What proves who we are to the engine at ``target``, as its files have it now. ``name``: what the engine's
-    certificate has to name in the place of the target's host.
+    """Credentials for connections to the engine at ``target``, from the current files. ``name``: the name that the
+    engine's certificate has to carry instead of the target's host.
 
     Raises:
         Unauthenticated: the configuration lacks what the target needs, or a file cannot be used.
@@ -112,8 +112,8 @@ class Connecting:
         return grpc.ssl_channel_credentials(_authorities(tls.ca, "ca"), key, chain)
 
     def renew(self) -> bool:
-        """Read files that have changed, in a thread. Return whether there is something new to show; what cannot be used
-        is logged."""
+        """Read changed files, in a thread. Return True if there are new credentials. Files that cannot be used are
+        logged."""
         if not self._files.changed():
             return False
         try:
@@ -139,7 +139,7 @@ def proof(target: str, config: EngineConfig) -> tuple[tuple[str, str], ...]:
 
 
 class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # untyped
-    """Refuses each request, whatever its method, that does not carry the token.
+    """Refuses each request, of any method, that does not carry the token.
 
     Args:
         token: the secret.
@@ -172,8 +172,8 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # untyped
 
 
 def _pair(tls: EngineTls) -> tuple[bytes, bytes]:
-    """Return private key and chain. gRPC would take any bytes, and fail at each connection later on, so Python's TLS
-    tries the files first."""
+    """Return private key and chain. gRPC would take any bytes and fail later, at each connection, so Python's TLS tries
+    the files first."""
     try:
         # The password keeps OpenSSL from asking for one on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")

@@ -1,9 +1,9 @@
-"""Serves any ``SpeechEngine`` over gRPC. This module decides who gets in, what has waited for too long, and how errors
-look on the wire. It knows nothing of speech.
+"""Serves any ``SpeechEngine`` over gRPC. This module decides which requests are taken, which deadlines have passed, and
+how errors look on the wire. It knows nothing of speech.
 
-Threads and queues: there is one event loop. Each Speak has one task, and one more that reads. Audio waits in gRPC's
-flow-control window of 64 KiB (200 kB with what both ends buffer; then we ask the engine for no more). Text goes
-straight to the utterance, which bounds it.
+Threads and queues: there is one event loop. Each Speak has one task, and a second one that reads. Audio waits in gRPC's
+flow-control window of 64 KiB (200 kB with the buffers of both ends; when they are full, we ask the engine for no more).
+Text goes straight to the utterance, which bounds it.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from tts_engine.service.socket_file import SocketFile, move, name_beside
 
 log = logging.getLogger(__name__)
 
-_HALF_CLOSE_S = 1.0  # seconds that we wait for a client which never half-closes
+_HALF_CLOSE_S = 1.0  # longest wait for a client's half-close, seconds
 RETRY_AFTER_S = 1.0
-"""Time after which a client that was refused as one too many should try again, seconds."""
+"""Time after which a client that was refused because the engine is full should try again, seconds."""
 
 CONSUMPTION_S = 120.0
 """Time for which a client may leave audio untaken, seconds; then its utterance fails. A held turn is not taken while it
 waits, unless the client buffers it."""
 
-_GRACE_S = 0.5  # seconds that calls have for their end
-_ALL_HEARD_S = 0.5  # a caller with less sound than this in hand waits for the engine; more than a frame of any codec
-_CLIENT_GONE_S = 1.0  # seconds in which gRPC notices that a client is gone, after a write to it has failed
+_GRACE_S = 0.5  # time that calls get to end, seconds
+_ALL_HEARD_S = 0.5  # with less sound in hand than this, seconds, a caller waits for the engine; longer than any frame
+_CLIENT_GONE_S = 1.0  # time in which gRPC notices a lost client after a failed write, seconds
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class _Cancelled(EngineError):
-    """The client asked by message for the end, and nobody waits for the answer."""
+    """The client cancelled by a message, and does not wait for the answer."""
 
     code = "CANCELLED"
 
 
 class Progress:
-    """State of one utterance for its deadlines: the event that it waits for, and since when. Monotonic seconds."""
+    """Deadline state of one utterance: what it waits for, and since when. Times are monotonic seconds."""
 
     def __init__(self, *, now: float) -> None:
         self.text_at = now
@@ -71,7 +71,7 @@ class Progress:
         later. While a caller hears a long clause, the engine makes nothing, on purpose."""
         self._given_s = 0.0
         self.writing_at: float | None = None
-        """Since when a chunk waits for the client to take it. None: no chunk waits."""
+        """Time since which a chunk waits for the client to take it. None: no chunk waits."""
         self.ahead = False
         """True until the caller's position is known: the sound is for later, and the engine may take its time."""
 
@@ -80,12 +80,12 @@ class Progress:
         self.text_at, self.audio_at = now, max(self.audio_at, now)
 
     def gave(self, seconds: float, *, now: float) -> None:
-        """Note that a chunk of so many seconds waits for the client to take it."""
+        """Note that a chunk of ``seconds`` waits for the client to take it."""
         self.writing_at, self.audio_at = now, max(self.audio_at, now) + seconds
         self._given_s += seconds
 
     def played(self, seconds: float, *, at: float) -> None:
-        """Note how much the caller had heard at a time.
+        """Note that the caller had heard ``seconds`` of sound at second ``at``.
 
         Sound that was made ahead begins to be heard only now, and sound that a paused caller has not heard yet is still
         in hand. Until all of it is heard the engine owes nothing.
@@ -109,7 +109,7 @@ class Progress:
 
 
 class _Speak:
-    """One Speak in progress: its task, and the error with which others end it."""
+    """One Speak in progress: its task, and the error with which other tasks end it."""
 
     def __init__(self, task: asyncio.Task[Any], *, now: float) -> None:
         self.task = task
@@ -124,27 +124,27 @@ class _Speak:
 
 
 class _ByName:
-    """A server as generated code sees it. Its methods are found by name when they are called.
+    """A server as generated code sees it, which finds methods by name when they are called.
 
-    For each method that grpc.aio is told beforehand it waits apart, and all of these waits are set up anew for each
-    request.
+    grpc.aio waits separately for each method that is registered beforehand, and sets all of these waits up again for
+    each request.
     """
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self.add_generic_rpc_handlers = server.add_generic_rpc_handlers
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        """Leave it at that: ``add_generic_rpc_handlers`` has the same handlers."""
+        """Do nothing: ``add_generic_rpc_handlers`` gets the same handlers."""
 
 
 class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # generated, untyped
-    """Serves one engine. ``start()`` listens and answers NOT_SERVING, ``serve(engine)`` opens the doors, ``drain()``
-    closes them and waits, ``aclose()`` ends what is left. The owner of the engine closes the engine."""
+    """Serves one engine. ``start()`` listens and answers NOT_SERVING, ``serve(engine)`` takes requests, ``drain()``
+    refuses new ones and waits, ``aclose()`` ends the rest. The owner of the engine closes the engine."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.address = ""
-        """The address where the server listens, with the port that was found. ``start`` sets it."""
+        """The address where the server listens, with the real port. ``start`` sets it."""
         self._engine: SpeechEngine | None = None
         self._engine_name: str = config.kind
         self._draining = False
@@ -169,11 +169,11 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 ("grpc.max_receive_message_length", self._most_bytes),
                 ("grpc.max_send_message_length", self._most_bytes),
                 ("grpc.max_concurrent_streams", streams),
-                # What has been cancelled but is not torn down yet would count too, and a starved engine would refuse by
-                # chance. Our own limit answers such requests.
+                # gRPC's limit would also count cancelled calls that are not torn down yet, and a starved engine would
+                # refuse at random. Our own limit answers such requests.
                 ("grpc.http.overload_protection", 0),
-                # If more than 1000 requests come in one instant, gRPC refuses some of them by chance, unless this limit
-                # is higher.
+                # If more than 1000 requests come at once, gRPC refuses some of them at random, unless this limit is
+                # higher.
                 ("grpc.server.max_pending_requests", streams),
                 ("grpc.server.max_pending_requests_hard_limit", 2 * streams),
                 ("grpc.http2.bdp_probe", 0),
@@ -195,7 +195,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
 
         Raises:
             Unauthenticated: the configuration lacks what the address needs, or a file of ``tls`` cannot be used.
-            OSError: the address cannot be had.
+            OSError: the address is not available.
         """
         listen = listen or self.config.listen
         credentials = server_credentials(self.config, listen)
@@ -204,7 +204,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             reflection.enable_server_reflection(names, self._server)
         await self._set_health(NOT_SERVING)
         path = listen.removeprefix("unix:") if listen.startswith("unix:") else ""
-        # gRPC removes whatever is at its path when it ends, be it a newer engine's, so it gets a path of its own.
+        # gRPC removes the file at its path when it ends, even a newer engine's socket, so it gets a path of its own.
         own = f"unix:{name_beside(path)}" if path else listen
         try:
             if credentials is None:
@@ -220,13 +220,13 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         if path and self.config.token is None:
             try:
                 await self._link.start(listen)
-            except OSError as exc:  # such as a path that is too long; calls then come over gRPC
+            except OSError as exc:  # for example, the path is too long; calls then come over gRPC
                 log.warning("the engine offers no link", extra={"error": str(exc)})
         self._sweeper = asyncio.create_task(self._sweep())
 
     @property
     def serves(self) -> bool:
-        """Whether requests are taken."""
+        """True while requests are taken."""
         return self._engine is not None and not self._draining
 
     @property
@@ -241,7 +241,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         await self._set_health(SERVING)
 
     async def drain(self) -> int:
-        """Refuse new requests, and wait up to ``drain_s`` for those that run. Return how many utterances were cut
+        """Refuse new requests, and wait up to ``drain_s`` for running ones. Return how many utterances were cut
         short."""
         self._draining = True
         await self._set_health(NOT_SERVING)
@@ -256,22 +256,22 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         return left
 
     async def aclose(self) -> None:
-        """Stop listening and cancel what still runs. Idempotent."""
+        """Stop listening and cancel running requests. Idempotent."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._file is not None:
             self._file.remove()
-        # A short grace lets refusals that drain() has just caused reach their clients.
+        # The short grace lets refusals of drain() reach their clients.
         await asyncio.gather(self._server.stop(_GRACE_S), self._link.aclose(_GRACE_S))
 
-    # The service.
+    # The methods of the service.
 
     async def Speak(self, _requests: object, context: grpc.aio.ServicerContext) -> None:
         task = asyncio.current_task()
         assert task is not None
         CORRELATION.set(Correlation.of_metadata(context.invocation_metadata() or ()))
         async with self._errors(context):
-            # We read before we refuse anything: the start says whether the client loses a status that meets its write.
+            # We read before we refuse anything: the start says if the client would lose a status that meets its write.
             first = await self._first(context)
             engine = self._require_engine()
             if len(self._speaks) >= (limit := self.config.speech.max_utterances):
@@ -299,8 +299,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                     self._idle.set()
 
     async def _first(self, context: grpc.aio.ServicerContext) -> pb.SpeakRequest:
-        """Read the message with the start. The call has no place in the engine yet; HTTP/2's limit of streams bounds
-        such calls."""
+        """Read the message with the start. Such calls have no place in the engine yet; HTTP/2's limit of streams bounds
+        them."""
         timeout_s = self.config.timeouts.text_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -358,7 +358,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             speak.fail(_broken(exc))
 
     def _apply(self, message: pb.SpeakRequest, speak: _Speak, utterance: Utterance) -> None:
-        """Do what the client said, in the order of the field numbers."""
+        """Carry out a message, in the order of its field numbers."""
         progress, now = speak.progress, time.monotonic()
         if message.HasField("start"):
             raise InvalidRequest("a second start; it belongs into the first message only", field="start")
@@ -443,7 +443,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         others = await self._engine.metrics() if isinstance(self._engine, EngineWithModels) else {}
         return pb.GetMetricsResponse(exposition=metrics.with_models(metrics.exposition(), others))
 
-    # What the methods of the service share.
+    # Helpers of these methods.
 
     def _require_engine(self) -> SpeechEngine:
         if self._engine is None:
@@ -454,7 +454,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
 
     @asynccontextmanager
     async def _errors(self, context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
-        """Turn errors of the engine into the status of the call."""
+        """Turn errors of the engine into the call's status."""
         try:
             try:
                 yield
@@ -469,14 +469,14 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             # frames in its traceback, the utterance would stay until a collection of garbage.
             end.__traceback__ = end.__context__ = None
         except grpc.aio.InternalError:
-            # What we send to a client that has just gone fails, and a moment later gRPC cancels this task. That is the
-            # usual end of such a call; an error that came before it would be logged as ours.
+            # A message to a client that has just gone fails, and a moment later gRPC cancels this task. That is the
+            # usual end of such a call. If the error came first, it would be logged as a fault of the engine.
             await asyncio.sleep(_CLIENT_GONE_S)
             raise
 
     async def _sweep(self) -> None:
         timeouts = self.config.timeouts
-        # We sweep so often that a deadline is late by a quarter at most.
+        # With this period, a deadline is late by a quarter at most.
         period_s = min(1.0, timeouts.text_s / 4, timeouts.audio_s / 4, CONSUMPTION_S / 4)
         while True:
             await asyncio.sleep(period_s)
@@ -493,8 +493,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
 async def _tell(
     context: grpc.aio.ServicerContext, error: EngineError, reader: asyncio.Task[None] | None = None
 ) -> None:
-    """Send the error as a message before it becomes the call's status, which clients that write by grpc.aio lose if it
-    meets their write."""
+    """Send the error as a message before it becomes the call's status. Clients that write with grpc.aio lose a status
+    that meets their write."""
     await context.write(pb.SpeakResponse(failure=wire.encode_failure(error)))
     unread = asyncio.create_task(_drain(context)) if reader is None else reader
     try:
@@ -504,7 +504,8 @@ async def _tell(
 
 
 async def _half_closed(reader: asyncio.Task[None]) -> None:
-    """Wait until the client has half-closed. If the call ended before, a write under way would fail it there."""
+    """Wait until the client has half-closed. If the call ended earlier, a write in progress would fail on the client's
+    side."""
     await asyncio.wait({reader}, timeout=_HALF_CLOSE_S)
 
 
@@ -519,7 +520,7 @@ async def _abort(context: grpc.aio.ServicerContext, error: EngineError) -> NoRet
 
 
 def _broken(exc: Exception) -> SynthesisFailed:
-    """Turn a fault of the engine's code into an error. Its message may quote the caller's text, so only the place is
-    logged."""
+    """Turn an exception of the engine's code into an error. Its message may quote the caller's text, so only the
+    traceback is logged."""
     log.error("engine raised %s at\n%s", type(exc).__name__, "".join(traceback.format_tb(exc.__traceback__)).rstrip())
     return SynthesisFailed(f"engine raised {type(exc).__name__}")

@@ -1,5 +1,5 @@
-"""The file of a unix socket that a server listens on. A newer server may take its place while the older one still
-serves, and the older one then leaves it alone."""
+"""The file of a unix socket that a server listens on. A newer server may replace it while the older one still serves;
+the older one then leaves the file alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 class SocketFile:
-    """A file that exists and is ours. ``remove`` it at the end."""
+    """The socket file of this server. Call ``remove`` at the end."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = _file_at(path)
 
     def remove(self) -> None:
-        """Remove the file, unless another server's is in its place. Idempotent."""
+        """Remove the file, unless another server has replaced it. Idempotent."""
         if self._file is not None and _file_at(self._path) == self._file:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
@@ -26,12 +26,12 @@ class SocketFile:
 
 
 def name_beside(path: str) -> str:
-    """Return an unused path in the same folder, for a server that would remove whatever is at its path at its end."""
+    """Return an unused path in the same folder, for a server that removes the file at its path when it ends."""
     return str(Path(path).with_name(f".{secrets.token_hex(4)}"))
 
 
 def move(made: str, path: str) -> SocketFile:
-    """Give a socket that is listened on its real path, in the place of an older socket.
+    """Move a listening socket to its real path, where it replaces an older socket.
 
     Raises:
         OSError: something else is there.
@@ -44,7 +44,7 @@ def move(made: str, path: str) -> SocketFile:
 
 
 def _file_at(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from another one at the same path. None: there is none."""
+    """Return the identity of the file at a path. None: there is no file."""
     try:
         found = os.stat(path)
     except OSError:

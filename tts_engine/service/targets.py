@@ -1,4 +1,4 @@
-"""Where engines are: addresses that were written down, names that stand for several, directories that are asked."""
+"""The addresses of engines: from the configuration, from names that stand for several engines, and from directories."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Address(NamedTuple):
     target: str
     """``host:port`` or ``unix:/path``, as gRPC takes it."""
     name: str = ""
-    """The name that its certificate has to have, where the target is an address behind a name."""
+    """The name that its certificate has to carry, if the target is an address that a name was resolved to."""
 
 
 Source = Callable[[], Awaitable[Iterable[str]]]
-"""Asks for the targets of all engines that there are now. Raises OSError where nobody answers."""
+"""Returns the targets of all current engines. Raises OSError if there is no answer."""
 
 
 def is_name(target: str) -> bool:
-    """Return whether the target's host is a name that may stand for several machines."""
+    """Return True if the target's host is a name that may stand for several machines."""
     host = target.rpartition(":")[0].strip("[]")
     if target.startswith("unix:") or host == "localhost":
         return False
@@ -38,11 +38,11 @@ def is_name(target: str) -> bool:
 
 
 async def resolve(target: str) -> set[Address]:
-    """Return all addresses behind the name in ``host:port``, those of IPv4 if there are any: a machine with an address
-    of both kinds is one engine. A thread asks the resolver.
+    """Return all addresses of the name in ``host:port``. Only IPv4 addresses are returned if there are any, since a
+    machine with both kinds is one engine. A thread asks the resolver.
 
     Raises:
-        OSError: the name has no address, or nobody answers.
+        OSError: the name has no address, or the resolver does not answer.
     """
     host, _, port = target.rpartition(":")
     loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ async def resolve(target: str) -> set[Address]:
 
 
 class Targets:
-    """The engines that there are, as far as is known. ``refresh`` asks again."""
+    """The known engines. ``refresh`` asks again."""
 
     def __init__(
         self,
@@ -62,33 +62,33 @@ class Targets:
         source: Source | None = None,
         resolver: Callable[[str], Awaitable[set[Address]]] = resolve,
     ) -> None:
-        """``source``: is asked for further targets. ``resolver``: see ``resolve``."""
+        """``source`` returns further targets. ``resolver``: see ``resolve``."""
         self.written = targets = tuple(targets)
-        """What was written down, names as names."""
+        """The configured targets, with unresolved names."""
         self._fixed = tuple(Address(target) for target in targets if not is_name(target))
         self.names = tuple(target for target in targets if is_name(target))
         """``host:port`` with names that may stand for several engines."""
         self._source, self._resolver = source, resolver
         self._found: dict[str, set[Address]] = {}
-        """Addresses by name; those of the source under an empty one."""
+        """Addresses by name; those of the source have an empty name."""
 
     @property
     def change(self) -> bool:
-        """Whether the engines may become others."""
+        """True if the list of engines may change."""
         return bool(self.names or self._source)
 
     def known(self) -> list[Address]:
-        """Return every engine once, those that were written down first."""
+        """Return every engine once, the configured ones first."""
         found = (address for name in sorted(self._found) for address in sorted(self._found[name]))
         return list(dict.fromkeys((*self._fixed, *found)))
 
     async def refresh(self) -> None:
-        """Ask the resolver and the source. Where nobody answers, what is known stays: a resolver that is down has taken
-        no engine along."""
+        """Ask the resolver and the source. Without an answer, the known addresses stay: if the resolver is down, the
+        engines may still work."""
         for name in self.names:
             try:
                 self._found[name] = await self._resolver(name)
-            except (OSError, UnicodeError) as exc:  # the latter: a label that IDNA does not allow
+            except (OSError, UnicodeError) as exc:  # UnicodeError: a label that IDNA does not allow
                 log.warning("engine's name not resolved", extra={"target": name, "error": type(exc).__name__})
         if self._source is not None:
             try:

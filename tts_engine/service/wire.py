@@ -1,4 +1,4 @@
-"""Turns values of the seam into messages of the wire and back. Pure: no socket, no clock."""
+"""Converts the values of ``tts_engine.api`` to wire messages and back. Pure: no socket, no clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MESSAGE_BYTES = 16 * 2**20
 """Largest gRPC message, bytes. Reference audio of a voice has to fit: 16 MiB are three minutes of 44.1 kHz mono."""
 
 KEEPALIVE_S = 10.0
-"""Time between pings on a connection in use, seconds. A peer that does not answer for as long is lost."""
+"""Time between pings on a connection in use, seconds. A peer that does not answer within the same time is lost."""
 
 RETRY_AFTER_KEY = "retry-after-s"
 """Trailing metadata of RESOURCE_EXHAUSTED: the delay in decimal seconds."""
@@ -35,7 +35,7 @@ SERVICE = "talkspurt.v1.SpeechEngine"
 
 
 _UPLOAD_BYTES = 64 * 1024
-"""Audio in one message of an upload: few enough bytes that nobody waits while they are copied."""
+"""Audio in one message of an upload: small enough that a copy delays no call."""
 
 
 def encode_start(request: UtteranceRequest) -> pb.SpeakStart:
@@ -60,8 +60,7 @@ def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
     """Fill in the defaults that ``speech_engine.proto`` states.
 
     Raises:
-        InvalidRequest: the utterance id is missing, speed or priority is outside of what the seam allows, or no codec
-            has the format.
+        InvalidRequest: the utterance id is missing, speed or priority is out of range, or no codec has the format.
     """
     speed = start.speed or 1.0
     if not start.utterance_id:
@@ -102,7 +101,7 @@ def encode_chunk(chunk: AudioChunk) -> pb.SpeakResponse:
         engine=chunk.engine,
         clause_end_char=chunk.clause_end_char,
     )
-    # Filled in field by field, which takes half the time of keywords: these are most of what a chunk costs here.
+    # Setting field by field takes half the time of keywords, and this is most of a chunk's cost here.
     stages_ms = message.stages_ms
     for stage, ms in chunk.stages_ms.items():
         stages_ms[stage] = ms
@@ -213,7 +212,7 @@ def decode_load(request: pb.LoadModelRequest) -> ModelToLoad:
 
 
 def error_metadata(error: EngineError) -> tuple[tuple[str, str], ...]:
-    """Return what an error carries beside its status code, as trailing metadata."""
+    """Return the fields of an error, apart from its status code, as trailing metadata."""
     if isinstance(error, InvalidRequest):
         return ((FIELD_KEY, error.field),)
     if isinstance(error, Exhausted):
@@ -255,5 +254,5 @@ def encode_upload(head: pb.AddVoiceRequest, wav: bytes | bytearray) -> Iterator[
 
 
 def encode_failure(error: EngineError) -> pb.Failure:
-    """Return what the status of the call will say, as a message; ``decode_error`` reads it."""
+    """Return the call's coming status as a message; ``decode_error`` reads it."""
     return pb.Failure(code=error.code, details=str(error), metadata=dict(error_metadata(error)))

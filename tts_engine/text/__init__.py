@@ -1,1 +1,2 @@
-"""Text before it is speech: what can be spoken, where a stream of tokens may be cut, how numbers are read. Pure."""
+"""Prepares text for speech: finds what can be spoken, cuts a stream of tokens into clauses, writes numbers as words.
+Pure."""

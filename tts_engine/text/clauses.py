@@ -5,9 +5,9 @@ line break, or (when it is long enough) after a comma or dash. A text without an
 ends inside a number, time, abbreviation, address or e-mail address: ASCII punctuation ends a clause only when white
 space or a Han character follows, and Latin abbreviations are known by name.
 
-Two kinds of marks need nothing behind them, since nothing that follows could change the clause: Chinese punctuation,
-and ``!`` and ``?`` behind a word. All others wait for the next token, because "amazon." may go on with "com", "3." with
-"5 percent" and "wait." with two more full stops. ``tentative`` returns the clause that ends if they do not.
+Two kinds of marks end a clause at once, since no next character could change it: Chinese punctuation, and ``!`` and
+``?`` after a word. All other marks wait for the next token, because "amazon." may continue with "com", "3." with "5
+percent" and "wait." with two more full stops. ``tentative`` returns the clause that ends if they do not continue.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from tts_engine.text.scripts import script
 
 FIRST_MIN_WORDS = 3
-"""The first clause may end at a comma after this many words. Fewer would answer sooner, in choppier pieces."""
+"""The first clause may end at a comma after this many words. Fewer would make the first sound sooner, but choppier."""
 
 _MIN_WORDS = 8
-"""A later clause may end at a comma after this many words. It gives the voice context for its melody."""
+"""A later clause may end at a comma after this many words. The words before give the voice context for its
+intonation."""
 
 MAX_WORDS = 30
 """A later clause without punctuation is cut at a space after this many words."""
@@ -40,12 +41,12 @@ class ClauseConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     first_max_words: float = Field(default=12, ge=2)
-    """Longest first clause without punctuation, words; it is cut at a space there. Fewer answer sooner where text comes
+    """Longest first clause without punctuation, words; it is cut at a space. Fewer answer sooner where text comes
     without punctuation; more give the voice more context."""
 
 
 class Pause(enum.Enum):
-    """What separates a clause from the clause before it."""
+    """The kind of separation between a clause and the one before it."""
 
     NONE = "none"
     COMMA = "comma"
@@ -69,12 +70,12 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Tentative:
-    """A clause that is complete unless the next token says that it goes on."""
+    """A clause that is complete unless the next token continues it."""
 
     clause: Clause
     likely: bool
-    """Whether that token hardly ever comes: the clause ends with one mark behind a word that is no number,
-    abbreviation or address."""
+    """True if the clause hardly ever continues: it ends with one mark after a word that is no number, abbreviation or
+    address."""
 
 
 _NEVER_LAST = frozenset(
@@ -82,13 +83,13 @@ _NEVER_LAST = frozenset(
     "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri "
     "messrs mme mlle gr ca al".split()
 )
-"""Abbreviations that always have a word behind them: their full stop never ends a clause."""
+"""Abbreviations that a word always follows: their full stop never ends a clause."""
 
 _SOMETIMES_LAST = frozenset("inc ltd corp co etc jr sr ave blvd rd bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d".split())
 """Abbreviations that can end a sentence: the next visible character decides."""
 
 _BLOCK = 1024
-"""Characters of a delta that are taken at a time."""
+"""Characters of a delta that are processed at a time."""
 
 _HARD = ".!?…。！？"
 _SOFT = ",;:，；：—–"
@@ -100,11 +101,12 @@ that ends with Chinese punctuation does not wait for what follows."""
 _END = re.compile(rf"[。！？，；：…]|[.!?]+|[{_SOFT}]|\n")
 _OPENERS = '([{"“‘—/'
 _TAIL = _CLOSERS + "!?.…"
-"""What may stand directly behind ``!`` or ``?`` at a clause's end. It is not spoken."""
+"""Characters that may directly follow ``!`` or ``?`` at a clause's end. They are not spoken."""
 _WORD_BEFORE = re.compile(rf"""(?:^|[\s{_WIDE}])[({{\["'“‘«「『（【《*_]*(?:I|[^\W\d_](?:[^\W\d_]|['’-])*[^\W\d_])$""")
-"""A plain word of two letters or more at the end of a text: no number, initial, address or abbreviation with stops."""
+"""A plain word of two or more letters at the end of a text: no number, initial, address or abbreviation with full
+stops."""
 _WORD_CHARS = 40
-"""Longest word that is looked for."""
+"""Longest word that is searched for, characters."""
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _PAUSES = {
     **dict.fromkeys(",，—–…", Pause.COMMA),
@@ -124,16 +126,15 @@ class ClauseSplitter:
         self._base = 0
         """Offset of ``_text[0]``. Everything before it has been returned."""
         self._scan = 0
-        """No clause ends before this position of ``_text``; that has been checked."""
+        """No clause ends before this position of ``_text``, as a scan has shown."""
         self._weighed = (0, 0.0)
-        """A position of ``_text`` that no word crosses, and how many words lie before it."""
+        """A position of ``_text`` that no word crosses, and the number of words before it."""
         self._first = True
         self._after = Pause.NONE
         self._line_breaks = 0
-        """Line breaks at the end of the text that was returned. Two make a paragraph, together with those that
-        follow."""
+        """Line breaks at the end of the returned text. Together with those that follow, two make a paragraph."""
         self._tail = False
-        """Does the text go on directly behind ``!`` or ``?``?"""
+        """True if the text continues directly after ``!`` or ``?``."""
 
     @property
     def pending(self) -> str:
@@ -148,30 +149,29 @@ class ClauseSplitter:
     def feed(self, delta: str) -> list[Clause]:
         """Append text; return the clauses that are complete now."""
         clauses = []
-        for at in range(0, len(delta), _BLOCK):  # a clause is cut off by copying what is behind it
+        for at in range(0, len(delta), _BLOCK):  # cutting off a clause copies the rest of the text
             self._text += delta[at : at + _BLOCK]
             if self._tail:
                 self._skip_tail()
-            if self._text[:1].isspace():  # dropped at once: otherwise every delta would read all blanks before it again
+            if self._text[:1].isspace():  # dropped at once, or every delta would read all earlier blanks again
                 self._skip(0, self._after)
             clauses += self._cut()
         return clauses
 
     def tentative(self) -> Tentative | None:
-        """Return the clause that ends with the text so far, unless the next token says that it goes on."""
+        """Return the clause that ends with the text so far, unless the next token continues it."""
         text = self._text.rstrip()
         if text[-1:] not in _LAST:
             return None
         scan = self._scan
         found = self._next_end(final=True)
-        self._scan = scan  # what is no end yet may be one with the next character
+        self._scan = scan  # the next character may make this an end
         if found is None or found[0] < len(text) or _lead(self._text) >= len(text):
             return None
         return Tentative(self._clause(found[0]), _is_likely(text))
 
     def settle(self) -> list[Clause]:
-        """Return a last clause although nothing follows it that shows its end. Call this when no text came for a
-        while."""
+        """Return the last clause although no next character shows its end. Call this after a pause in the text."""
         tentative = self.tentative()
         if tentative is not None and tentative.likely:
             return self._cut(final=True)
@@ -199,11 +199,11 @@ class ClauseSplitter:
         return clauses
 
     def _next_end(self, *, final: bool) -> tuple[int, Pause] | None:
-        """Return where the next clause ends in ``_text`` and which pause follows, or None if that is not known yet."""
+        """Return the end of the next clause in ``_text`` and the pause after it, or None if that is not known yet."""
         text = self._text
         limit = self._config.first_max_words if self._first else MAX_WORDS
         enough = FIRST_MIN_WORDS if self._first else _MIN_WORDS
-        # What is behind the longest clause decides nothing: a long run of marks or blanks is not read again and again.
+        # Text after the longest clause decides nothing. So a long run of marks or blanks is not read repeatedly.
         window = min(len(text), MAX_CHARS + 1)
         for match in _END.finditer(text, self._scan, window):
             mark, end = match.group(), match.end()
@@ -242,7 +242,7 @@ class ClauseSplitter:
         return (too_long, Pause.NONE) if too_long else None
 
     def _is_boundary(self, start: int, end: int) -> bool:
-        """Does the character behind the punctuation (and its closing quotes) let a clause end?"""
+        """Return True if the character after the punctuation (and its closing quotes) lets a clause end."""
         text = self._text
         if end == len(text) or text[end].isspace() or text[start] in _WIDE:
             return True
@@ -252,8 +252,8 @@ class ClauseSplitter:
         return text[start] == "—" and not text[end].isdigit()
 
     def _ends_sentence(self, start: int, end: int, window: int, *, final: bool) -> bool | None:
-        """Does the single full stop at ``start`` end a sentence? None: the next visible character will tell, if it
-        stands before ``window``."""
+        """Return True if the single full stop at ``start`` ends a sentence. None: the next visible character decides,
+        if it comes before ``window``."""
         text = self._text
         begin = start
         while begin and not text[begin - 1].isspace() and text[begin - 1] not in _OPENERS:
@@ -272,7 +272,7 @@ class ClauseSplitter:
         return True
 
     def _too_long(self, end: int, limit: float) -> int:
-        """Return where to cut a clause up to ``end`` that is over its limits and has no end; 0 if it is within them."""
+        """Return where to cut a clause up to ``end`` that is too long and has no end; 0 if it is within its limits."""
         text = self._text
         if end < limit and end <= MAX_CHARS:
             return 0  # so few characters cannot hold that many words
@@ -318,7 +318,7 @@ class ClauseSplitter:
         return clause
 
     def _skip(self, end: int, pause: Pause) -> None:
-        """Drop ``_text[:end]`` and the blanks behind it. The next clause comes after ``pause``."""
+        """Drop ``_text[:end]`` and the blanks after it. The next clause comes after ``pause``."""
         rest = self._text[end:]
         if end and self._text[end - 1] in "!?":
             rest = rest.lstrip(_TAIL)
@@ -334,7 +334,7 @@ class ClauseSplitter:
         self._weighed = 0, 0.0
 
     def _skip_tail(self) -> None:
-        """Drop marks and closing quotes that follow the ``!`` or ``?`` of the clause before."""
+        """Drop marks and closing quotes that follow the ``!`` or ``?`` of the previous clause."""
         rest = self._text.lstrip(_TAIL)
         self._base += len(self._text) - len(rest)
         self._text = rest
@@ -346,12 +346,12 @@ _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\s\u2e8
 
 
 def _ends_with_word(text: str, end: int) -> bool:
-    """Does ``text[:end]`` end with a plain word?"""
+    """Return True if ``text[:end]`` ends with a plain word."""
     return _WORD_BEFORE.search(text, max(0, end - _WORD_CHARS), end) is not None
 
 
 def _is_likely(text: str) -> bool:
-    """Does this text, which may be complete, end like one that is?"""
+    """Return True if this text, which may be complete, ends like a complete one."""
     text = text.rstrip(_CLOSERS)
     if not _ends_with_word(text, len(text) - 1) or text[-1] == ":":
         return False

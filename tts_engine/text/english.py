@@ -1,8 +1,8 @@
-"""English readings that telephone speech needs and general voices lack: digits of codes and numbers, addresses.
+"""Writes out English text that general voices read wrongly: digits of codes and telephone numbers, addresses.
 
 The rules rewrite text to text, in order. Cardinals, ordinals, years, decimals, prefixed currencies, units and most
 abbreviations are left to the voice, which reads them well. Every rule here is for something that the voice read wrongly
-or lost: ``20 €`` lost its euro, ``482913`` became four hundred eighty-two thousand ...
+or dropped: ``20 €`` lost its euro, ``482913`` became four hundred eighty-two thousand ...
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ADDRESS_MARK = re.compile("[" + re.escape("".join(_ADDRESS_WORDS)) + "]")
 
 
 def _digits(match: re.Match[str]) -> str:
-    """Read digits one by one, with a short pause where the writer left a gap or, in a long row, after every third."""
+    """Read digits one by one, with a short pause at each gap of the text or, in a long row, after every third digit."""
     groups = re.findall(r"\d+", match.group())
     if len(groups) == 1:
         row = groups[0]
-        # Ten digits are read 3 3 4, as people say telephone numbers. A last group has more than one digit.
+        # Ten digits are read as 3, 3 and 4, like telephone numbers. A last group has more than one digit.
         ends = [*range(3, len(row) - 1, 3)] if len(row) > 5 else []
         if len(ends) > 1 and len(row) - ends[-1] == 1:
             ends.pop()
@@ -103,7 +103,7 @@ _RULES.append((re.compile(rf"(\d)? ?([{''.join(_FRACTIONS)}])[ -]?"), _fraction)
 
 
 def spell_out(text: str) -> str:
-    """Rewrite what the voice would read wrongly. A text without such parts stays as it is."""
+    """Rewrite the parts that the voice would read wrongly. A text without such parts stays unchanged."""
     for pattern, reading in _RULES:
         text = pattern.sub(reading, text)
     return text

@@ -1,7 +1,7 @@
-"""Makes a clause readable for a voice, and tells which characters of the original text each read word stands for.
+"""Cleans a clause for a voice, and finds the characters of the original text that each spoken word stands for.
 
-Voices bring their own reading of numbers and dates. This module has what all of them need: ``clean`` removes noise
-(emoji, control characters, mark-up), and ``align`` relates a rewritten text to the original one, whoever rewrote it.
+Voices read numbers and dates in their own way. This module has what all of them need: ``clean`` removes noise (emoji,
+control characters, mark-up), and ``align`` relates a rewritten text to the original one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Match:
 
 
 def clean(text: str) -> str:
-    """Drop what no voice reads and fold compatibility forms (full-width digits, ligatures) into plain characters.
+    """Drop characters that no voice reads, and fold compatibility forms (full-width digits, ligatures) into plain
+    characters.
 
     Mark-up of chat models goes too: ``**bold**``, ``# heading``, ``[label](address)`` (the label stays).
     """

@@ -1,4 +1,4 @@
-"""Tells which writing systems a text uses, and which of its characters are no text (emoji, control characters)."""
+"""Finds the writing systems of a text, and the characters that are no text (emoji, control characters)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ def foreign_scripts(text: str, spoken: Set[str]) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def is_noise(char: str) -> bool:
-    """Is this a character that no voice reads: control, format, private use, an emoji or its modifier?
+    """Return True for a character that no voice reads: control, format, private use, an emoji or its modifier.
 
     White space counts as text, and so do symbols that are read as words (``%``, ``$``, ``+``, ``°``).
     """
     if char.isascii():
         return not char.isprintable() and not char.isspace()
     category = unicodedata.category(char)
-    # Category So has emoji, arrows and box drawing, but also degree and trade marks, which are read. Sk has skin tones.
+    # Category So holds emoji, arrows and box drawing, but also degree and trade marks, which are read. Sk has skin
+    # tones.
     return (
         (category in ("Cc", "Cf", "Co", "Cs", "Cn") and not char.isspace())
         or (category == "So" and char not in "°©®™№℃℉")
@@ -53,5 +54,5 @@ def is_noise(char: str) -> bool:
 
 
 def is_speakable(text: str) -> bool:
-    """Does the text have a letter, a digit, or a symbol that is read as a word?"""
+    """Return True if the text has a letter, a digit, or a symbol that is read as a word."""
     return any(char.isalnum() or char in "%&@$€£¥₹₩¢+=°№½¼¾" for char in text)

@@ -1,5 +1,5 @@
-"""A voice model's process, from inside: it listens, loads the model, speaks what it is asked for, and ends on SIGTERM
-or with its parent."""
+"""A voice model's process, from inside: it listens, loads the model, speaks clauses on request, and ends on SIGTERM or
+with its parent."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def run(settings: Path, make: Callable[[Any], Synthesizer], *, parent_pid: int) 
     die_with(parent_pid)
     yield_cpu(0)
     path = settings.with_name(SOCKET)
-    path.unlink(missing_ok=True)  # of a process that we replace
+    path.unlink(missing_ok=True)  # left by a process that we replace
     return uvloop.run(_serve(path, make))
 
 
 class _Observer:
-    """Any observer: it keeps each call for the next report. Called in any thread."""
+    """Records each call of any observer method for the next report. Called in any thread."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[str, tuple[Any, ...], dict[str, Any]]] = deque(maxlen=_COUNTED)
@@ -77,7 +77,7 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
         if isinstance(message, Speak):
             assert synthesizer is not None
             clauses[message.number] = _Clause(message, synthesizer, connection, clauses)
-        elif (clause := clauses.get(message.number)) is not None:  # else its ``Done`` is on its way
+        elif (clause := clauses.get(message.number)) is not None:  # else its ``Done`` has been sent
             clause.take(message)
 
     def connected() -> Connection:
@@ -89,7 +89,7 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
     server = await loop.create_unix_server(connected, str(path))
     stopping = asyncio.create_task(stop.wait())
     connection = await parent
-    server.close()  # nobody else is listened to
+    server.close()  # only the parent connects
     lost = asyncio.create_task(connection.closed.wait())
     collecting: asyncio.Task[None] | None = None
     code = 0
@@ -99,7 +99,7 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
         if loading.done():
             synthesizer = await loading
             collecting = asyncio.create_task(collect_between_calls(lambda: len(clauses)), name="garbage")
-            # First the status, so that it is known to whoever hears that the model is ready.
+            # The status comes first, so that the parent knows it when it hears that the model is ready.
             connection.send(Report(synthesizer.status(), observer.take()))
             connection.send(Ready(synthesizer.voices()))
             while not (stopping.done() or lost.done()):
@@ -142,9 +142,9 @@ class _Clause:
         self._wanted = asyncio.Event()
         clause = replace(speak.clause, more=self._more() if speak.grows else None, placed=self._placed)
         self._error: EngineError | None = Unavailable("the voice model is shut down")
-        """Stays if the task is cancelled. Nobody reads it if the parent has asked for that."""
+        """The value if the task is cancelled. It is not read if the parent asked for the cancellation."""
         self.task = asyncio.create_task(self._run(clause, synthesizer), name="clause")
-        self.task.add_done_callback(self._done)  # a task that is cancelled at once runs no line
+        self.task.add_done_callback(self._done)  # a task that is cancelled before its start runs no line
 
     def take(self, message: Text | Next | Hear | Close) -> None:
         if isinstance(message, Close):
@@ -174,7 +174,7 @@ class _Clause:
             self._error = SynthesisFailed(f"the voice model failed: {type(exc).__name__}")
 
     def _done(self, _task: asyncio.Task[None]) -> None:
-        del self._clauses[self._number], self.task  # a circle would outlive the clause (tts_engine.service.garbage)
+        del self._clauses[self._number], self.task  # else a cycle outlives the clause (tts_engine.service.garbage)
         self._connection.send(Done(self._number, self._error), at_once=False)
 
     async def _more(self) -> AsyncIterator[str]:

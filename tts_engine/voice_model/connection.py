@@ -1,4 +1,4 @@
-"""Carries messages between two processes of ours over a unix socket in a private folder. A frame is a pickled message;
+"""Carries messages between two of our processes over a unix socket in a private folder. A frame is a pickled message;
 see ``service/framed.py``.
 """
 
@@ -14,13 +14,14 @@ from tts_engine.service.framed import FramedSocket
 
 _HEADER = struct.Struct("<I")
 _TURN_BYTES = 64 * 1024
-"""Three first chunks, one or two of 25 tokens, or any number of messages without sound."""
+"""Bytes that are processed in one turn of the loop: three first chunks, one or two of 25 tokens, or any number of
+messages without sound."""
 
 
 class Connection(FramedSocket):
-    """One end. Both ends have to be the same release, and each has to trust the other.
+    """One end of the connection. Both ends must be of the same release and must trust each other.
 
-    What is sent and not yet read is bounded by the messages themselves: one chunk of sound for each clause.
+    The protocol bounds the unread data: at most one chunk of sound for each clause.
     """
 
     def __init__(self, take: Callable[[Any], None]) -> None:

@@ -1,5 +1,5 @@
-"""What a model's process knows of those who hear a clause: the engine's process says it, and says it anew when it has
-changed."""
+"""The urgency of a clause, as a model's process knows it. The engine's process sends it, and sends it again after each
+change."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 from tts_engine.synthesizer import Hearing
 
 _LATER_S = 10.0
-"""A listener whose slack is less so many seconds later is one who plays sound."""
+"""A listener whose slack is smaller this many seconds later is playing sound."""
 _SAME_S = 0.001
-"""Two times at which a listener has no more sound are one if they differ by less."""
+"""Two times at which a listener runs out of sound count as equal if they differ by less, seconds."""
 
 
 class Heard(NamedTuple):
@@ -22,13 +22,13 @@ class Heard(NamedTuple):
     speaks: bool
     head_start_s: float
     still_s: float
-    """The slack while nobody plays sound, seconds; else 0."""
+    """The slack while no listener plays sound, seconds; else 0."""
     dry_at: float
-    """The monotonic second at which who plays sound has none left; -inf while nobody plays any."""
+    """The monotonic second at which the playing listener runs out of sound; -inf if none plays."""
 
     @staticmethod
     def of(hearing: Hearing, now: float) -> Heard:
-        """Return what there is to know at monotonic second ``now``."""
+        """Return the state of ``hearing`` at monotonic second ``now``."""
         slack_s = hearing.slack_s(now)
         plays = hearing.slack_s(now + _LATER_S) < slack_s
         return Heard(
@@ -41,7 +41,7 @@ class Heard(NamedTuple):
         )
 
     def differs(self, other: Heard) -> bool:
-        """Return whether a scheduler would see a difference."""
+        """Return True if a scheduler would see a difference."""
         return self[:5] != other[:5] or (self.dry_at != other.dry_at and abs(self.dry_at - other.dry_at) > _SAME_S)
 
 

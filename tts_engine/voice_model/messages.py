@@ -1,8 +1,8 @@
-"""What the engine's process and a voice model's process say to each other.
+"""Messages between the engine's process and a voice model's process.
 
 A clause goes ``Speak``, ``Placed``, ``Chunk``, ``Next``, ``Chunk``, ``Next``, ..., ``Done``. Clauses are numbered by
-the engine's process. There is one ``Done`` for each ``Speak``, and it is the last that is said of the clause: its
-model holds nothing of it any more. So at most one chunk of each clause is on its way.
+the engine's process. There is one ``Done`` for each ``Speak``. It is the last message of the clause: the model then
+holds nothing of the clause any more. So at most one chunk of each clause is on its way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Speak(NamedTuple):
 
     number: int
     clause: ClauseRequest
-    """Without ``more`` and ``placed``."""
+    """The clause, without ``more`` and ``placed``."""
     grows: bool
     heard: Heard
 
@@ -34,21 +34,21 @@ class Text(NamedTuple):
 
 
 class Next(NamedTuple):
-    """To the model: go on with the clause."""
+    """To the model: continue the clause."""
 
     number: int
     heard: Heard
 
 
 class Hear(NamedTuple):
-    """To the model: how the clause is heard has changed."""
+    """To the model: the urgency of the clause has changed."""
 
     number: int
     heard: Heard
 
 
 class Close(NamedTuple):
-    """To the model: nobody wants the clause any more."""
+    """To the model: the clause is no longer wanted."""
 
     number: int
 
@@ -67,7 +67,7 @@ class Chunk(NamedTuple):
 
 
 class Done(NamedTuple):
-    """From the model: nothing more comes of a clause. None: no fault."""
+    """From the model: the clause has ended. None: without an error."""
 
     number: int
     error: EngineError | None
@@ -77,7 +77,7 @@ class Ready(NamedTuple):
     """From the model: it is loaded and warm."""
 
     voices: Sequence[VoiceInfo]
-    """Those that the model has of itself."""
+    """The model's built-in voices."""
 
 
 class Failed(NamedTuple):
@@ -87,7 +87,7 @@ class Failed(NamedTuple):
 
 
 class Report(NamedTuple):
-    """From the model, ten times a second."""
+    """From the model, ten times a second: its status and the observer's calls."""
 
     status: EngineStatus
     counted: Sequence[tuple[str, tuple[Any, ...], Mapping[str, Any]]]

@@ -1,7 +1,7 @@
-"""A voice model in a process of its own, as the engine's process sees it: a ``Synthesizer``, and the child process.
+"""A voice model in a process of its own, seen from the engine's process: a ``Synthesizer``, and the child process.
 
-If the process ends, its clauses fail and the synthesizer is not ready any more, so whoever watches the engine starts
-all of it anew.
+If the process ends, its clauses fail and the synthesizer is no longer ready, so the engine's supervisor restarts the
+whole engine.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ SOCKET = "voice-model.sock"
 """Name of the socket, beside the file with the child's settings."""
 
 _LOOK_S = 0.05
-"""Time between two checks whether the child listens."""
+"""Time between two attempts to connect to the child, seconds."""
 _HEAR_S = 0.02
-"""Time between two looks at who hears what: a packet, and little beside the seconds of sound that are compared."""
+"""Time between two checks of the clauses' urgency, seconds: one packet, which is short compared with the sound in
+hand."""
 
 
 class VoiceModelProcess(ChildProcess):
@@ -39,19 +40,18 @@ class VoiceModelProcess(ChildProcess):
     ) -> None:
         """
         Args:
-            name: the model's, for log and errors.
-            module: see ``ChildProcess``. It calls ``tts_engine.voice_model.child.run``.
-            settings: what the child is told, as JSON.
-            take: gets every message of the child's, and None when its connection has ended.
+            name: the model's name, for log and errors. module: see ``ChildProcess``. It calls
+            ``tts_engine.voice_model.child.run``. settings: the child's settings, as JSON. take: gets every message of
+            the child, and None when its connection has ended.
         """
         super().__init__(f"voice model {name}", module, times=times)
         self.connection: Connection | None = None
         self.failure: EngineError | None = None
-        """Why the child could not load its model, if it said so."""
+        """The child's error if it could not load its model."""
         self._settings, self._hang_s, self._take = settings, times.hang_s, take
         self._ready = asyncio.Event()
         self._heard_of = 0.0
-        """When the child's latest message came."""
+        """Time at which the child's latest message came."""
         self._listening: asyncio.Task[None] | None = None
 
     def settings(self) -> str:
@@ -100,12 +100,12 @@ class _Clause:
 
     playhead: Hearing
     state: object
-    """Of the playhead, when the child was last told of it."""
+    """State of the playhead when it was last sent to the child."""
     told: Heard
-    """What the child knows of the playhead."""
+    """The urgency that the child knows."""
     placed: Callable[[], None] | None
     got: asyncio.Queue[PcmChunk | Done]
-    """Holds a chunk and a ``Done`` at most."""
+    """Chunks for the generator. At most one chunk and one ``Done``."""
 
 
 class RemoteSynthesizer(EditsVoiceFiles):
@@ -127,11 +127,11 @@ class RemoteSynthesizer(EditsVoiceFiles):
     ) -> None:
         """
         Args:
-            name: the model's; module, settings: see ``VoiceModelProcess``.
-            sample_rate: of the model's sound, Hz.
-            streams_text: does the model begin a clause whose text is still arriving?
-            voices: makes the list of voices when it is known which ones the model has of itself.
-            observer: its methods are called as the child calls those of its own.
+            name: the model's name. module, settings: see ``VoiceModelProcess``.
+            sample_rate: sample rate of the model's sound, Hz.
+            streams_text: True if the model can begin a clause whose text is still arriving.
+            voices: makes the list of voices once the built-in ones are known.
+            observer: its methods are called as the child's code calls its own observer.
         """
         self.name, self.sample_rate, self.streams_text = name, sample_rate, streams_text
         self._process = VoiceModelProcess(name, module, settings, times=times, take=self._take)
@@ -144,7 +144,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
 
     async def start(self) -> None:
         """Start the process. Raises Unavailable."""
-        # The codecs' threads share the interpreter with the loop. With the default of 5 ms it would wait that long.
+        # The codec threads share the interpreter with the loop, which would wait up to 5 ms for them by default.
         sys.setswitchinterval(0.0005)
         try:
             await self._process.start()
@@ -189,14 +189,14 @@ class RemoteSynthesizer(EditsVoiceFiles):
                     pass
 
     def _look(self) -> None:
-        """Tell the child how clauses are heard, where that has changed. Look again as long as there are clauses."""
+        """Send the urgency of clauses to the child where it has changed. Repeat while there are clauses."""
         self._looking = None
         connection = self._process.connection
         if not self._clauses or connection is None:
             return
         now = time.monotonic()
         for number, clause in self._clauses.items():
-            # To ask a hundred playheads for everything takes milliseconds, and few of them have changed.
+            # Reading everything of a hundred playheads takes milliseconds, and few of them have changed.
             if (state := clause.playhead.state) == clause.state:
                 continue
             clause.state, heard = state, Heard.of(clause.playhead, now)

@@ -52,7 +52,7 @@ def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> b
 
 
 def with_outputs(model: bytes, names: Sequence[str]) -> bytes:
-    """Return the model with more of its tensors as outputs, behind its own.
+    """Return the model with more of its tensors as outputs, after its own.
 
     The model is not parsed for this: protobuf reads two serialized messages in a row as one, with their lists joined.
     """

@@ -1,4 +1,4 @@
-"""Removes columns of a network's last layer, because bins that nobody hears need not be computed."""
+"""Removes columns of a network's last layer, because inaudible bins need not be computed."""
 
 from __future__ import annotations
 

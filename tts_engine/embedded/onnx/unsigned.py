@@ -1,9 +1,9 @@
-"""Makes signed 8-bit weights unsigned, because some processors multiply only those without error.
+"""Makes signed 8-bit weights unsigned, because some processors multiply only unsigned weights without error.
 
 A product has unsigned activations. Where a processor has no VNNI (AMD before Zen 4, Intel before Ice Lake), onnxruntime
-adds pairs of such products with signed weights in 16 bits, and cuts what does not fit. So weights that use all of their
-eight bits, as those of Hibari do, give another sum: the difference was 2 to 8 dB below the sound itself (measured).
-With unsigned weights it adds in 32 bits, and a sentence takes 7 % more time. Kokoro's weights do not overflow.
+adds pairs of such products with signed weights in 16 bits, and cuts what does not fit. Weights that use all eight bits,
+like Hibari's, then give a wrong sum: the error was only 2 to 8 dB below the sound itself (measured). With unsigned
+weights onnxruntime adds in 32 bits, and a sentence takes 7 % more time. Kokoro's weights do not overflow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WEIGHT, _WEIGHT_ZERO = 1, 3
 
 
 def exact(model: bytes) -> bytes:
-    """Return the model whose products are those of whole numbers on this processor: the same one where they are."""
+    """Return a model whose integer products are exact on this processor: the same model if they are exact already."""
     return unsigned(model) if overflows() else model
 
 
@@ -60,13 +60,13 @@ def unsigned(model: bytes) -> bytes:
 
 
 def _is_zero(tensor: Any) -> bool:
-    """Is it a constant without any number but 0?"""
+    """Return whether the tensor is a constant that holds only zeros."""
     return tensor is not None and not any(tensor.raw_data) and not any(tensor.int32_data)
 
 
 @cache
 def overflows() -> bool:
-    """Does onnxruntime get a product of large numbers wrong on this processor?"""
+    """Return whether onnxruntime computes a product of large numbers wrongly on this processor."""
     depth, activation, weight = 64, 255, 127
     product = ort.InferenceSession(a_product(np.full((depth, 16), weight, np.int8)), providers=["CPUExecutionProvider"])
     (got,) = product.run(None, {"a": np.full((4, depth), activation, np.uint8)})
