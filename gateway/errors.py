@@ -1,24 +1,24 @@
-"""Faults at the gateway's edges.
+"""Errors at the gateway's edges.
 
     GatewayError
-    ├── ProtocolError   the peer sent a message that cannot be read; nothing else is lost
-    ├── Rejected        a call or request that we refuse, with the HTTP status that says why
-    ├── ClipError       a `play` source that may not, or cannot, be played
+    ├── ProtocolError   an unreadable message of the peer; nothing else is lost
+    ├── Rejected        a refused call or request, with the HTTP status for the reason
+    ├── ClipError       a `play` source that is not allowed or cannot be played
     ├── CredentialsError  a file of keys that cannot be read or written
-    └── RecordingError  an encrypted recording that cannot be opened, or is not what was recorded
+    └── RecordingError  an encrypted recording that cannot be decrypted
 
-A bug of ours raises another type (ValueError, RuntimeError), so the two are never confused.
+A bug in our code raises another type (ValueError, RuntimeError), so the two are never confused.
 """
 
 from __future__ import annotations
 
 
 class GatewayError(Exception):
-    """The base of all faults that come from outside."""
+    """The base of all errors that come from outside."""
 
 
 class ProtocolError(GatewayError):
-    """The peer's message cannot be read. The text says what arrived, what was expected and where."""
+    """The peer's message is unreadable. The text says what arrived, what was expected and where."""
 
     def __init__(self, message: str, *, field: str = "", code: str = "invalid_message") -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class ProtocolError(GatewayError):
 
 
 class Rejected(GatewayError):
-    """A call or request is refused, with the HTTP status that says why."""
+    """A call or request is refused, with the HTTP status for the reason."""
 
     def __init__(self, message: str, *, status: int, code: str, param: str = "", retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -38,15 +38,15 @@ class Rejected(GatewayError):
 
 
 class CredentialsError(GatewayError):
-    """A file of keys cannot be read or written, or has not what it should have. The text names the file."""
+    """A file of keys cannot be read or written, or has invalid content. The text names the file."""
 
 
 class ClipError(GatewayError):
-    """A clip may not be fetched, or is not audio that we can decode."""
+    """A clip is not allowed, or is no supported audio."""
 
 
 class RecordingError(GatewayError):
-    """An encrypted recording has another key, or was changed or cut off.
+    """An encrypted recording has another key, or was changed or truncated.
 
     Args:
         code: ``no_key``, ``wrong_key`` or ``damaged``.

@@ -1,8 +1,7 @@
-"""Everything that the gateway counts, in a registry of its own. Times are seconds, sizes are bytes. No label has caller
-data.
+"""All metrics of the gateway, in their own registry. Times are seconds, sizes are bytes. No label has caller data.
 
-Values that come with every frame (pacing, tick lateness) go into ``gateway.histogram``, and a collector shows them in
-the same exposition. All others come once a turn or a call, which is rare enough for prometheus_client.
+Values that come with every frame (pacing, tick lateness) go into ``gateway.histogram``; a collector adds them to the
+same exposition. All others come once per turn or call, which is rare enough for prometheus_client.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gateway.postgres import DatabaseState
 from gateway.seams.sip_state import SipState
 
 _MODELS = 32
-"""Most names of models that get figures of their own; later ones count as ``other``."""
+"""Most model names with metrics of their own; later ones count as ``other``."""
 
 _GAP_BUCKETS_S = (0.02, 0.04, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _BUFFER_BUCKETS_S = (0.02, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -34,8 +33,8 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 
 def _by_label(metric: M) -> Callable[..., M]:
-    """Return ``metric.labels`` with a memory, for what every call counts: prometheus_client checks the names of all
-    labels in each look-up."""
+    """Return ``metric.labels`` with a cache, for counts of every call: prometheus_client checks all label names in each
+    look-up."""
     return cache(metric.labels)
 
 
@@ -50,7 +49,7 @@ class Metrics(Collector):
     def __init__(self, *, version: str = "", calls_limit: int = 0) -> None:
         self.registry = registry = CollectorRegistry()
         self.tick_lateness = Histogram(PACING_BUCKETS_S)
-        """How late each tick was, seconds. The ticker observes it."""
+        """Lateness of each tick, in seconds. The ticker observes it."""
         self._pacing_errors: dict[str, Histogram] = defaultdict(lambda: Histogram(PACING_BUCKETS_S))
         registry.register(self)
 
@@ -217,37 +216,38 @@ class Metrics(Collector):
     # --- per frame -------------------------------------------------------------------------------------------------
 
     def pacing_error(self, transport: str) -> Histogram:
-        """Return the histogram of |actual - due| send time of a transport's frames, seconds. The ticker observes it."""
+        """Return the histogram of |actual - due| send time of a transport's frames, in seconds. The ticker observes
+        it."""
         return self._pacing_errors[transport]
 
     # --- per call --------------------------------------------------------------------------------------------------
 
     def call_started(self, *, transport: str) -> None:
-        """Note that a call is live."""
+        """Count a new live call."""
         self._calls_active(transport).inc()
 
     def call_ended(self, *, transport: str, outcome: str) -> None:
-        """Note that a live call is over. ``outcome``: ``completed``, or ``failed`` by a fault of ours or for want of a
-        dialogue manager."""
+        """Count the end of a live call. ``outcome``: ``completed``, or ``failed`` (internal error, or no dialogue
+        manager)."""
         self._calls_active(transport).dec()
         self._calls(transport, outcome).inc()
 
     def call_rejected(self, reason: str) -> None:
-        """Note that a call was refused. ``reason`` is the code of ``Rejected``."""
+        """Count a refused call. ``reason`` is the code of ``Rejected``."""
         self._calls_rejected.labels(reason).inc()
 
     def dialogue_failed(self, *, route: str) -> None:
-        """Note that a call has no dialogue manager any more."""
+        """Count a call that has lost its dialogue manager for good."""
         self._dialogue_failed.labels(route).inc()
 
     def kept(self, *, tasks: int, sip: Mapping[str, int]) -> None:
-        """Note what the process holds now: its number of tasks, and the size of each table of the SIP side."""
+        """Set the number of tasks, and the size of each SIP table."""
         self._tasks.set(tasks)
         for table, entries in sip.items():
             self._sip_kept.labels(table).set(entries)
 
     def sip_state(self, state: SipState) -> None:
-        """Note where the SIP side is registered and which trunks answer."""
+        """Set the state of SIP registrations and trunks."""
         for registrar in {each.registrar for each in state.registrations}:
             here = all(each.registered for each in state.registrations if each.registrar == registrar)
             self._sip_registered.labels(registrar).set(here)
@@ -255,60 +255,59 @@ class Metrics(Collector):
             self._sip_trunk_answers.labels(trunk.trunk).set(trunk.answers)
 
     def rtp(self, *, lost: int, jitter_s: float) -> None:
-        """Take the report of an RTP leg, which comes with every RTCP report and at the leg's end: new losses, and
-        jitter now."""
+        """Take an RTP report: the packets lost since the last one, and the present jitter. It comes with every RTCP
+        report and at the leg's end."""
         self._rtp_lost.inc(lost)
         self._rtp_jitter.observe(jitter_s)
 
     # --- per turn --------------------------------------------------------------------------------------------------
 
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
-        """Note that a turn is heard. ``engine``: what made its sound; ``stages_ms``: where the time went, by
+        """Observe the first audio of a turn. ``engine``: the source of the audio; ``stages_ms``: the time by stage of
         ``gateway.call.turn_taking.turn.STAGES``."""
         self._first_packet(transport, self._bounded(engine)).observe(seconds)
         for stage, milliseconds in stages_ms.items():
             self._first_packet_stage(stage).observe(milliseconds / 1000)
 
     def gap(self, *, transport: str, seconds: float) -> None:
-        """Note that a listener had nothing to play for ``seconds``."""
+        """Observe a gap of ``seconds`` in a turn."""
         self._gaps.labels(transport).inc()
         self._gap.observe(seconds)
 
     def cut(self, *, reason: str, seconds: float) -> None:
-        """Note that a turn was cut. ``reason``: ``speech``, ``dtmf`` or ``cancel``."""
+        """Observe a cut. ``reason``: ``speech``, ``dtmf`` or ``cancel``."""
         self._cut.labels(reason).observe(seconds)
 
     def turn_ended(self, *, outcome: str) -> None:
-        """Note that a turn ended. ``outcome``: ``finished``, ``interrupted`` or ``failed``."""
+        """Count the end of a turn. ``outcome``: ``finished``, ``interrupted`` or ``failed``."""
         self._turns(outcome).inc()
 
     def mark_delay(self, *, seconds: float) -> None:
-        """Note that a carrier's mark came ``seconds`` after its computed time."""
+        """Observe a carrier's mark that came ``seconds`` after its computed time."""
         self._mark_delay.observe(seconds)
 
     def playout_buffer(self, *, seconds: float) -> None:
-        """Note that a chunk came for a turn that is being heard, when ``seconds`` of sound were in hand."""
+        """Observe the buffered audio, in seconds, when a chunk arrives for the speaking turn."""
         self._playout_buffer.observe(seconds)
 
     def stalled(self, *, transport: str) -> None:
-        """Note that a frame was dropped because the socket buffer was full."""
+        """Count a frame that was dropped because the socket buffer was full."""
         self._stalls.labels(transport).inc()
 
     # --- dialogue --------------------------------------------------------------------------------------------------
 
     def dialogue_connected(self, *, route: str, lines: int) -> None:
-        """Note how many live lines to dialogue managers a route has now."""
+        """Set the number of live connections to dialogue managers of a route."""
         self._dialogue_connected.labels(route).set(lines)
 
     def moved_turns(self, *, total: int) -> None:
-        """Take how many turns have gone on at another engine since the start."""
+        """Take the total of turns that were continued at another engine."""
         self._moved_turns.inc(total - self._moves)
         self._moves = total
 
     def engines_linked(self, linked: Sequence[bool]) -> None:
-        """Take whether the link to each engine stands. Engines have the numbers that ``worker`` has in their own
-        series."""
-        self._engine_linked.clear()  # an engine may have gone
+        """Set for each engine whether it is linked. The index of an engine is ``worker`` in its own series."""
+        self._engine_linked.clear()  # an engine may be gone
         for worker, stands in enumerate(linked):
             self._engine_linked.labels(str(worker)).set(stands)
 
@@ -325,8 +324,7 @@ class Metrics(Collector):
         self._trial_returns.labels(reason).inc()
 
     def _bounded(self, model: str) -> str:
-        """Return the model's name as a label: models come and go under names of an operator's, and a label must not
-        grow with them."""
+        """Return the model's name as a label. Operators choose model names, so the number of labels is limited."""
         if model not in self._models:
             if len(self._models) >= _MODELS:
                 return "other"
@@ -334,12 +332,12 @@ class Metrics(Collector):
         return model
 
     def dialogue_reconnects(self, *, total: int) -> None:
-        """Note how many broken lines have come up again since the start."""
+        """Take the total of broken connections that were restored."""
         self._dialogue_reconnects.inc(total - self._reconnects)
         self._reconnects = total
 
     def dialogue_missed(self, *, replayed: int, dropped: int) -> None:
-        """Note how many messages were replayed to later connections and how many were dropped, since the start."""
+        """Take the totals of messages that were replayed to later connections, and of dropped ones."""
         for outcome, total in (("replayed", replayed), ("dropped", dropped)):
             self._dialogue_missed.labels(outcome).inc(total - self._missed[outcome])
             self._missed[outcome] = total
@@ -349,11 +347,11 @@ class Metrics(Collector):
         self._call_log_lost.labels(reason).inc()
 
     def record_lost(self, reason: str) -> None:
-        """Count a beginning or an end of a call or request that the database does not have."""
+        """Count a beginning or an end of a record that the database does not have."""
         self._records_lost.labels(reason).inc()
 
     def record_late(self) -> None:
-        """Count a call or request that did not wait any longer for the beginning of its record."""
+        """Count a call or request that stopped waiting for the beginning of its record."""
         self._records_late.inc()
 
     def record_deliveries(self, outcome: str, count: int = 1) -> None:
@@ -361,29 +359,29 @@ class Metrics(Collector):
         self._record_deliveries.labels(outcome).inc(count)
 
     def records_pending(self, count: int) -> None:
-        """Note how many records wait for the webhook."""
+        """Set the number of records that wait for the webhook."""
         self._records_pending.set(count)
 
     def shared_database(self, state: DatabaseState) -> None:
-        """Note how a database does that several gateways share."""
+        """Set the state of a shared database."""
         self._database_answers.labels(state.of).set(state.answers)
         self._database_waiting.labels(state.of).set(state.waiting)
 
     def recording_lost(self, reason: str) -> None:
-        """Note that a call is no longer recorded. ``reason``: ``disk_full``, ``unwritable``, ``hung`` or
+        """Count a call whose recording was stopped. ``reason``: ``disk_full``, ``unwritable``, ``hung`` or
         ``overloaded``."""
         self._recordings_lost.labels(reason).inc()
 
     def listener_joined(self) -> None:
-        """Note that somebody listens in to a call."""
+        """Count a new listener of a call."""
         self._listeners.inc()
 
     def listener_dropped(self, count: int) -> None:
-        """Note how many pieces of sound a listener lost."""
+        """Count audio pieces that a listener lost."""
         self._listener_drops.inc(count)
 
     def tokens_dropped(self, count: int) -> None:
-        """Note that tokens came for a turn that had been cut."""
+        """Count tokens that came for a turn that was already cut."""
         self._tokens_dropped.inc(count)
 
     # --- out -------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""A model on trial: which calls it speaks for, and when it has failed too often. Pure: no engine, no clock.
+"""A model on trial: selects its calls, and ends the trial after too many failures. Pure: no engine, no clock.
 
-One model at a time may be on trial. Each new call is given to it or not, and keeps that to its end. When the trial
-ends, its calls go on with the active model at their next turn. Of several processes that serve one address, one leads
-the trial and counts for all; the others follow it (``gateway/cluster/trial_sharing.py``).
+One model at a time may be on trial. A new call is assigned to it or not, for its whole duration. When the trial ends,
+its calls continue with the active model at their next turn. Of several processes that serve one address, one leads the
+trial and counts for all; the others follow it (``gateway/cluster/trial_sharing.py``).
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from gateway.seams.leg import CallInfo
 log = logging.getLogger(__name__)
 
 ACTIVE = "active"
-"""What turns of the active model are counted under, to compare with."""
+"""The name under which turns of the active model are counted, for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTerms:
-    """What was asked for."""
+    """The settings of a trial."""
 
     model: str
     percent: float
     """Share of the new calls, 0 to 100."""
     key: str = "call"
-    """What of a call decides: calls with the same value have the same model. ``call``: each call for itself; ``from``,
-    ``to``, ``route``, or the name of a custom parameter."""
+    """The value of a call that decides: calls with equal values have the same model. ``call``: each call for itself;
+    ``from``, ``to``, ``route``, or the name of a custom parameter."""
     values: frozenset[str] = frozenset()
-    """Values of the key whose calls are on trial whatever the share."""
+    """Values of the key whose calls are always on trial."""
     max_error_ratio: float = 0.05
-    """Errors a turn above which the trial ends."""
+    """Errors per turn above which the trial ends."""
     max_gap_ratio: float = 0.2
-    """Gaps a turn above which the trial ends."""
+    """Gaps per turn above which the trial ends."""
     min_turns: int = 20
-    """The ratios are those of so many turns at least: a single early error does not end a trial."""
+    """Fewest turns for the ratios, so that a single early error does not end a trial."""
     window_turns: int = 200
-    """The ratios are those of the latest so many turns."""
+    """Number of latest turns that the ratios cover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCounts:
-    """What happened in a trial for some time."""
+    """Counts of a trial over some time."""
 
     calls: int = 0
     turns: int = 0
@@ -63,16 +63,16 @@ class TrialCounts:
 
 
 class TrialMeter(Protocol):
-    """Where a trial is counted. ``model``: its name, or ``ACTIVE``."""
+    """The metrics of a trial. ``model``: its name, or ``ACTIVE``."""
 
     def model_turn(self, model: str) -> None: ...
 
     def model_failure(self, model: str, kind: str) -> None:
-        """``kind``: ``error`` or ``gap``."""
+        """Count a failure. ``kind``: ``error`` or ``gap``."""
         ...
 
     def trial_returned(self, reason: str) -> None:
-        """A trial was ended for its errors or gaps. ``reason``: ``errors`` or ``gaps``."""
+        """Count a trial that ended after failures. ``reason``: ``errors`` or ``gaps``."""
         ...
 
 
@@ -80,7 +80,7 @@ class Trial:
     """One model on trial.
 
     Args:
-        trial_id: tells it apart from other trials of the same model. Empty: a new one.
+        trial_id: identifies the trial among those of the same model. Empty: a new one.
     """
 
     def __init__(self, terms: TrialTerms, trial_id: str = "") -> None:
@@ -88,13 +88,13 @@ class Trial:
         self.id = trial_id or uuid4().hex
         self.calls = self.turns = 0
         self.ended = ""
-        """Why the trial is over: ``stopped``, ``errors`` or ``gaps``. Empty: it goes on."""
+        """The reason of the end: ``stopped``, ``errors`` or ``gaps``. Empty: the trial is running."""
         self._errors: deque[int] = deque()
         self._gaps: deque[int] = deque()
-        """Numbers of the turns that failed or had a gap, of the window's turns only."""
+        """Indexes of the turns with an error or a gap, within the window only."""
 
     def takes(self, call: CallInfo) -> bool:
-        """Return whether a new call is one of the share."""
+        """Return True if a new call belongs to the trial's share."""
         terms = self.terms
         match terms.key:
             case "call":
@@ -109,18 +109,18 @@ class Trial:
                 value = call.custom_parameters.get(parameter, "")
         if value in terms.values:
             return True
-        # The model's name is part of what is hashed, so that another trial takes other callers.
+        # The model's name is hashed too, so that another trial selects other callers.
         digest = hashlib.sha256(f"{terms.model}\0{value}".encode()).digest()
         return int.from_bytes(digest[:8]) / 2**64 < terms.percent / 100
 
     @property
     def error_ratio(self) -> float:
-        """Errors a turn, of the window."""
+        """Errors per turn in the window."""
         return self._ratio(self._errors)
 
     @property
     def gap_ratio(self) -> float:
-        """Gaps a turn, of the window."""
+        """Gaps per turn in the window."""
         return self._ratio(self._gaps)
 
     def _ratio(self, turns: deque[int]) -> float:
@@ -129,7 +129,7 @@ class Trial:
         return len(turns) / max(self.terms.min_turns, min(self.turns, self.terms.window_turns))
 
     def count(self, counts: TrialCounts) -> None:
-        """Count what happened, and end the trial if there are too many errors or gaps."""
+        """Add counts, and end the trial if there are too many errors or gaps."""
         self.calls += counts.calls
         self.turns += counts.turns
         self._errors.extend([self.turns] * counts.errors)
@@ -142,10 +142,10 @@ class Trial:
 
 
 class ModelTrials:
-    """Begins and ends the trial of a gateway, and counts. ``latest`` is the current trial, or the one that was last.
+    """Begins, counts and ends the trials of a gateway. ``latest`` is the current trial, or the last one.
 
     Args:
-        leads: False: another process begins and ends trials, and counts what happens in this one too.
+        leads: False: another process begins and ends trials, and counts the calls of this one too.
     """
 
     def __init__(self, meter: TrialMeter | None = None, *, leads: bool = True) -> None:
@@ -153,14 +153,14 @@ class ModelTrials:
         self._leads = leads
         self.latest: Trial | None = None
         self.untold = TrialCounts()
-        """What happened in the current trial here, and the process that leads has not counted."""
+        """Counts of the current trial here that the leading process does not have yet."""
 
     @property
     def current(self) -> Trial | None:
         return self.latest if self.latest is not None and not self.latest.ended else None
 
     def begin(self, terms: TrialTerms) -> None:
-        """Put a model on trial. A trial that goes on is stopped; its calls go on with the active model."""
+        """Put a model on trial. A running trial is stopped; its calls continue with the active model."""
         self.stop()
         self.latest = Trial(terms)
 
@@ -170,7 +170,7 @@ class ModelTrials:
             trial.ended = "stopped"
 
     def of_call(self, call: CallInfo) -> Trial | None:
-        """Return the trial that a new call is part of."""
+        """Return the trial that a new call belongs to."""
         trial = self.current
         if trial is None or not trial.takes(call):
             return None
@@ -188,11 +188,11 @@ class ModelTrials:
         return model
 
     def error(self, model: str) -> None:
-        """Note that a turn of ``model`` failed; it goes on with the active model."""
+        """Count a failed turn of ``model``; the active model continues it."""
         self._failed(model, "error")
 
     def gap(self, model: str) -> None:
-        """Note that a listener ran dry in a turn that ``model`` spoke."""
+        """Count a gap in a turn that ``model`` spoke."""
         trial = self.latest
         self._failed(model if trial is not None and model == trial.terms.model else ACTIVE, "gap")
 
@@ -218,13 +218,13 @@ class ModelTrials:
     # --- several processes -------------------------------------------------------------------------------------------
 
     def count_elsewhere(self, trial_id: str, counts: TrialCounts) -> None:
-        """Count what happened in another process, which follows this one."""
+        """Count the report of another process, which follows this one."""
         trial = self.current
         if trial is not None and trial.id == trial_id:
             self._count(trial, counts)
 
     def follow(self, trial_id: str, terms: TrialTerms, ended: str) -> None:
-        """Do as the process that leads says: the trial that it has, or had last."""
+        """Take the state of the leading process: its current or last trial."""
         if self.latest is None or self.latest.id != trial_id:
             self.stop()
             self.latest, self.untold = Trial(terms, trial_id), TrialCounts()

@@ -1,10 +1,10 @@
-"""A PostgreSQL that several gateways share, and how ended rows get there from the local disk.
+"""A PostgreSQL that several gateways share, and the move of ended rows to it from the local disk.
 
-What ends is written to SQLite on the local disk first. From there a thread of its own moves it, a few rows at a time:
-they are inserted where they are absent, committed, and only then deleted locally. A process that dies in between moves
-them again and finds them there, so each is moved exactly once; what must happen with a new row happens in the same
-transaction. A database that is gone, slow or hung costs that thread its time, within ``postgres.timeout_s``, and no
-call anything. Reads fail at once while it does not answer.
+Ended rows are first written to SQLite on the local disk. A separate thread moves them, a few at a time: it inserts the
+absent ones, commits, and only then deletes them locally. If the process dies in between, they are moved again and found
+there, so each is moved exactly once. Work that a new row requires is in the same transaction. A database that is gone,
+slow or hung costs only that thread time, within ``postgres.timeout_s``, and never a call. Reads fail immediately while
+it does not answer.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from gateway.config import PostgresConfig
 from gateway.process_lock import lock
 
 log = logging.getLogger(__name__)
+# It would log four tracebacks for each broken connection.
+logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 MOVE_EVERY_S = 1.0
 """Interval at which ended calls and records are moved to PostgreSQL, seconds."""
 
 MAX_WAITING = 100_000
-"""Most ended calls, and most records, that wait on the local disk. Beyond that the oldest are given up and counted. A
+"""Most ended calls, and most records, that wait on the local disk. Above this, the oldest are given up and counted. A
 record takes 300 bytes, a call with text 6 kB."""
-# Of each connection that cannot be closed because it is gone already, it would write four tracebacks.
-logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 INSERT: Mapping[str, Callable[[Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
-"""By dialect: ``insert``, which either knows how to leave what is there."""
+"""``insert`` by dialect; both can skip existing rows."""
 
 TIDIED_AT_ONCE = 2_000
-"""Rows that one transaction deletes for their age."""
+"""Most old rows that one transaction deletes."""
 
 _PART = 20
 _BREATH_S = 0.05
-"""After so many rows the thread rests for so long, or a long backlog would compete with the loop that paces calls."""
+"""Pause after this many rows, so that a long backlog does not compete with the loop that paces calls."""
 
 _TIDY_S = 3_600.0
-_LOCK = 0x74616C6B  # of this program's advisory locks; others may share the database
+_LOCK = 0x74616C6B  # identifies this program's advisory locks, since other programs may share the database
 _MAKES_TABLES, _TIDIES = 1, 2
 
 What = Literal["calls", "records"]
@@ -73,26 +73,26 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """Which rows are moved. Functions with a connection are called in a transaction of that database."""
+    """The rows to be moved. Functions with a connection are called in a transaction of that database."""
 
     what: What
     local: Callable[[], Engine]
     """The local database."""
     lock_path: Path
-    """Of the processes that share it, one moves."""
+    """Lock of the processes that share the local database; one of them moves."""
     table: Table
     """The same on both sides, with a primary key of one column."""
     began_at: Column[Any]
-    """The oldest are moved, and given up, first."""
+    """Column by which the oldest rows are moved, and given up, first."""
     is_over: ColumnElement[bool]
     make_tables: Callable[[Connection], None]
-    """Makes the shared tables, or brings them up to date. Raises OSError: they are of a later version."""
+    """Makes the shared tables, or migrates them. Raises OSError: they are of a later version."""
     moved: Callable[[Connection, Sequence[Row]], None]
-    """What is done with rows that were not there."""
+    """Processes the rows that were new in the shared database."""
     delete_old: Callable[[Connection], int]
-    """Deletes ``TIDIED_AT_ONCE`` shared rows at most that are too old or too many. Returns how many these were."""
+    """Deletes at most ``TIDIED_AT_ONCE`` shared rows that are too old or too many. Returns their number."""
     given_up: Callable[[], None]
-    """Told of each row that is deleted unmoved."""
+    """Called for each row that is deleted without being moved."""
 
     @property
     def key(self) -> Column[Any]:
@@ -113,13 +113,13 @@ class DatabaseState:
 
 
 class DatabaseMeter(Protocol):
-    """Shows how shared databases do."""
+    """Shows the state of shared databases."""
 
     def shared_database(self, state: DatabaseState) -> None: ...
 
 
 class SharedDatabase:
-    """The connection to the database, one a process and kind of row. Use it on the event loop."""
+    """The connection to the database, one for each process and kind of row. Use it on the event loop."""
 
     def __init__(self, config: PostgresConfig, handover: Handover, meter: DatabaseMeter) -> None:
         self._config = config
@@ -140,17 +140,17 @@ class SharedDatabase:
 
     @property
     def state(self) -> DatabaseState:
-        """How it did when it was last asked."""
+        """The state when the database was last asked."""
         return DatabaseState(of=self._handover.what, answers=self._fault is None, waiting=self._waiting)
 
     async def watch(self) -> None:
-        """Move what has ended, every ``MOVE_EVERY_S``, until cancelled."""
+        """Move ended rows every ``MOVE_EVERY_S``, until cancelled."""
         while True:
             moved = await self._in_thread(self.move)
             await asyncio.sleep(_BREATH_S if moved == _PART else MOVE_EVERY_S)
 
     async def ask(self, work: Callable[[Connection], T]) -> T:
-        """Do something in a transaction.
+        """Run ``work`` in a transaction.
 
         Raises:
             OSError: the database does not answer, or did not a moment ago.
@@ -159,7 +159,7 @@ class SharedDatabase:
         return await self._in_thread(lambda: self._asked(work))
 
     async def aclose(self) -> None:
-        """Move what ended last, within ``postgres.timeout_s``, and close the connection."""
+        """Move the last rows within ``postgres.timeout_s``, and close the connection."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.timeout_s):
                 while self._fault is None and await self._in_thread(self.move) == _PART:
@@ -174,7 +174,7 @@ class SharedDatabase:
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def move(self) -> int:
-        """Move some rows, or see whether the database answers. Return how many were moved. Never raises."""
+        """Move some rows, or check that the database answers. Return the number of moved rows. Never raises."""
         moved = 0
         try:
             rows = self._take()
@@ -187,13 +187,13 @@ class SharedDatabase:
             moved = len(rows)
             self._tidy()
             self._note(None)
-        except Exception as exc:  # whatever a strange server makes of the driver: the next round may go well
+        except Exception as exc:  # for any fault of the driver: the next round may succeed
             self._note(why(exc))
         self._meter.shared_database(self.state)
         return moved
 
     def _take(self) -> Sequence[Row]:
-        """Return the oldest that have ended. None: another process moves them."""
+        """Return the oldest ended rows. Empty: there are none, or another process moves them."""
         handover = self._handover
         waiting = select(func.count()).select_from(handover.table).where(handover.is_over)
         oldest = select(handover.table).where(handover.is_over).order_by(handover.began_at)
@@ -216,17 +216,19 @@ class SharedDatabase:
         oldest = select(handover.key).where(handover.is_over).order_by(handover.began_at).limit(count)
         with handover.local().begin() as connection:
             given_up = connection.execute(delete(handover.table).where(handover.key.in_(oldest))).rowcount
-        log.error("too many wait for PostgreSQL: the oldest are lost", extra={"of": handover.what, "count": given_up})
+        log.error(
+            "too many rows wait for PostgreSQL: the oldest are lost", extra={"of": handover.what, "count": given_up}
+        )
         for _ in range(given_up):
             handover.given_up()
 
     def _put(self, connection: Connection, rows: Sequence[Row]) -> None:
-        # One by one: a statement for all of them is made for so long that the loop which paces calls comes late.
+        # One by one: building a statement for all of them takes so long that the loop that paces calls is delayed.
         add = self._add[connection.dialect.name]
         self._handover.moved(connection, [row for row in rows if connection.execute(add, row).scalar() is not None])
 
     def _forget(self, rows: Sequence[Row]) -> None:
-        """Delete what the database has. If this is lost, they are moved again, which changes nothing."""
+        """Delete the moved rows locally. If this fails, they are moved again, which changes nothing."""
         if not rows:
             return
         handover = self._handover
@@ -241,7 +243,7 @@ class SharedDatabase:
             return
         with self._transaction() as connection:
             if not self._locked(connection, "pg_try_advisory_xact_lock", _TIDIES):
-                deleted = 0  # another gateway is at it
+                deleted = 0  # another gateway does this
             else:
                 deleted = self._handover.delete_old(connection)
         if deleted < TIDIED_AT_ONCE:
@@ -252,7 +254,7 @@ class SharedDatabase:
             raise OSError(f"PostgreSQL: {self._fault}")
 
     def _asked(self, work: Callable[[Connection], T]) -> T:
-        self._check()  # the one before may have found a fault, which not each one has to wait for
+        self._check()  # an earlier request may have found a fault; later ones need not wait for it
         try:
             with self._transaction() as connection:
                 return work(connection)
@@ -272,14 +274,14 @@ class SharedDatabase:
             yield connection
             connection.commit()
         except BaseException:
-            # A rollback would ask a database that may not answer; a closed connection is one.
+            # A rollback would need the database, which may not answer; closing the connection rolls back as well.
             connection.invalidate()
             raise
         finally:
             connection.close()
 
     def _begin(self, connection: Connection) -> None:
-        # The server gives up as we do. A gateway that stops in the middle holds nobody's days for long.
+        # The server gives up at the same time. A gateway that stops halfway does not hold locks for long.
         wait_ms = round(self._config.timeout_s * 1000)
         connection.exec_driver_sql(
             f"SET LOCAL statement_timeout = {wait_ms}; SET LOCAL idle_in_transaction_session_timeout = {2 * wait_ms}"
@@ -287,7 +289,9 @@ class SharedDatabase:
 
     def _make_tables(self, connection: Connection) -> None:
         self._begin(connection)
-        self._locked(connection, "pg_advisory_xact_lock", _MAKES_TABLES)  # of gateways that start together, one makes
+        self._locked(
+            connection, "pg_advisory_xact_lock", _MAKES_TABLES
+        )  # of gateways that start together, one makes the tables
         self._handover.make_tables(connection)
         connection.commit()
         self._has_tables = True
@@ -311,34 +315,36 @@ class SharedDatabase:
 
 
 def opened(config: PostgresConfig) -> Engine:
-    """Return the database of ``postgres.url``. It connects when it is asked the first time."""
+    """Return the database of ``postgres.url``. It connects at the first use."""
     assert config.url is not None
     url = make_url(config.url.get_secret_value()).set(drivername="postgresql+pg8000")
     arguments: dict[str, Any] = {"timeout": config.timeout_s, "ssl_context": _tls(str(url.query.get("sslmode", "")))}
     if folder := url.query.get("host"):
         arguments["unix_sock"] = f"{folder}/.s.PGSQL.{url.port or 5432}"
-    # The thread is the only one that asks, so one connection is enough.
+    # Only this thread uses it, so one connection is enough.
     return create_engine(url.set(query={}), connect_args=arguments, pool_size=1, max_overflow=0, hide_parameters=True)
 
 
 def _tls(mode: str) -> ssl.SSLContext | bool | None:
-    """Return what pg8000 makes of ``sslmode``: None is TLS where the server offers it, False none."""
+    """Return pg8000's value for ``sslmode``: None: TLS if the server offers it; False: no TLS."""
     if mode == "verify-full":
         return ssl.create_default_context()
     return {"disable": False, "require": True}.get(mode)
 
 
 def _storable(value: object) -> object:
-    """Return a value that PostgreSQL takes: text without U+0000, which it has no place for."""
+    """Return a value that PostgreSQL accepts: text without U+0000."""
     return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 def why(exc: Exception) -> str:
-    """Return what went wrong, without what was written: the message of a statement may hold a caller's number."""
+    """Return the reason without the written data: a statement's message may contain a caller's number."""
     if isinstance(exc, OSError) and exc.errno is None:
         return str(exc)
     cause = getattr(exc, "orig", None) or exc
     told = cause.args[0] if cause.args else None
     if isinstance(told, dict) and "C" in told:
         return f"{type(cause).__name__} {told['C']}"
-    return type(cause.__cause__ or cause).__name__  # the driver says InterfaceError, its cause ConnectionRefusedError
+    return type(
+        cause.__cause__ or cause
+    ).__name__  # the driver raises InterfaceError, its cause is e.g. ConnectionRefusedError

@@ -1,4 +1,4 @@
-"""Locks that the system takes from a process that dies, so that others know."""
+"""File locks that the system releases when a process dies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def lock(path: Path) -> int | None:
-    """Lock a file, which is made if there is none. Return the descriptor, which keeps the lock until it is closed.
-    None: another living process has it."""
+    """Lock a file, creating it if needed. Return the descriptor, which keeps the lock until it is closed. None: another
+    living process has the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,16 +12,15 @@ from sqlalchemy import Engine, create_engine, event
 
 
 def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
-    """Open a file, which is made if there is none: what it says is nobody else's on this machine, and its readers do
-    not wait for its writer.
+    """Open a file, creating it if needed. Only its owner can read it, and readers do not wait for the writer.
 
     Args:
-        busy_s: how long a statement waits for another process.
-        syncs: whether what a transaction wrote is on the disk itself when the transaction ends. If not, it is safe from
-            the death of this process all the same, and who opens the file syncs it, and empties its log.
+        busy_s: longest wait of a statement for another process.
+        syncs: True: a transaction ends when its data is on the disk. False: the data survives the death of this
+            process, and the caller must sync the file and empty its log.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -34,7 +33,7 @@ def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
             try:
                 connection.execute("PRAGMA journal_mode=WAL")
                 break
-            except sqlite3.OperationalError:  # for this alone SQLite does not wait while another process writes
+            except sqlite3.OperationalError:  # only for this, SQLite does not wait while another process writes
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.01)

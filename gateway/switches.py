@@ -1,5 +1,4 @@
-"""The switches and carriers that the configuration names: attaching to their calls, and controlling calls beside their
-streams."""
+"""The configured switches and carriers: attaches to their calls, and controls calls besides their streams."""
 
 from __future__ import annotations
 
@@ -15,15 +14,14 @@ from gateway.seams.call_api import Attach, OpenCallApi
 from gateway.tokens import Tokens
 
 OpenStream = Callable[[str, str, str, Mapping[str, str], float], Awaitable[None]]
-"""``SwitchTools.open_stream`` with one more argument in front: the name of the dialect."""
+"""``SwitchTools.open_stream`` with the name of the dialect as first argument."""
 
 
 class Switches:
-    """All switches of the configuration. ``start`` connects those that stay connected all the time, and ``aclose``
-    disconnects.
+    """All configured switches. ``start`` connects those with permanent connections, and ``aclose`` disconnects.
 
     Args:
-        tokens: makes tokens for the addresses of streams that we ask a switch to open.
+        tokens: makes tokens for the addresses of streams that a switch must open.
         open_stream: opens a stream from our side.
     """
 
@@ -47,11 +45,11 @@ class Switches:
         self.attach: dict[str, Attach] = {
             name: switch.attach for name, switch in self._switches.items() if switch.attach is not None
         }
-        """For each dialect, how to join a call."""
+        """By dialect, the function that joins a call."""
         self.call_apis: dict[str, OpenCallApi] = {
             name: switch.open for name, switch in self._switches.items() if switch.open is not None
         }
-        """For each dialect, how to control a call."""
+        """By dialect, the function that opens the control of a call."""
 
     def _media_url(self, dialect: str, base: str, route: str, parameters: Mapping[str, str]) -> str:
         token = self._tokens.make(dialect, route, now=time.time())
@@ -60,11 +58,11 @@ class Switches:
         return f"{address}/media/{dialect}/{route}/{token}?{urlencode(parameters)}"
 
     def start(self) -> None:
-        """Connect to the switches that stay connected all the time."""
+        """Connect to the switches with permanent connections."""
         for switch in self._switches.values():
             switch.start()
 
     async def aclose(self) -> None:
-        """Disconnect, after giving the switches time for what they were told before."""
+        """Disconnect, after the switches had time for running commands."""
         for switch in self._switches.values():
             await switch.aclose()

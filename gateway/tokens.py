@@ -1,6 +1,5 @@
-"""Signed, short-lived tokens, which any worker can check: what our webhook puts into a stream address, so that nobody
-else can open one, and what a browser shows instead of an API key.
-"""
+"""Signed, short-lived tokens that any worker can check: for stream addresses from our webhooks, and for browsers
+instead of an API key."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import Literal
 
 from gateway.errors import Rejected
 
-# A stream's token has 42 bytes in all: a multiple of three, so that each character of the token counts in full.
+# A stream's token has 42 bytes: a multiple of three, so that base64 needs no padding.
 _EXPIRY_BYTES, _ID_BYTES, _CALL_BYTES, _MAC_BYTES = 8, 8, 8, 18
 STREAM_TOKEN_S = 60.0
 """Life of the signed token that a webhook puts into a stream address, seconds. Each token opens one call."""
@@ -23,8 +22,8 @@ _SIGNED_BYTES = _EXPIRY_BYTES + _ID_BYTES + _CALL_BYTES
 _ANY_CALL = bytes(_CALL_BYTES)
 
 GRANT = "tst_"
-"""What every browser's token begins with, so that it is told from an API key."""
-_GRANTS = b"grant\0"  # what is signed for streams begins with a time, whose first byte is 0
+"""Prefix of every browser's token, which distinguishes it from an API key."""
+_GRANTS = b"grant\0"  # signed data of streams begins with a time, whose first byte is 0
 _GRANT_FIELDS = 5
 _KEYS = b"key\0"
 _REQUESTS = b"request\0"
@@ -32,12 +31,12 @@ _NONCES = b"nonces\0"
 
 GrantScope = Literal["call", "read", "lead", "session"]
 """``call``: a browser may call. ``lead``: it may also speak as the dialogue manager of its call. ``read``: it sees
-calls and events. ``session``: everything that the key may do, for a browser that has signed in."""
+calls and events. ``session``: all rights of the key, for a signed-in browser."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamToken:
-    """A token that is ours and fresh. Whether it is spent, the directory knows."""
+    """A valid token that has not expired. The directory knows whether it is spent."""
 
     id: bytes
     expires: int
@@ -46,34 +45,34 @@ class StreamToken:
     """Digest of the call's id; zeros: any call."""
 
     def check_call(self, call_sid: str) -> None:
-        """Raises ``Rejected`` (403) unless the token was made for the call of this id, or for any."""
+        """Raise ``Rejected`` (403) unless the token was made for the call of this id, or for any."""
         if self.call not in (_ANY_CALL, _digest(call_sid)):
             raise Rejected("stream token belongs to another call", status=403, code="bad_token", param="token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a browser's token allows."""
+    """The rights of a browser's token."""
 
     id: bytes
     key: bytes
-    """``Tokens.mark`` of the API key that the token was made with. The token dies with the key."""
+    """``Tokens.mark`` of the API key that made the token. The token is invalid when the key is."""
     scope: GrantScope
     route: str = ""
     call: str = ""
-    """The only call that the token is for. Empty: all calls of the route."""
+    """The only call of the token. Empty: all calls of the route."""
     tenant: str = ""
-    """Whose the token is, where it was made with a JSON Web Token, of which nothing is kept. Empty: the API key's."""
+    """The tenant, if the token was made with a JSON Web Token, of which nothing is kept. Empty: the API key's."""
     scopes: tuple[str, ...] = ()
-    """What the JSON Web Token allowed."""
+    """The scopes of the JSON Web Token."""
 
 
 class Tokens:
     """Makes and checks tokens. Times are seconds since the epoch, since other machines may check them.
 
     Args:
-        secret: the key; None takes a random one, good for one process.
-        lifetime_s: how long a token opens a stream.
+        secret: the key; None: a random one, valid in one process.
+        lifetime_s: time for which a token opens a stream.
     """
 
     def __init__(self, secret: str | None, *, lifetime_s: float) -> None:
@@ -83,26 +82,27 @@ class Tokens:
     # --- streams ---------------------------------------------------------------------------------------------------
 
     def id_of(self, request: bytes) -> bytes:
-        """Return the id that all tokens have which are made for the same request."""
+        """Return the common id of all tokens made for the same request."""
         return self._mac(_REQUESTS + request)[:_ID_BYTES]
 
     def fresh_id(self) -> bytes:
-        """Return the id of a token that no other has."""
+        """Return a unique token id."""
         return secrets.token_bytes(_ID_BYTES)
 
     def make(self, dialect: str, route: str, *, now: float, call: str = "", token_id: bytes = b"") -> str:
-        """A token for one stream address; URL-safe, 56 characters. It opens one call.
+        """Return a token for one stream address; URL-safe, 56 characters. It opens one call.
 
         Args:
-            call: the id that the stream's start will name; empty: any.
-            token_id: one of ``id_of``; of all tokens with this id one opens a call. Empty: an id of its own.
+            call: the call id that the stream's start will name; empty: any.
+            token_id: from ``id_of``; of all tokens with this id one opens a call. Empty: a unique id.
         """
         expiry = int(now + self._lifetime_s).to_bytes(_EXPIRY_BYTES, "big")
         signed = expiry + (token_id or self.fresh_id()) + (_digest(call) if call else _ANY_CALL)
         return base64.urlsafe_b64encode(signed + self._stream_mac(signed, dialect, route)).decode()
 
     def check(self, token: str, dialect: str, route: str, *, now: float) -> StreamToken:
-        """Raises ``Rejected`` (403) for anything but a fresh token of ours for this dialect and route."""
+        """Return a valid token. Raise ``Rejected`` (403) if it is not ours, has expired, or is for another dialect or
+        route."""
         raw = _decoded(token)
         signed, mac = raw[:_SIGNED_BYTES], raw[_SIGNED_BYTES:]
         if not hmac.compare_digest(mac, self._stream_mac(signed, dialect, route)):
@@ -118,13 +118,13 @@ class Tokens:
 
     @property
     def nonce_key(self) -> bytes:
-        """The key of the nonces of our SIP challenges, which any worker can check, too."""
+        """The key of the nonces of our SIP challenges, the same in all workers."""
         return self._mac(_NONCES)
 
     # --- browsers --------------------------------------------------------------------------------------------------
 
     def mark(self, credential: bytes) -> bytes:
-        """Return what a token names an API key by, of the key's digest. Nobody can guess the key by it."""
+        """Return a token's identifier of an API key, from the key's digest. The key cannot be derived from it."""
         return self._mac(_KEYS + credential)[:_CALL_BYTES]
 
     def grant(
@@ -138,15 +138,15 @@ class Tokens:
         tenant: str = "",
         scopes: Iterable[str] = (),
     ) -> str:
-        """Return a token for a browser, which may show it until it expires. No text holds a zero byte."""
+        """Return a token for a browser, valid until ``expires``. No text has a zero byte."""
         expiry = int(expires).to_bytes(_EXPIRY_BYTES, "big")
         said = "\0".join((scope, route, call, tenant, " ".join(scopes))).encode()
-        said += b" " * (-len(said) % 3)  # so that there is no padding behind it, which a cookie would have to quote
+        said += b" " * (-len(said) % 3)  # so that there is no padding, which a cookie would have to quote
         signed = expiry + secrets.token_bytes(_ID_BYTES) + self.mark(credential) + said
         return GRANT + base64.urlsafe_b64encode(signed + self._mac(_GRANTS + signed)).decode()
 
     def check_grant(self, token: str, *, now: float) -> Grant:
-        """Raises ``Rejected`` (401) for anything but a fresh token of ours for a browser."""
+        """Return a browser's valid token. Raise ``Rejected`` (401) if it is not ours or has expired."""
         raw = _decoded(token.removeprefix(GRANT))
         signed, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(_GRANTS + signed)):
@@ -161,7 +161,7 @@ class Tokens:
         return Grant(
             id=own[:_ID_BYTES],
             key=own[_ID_BYTES : _ID_BYTES + _CALL_BYTES],
-            scope=scope,  # type: ignore[arg-type]  # we have signed it
+            scope=scope,  # it is signed
             route=route,
             call=call,
             tenant=tenant,

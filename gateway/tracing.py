@@ -1,11 +1,11 @@
 """One OpenTelemetry trace for each call, sent to a collector by OTLP over HTTP. Needs the extra ``[otel]``.
 
-The trace's id is that of the call without ``VX``, and the id of its root span ``call`` is the end of it, so that
-whoever knows the call can name both. The root is sent when the call is over, each turn when the turn is.
+The trace id is the call id without ``VX``, and the id of the root span ``call`` is its end, so both follow from the
+call id. The root is sent after the call, each turn after the turn.
 
-The span ``turn`` lasts from the message that completed the first clause to the turn's end; its children are the stages
-of the first packet, one behind the other, and ``speaking`` from the first packet on. No attribute holds what anybody
-said, a number, or an id that a manager chose.
+The span ``turn`` lasts from the message that completed the first clause to the turn's end. Its children are the stages
+of the first packet, one after the other, and ``speaking`` from the first packet on. No attribute has spoken text, a
+number, or an id that a manager chose.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OtelTracer:
         self._now = now
 
     def _root(self, call_id: str) -> SpanContext:
-        """Return the ids of a call's span, and whether the call is among those that are traced."""
+        """Return the span context of a call, with the flag for sampled calls."""
         digits = call_id.removeprefix("VX")
         trace_id = int(digits, 16)
         sampled = self._sampler.should_sample(None, trace_id, "call").decision is Decision.RECORD_AND_SAMPLE
@@ -82,13 +82,13 @@ class OtelTracer:
         return SpanContext(trace_id, int(digits[-16:], 16), is_remote=False, trace_flags=flags)
 
     def traceparent(self, call_id: str) -> str:
-        """Return the call's span as W3C Trace Context, section 3.2, names it."""
+        """Return the call's span as W3C Trace Context, section 3.2."""
         root = self._root(call_id)
         return f"00-{root.trace_id:032x}-{root.span_id:016x}-{root.trace_flags:02x}"
 
     def call(self, trace: CallTrace) -> None:
         """Send the span of a call that is over."""
-        # Not by the SDK's tracer, which would draw other ids.
+        # The SDK's tracer would generate other ids.
         ns = self._epoch_ns()
         failed = trace.outcome == "failed"
         span = ReadableSpan(
@@ -106,10 +106,10 @@ class OtelTracer:
             end_time=ns(trace.ended_at),
             instrumentation_scope=self._scope,
         )
-        self._processor.on_end(span)  # which leaves out a call that is not sampled
+        self._processor.on_end(span)  # leaves out a call that is not sampled
 
     def _epoch_ns(self) -> Callable[[float], int]:
-        """Return what turns the clock of the turns into nanoseconds since the epoch."""
+        """Return the conversion from the clock of the turns to nanoseconds since the epoch."""
         epoch_s = time.time() - self._now()
         return lambda at: round((at + epoch_s) * 1e9)
 
@@ -147,5 +147,5 @@ class OtelTracer:
         self._tracer.start_span("speaking", within, start_time=ns(first_at)).end(ns(trace.ended_at))
 
     def close(self) -> None:
-        """Send what is left, within the collector's timeout, and end the thread. Blocks."""
+        """Send the remaining spans within the collector's timeout, and end the thread. Blocks."""
         self._provider.shutdown()

@@ -1,7 +1,7 @@
-"""References from a part of a call to the whole that it belongs to.
+"""References from a part of a call to its owner, without reference cycles.
 
-A part that referred to its whole as to anything else would make a circle with it. A call lives long enough to be frozen
-alive (``tts_engine.service.garbage``), so its circles would stay until everything is looked at, which stops all calls.
+A plain reference would make a cycle. A call lives long enough to be frozen by the garbage collector
+(``tts_engine.service.garbage``), so its cycles would stay until a full collection, which stops all calls.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class _Upward:
 
     def __getattr__(self, name: str) -> Any:
         whole = self._whole()
-        return _nobody_hears if whole is None else getattr(whole, name)
+        return _do_nothing if whole is None else getattr(whole, name)
 
 
 def upward(whole: Whole) -> Whole:
-    """Return what a part uses in place of its whole. Ask it for a method each time: a method that is kept refers to the
-    whole by itself. When the whole is gone, whatever is called does nothing."""
+    """Return a stand-in for the owner. Look up each method anew: a kept bound method refers to the owner itself. After
+    the owner is gone, calls do nothing."""
     return cast(Whole, _Upward(whole))
 
 
-def _nobody_hears(*_: object, **__: object) -> None:
+def _do_nothing(*_: object, **__: object) -> None:
     return None

@@ -1,7 +1,7 @@
-"""Comfort noise (RFC 3389): packets that carry the level of a silence, and the noise that is played for them.
+"""Comfort noise (RFC 3389): packets with the level of a silence, and the noise that is played for them.
 
-Only the level is used. The filter that may follow it (section 3.2) shapes the noise to the room of the speaker, which
-neither a recogniser nor a recording has any use for.
+Only the level is used. The filter that may follow it (section 3.2) shapes the noise like the speaker's room, which
+neither a recogniser nor a recording needs.
 """
 
 from __future__ import annotations

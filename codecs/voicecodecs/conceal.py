@@ -1,9 +1,9 @@
-"""Replaces lost packets, so that voice detection, recogniser and recording hear no click and lose no time.
+"""Replaces lost packets, so that voice detection, recogniser and recording get no clicks and keep the timing.
 
-Opus has a concealment of its own. The other codecs get the one of ITU-T G.711 Appendix I: the last pitch period is
-repeated, fades from 10 ms on, is silent at 60 ms, and is joined to the next packet over 4 ms. Two parts of the Appendix
-are left out: its delay of 3.75 ms for the first join, which is not needed because the repetition begins one period
-back, where the wave is the same; and its growing number of periods.
+Opus has its own concealment. The other codecs get that of ITU-T G.711 Appendix I: the last pitch period is repeated,
+fades from 10 ms on, is silent at 60 ms, and is blended into the next packet over 4 ms. Two parts of the Appendix are
+left out: its delay of 3.75 ms for the first join, which is not needed because the repetition begins one period back,
+where the wave is the same; and its growing number of periods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Concealer:
         self._invented = 0
 
     def heard(self, pcm: NDArray[np.int16]) -> NDArray[np.int16]:
-        """Take audio that arrived, and return it; behind a loss its first 4 ms are blended with the concealment."""
+        """Take received audio, and return it; after a loss, its first 4 ms are blended with the concealment."""
         if self._invented:
             length = min(round(_JOIN_S * self._rate), len(pcm))
             rise = (np.arange(length, dtype=np.float32) + 1) / (length + 1)
@@ -91,10 +91,10 @@ class ConcealingDecoder:
         self._frame = fmt.frame_samples
 
     def decode(self, payload: bytes) -> NDArray[np.int16]:
-        """Decode a payload. An empty payload is a loss; it counts as long as the payload before it.
+        """Decode a payload. An empty payload is a loss, as long as the payload before it.
 
         Raises:
-            ValueError: as in ``voicecodecs.registry.Decoder``.
+            ValueError: see ``voicecodecs.registry.Decoder``.
         """
         if not payload:
             return self._opus.conceal(self._frame) if self._opus else self._concealer.conceal(self._frame)

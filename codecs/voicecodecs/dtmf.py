@@ -21,7 +21,7 @@ _LARGEST_SINE_DBM0 = 3.17
 """Level of the largest sine that mu-law can carry (G.711 table 2 note 1). Its amplitude is 1 here."""
 
 PAUSE_W_MS = 500
-"""Length of the pause that a ``w`` among the digits stands for."""
+"""Length of the pause for a ``w`` among the digits."""
 
 
 def _amplitude(dbm0: float) -> float:
@@ -76,7 +76,7 @@ def tones(
 
 
 class Detector:
-    """Find digits in one stream of audio, chunk by chunk. Not thread-safe.
+    """Finds digits in one stream of audio, chunk by chunk. Not thread-safe.
 
     The eight frequencies are correlated with windows of 12.75 ms that overlap by half. This is what the Goertzel
     algorithm computes, here as one matrix product. A window names a digit if all of these hold (Q.24 table A-1, with a
@@ -131,7 +131,7 @@ class Detector:
         self._missed = 0
 
     def process(self, pcm: NDArray[np.float32]) -> str:
-        """Take the next chunk, of any length; return the digits that became certain in it, most often none.
+        """Take the next chunk, of any length; return the digits that became certain, usually none.
 
         Args:
             pcm: shape ``(samples,)``, float32, [-1, 1].
@@ -156,13 +156,13 @@ class Detector:
 
     @property
     def sounding(self) -> bool:
-        """Whether a digit's tone is in the last audio, or was until some 25 ms before its end."""
+        """True if a digit's tone is in the last audio, or was until about 25 ms before its end."""
         return bool(self._digit)
 
     def _names(
         self, window: NDArray[np.complex64], before: NDArray[np.complex64], energy: NDArray[np.float64]
     ) -> list[str]:
-        """Return the digit that each window holds, or ``""``."""
+        """Return the digit in each window, or ``""``."""
         length = 2 * self._hop
         power = (np.abs(window) * (2 / length)) ** 2  # squared amplitude of each tone
         low, high = power[:, :4].argmax(1), power[:, 4:].argmax(1)
@@ -197,8 +197,8 @@ class Detector:
 
 
 class WaryDetector(Detector):
-    """Finds where touch tones may be, to hide them: also those that are too weak, too short, too noisy or too far off
-    to count as pressed. What looks like a digit in speech once in a while costs a syllable."""
+    """Finds possible touch tones in order to hide them, including those too weak, short, noisy or off frequency to
+    count as pressed. An occasional false alarm in speech costs a syllable."""
 
     _MIN_DBM0 = -42
     _MAX_TWIST_DB = 9

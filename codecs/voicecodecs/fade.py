@@ -1,4 +1,4 @@
-"""The last frame at a cut: speech that falls to silence instead of stopping with a click."""
+"""The last frame at a cut: speech fades to silence instead of stopping with a click."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _STATELESS = frozenset({"PCMU", "PCMA", "L16"})
 
 
 def faded(fmt: AudioFormat, payload: bytes, ms: float = 5) -> bytes | None:
-    """Return a payload of the same length whose first ``ms`` milliseconds fade to zero, with silence behind them.
+    """Return a payload of the same length whose first ``ms`` milliseconds fade to zero, followed by silence.
 
     Return None for G722 and OPUS. Their payloads continue a state that only the stream's own encoder and the far
-    decoder hold, and that encoder has already run ahead of the frame that is cut. A frame encoded from any other state
-    would be louder than the click.
+    decoder have, and that encoder is already past the frame that is cut. A frame encoded from any other state would be
+    louder than the click.
 
     Raises:
         ValueError: ``payload`` is empty or not a whole number of frames.

@@ -17,7 +17,7 @@ from voicecodecs.pcm import require
 
 
 def _ulaw_tables() -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
-    """Codes by ``uint16`` view of the sample, and samples by code (G.711 tables 2a and 2b)."""
+    """Return codes by ``uint16`` view of the sample, and samples by code (G.711 tables 2a and 2b)."""
     x = np.arange(65536, dtype=np.uint16).view(np.int16).astype(np.int32)
     # 33 shifts the segment edges to powers of two: 32, 64, ... 4096 on the 14-bit scale.
     biased = np.minimum((np.where(x < 0, ~x, x) >> 2) + 33, 0x1FFF)
@@ -32,7 +32,7 @@ def _ulaw_tables() -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
 
 
 def _alaw_tables() -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
-    """Codes by ``uint16`` view of the sample, and samples by code (G.711 tables 1a and 1b)."""
+    """Return codes by ``uint16`` view of the sample, and samples by code (G.711 tables 1a and 1b)."""
     x = np.arange(65536, dtype=np.uint16).view(np.int16).astype(np.int32)
     magnitude = np.where(x < 0, ~x, x) >> 4
     segment = np.maximum(np.frexp(magnitude)[1] - 4, 0)  # 0..15 is segment 0, 16..31 segment 1

@@ -1,7 +1,7 @@
-"""G.722 at 64 kbit/s: 16 kHz audio, two samples a byte (ITU-T G.722 mode 1).
+"""G.722 at 64 kbit/s: 16 kHz audio, two samples per byte (ITU-T G.722 mode 1).
 
-This is sub-band ADPCM: encoder and decoder adapt to every sample that they saw. Use one of each per direction and call,
-and feed them everything in order. The coder's pair of band-splitting filters delays audio by 22 samples (1.4 ms).
+This is sub-band ADPCM: encoder and decoder adapt to every sample. Use one of each per direction and call, and feed them
+everything in order. The coder's pair of band-splitting filters delays audio by 22 samples (1.4 ms).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Encoder:
         Raises:
             ValueError: the type or shape is wrong, or the number of samples is odd.
         """
-        require(pcm, np.int16)  # the library would read bytes as a list of small numbers, without complaint
+        require(pcm, np.int16)  # the library would silently read bytes as a list of small numbers
         if len(pcm) % 2:
             raise ValueError(f"G722 was given {len(pcm)} samples, expected an even number (2 a byte)")
         return bytes(self._codec.encode(np.ascontiguousarray(pcm)))

@@ -29,7 +29,7 @@ def decode_l16(payload: bytes) -> NDArray[np.int16]:
 
 
 def swap_byte_order(payload: bytes) -> bytes:
-    """s16le to the network byte order that RTP carries (RFC 3551 section 4.5.11), or back.
+    """Convert s16le to network byte order for RTP (RFC 3551 section 4.5.11), or back.
 
     Raises:
         ValueError: an odd number of bytes.

@@ -30,17 +30,17 @@ class Packetizer:
         self.samples_out = 0
         """Samples in all frames returned so far, at the format's ``sample_rate``; padding counts."""
         self.quick = fmt.encoding in ("PCMU", "PCMA", "L16")
-        """Does a second of sound take at most 0.1 ms, with its resampling? Handing a chunk to a thread costs as much.
-        With G722 a second takes 1 ms, with OPUS 6."""
+        """True if a second of audio takes at most 0.1 ms, with its resampling; handing a chunk to a thread costs as
+        much. With G722 a second takes 1 ms, with OPUS 6."""
         self._resampler = Resampler(source_rate, fmt.sample_rate)
         self._encoder = encoder(fmt)
         self._pending = np.zeros(0, np.int16)
         self._padding = 0
-        """Samples of silence that the last flush added, as long as nothing follows them."""
+        """Samples of silence that the last flush added, until something follows them."""
 
     @property
     def position(self) -> int:
-        """Sample at which the next pushed sample will be heard, if the resampler is empty, as after a flush."""
+        """The position at which the next pushed sample will be heard, if the resampler is empty, as after a flush."""
         return self.samples_out + len(self._pending)
 
     def push(self, pcm: NDArray[np.float32]) -> list[bytes]:
@@ -56,10 +56,10 @@ class Packetizer:
         return self._frames(self._resampler.process(pcm))
 
     def pause(self, samples: int) -> list[bytes]:
-        """Let silence follow a flush; return all frames that are full now. The rest goes in front of the next push.
+        """Add silence after a flush; return all frames that are full now. The rest precedes the next push.
 
-        What the flush added is part of the pause. Else a pause would be up to a frame longer, which is heard where
-        frames are long.
+        The silence that the flush added counts towards the pause. Otherwise a pause would be up to a frame longer,
+        which is audible with long frames.
 
         Args:
             samples: length of the pause, at the format's ``sample_rate``.
@@ -69,9 +69,9 @@ class Packetizer:
         return self._frames(np.zeros(silence, np.float32))
 
     def flush(self) -> list[bytes]:
-        """End a stretch of speech: return the rest, with its last frame filled up with silence.
+        """End a stretch of speech: return the rest, with its last frame padded with silence.
 
-        The stream goes on with the next push.
+        The stream continues with the next push.
         """
         frames = self._frames(self._resampler.flush())
         if len(self._pending):

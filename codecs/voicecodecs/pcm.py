@@ -16,16 +16,16 @@ SILENCE_DBOV = -127.0
 """Level of digital silence, and the floor of every level here (RFC 6464 section 3)."""
 
 AUDIBLE_DBOV = -50.0
-"""A listener on a telephone hears what is louder than this. First-packet times end at the first such frame."""
+"""Louder audio than this is audible on a telephone. First-packet times end at the first such frame."""
 
 _WINDOW_MS = 5
 
 
 def require(pcm: NDArray[Any], dtype: DTypeLike) -> None:
-    """Refuse anything but a one-dimensional array of ``dtype`` in the machine's byte order.
+    """Check that ``pcm`` is a one-dimensional array of ``dtype`` in the machine's byte order.
 
     Raises:
-        ValueError: the array is another one; the message says what arrived.
+        ValueError: it is not; the message says what arrived.
     """
     if not isinstance(pcm, np.ndarray):
         raise ValueError(f"pcm is {type(pcm).__name__}, expected a one-dimensional {np.dtype(dtype)} array")
@@ -43,9 +43,9 @@ def to_int16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
         ValueError: wrong shape or type, or a sample that is not finite.
     """
     require(pcm, np.float32)
-    # One dot product shows whether all samples are finite: NaN and infinity survive it, and audio cannot overflow it.
+    # One dot product shows whether all samples are finite: NaN and infinity propagate, and audio cannot overflow it.
     if not math.isfinite(float(pcm @ pcm)):
-        raise ValueError(f"pcm of {len(pcm)} samples holds NaN or infinite values")
+        raise ValueError(f"pcm of {len(pcm)} samples has NaN or infinite values")
     scaled = pcm * np.float32(32768.0)
     np.rint(scaled, out=scaled)
     np.clip(scaled, -32768.0, 32767.0, out=scaled)
@@ -81,14 +81,14 @@ def dbov(pcm: NDArray[np.float32] | NDArray[np.int16]) -> float:
 
 
 def is_audible(pcm: NDArray[np.int16]) -> bool:
-    """Is the RMS level over the whole of ``pcm`` (a frame, for example) above -50 dBov?"""
+    """Return True if the RMS level over the whole of ``pcm`` (a frame, for example) is above -50 dBov."""
     return dbov(pcm) > AUDIBLE_DBOV
 
 
 def trim_silence(
     pcm: NDArray[np.float32], sample_rate: int, *, threshold_dbov: float = AUDIBLE_DBOV
 ) -> tuple[int, int]:
-    """Find where the audible part begins and ends.
+    """Find the start and end of the audible part.
 
     Args:
         pcm: shape ``(samples,)``, float32.
@@ -109,9 +109,9 @@ def trim_silence(
 
 
 def fade_out(pcm: NDArray[np.float32], sample_rate: int, ms: float = 5) -> NDArray[np.float32]:
-    """Return a copy whose first ``ms`` milliseconds fall to zero along a half cosine, and which is silent behind them.
+    """Return a copy whose first ``ms`` milliseconds fall to zero along a half cosine, followed by silence.
 
-    This is for a cut in the middle of speech: a waveform that just stops is heard as a click, a fade of 5 ms is not.
+    This is for a cut within speech: a waveform that just stops is heard as a click, a fade of 5 ms is not.
     """
     require(pcm, np.float32)
     length = round(sample_rate * ms / 1000)

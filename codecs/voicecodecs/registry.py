@@ -1,4 +1,4 @@
-"""From RTP encoding names and clocks (RFC 3551 table 4, RFC 7587) to codecs; the audio format of a leg as a value."""
+"""Maps RTP encoding names and clocks (RFC 3551 table 4, RFC 7587) to codecs; the audio format of a leg as a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RTP_CLOCK_HZ = {"PCMU": 8000, "PCMA": 8000, "G722": 8000, "OPUS": 48000}
 """Clock of RTP timestamps by encoding. G722's is 8000 although it samples at 16000 (RFC 3551 section 4.5.2)."""
 
 _SAMPLE_RATES = {"PCMU": (8000,), "PCMA": (8000,), "G722": (g722.SAMPLE_RATE,), "OPUS": opus.SAMPLE_RATES}
-"""Sample rates that an encoding takes; L16 takes any rate up to ``_MAX_RATE``."""
+"""Sample rates of an encoding; L16 takes any rate up to ``_MAX_RATE``."""
 
 _MAX_RATE = 192_000
 
@@ -30,10 +30,10 @@ _FRAME_BITS_PER_SAMPLE = {"PCMU": 8, "PCMA": 8, "G722": 4, "L16": 16}
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """One direction of a leg's audio: how it is encoded, sampled and cut into frames. Always mono.
+    """The audio format of one direction of a leg: encoding, sample rate and frame length. Always mono.
 
     Raises:
-        ValueError: the combination cannot be sent; the message says which one could.
+        ValueError: the combination is not possible; the message lists possible values.
     """
 
     encoding: str = "PCMU"
@@ -93,7 +93,7 @@ class AudioFormat:
 
 
 class Encoder(Protocol):
-    """Turns samples into payloads. It holds the codec's state, so each direction of a call needs its own, fed in order.
+    """Converts samples to payloads. It has the codec's state, so each direction of a call needs its own, fed in order.
 
     Not thread-safe.
     """
@@ -111,19 +111,19 @@ class Encoder(Protocol):
 
 
 class Decoder(Protocol):
-    """Turns payloads into samples. It holds the codec's state, so each direction of a call needs its own, fed in order.
+    """Converts payloads to samples. It has the codec's state, so each direction of a call needs its own, fed in order.
 
     Not thread-safe.
     """
 
     def decode(self, payload: bytes) -> NDArray[np.int16]:
-        """Decode one payload of any duration, since senders may use another ptime than was agreed.
+        """Decode one payload of any duration, since senders may use another ptime than the agreed one.
 
         Returns:
             int16 at the format's ``sample_rate``.
 
         Raises:
-            ValueError: the payload is empty, cut in the middle of a sample, or not of this encoding.
+            ValueError: the payload is empty, cut within a sample, or not of this encoding.
         """
         ...
 
@@ -146,7 +146,7 @@ _DECODERS: dict[str, Callable[[AudioFormat], Callable[[bytes], NDArray[np.int16]
 
 
 class _FrameEncoder:
-    """An encoding's function behind the checks that :class:`Encoder` promises."""
+    """An encoding's function with the checks of :class:`Encoder`."""
 
     __slots__ = ("_encode", "_format")
 
@@ -167,7 +167,7 @@ class _FrameEncoder:
 
 
 class _PayloadDecoder:
-    """An encoding's function behind the checks that :class:`Decoder` promises."""
+    """An encoding's function with the checks of :class:`Decoder`."""
 
     __slots__ = ("_decode", "_encoding")
 
@@ -192,9 +192,9 @@ def decoder(fmt: AudioFormat) -> Decoder:
 
 
 def by_rtp_name(name: str, *, ptime_ms: int = 20) -> AudioFormat:
-    """Return the format that an ``a=rtpmap`` value names, like ``PCMU/8000``, ``opus/48000/2`` or ``L16/16000``.
+    """Return the format of an ``a=rtpmap`` value such as ``PCMU/8000``, ``opus/48000/2`` or ``L16/16000``.
 
-    Names are compared without case (RFC 8866 section 6.6). ``L16`` is s16le, as everywhere here; RTP has to swap it.
+    Names are compared without case (RFC 8866 section 6.6). ``L16`` is s16le, as everywhere here; RTP must swap it.
 
     Raises:
         ValueError: the name has another shape, an unknown encoding, a wrong clock, or more than one channel.
@@ -206,7 +206,7 @@ def by_rtp_name(name: str, *, ptime_ms: int = 20) -> AudioFormat:
     clock, channels = int(parts[1]), int(parts[2]) if len(parts) == 3 else 1
     if clock != RTP_CLOCK_HZ.get(encoding, clock):
         raise ValueError(f"RTP encoding is {name!r}, expected a clock of {RTP_CLOCK_HZ[encoding]} Hz for {encoding}")
-    # Opus is always declared with two channels, whatever is sent (RFC 7587 section 7).
+    # Opus is always declared with two channels, regardless of the audio (RFC 7587 section 7).
     if channels != (2 if encoding == "OPUS" else 1):
         raise ValueError(
             f"RTP encoding is {name!r}, expected {'opus/48000/2' if encoding == 'OPUS' else 'one channel'}"

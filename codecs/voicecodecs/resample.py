@@ -63,7 +63,7 @@ def _kernel(rate_in: int, rate_out: int) -> _Kernel:
         )
     low, grid = min(rate_in, rate_out), rate_in * up
     half = int(_HALF_PERIODS * grid / low)
-    # A row makes so many outputs (whole periods of phases) that the overlap of rows is read only about twice.
+    # A row makes enough outputs (whole periods of phases) that the overlap of rows is read only about twice.
     periods = max(1, round(2 * half / up / down * 0.5), math.ceil(16 / up))
     outputs, advance = up * periods, down * periods
     lead = half // up
@@ -107,7 +107,7 @@ class Resampler:
 
     @property
     def delay_s(self) -> float:
-        """Seconds of input that the resampler keeps until more follows: the filter's group delay. 0 for equal rates."""
+        """Seconds of input that are kept until more follows: the filter's group delay. 0 for equal rates."""
         return self._kernel.half / (self._kernel.up * self.rate_in) if self._kernel else 0.0
 
     def process(self, pcm: NDArray[np.float32]) -> NDArray[np.float32]:

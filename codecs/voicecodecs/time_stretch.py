@@ -1,12 +1,12 @@
-"""Makes speech faster or slower and keeps its pitch: WSOLA, chunk by chunk, with a stated delay.
+"""Changes the speed of speech and keeps its pitch: WSOLA, chunk by chunk, with a stated delay.
 
-The output is made in steps of 12 ms. Each step fades from what follows the previous step in the input to another place
-of the input, at most 8 ms from where the speed says that we should be. Of these places, the one is taken whose wave is
-most like what would have followed. So pitch periods are repeated or left out whole, and no seam is heard. Verhelst and
-Roelands, "An overlap-add technique based on waveform similarity (WSOLA)", ICASSP 1993.
+The output is made in steps of 12 ms. Each step fades from the continuation of the previous step to another place of the
+input, at most 8 ms from the place that the speed gives. Of these places, the one is taken whose wave is most like the
+continuation. So whole pitch periods are repeated or left out, and no seam is heard. Verhelst and Roelands, "An
+overlap-add technique based on waveform similarity (WSOLA)", ICASSP 1993.
 
-The same samples give the same bits, however they are cut into chunks: a step is made as soon as all input that it may
-read is there, and reads nothing else.
+The same samples give the same bits, however they are cut into chunks: a step is made as soon as all its input has
+arrived, and reads nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _STEP_S = 0.012
 _SEARCH_S = 0.008
 """Twice this is the longest pitch period that can be matched: 16 ms, 62 Hz."""
 _NEARER = 1e-3
-"""A place at the edge of the search has to be this much more like the expected wave than the place that is due. So of
-several equal periods the nearest is taken, and in silence the place that is due."""
+"""Penalty on likeness at the edge of the search, so that of several equal periods the nearest is taken, and in silence
+the place that is due."""
 
 
 class TimeStretcher:
@@ -48,7 +48,8 @@ class TimeStretcher:
 
     @property
     def delay_samples(self) -> int:
-        """The most input that is kept until more follows: 29 ms, and at speeds above 2.4 as much as lasts 12 ms."""
+        """The most input that is kept until more follows: 29 ms, and at speeds above 2.4 as much as makes 12 ms of
+        output."""
         slow = self._search + self._step + max(0, round(self._step * (1 - self.speed)))
         return max(slow, 2 * self._search + self._step, self._due(1))
 
@@ -94,12 +95,12 @@ class TimeStretcher:
         """Position of the input that would follow the previous step."""
 
     def _needed(self) -> int:
-        """Return up to which position the next step may read the input."""
+        """Return the end of the input that the next step may read."""
         reads = max(self._lowest() + 2 * self._search, self._follows) + self._step
         return max(reads, self._due(self._steps + 1))
 
     def _due(self, steps: int) -> int:
-        """Return the position that the speed asks for after so many steps."""
+        """Return the position that the speed gives after so many steps."""
         return round(steps * self._step * self.speed)
 
     def _lowest(self) -> int:
@@ -114,7 +115,7 @@ class TimeStretcher:
         other = self._input[place - first : place - first + step]
         rise = self._rise
         fall = 1 - rise
-        # Where both waves are unlike (noise), their sum would be softer in the middle of the fade.
+        # Where the waves differ (noise), their sum would be quieter in the middle of the fade.
         level = np.sqrt(rise * rise + fall * fall + np.float32(2 * max(likeness, 0.0)) * rise * fall)
         made = (fall * expected + rise * other) / level
         self._steps += 1

@@ -1,1 +1,1 @@
-"""Sound that is not synthesised: it is fetched or read, decoded, and played as an utterance. Knows no call."""
+"""Sound that is not synthesised: files are fetched or read, decoded, and played as utterances. Knows no calls."""

@@ -1,9 +1,9 @@
 """Sound that is not synthesised, as utterances: audio files from https or the clip folder, and touch tones.
 
-There are three steps, each with a bound: fetch or read the bytes (``clips.max_bytes``, ``FETCH_S``), decode
+There are three steps, each with a limit: fetch or read the bytes (``clips.max_bytes``, ``FETCH_S``), decode
 them to mono PCM in a thread (``CLIP_S``), and encode frames in a thread, piece by piece, when the session asks for
-them. Decoded clips are kept for a while (``CACHE_BYTES``, ``CACHE_S``). Calls that ask for the same clip at once share
-one fetch.
+them. Decoded clips are cached (``CACHE_BYTES``, ``CACHE_S``). Concurrent calls that ask for the same clip share one
+fetch.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ FETCH_S = 10.0
 """Longest fetch, seconds."""
 
 CLIP_S = 600
-"""Longest clip, seconds of audio. Without a bound, a small compressed file could hold days of silence."""
+"""Longest clip, in seconds. Without a limit, a small compressed file could expand to days of silence."""
 
 CACHE_BYTES = 64 * 1024 * 1024
-"""Most bytes of decoded clips (int16) that are kept."""
+"""Most bytes of decoded clips (int16) in the cache."""
 
 CACHE_S = 300.0
-"""For so long a fetched clip is used again without asking its server."""
+"""Time for which a fetched clip is reused without asking its server."""
 
 REDIRECTS = 5
 FETCHES = 8
-"""Most fetches at a time. More wait, within their own ``timeout_s``."""
+"""Most concurrent fetches. Further ones wait, within their own ``timeout_s``."""
 
 FIRST_PIECE_MS = 100
 PIECE_MS = 1000
-"""Audio that is encoded at a time. The first piece is shorter, so that the clip starts at once."""
+"""Audio that is encoded at a time. The first piece is shorter, so that the clip starts immediately."""
 
 NATIVE_RATES_HZ = (8000, 16000, 22050, 24000, 44100, 48000)
-"""Rates that stay, because the resampler knows them. Clips of other rates are decoded at the last of these."""
+"""Rates that are kept, because the resampler supports them. Clips of other rates are decoded to the last of these."""
 
 MIN_RATE_HZ = 4000
-"""Lowest rate of a clip. At 1 Hz, a kilobyte would be ten minutes of sound to resample."""
+"""Lowest rate of a clip. At 1 Hz, a kilobyte would be ten minutes of audio to resample."""
 
 MAX_RATE_HZ = 192_000
-"""Highest rate of a clip. The resampler's filter grows with the rate, and at 1 GHz it takes a quarter of a minute."""
+"""Highest rate of a clip. The resampler's filter grows with the rate, and at 1 GHz it takes 15 seconds."""
 
 _NOT_PUBLIC = "not a public address"
 
@@ -73,11 +73,12 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 _PROTOCOL_ASSIGNMENTS = ipaddress.ip_network("192.0.0.0/24")
-"""Protocol assignments (RFC 6890). Older Pythons call most of them global; a cloud has its metadata at 192.0.0.192."""
+"""Protocol assignments (RFC 6890). Older Pythons treat most of them as global; a cloud has its metadata at
+192.0.0.192."""
 
 
 def is_public(address: Address) -> bool:
-    """May a clip be fetched from this address? It must be global unicast, and no IPv4 address in IPv6 form."""
+    """Return True if a clip may be fetched from this address: global unicast, and no IPv4 address in IPv6 form."""
     if not address.is_global or address.is_multicast:
         return False
     if isinstance(address, ipaddress.IPv4Address):
@@ -98,10 +99,10 @@ class _Clip:
 
 
 class Clips:
-    """Opens clips and tones. It is made before the loop runs; call ``aclose`` last.
+    """Opens clips and tones. Make it before the loop runs; call ``aclose`` last.
 
     Args:
-        allowed: tells whether an address may be connected to. Tests allow loopback.
+        allowed: returns True if an address may be connected to. Tests allow loopback.
         tls: context for https. None: the system's authorities.
     """
 
@@ -122,10 +123,10 @@ class Clips:
 
         Args:
             source: an https URL, or the path of a file below the clip folder.
-            loop: how often the clip is played. 0: up to 1000 times.
+            loop: number of times that the clip is played. 0: up to 1000 times.
 
         Raises:
-            ClipError: the clip is not allowed, missing, too large, too slow, or no audio that we decode.
+            ClipError: the clip is not allowed, missing, too large, too slow, or no supported audio.
         """
         started = time.monotonic()
         clip = await self._load(source)
@@ -160,7 +161,7 @@ class Clips:
     async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
-    # --- loading, once for all who ask at the same time --------------------------------------------------------------
+    # --- loading, once for concurrent requests ------------------------------------------------------------------------
 
     async def _load(self, source: str) -> _Clip:
         if "://" in source:
@@ -174,8 +175,10 @@ class Clips:
         task = self._loading.get(key)
         if task is None:
             task = self._loading[key] = asyncio.create_task(self._loaded(key, loader), name="clip-load")
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, even if nobody waits
-        # Shielded, because the call that asked first may end while others wait for the same clip.
+            task.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # retrieved, even if no one awaits it
+        # Shielded, because the first caller may end while others wait for the same clip.
         return await asyncio.shield(task)
 
     async def _loaded(self, key: str, loader: Callable[[], Awaitable[_Clip]]) -> _Clip:
@@ -202,9 +205,9 @@ class Clips:
     # --- the clip folder ---------------------------------------------------------------------------------------------
 
     def _find(self, source: str) -> tuple[Path, int]:
-        """Return the file of a source, with links followed, and its version. Runs in a thread."""
+        """Return the file of a source, with links resolved, and its version. Runs in a thread."""
         if not self._config.folder:
-            raise ClipError("play.source is a file name, but no clip folder is configured; expected an https URL")
+            raise ClipError("play.source is a file name and no clip folder is configured; expected an https URL")
         folder = Path(self._config.folder).resolve()
         try:
             path = (folder / source).resolve(strict=True)
@@ -244,16 +247,14 @@ class Clips:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "talkspurt", "Accept": "audio/*", "Accept-Encoding": "identity"},
                 auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None),  # the bound is around the whole fetch
+                timeout=aiohttp.ClientTimeout(total=None),  # the limit is around the whole fetch
             )
         return self._http
 
     def _socket(self, address_info: Any) -> socket.socket:
-        """Make a socket. Every connection, whatever its URL, name or redirect, gets its socket here, for its final
-        address.
+        """Make the socket of a connection. Every URL, name and redirect gets here with its final address.
 
-        The check is on the address that is connected to, not on an earlier look-up. So a name that changes its address
-        gains nothing.
+        Checking the address that is connected to, not an earlier look-up, defeats names that change their address.
         """
         family, kind, protocol, _, address = address_info
         if not self._allowed(ipaddress.ip_address(address[0].partition("%")[0])):
@@ -262,7 +263,7 @@ class Clips:
 
     async def _fetch(self, url: str) -> _Clip:
         if not self._config.fetch:
-            raise ClipError("play.source is a URL, but clips.fetch is off; expected a file of the clip folder")
+            raise ClipError("play.source is a URL and clips.fetch is off; expected a file of the clip folder")
         try:
             async with asyncio.timeout(FETCH_S), self._fetching:
                 data, keep = await self._get(url)
@@ -278,7 +279,7 @@ class Clips:
         return _Clip(clip.pcm, clip.rate, fetched_at=time.monotonic(), keep=keep)
 
     async def _get(self, url: str) -> tuple[bytes, bool]:
-        """Return the body, and whether it may be kept."""
+        """Return the body, and True if it may be cached."""
         for _ in range(REDIRECTS + 1):
             scheme = urlsplit(url).scheme
             if scheme != "https":
@@ -303,9 +304,9 @@ class Clips:
 
 
 def _container(data: bytes) -> str:
-    """Return FFmpeg's name of the format by the first bytes.
+    """Return FFmpeg's name of the format, from the first bytes.
 
-    FFmpeg must not guess the format, because it also recognises playlists, which open further addresses.
+    FFmpeg must not guess the format, because it also accepts playlists, which open further addresses.
     """
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
@@ -313,7 +314,7 @@ def _container(data: bytes) -> str:
         return "ogg"
     if data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0):
         return "mp3"
-    raise ClipError("play.source is no audio that we decode; expected wav, mp3, ogg or opus")
+    raise ClipError("play.source is no supported audio; expected wav, mp3, ogg or opus")
 
 
 def decode(data: bytes) -> _Clip:
@@ -328,7 +329,7 @@ def decode(data: bytes) -> _Clip:
     try:
         with av.open(io.BytesIO(data), "r", format=_container(data), metadata_errors="replace") as container:
             if not container.streams.audio:
-                raise ClipError("play.source holds no audio stream")
+                raise ClipError("play.source has no audio stream")
             stream = container.streams.audio[0]
             if not MIN_RATE_HZ <= stream.rate <= MAX_RATE_HZ:
                 raise ClipError(f"play.source is at {stream.rate} Hz, expected {MIN_RATE_HZ} to {MAX_RATE_HZ}")
@@ -344,7 +345,7 @@ def decode(data: bytes) -> _Clip:
     except (av.FFmpegError, AttributeError, ValueError, EOFError) as exc:  # a stream without a decoder has no rate
         raise ClipError(f"play.source cannot be decoded: {type(exc).__name__}") from exc
     if not samples:
-        raise ClipError("play.source holds no sound")
+        raise ClipError("play.source has no audio")
     return _Clip(np.concatenate(blocks), rate)
 
 
@@ -400,7 +401,7 @@ class _Sound:
             self._stages_ms = {}
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of each piece, for all rounds. (0, 0) at the end stands for what the codec still has."""
+        """Yield (start, end) of each piece, for all rounds. (0, 0) at the end flushes the codec."""
         length = FIRST_PIECE_MS
         for _ in range(self._loop):
             start = 0

@@ -1,1 +1,1 @@
-"""Several processes that serve one address: what they know together, and how one passes a request on to another."""
+"""Several processes that serve one address: their shared state, and passing requests between them."""

@@ -1,8 +1,8 @@
-"""Several gateways behind one address: which of them has a call.
+"""Finds the gateway that has a call, among several gateways with one public address.
 
-A call's id names its gateway by four digits that are made of the gateway's address. Each gateway says again and again
-in Redis that it lives and where, and Redis forgets it ``LEASE_S`` after its last word: whoever gets a request about a
-call of another one finds that one, or knows that it is gone and its calls with it.
+Four digits of a call's id are derived from its gateway's address. Each gateway repeatedly stores its address in Redis,
+which forgets it ``LEASE_S`` after the last time. So a gateway that gets a request for another one's call either finds
+that gateway, or knows that it and its calls are gone.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ RENEW_S = 1.0
 
 _CALL_ID = re.compile(r"VX[0-9a-f]{2}([0-9a-f]{4})[0-9a-f]{26}")
 _ONCE_HEADER = "X-Talkspurt-Gateway"
-"""Says that another gateway has passed the request on, which is done once."""
+"""Header of a request that another gateway has passed on, so that it is passed on only once."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Gateways:
-    """The gateways of one Redis, seen from one of them.
+    """The gateways of one Redis, as seen from one of them.
 
     Args:
-        address: where the others reach this one, ``http(s)://host:port``.
+        address: the address of this gateway for the others, ``http(s)://host:port``.
         message_bytes: longest WebSocket message.
     """
 
@@ -50,13 +50,13 @@ class Gateways:
         self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
 
     async def watch(self) -> None:
-        """Say that this gateway lives, until cancelled."""
+        """Renew this gateway's lease until cancelled."""
         said = True
         while True:
             try:
                 before = await self._redis.set(_lease(self.number), self._address, px=round(LEASE_S * 1000), get=True)
                 if before is not None and before.decode() != self._address:
-                    log.error("two gateways have one number: give one another directory.address",
+                    log.error("two gateways have the same number: change directory.address of one",
                               extra={"other": before.decode()})  # fmt: skip
                 said = True
             except FAULTS as exc:
@@ -66,11 +66,12 @@ class Gateways:
             await asyncio.sleep(RENEW_S)
 
     async def aclose(self) -> None:
-        """Close the connections. The lease runs out by itself: another process of this gateway may go on."""
+        """Close the connections. The lease expires by itself, since another process of this gateway may still need
+        it."""
         await self._redis.aclose()
 
     def middleware(self) -> Any:
-        """Return the middleware that passes requests about other gateways' calls on."""
+        """Return the middleware that passes requests for other gateways' calls on."""
 
         @web.middleware
         async def pass_on(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -80,7 +81,7 @@ class Gateways:
             if isinstance(request.transport, PassedOn):
                 return await handler(request)
             kept = await asked(self._redis.get(_lease(found[1])))
-            if kept is None:  # that gateway is gone; its call may be in a log that all share
+            if kept is None:  # that gateway is gone; its call may be in a shared log
                 return await handler(request)
             return await self._pass_on(request, kept.decode())
 

@@ -1,7 +1,7 @@
-"""A dialogue manager that dials in to one worker leads the calls of all: its socket is relayed to each of them.
+"""Relays the socket of a dialogue manager that dials in to one worker to all workers, so that it can lead every call.
 
-Every message names its call, and the call's id the worker: a ``sessionId`` in text, the same 16 bytes at the head of a
-binary message. What the workers say goes to the manager as it comes.
+Every message names its call, and the call's id the worker: ``sessionId`` in text, the same 16 bytes at the head of a
+binary message. Messages of the workers go to the manager unchanged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.errors import Rejected
 
 _SESSION = re.compile(r'"sessionId"\s*:\s*"(VX([0-9a-f]{2})[0-9a-f]{30})"')
 _LOST = 1011
-"""What the workers are told if the manager is lost: the calls wait for another (the hub takes 1000 and 1001 for an end
-on purpose)."""
+"""Close code towards the workers if the manager is lost: the calls wait for another manager. The hub takes 1000 and
+1001 for an intended end."""
 _NO_CLOSE = 1006
 _REFUSED = (1002, 1003, 1007, 1008, 1009)
-"""Codes that are the manager's own fault: one worker's verdict is the server's."""
+"""Close codes for faults of the manager: a refusal by one worker closes the whole socket."""
 
 
 class ManagerRelay:
@@ -38,7 +38,7 @@ class ManagerRelay:
         self._ping_s = ping_s
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Relay until the manager goes.
+        """Relay until the manager disconnects.
 
         Raises:
             Rejected: this worker's own answer, if it refuses the manager.
@@ -53,7 +53,7 @@ class ManagerRelay:
             )
             await manager.prepare(request)
             relayed = _Relayed(self._siblings, request, manager, {here: own})
-            # aiohttp cancels a handler as soon as TCP is gone, while a close on purpose that came before must count.
+            # aiohttp cancels a handler as soon as TCP is gone, but an intended close that came before must count.
             serving = asyncio.create_task(relayed.run(), name="dialogue relay")
             try:
                 await asyncio.shield(serving)
@@ -70,12 +70,12 @@ class ManagerRelay:
         except Rejected as exc:
             if exc.code != "refused":
                 raise
-        # A client of aiohttp does not give the body of a refusal, so whoever has no socket is asked as without one.
+        # aiohttp's client does not return the body of a refused upgrade, so the request is repeated without one.
         return await self._siblings.refusal(request)
 
 
 class _Relayed:
-    """One manager."""
+    """The relay of one manager."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class _Relayed:
         """The calls of each worker that the manager leads."""
 
     async def run(self) -> None:
-        """Relay until the manager closes, or this worker does."""
+        """Relay until the manager or this worker closes."""
         own = asyncio.create_task(self._from_worker(self._siblings.index))
         others = [
             asyncio.create_task(self._keep(worker)) for worker in self._siblings.all if worker != self._siblings.index
@@ -122,13 +122,13 @@ class _Relayed:
                     await line.send_bytes(message.data)
 
     def _line(self, worker: int | None) -> aiohttp.ClientWebSocketResponse | None:
-        """Return the line to a worker; to this one, which says what is wrong, if a message names no worker. None: the
-        worker is gone, and its calls with it."""
+        """Return the connection to a worker. For a message that names no worker, return this worker's, which reports
+        the error. None: the worker is gone, and so are its calls."""
         line = self._lines.get(worker if worker in self._siblings.all else self._siblings.index)  # type: ignore[arg-type]
         return line if line is not None and not line.closed else None
 
     async def _from_worker(self, worker: int) -> None:
-        """Copy what a worker says. A close of this worker's, and a refusal by any, is one of the whole socket."""
+        """Copy a worker's messages. A close by this worker, and a refusal by any, closes the whole socket."""
         line = self._lines[worker]
         async for message in line:
             if message.type is aiohttp.WSMsgType.TEXT:
@@ -137,7 +137,7 @@ class _Relayed:
             elif message.type is aiohttp.WSMsgType.BINARY:
                 await self._manager.send_bytes(message.data)
         if line.close_code in (None, _NO_CLOSE):
-            for call_id in self._calls[worker]:  # nobody else can tell the manager
+            for call_id in self._calls[worker]:  # no other process can tell the manager
                 ended = {"type": "ended", "sessionId": call_id, "reason": "worker_lost", "durationMs": 0}
                 await self._manager.send_json(ended)
             self._calls[worker].clear()
@@ -152,7 +152,7 @@ class _Relayed:
             self._calls[worker].discard(found[1])
 
     async def _keep(self, worker: int) -> None:
-        """Hold a line to another worker, also when it is started anew. Return if that worker refuses the manager."""
+        """Keep a connection to another worker, across its restarts. Return if that worker refuses the manager."""
         while not self._manager.closed:
             async with self._siblings.session(worker) as http:
                 with suppress(Rejected):

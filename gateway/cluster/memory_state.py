@@ -1,4 +1,4 @@
-"""The shared state in the memory of the process that outlives the others, the supervisor of the workers."""
+"""The shared state in the memory of the supervisor, which outlives its workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from gateway.seams.shared_state import Handoff
 
 TOKENS, HANDOFFS = 50_000, 10_000
-"""How many are kept, some hundred bytes each. The oldest go first."""
+"""Most entries of each kind, some hundred bytes each. The oldest are dropped first."""
 
 
 class MemoryState:
@@ -49,4 +49,4 @@ class MemoryState:
         return self._left.pop((dialect, call_sid), None)
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

@@ -1,8 +1,8 @@
 """Adds up the metrics of several workers, as text in Prometheus' format 0.0.4. Pure.
 
-Counters and histograms are sums. So are gauges: each worker has a share of what they show. Some gauges show what all
-workers see alike, of which the largest counts. What a worker that has died had counted stays in the sums: a total that
-fell would look like a restart of the whole, and a rate over it would count everything again.
+Counters, histograms and most gauges are summed. Gauges that are the same in all workers show their largest value. The
+counts of a dead worker stay in the sums: a falling total would look like a restart, and a rate over it would count
+everything again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def add(texts: Sequence[str], retired: Sequence[str] = ()) -> str:
     """Return the metrics of all workers.
 
     Args:
-        texts: what each living worker says.
-        retired: the last texts of dead ones, of which only counts are taken.
+        texts: the text of each living worker.
+        retired: the last texts of dead workers, of which only counts are used.
     """
     families: dict[str, tuple[list[str], dict[str, float]]] = {}
     """By name: the comments, and the values by series."""

@@ -1,4 +1,4 @@
-"""Passes an HTTP request or a WebSocket on to another process as it is, and its answer back as it comes."""
+"""Passes an HTTP request or a WebSocket on to another process unchanged, and returns its answer as it arrives."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _HOP_BY_HOP = {
     "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-protocol",
     PEER_HEADER.lower(), PART_HEADER.lower(),
 }  # fmt: skip
-"""Headers of one connection (RFC 9110 section 7.6.1, RFC 6455 section 11.3), and our own."""
+"""Hop-by-hop headers (RFC 9110 section 7.6.1, RFC 6455 section 11.3), and our own."""
 
 _CONNECT_S = 2.0
 
 
 def session(socket: Path | None = None) -> aiohttp.ClientSession:
-    """Return a client. Each request has a connection of its own.
+    """Return a client. Each request has its own connection.
 
     Args:
         socket: the Unix socket to connect to. None: the host of each address.
@@ -48,7 +48,7 @@ def headers(given: Mapping[str, str]) -> CIMultiDict[str]:
 
 
 def headers_of(answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
-    """Return the headers of an answer that are passed on. Ours names its own length, date and server."""
+    """Return the headers of an answer that are passed on. Length, date and server are set anew."""
     kept = headers(answer.headers)
     for name in ("Content-Length", "Date", "Server"):
         kept.popall(name, None)
@@ -56,7 +56,7 @@ def headers_of(answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
 
 
 async def named_call(request: web.Request) -> str:
-    """Return the id of the call that a request names; empty: it names none."""
+    """Return the id of the call that a request names; empty: none."""
     resource = request.match_info.route.resource
     if request.method == "POST" and resource is not None and resource.canonical == "/v1/tokens":
         try:
@@ -75,7 +75,7 @@ async def answered_by(
     Args:
         kept: the headers for it.
         message_bytes: longest WebSocket message.
-        gone: raised if it cannot be asked.
+        gone: raised if it cannot be reached.
     """
     if request.headers.get("Upgrade", "").lower() == "websocket":
         return await _socket_by(http, request, url, kept, message_bytes=message_bytes, gone=gone)
@@ -108,7 +108,7 @@ async def dial(
     """Open a WebSocket at another process.
 
     Raises:
-        Rejected: it refuses (code ``refused``), or cannot be asked (``gone``).
+        Rejected: it refuses (code ``refused``), or cannot be reached (``gone``).
     """
     try:
         return await http.ws_connect(url, headers=kept, max_msg_size=message_bytes, compress=0, autoclose=False)
@@ -141,7 +141,7 @@ async def _pump(
     source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
     sink: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
 ) -> None:
-    """Copy messages until one side is over, and close the other as the first was closed."""
+    """Copy messages until one side closes, and close the other side with the same code."""
     async for message in source:
         if message.type is aiohttp.WSMsgType.TEXT:
             await sink.send_str(message.data)
@@ -151,5 +151,5 @@ async def _pump(
 
 
 def close_code(code: int | None) -> int:
-    """Return a close code that may be sent on for one that was received (RFC 6455 section 7.4.1)."""
+    """Return the close code to send for a received one (RFC 6455 section 7.4.1)."""
     return code if code is not None and code not in (1004, 1005, 1006, 1015) and 1000 <= code < 5000 else 1011

@@ -1,7 +1,8 @@
 """The shared state in Redis, for gateways on several machines.
 
-A claimed token is a key that was set if it was not there. What calls with one id left is a hash by dialect, and Redis
-forgets it after ``KEEP_S``. The clock of Redis orders what two dialects left, so that those of gateways need not agree.
+A claimed token is a key that is set only if absent. The hand-offs of calls with one id are a hash by dialect, which
+Redis forgets after ``KEEP_S``. The clock of Redis orders the hand-offs of several dialects, so the gateways' clocks
+need not agree.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gateway.errors import Rejected
 from gateway.seams.shared_state import Handoff
 
 KEEP_S = 3600
-"""How long a handoff waits for whoever asks for it."""
+"""Time for which a hand-off is kept."""
 
 FAULTS = (RedisError, OSError, TimeoutError)
 
@@ -31,7 +32,7 @@ class RedisState:
 
     Args:
         url: ``redis://``, ``rediss://`` (TLS) or ``unix://``.
-        timeout_s: how long an answer may take.
+        timeout_s: longest wait for an answer.
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
@@ -45,7 +46,7 @@ class RedisState:
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         pipeline = self._redis.pipeline(transaction=True)
-        # The time of Redis orders what two dialects left. It is read first, since a transaction has no results inside.
+        # The time is read first, since a transaction has no results inside.
         seconds, micros = await asked(cast("Awaitable[tuple[int, int]]", self._redis.time()))
         kept = orjson.dumps({"at": seconds + micros / 1e6, "handoff": asdict(handoff)})
         pipeline.hset(_calls(call_sid), dialect, kept)  # type: ignore[arg-type]  # bytes are a value too

@@ -1,8 +1,8 @@
-"""One server of several workers: a request reaches any of them. What belongs to a call is passed on to the worker that
-has the call, whose number is in the call's id. Lists and streams over all calls are put together from all workers.
+"""One server of several workers, any of which may get a request. A request for a call is passed on to the worker that
+has it, whose number is in the call's id. Lists and streams over all calls are combined from all workers.
 
-Each worker answers the others on a Unix socket in a folder that only this server can read. The worker that passes a
-request on has checked nothing of it but its site: the other one asks for the key as for its own requests.
+Workers answer each other on Unix sockets in a folder that only this server can read. The worker that passes a request
+on checks only its site; the other worker checks the key as for its own requests.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gateway.errors import Rejected
 from gateway.listener.passed_on import PART_HEADER, PEER_HEADER, PassedOn
 
 FIRST = 0
-"""The worker that has what exists once: announced calls of AudioSocket, registrations and pings of SIP, the model on
-trial."""
+"""The worker with everything that exists once: announced calls of AudioSocket, registrations and pings of SIP, the
+model on trial."""
 
 _PART_S = 5.0
 """Longest wait for one worker's part of a list."""
@@ -45,19 +45,19 @@ def socket_of(folder: Path, worker: int) -> Path:
 
 
 def own_socket_of(folder: Path, worker: int) -> Path:
-    """Return the socket at which a worker tells the server's other processes about itself."""
+    """Return the socket at which a worker reports to the server's other processes."""
     return folder / f"own-{worker}.sock"
 
 
 class Siblings:
-    """The workers of one server, seen from one of them.
+    """The workers of one server, as seen from one of them.
 
     Args:
-        folder: where the workers' sockets are.
+        folder: the folder of the workers' sockets.
         index: the number of this worker.
-        count: how many workers there are.
+        count: the number of workers.
         message_bytes: longest WebSocket message.
-        next: asks which worker is to have the next call that is placed.
+        next: returns the worker for the next placed call.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Siblings:
         """Handles a dialogue manager that dials in, for the calls of all workers."""
 
     def middleware(self, owner: Callable[[str], int]) -> Any:
-        """Return the middleware that passes requests on. It comes behind all others.
+        """Return the middleware that passes requests on. It comes after all others.
 
         Args:
-            owner: tells by a call's id which worker has the call; raises ``ValueError`` for what is no id.
+            owner: returns the worker of a call id; raises ``ValueError`` for an invalid id.
         """
         together: dict[tuple[str, str], Handler] = {
             ("GET", "/v1/calls"): self._calls,
@@ -105,7 +105,7 @@ class Siblings:
         return pass_on
 
     async def _has_call(self, request: web.Request, owner: Callable[[str], int]) -> int:
-        """Return the worker that has the call which a request names; this one, where it names none."""
+        """Return the worker of the call that a request names; this worker, if it names none."""
         try:
             worker = owner(await passing.named_call(request))
         except ValueError:
@@ -136,7 +136,7 @@ class Siblings:
         """Let another worker answer.
 
         Raises:
-            Rejected: 503, that worker is gone, and its calls with it.
+            Rejected: 503, that worker is gone, and so are its calls.
         """
         async with self.session(worker) as http:
             return await passing.answered_by(
@@ -155,21 +155,22 @@ class Siblings:
         )
 
     async def refusal(self, request: web.Request) -> web.StreamResponse:
-        """Return this worker's own answer to a request for a WebSocket that it refuses, by asking without one."""
+        """Return this worker's answer to a WebSocket request that it refuses, by repeating the request without the
+        upgrade."""
         headers = self.headers(request, part=True)
         headers.popall("Sec-WebSocket-Accept", None)
         async with self.session(self.index) as http, http.get(self.address(request), headers=headers) as answer:
             return web.Response(status=answer.status, headers=passing.headers_of(answer), body=await answer.read())
 
     async def routes_of(self, call_sid: str) -> list[str]:
-        """Ask the other workers for the routes of their calls with a carrier's id. A worker that is gone has none."""
+        """Return the routes of the other workers' calls with a carrier's call id. A worker that is gone has none."""
 
         others = [worker for worker in self.all if worker != self.index]
         asked = await asyncio.gather(*(self.ask(worker, "/routes", call=call_sid) for worker in others))
         return [route for routes in asked for route in routes or ()]
 
     async def ask(self, worker: int, path: str, **query: str) -> Any:
-        """Ask what a worker tells the others only (``own_socket_of``). None: it is gone."""
+        """Ask a worker on its internal socket (``own_socket_of``). None: it is gone."""
         try:
             async with (
                 asyncio.timeout(_PART_S),
@@ -177,14 +178,14 @@ class Siblings:
                 http.get(URL(f"http://worker{path}") % query) as answer,
             ):
                 return orjson.loads(await answer.read())
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):  # ValueError: bytes of a peer that are no text
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):  # ValueError: the answer is not JSON
             return None
 
     # --- all workers -----------------------------------------------------------------------------------------------
 
     async def _parts(self, request: web.Request) -> tuple[list[Any], web.Response | None]:
-        """Ask every worker. Return the JSON of those that answer, the first one's first; or the answer to pass on
-        instead, where the worker that counts the request refuses it."""
+        """Ask every worker. Return the JSON of those that answer, this worker's first; or this worker's refusal to pass
+        on."""
         own, *others = await asyncio.gather(
             self._part(request, self.index, part=False),
             *(self._part(request, worker, part=True) for worker in self.all if worker != self.index),
@@ -220,7 +221,8 @@ class Siblings:
         return _json({key: [one for part in parts for one in part[key]] for key in ("calls", "placed")})
 
     async def _usage(self, request: web.Request) -> web.StreamResponse:
-        """Where records are in a database, every worker sees all; else each has counted its own."""
+        """Combine the usage of all workers. With records in a database, every worker sees all; else each has its own
+        counts."""
         parts, refused = await self._parts(request)
         if refused is not None:
             return refused
@@ -247,7 +249,7 @@ class Siblings:
         return _json(whole, status=200 if whole["status"] == "ok" else 503)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events of all workers, each event whole. A worker that is started anew joins again."""
+        """Send the server-sent events of all workers, each event whole. A restarted worker joins again."""
         async with self.session(self.index) as http:
             try:
                 answer = await http.get(self.address(request), headers=self.headers(request))
@@ -305,6 +307,6 @@ def _json(value: Any, *, status: int = 200) -> web.Response:
 
 def _gone(worker: int) -> Rejected:
     return Rejected(
-        f"worker {worker} of this server is being started anew; the calls that it had are over",
+        f"worker {worker} of this server is restarting; its calls have ended",
         status=503, code="worker_gone", retry_after_s=1.0,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The shared state over a Unix socket: the supervisor serves it, and each of its workers asks."""
+"""The shared state over a Unix socket: the supervisor serves it, and its workers use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_S = 2.0
 
 
 def routes(state: SharedState) -> list[web.RouteDef]:
-    """Return the routes that answer ``SocketState``: one a method, arguments and result are JSON."""
+    """Return the routes that answer ``SocketState``: one for each method, with arguments and result in JSON."""
 
     async def claim(token_id: str, keep_s: float) -> bool:
         return await state.claim(bytes.fromhex(token_id), keep_s=keep_s)
@@ -48,10 +48,10 @@ def routes(state: SharedState) -> list[web.RouteDef]:
 
 
 class SocketState:
-    """A ``SharedState`` that another process has. Use it on one event loop.
+    """A ``SharedState`` in another process. Use it on one event loop.
 
     Args:
-        socket: where that process listens.
+        socket: the socket of that process.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -85,6 +85,6 @@ class SocketState:
                 return orjson.loads(await answer.read())
         except (aiohttp.ClientError, OSError, TimeoutError) as exc:
             raise Rejected(
-                f"what the workers know together cannot be asked now: {type(exc).__name__}",
+                f"the workers' shared state is not available: {type(exc).__name__}",
                 status=503, code="directory_unavailable", retry_after_s=1.0,
             ) from None  # fmt: skip

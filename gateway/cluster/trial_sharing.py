@@ -1,5 +1,5 @@
-"""A model on trial in the workers of one server: the first one leads the trial, and the others tell it what happened in
-their calls and ask how the trial stands."""
+"""A model on trial in the workers of one server: the first worker leads the trial; the others report their counts to it
+and get its state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from aiohttp import web
 from gateway.model_trial import ModelTrials, TrialCounts, TrialTerms
 
 EVERY_S = 0.25
-"""How often a worker asks: so much later it begins or ends a trial, and its errors count."""
+"""Pause between two reports of a worker, which delays the start, the end and the errors of a trial."""
 
 _TIMEOUT_S = 2.0
 
 
 def route(trials: ModelTrials) -> web.RouteDef:
-    """Return the route by which the worker that leads is asked."""
+    """Return the route by which the leading worker takes reports."""
 
     async def tell(request: web.Request) -> web.Response:
         told = orjson.loads(await request.read())
@@ -36,8 +36,8 @@ def route(trials: ModelTrials) -> web.RouteDef:
 
 
 async def follow(trials: ModelTrials, socket: Path) -> None:
-    """Let the worker at ``socket`` lead. While it is gone, the trial goes on as it stood; one that has been started
-    anew has no trial. Does not return."""
+    """Follow the worker at ``socket``. While it is gone, the trial continues unchanged; a restarted one has no trial.
+    Never returns."""
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as http:
         while True:

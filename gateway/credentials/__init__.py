@@ -1,1 +1,1 @@
-"""Decides whose key it is that a request shows. This room knows no request, and nothing of what a key may see."""
+"""Identifies the holder of a key or token. This package knows no requests, and nothing of a holder's rights."""

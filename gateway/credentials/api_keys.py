@@ -1,10 +1,10 @@
-"""API keys: how one is made, what is kept of it, and the file that keeps what ``talkspurt keys`` makes.
+"""API keys, and the file of keys that ``talkspurt keys`` makes.
 
-A key is 256 random bits, so nobody finds it by trying, however fast the hash is: a plain SHA-256 is enough, and slow
-hashes such as Argon2, made for passwords that people choose, would only cost each request some 50 ms. There is no salt,
-since no two keys are alike; so a key is found by its digest. Digests are compared in constant time.
+A key has 256 random bits, so guessing it is hopeless even with a fast hash: a plain SHA-256 is enough. Slow hashes such
+as Argon2 are for passwords that people choose and would cost each request about 50 ms. There is no salt, since no two
+keys are alike; so a key is found by its digest. Digests are compared in constant time.
 
-The file is JSON. It is replaced as a whole, so a reader never sees half of one, and writers wait for each other.
+The file is JSON. It is replaced as a whole, so readers never see half a file, and writers wait for each other.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gateway.config import KeyRights, Scope
 from gateway.errors import CredentialsError
 
 PREFIX = "tsk_"
-"""What every key of ours begins with, so that scanners for leaked secrets can know it."""
+"""Prefix of every key, by which scanners for leaked secrets can recognise it."""
 
 
 def digest(key: bytes) -> bytes:
-    """Return what is kept of a key, 32 bytes."""
+    """Return the digest of a key, 32 bytes. Only digests are stored."""
     return hashlib.sha256(key).digest()
 
 
@@ -37,19 +37,19 @@ class StoredKey(KeyRights):
     """A key of the file. Times are seconds since the epoch."""
 
     id: str = Field(pattern=r"^[0-9a-f]{12}$")
-    """Names the key for people. It stands in the key too, and is no secret."""
+    """Identifies the key for people. It is also a part of the key, and no secret."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """Digest of the key. The key itself is not kept."""
     name: str = ""
-    """What the key is for, in its owner's words."""
+    """The purpose of the key, in its owner's words."""
     created_at: float
     expires_at: float | None = None
-    """From when the key is refused. None: never."""
+    """The time from which the key is refused. None: never."""
     revoked_at: float | None = None
-    """Since when the key is refused. None: it is not revoked."""
+    """The time since which the key is refused. None: it is not revoked."""
 
     def state(self, now: float) -> Literal["active", "expired", "revoked"]:
-        """Whether the key is good now."""
+        """Return the present state of the key."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
@@ -63,10 +63,10 @@ class _File(BaseModel):
 
 
 def read(path: Path) -> tuple[StoredKey, ...]:
-    """Return the keys of a file, revoked and expired ones included. A file that is not there has none.
+    """Return the keys of a file, including revoked and expired ones. A missing file has none.
 
     Raises:
-        CredentialsError: it cannot be read, or is no file of keys.
+        CredentialsError: the file cannot be read, or is no file of keys.
     """
     try:
         return _File.model_validate_json(path.read_bytes()).keys
@@ -89,7 +89,7 @@ def create(
     name: str = "",
     expires_at: float | None = None,
 ) -> tuple[StoredKey, str]:
-    """Add a new key to a file. Return what is kept, and the key, which nobody can tell again.
+    """Add a new key to a file. Return the stored entry, and the key, which is shown only here.
 
     Raises:
         CredentialsError: the file cannot be read or written.
@@ -105,7 +105,7 @@ def create(
 
 
 def revoke(path: Path, key_id: str, *, now: float) -> StoredKey:
-    """Revoke a key for good. One that is revoked already stays as it is.
+    """Revoke a key permanently. A key that is already revoked is unchanged.
 
     Raises:
         CredentialsError: there is no such key, or the file cannot be read or written.
@@ -128,13 +128,13 @@ def _change(path: Path, change: Callable[[tuple[StoredKey, ...]], tuple[StoredKe
     try:
         with _locked(path):
             text = _File(keys=change(read(path))).model_dump_json(indent=1)
-            # The name is taken last, so that readers see the file before or the file behind. It is the owner's only.
+            # The rename comes last, so that readers see the old file or the new one. Only the owner can read it.
             with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
                 try:
                     file.write(text + "\n")
                     file.flush()
                     os.fsync(file.fileno())
-                    if path.exists():  # the server may run as another user than the one who makes keys
+                    if path.exists():  # the server may run as another user than the maker of keys
                         before = path.stat()
                         os.fchmod(file.fileno(), before.st_mode & 0o777)
                         if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):

@@ -1,7 +1,7 @@
-"""Who shows a JSON Web Token (RFC 7519) that another service has signed, for example an OpenID Connect provider.
+"""Checks JSON Web Tokens (RFC 7519) that another service has signed, for example an OpenID Connect provider.
 
-The configuration says which algorithms count, never the token: ``none`` is no choice, and a key serves the algorithms
-of its own kind only, so a public key cannot become the secret of an HMAC (RFC 8725, section 3.1).
+The configuration names the accepted algorithms, never the token. ``none`` cannot be chosen, and a key serves only
+algorithms of its own kind, so a public key cannot become the secret of an HMAC (RFC 8725, section 3.1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("RS256", "RS384", "RS512"), ("RSA", "")),
     "ES256": ("EC", "P-256"), "ES384": ("EC", "P-384"), "ES512": ("EC", "P-521"),
 }  # fmt: skip
-"""Type and curve of the public keys that an algorithm wants (RFC 7518, sections 3.3 and 3.4)."""
+"""Type and curve of the public key for each algorithm (RFC 7518, sections 3.3 and 3.4)."""
 
 LEEWAY_S = 30.0
 """Difference that the issuer's clock may have from ours, seconds."""
@@ -33,7 +33,7 @@ _MAX_CHARS = 8_192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a token says of who shows it."""
+    """The claims of a token about its holder."""
 
     tenant: str
     scopes: tuple[Scope, ...]
@@ -49,12 +49,12 @@ class PublicKey:
     kind: tuple[str, str]
     """Type and curve."""
     algorithm: str | None
-    """The only algorithm that it is for. None: any of its kind."""
+    """The only algorithm of the key. None: any of its kind."""
     key: Any
 
 
 def looks_like_one(token: str) -> bool:
-    """Whether a text has the shape of a token: three parts, the first a JSON object in base64."""
+    """Return True for the shape of a token: three parts, the first a JSON object in base64."""
     return token.startswith("eyJ") and token.count(".") == 2
 
 
@@ -71,15 +71,15 @@ class JsonWebTokens:
         self._file = WatchedFile(Path(config.jwks_file), read_key_set) if config.jwks_file else None
 
     async def watch(self) -> None:
-        """Take changed public keys while the server runs: within two seconds."""
+        """Reload changed public keys while the server runs, within two seconds."""
         if self._file is not None:
             await self._file.watch(lambda _: None)
 
     def check(self, token: str) -> Claims:
-        """Return what a token says.
+        """Return the claims of a token.
 
         Raises:
-            Rejected: 401, it is not to be believed, or not for us, or not now.
+            Rejected: 401, the token is not trusted, not for this server, or not valid now.
         """
         if len(token) > _MAX_CHARS:
             raise _refused(f"it has {len(token)} characters, expected at most {_MAX_CHARS}")
@@ -108,9 +108,9 @@ class JsonWebTokens:
         name = self._config.tenant_claim
         tenant, scope = claims.get(name), claims.get("scope", "")
         if not (isinstance(tenant, str) and 0 < len(tenant) <= 200 and tenant.isprintable()):
-            raise _refused(f"its claim {name!r} is no name of a tenant (auth.jwt.tenant_claim)")
+            raise _refused(f"its claim {name!r} is not a tenant's name (auth.jwt.tenant_claim)")
         if not isinstance(scope, str):
-            raise _refused("its claim 'scope' is no text of names with spaces between them")
+            raise _refused("its claim 'scope' is not a text of names separated by spaces")
         held = scope.split(" ")
         return Claims(
             tenant=tenant,
@@ -133,11 +133,11 @@ class JsonWebTokens:
 
 
 def read_key_set(path: Path) -> tuple[PublicKey, ...]:
-    """Return the public keys of a JWKS file (RFC 7517) that one of our algorithms can use.
+    """Return the public keys of a JWKS file (RFC 7517) that a supported algorithm can use.
 
     Raises:
-        CredentialsError: the file cannot be read, has no such key, or one that must not be there: a secret or private
-            one, or an RSA key of less than 2048 bits.
+        CredentialsError: the file cannot be read, has no such key, or has a forbidden one: a secret or private key, or
+            an RSA key of less than 2048 bits.
     """
     try:
         members = json.loads(path.read_bytes())["keys"]
@@ -166,7 +166,7 @@ def _public_key(member: Mapping[str, Any]) -> PublicKey | None:
 
 
 def _why(exc: Exception) -> str:
-    """Return the reason without anything of the token's: PyJWT quotes some claims."""
+    """Return the reason without any text of the token: PyJWT quotes some claims."""
     reasons: Mapping[type[Exception], str] = {
         jwt.InvalidSignatureError: "its signature is not the issuer's",
         jwt.InvalidIssuerError: "its iss is not auth.jwt.issuer",

@@ -1,4 +1,4 @@
-"""A file that is read again when it has changed, while the server runs. The disk is read in a thread."""
+"""A file that is reloaded after changes while the server runs. The disk is read in a thread."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gateway.errors import CredentialsError
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Pause between two looks at the file. A change counts within this and the time that the reading takes: two seconds."""
+"""Pause between two checks of the file. A change takes effect within two seconds, including the time for reading."""
 
 T = TypeVar("T")
 
 
 class WatchedFile(Generic[T]):
-    """What a file says now.
+    """The current value of a file.
 
     Args:
-        read: makes the value of the path. What it cannot read it refuses with ``CredentialsError``.
+        read: makes the value from the path. Raises ``CredentialsError`` for an unreadable file.
 
     Raises:
-        CredentialsError: the file cannot be read at first. Later the value before is kept, and the reason logged.
+        CredentialsError: the file cannot be read initially. Later, the old value is kept and the reason logged.
     """
 
     def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
@@ -36,24 +36,24 @@ class WatchedFile(Generic[T]):
         self.value = read(path)
 
     async def watch(self, on_change: Callable[[T], None]) -> None:
-        """Look at the file until cancelled, and tell each new value."""
+        """Check the file until cancelled, and pass each new value to ``on_change``."""
         while True:
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(self.look):
                 on_change(self.value)
 
     def look(self) -> bool:
-        """Look at the file once. Return whether there is a new value."""
-        state = self._state()  # before the reading: a change in between is seen by the next look
+        """Check the file once. Return True if there is a new value."""
+        state = self._state()  # before reading: the next check sees a change in between
         if state == self._seen:
             return False
         self._seen = state
         try:
             self.value = self._read(self._path)
         except CredentialsError as exc:
-            log.error("changed file cannot be used, what it said before holds", extra={"why": str(exc)})
+            log.error("changed file cannot be used, its old content stays in effect", extra={"why": str(exc)})
             return False
-        log.info("file has changed", extra={"file": str(self._path)})
+        log.info("file reloaded", extra={"file": str(self._path)})
         return True
 
     def _state(self) -> object:

@@ -1,2 +1,2 @@
-"""Decides whether a tenant may have more: requests, characters, calls and streams. This room knows no request and no
-call, and nothing of who a tenant is."""
+"""Limits tenants: requests, characters, calls and streams. This package knows no requests or calls, and nothing about
+tenants but their names."""

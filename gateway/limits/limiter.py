@@ -1,8 +1,8 @@
-"""Keeps tenants to their limits, alone or together with other gateways, and says what a lost Redis means.
+"""Enforces tenants' limits, alone or together with other gateways.
 
-While Redis does not answer, this process decides by what it has counted itself (``limits.redis_outage: local``), or
-refuses whatever is limited (``refuse``). It counts along all the time, so what one gateway lets in passes no limit;
-several gateways may then let in as many times the limit. After a fault Redis is left alone for ``PAUSE_S``.
+While Redis does not answer, this process decides by its own counts (``limits.redis_outage: local``), or refuses
+everything that is limited (``refuse``). It always counts its own use, so one gateway alone never exceeds a limit;
+several gateways may then exceed it by as many times. After an error, Redis is not asked for ``PAUSE_S``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RENEW_S = 1.0
 
 
 class LimitReached(Rejected):
-    """There is not enough left (429). ``standings`` tells how the windows stand that were asked."""
+    """A limit is reached (429). ``standings`` is the state of the windows that were asked."""
 
     def __init__(
         self, message: str, *, code: str = "rate_limited", wait_s: float, standings: tuple[Standing, ...]
@@ -65,17 +65,17 @@ class Limiter:
         self._held: set[Ask] = set()
         self._shared: SharedQuotas | None = None
         if config.redis_url is not None:
-            from gateway.limits.shared import SharedQuotas  # redis-py, of the extra [redis]
+            from gateway.limits.shared import SharedQuotas  # redis-py, from the extra [redis]
 
             self._shared = SharedQuotas(config.redis_url.get_secret_value(), timeout_s=config.redis_timeout_s)
         self._down_until = 0.0
         self._is_down = False
 
     async def take(self, tenant: str, *, requests: int = 0, characters: int = 0) -> tuple[Standing, ...]:
-        """Take of a tenant's windows, of all or of none. Return how those stand that are limited.
+        """Take from a tenant's windows, from all or none. Return the state of the limited ones.
 
         Raises:
-            Rejected: 429, there is not enough left; 413, it is more than a minute's limit; 503, Redis does not answer.
+            Rejected: 429, not enough is left; 413, it exceeds a minute's limit; 503, Redis does not answer.
         """
         limits = self._limits(tenant)
         wanted: list[tuple[What, int, int | None]] = [
@@ -90,7 +90,7 @@ class Limiter:
         for ask in asks:
             if ask.amount > ask.limit:
                 raise Rejected(
-                    f"{ask.amount} {ask.what} are more than the {ask.limit} a minute of this tenant",
+                    f"{ask.amount} {ask.what}, expected at most {ask.limit} a minute for this tenant",
                     status=413, code="text_too_long", param="text",
                 )  # fmt: skip
         return (await self._decided(asks)).standings if asks else ()
@@ -114,11 +114,11 @@ class Limiter:
             self._held.discard(ask)
             self._local.release(ask)
             if self._shared is not None and not self._pausing():
-                with suppress(*self._faults()):  # a name that stays is forgotten with its lease
+                with suppress(*self._faults()):  # a remaining entry expires with its lease
                     await self._shared.release(ask)
 
     def is_limited(self, tenant: str, what: AtOnce) -> bool:
-        """Whether the tenant may hold only so many at a time, so that they have to be counted."""
+        """Return True if the tenant's concurrent calls or streams are limited and must be counted."""
         return self._at_once(tenant, what, "") is not None
 
     def check_room(self, tenant: str, what: AtOnce) -> None:
@@ -132,7 +132,7 @@ class Limiter:
             raise _refusal(ask, 1.0)
 
     async def watch(self) -> None:
-        """Keep what is held in Redis, until cancelled."""
+        """Renew the held entries in Redis until cancelled."""
         while self._shared is not None:
             await asyncio.sleep(RENEW_S)
             if self._held and not self._pausing():

@@ -1,7 +1,7 @@
-"""What is limited, and the counts of one process. Pure.
+"""Quotas, and the counts of one process. Pure.
 
-A window is a log of what was taken in its last seconds, so it is exact: at no moment has more been taken within them
-than is allowed. A count at once is a set of names, so that one that is told twice counts once.
+A window is a log of the amounts taken in its last seconds, so it is exact: the sum never exceeds the limit. A
+concurrent count is a set of names, so a name that is reported twice counts once.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ What = Literal["key", "requests", "characters", "calls", "streams"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One quota, and what is wanted of it."""
+    """One quota, and the requested amount."""
 
     tenant: str
     what: What
     limit: int
     amount: int = 1
-    """How much of a window is wanted; at most ``limit``."""
+    """Requested amount of a window; at most ``limit``."""
     holder: str = ""
-    """Who wants one of those at once. Empty: the quota is a window."""
+    """Name of the holder of a concurrent entry. Empty: the quota is a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a window stands after it was asked."""
+    """The state of a window after a request."""
 
     what: What
     limit: int
     left: int
     reset_s: float
-    """Seconds until the oldest of what was taken is forgotten."""
+    """Seconds until the oldest amount is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was decided on asks that were made together: all of them are counted, or none."""
+    """The decision on asks that were made together: all of them are counted, or none."""
 
     standings: tuple[Standing, ...]
-    """Of the windows, in the order of the asks."""
+    """The windows' states, in the order of the asks."""
     refused: Ask | None = None
     wait_s: float = 0.0
-    """Where one is refused: when to ask again."""
+    """After a refusal: the time until the next try."""
 
 
 class Window:
-    """What was taken within the last ``WINDOW_S`` seconds. ``now`` never goes back."""
+    """The amounts taken within the last ``WINDOW_S`` seconds. ``now`` never goes back."""
 
     def __init__(self) -> None:
         self._taken: deque[tuple[float, int]] = deque()
         self._sum = 0
 
     def used(self, now: float) -> int:
-        """Return how much was taken."""
+        """Return the sum of the amounts."""
         while self._taken and self._taken[0][0] <= now - WINDOW_S:
             self._sum -= self._taken.popleft()[1]
         return self._sum
 
     def take(self, amount: int, now: float) -> None:
-        """Count so much more."""
+        """Count an amount."""
         self._taken.append((now, amount))
         self._sum += amount
 
     def wait_s(self, excess: int, now: float) -> float:
-        """Return the seconds until ``excess`` of what was taken is forgotten."""
+        """Return the seconds until ``excess`` of the amounts is forgotten."""
         for at, amount in self._taken:
             excess -= amount
             if excess <= 0:
@@ -78,7 +78,7 @@ class Window:
         return WINDOW_S
 
     def standing(self, what: What, limit: int, now: float) -> Standing:
-        """Return how the window stands."""
+        """Return the state of the window."""
         left = max(0, limit - self.used(now))
         reset_s = self._taken[0][0] + WINDOW_S - now if self._taken else 0.0
         return Standing(what=what, limit=limit, left=left, reset_s=reset_s)
@@ -108,7 +108,7 @@ class LocalQuotas:
         return Verdict(standings=self._standings(asks, now))
 
     def count(self, asks: Sequence[Ask], now: float) -> None:
-        """Count what was allowed elsewhere."""
+        """Count asks that were allowed elsewhere."""
         for ask in asks:
             if ask.holder:
                 self._held.setdefault((ask.tenant, ask.what), set()).add(ask.holder)
@@ -116,7 +116,7 @@ class LocalQuotas:
                 self._window(ask).take(ask.amount, now)
 
     def release(self, ask: Ask) -> None:
-        """Forget who holds one of those at once. Nothing happens to who holds none."""
+        """Forget the holder of a concurrent entry, if it holds one."""
         held = self._held.get((ask.tenant, ask.what))
         if held is not None:
             held.discard(ask.holder)
@@ -124,7 +124,7 @@ class LocalQuotas:
                 del self._held[ask.tenant, ask.what]
 
     def has_room(self, ask: Ask) -> bool:
-        """Whether one more may be held here."""
+        """Return True if one more may be held here."""
         return len(self._held.get((ask.tenant, ask.what), ())) < ask.limit
 
     def _window(self, ask: Ask) -> Window:

@@ -1,9 +1,9 @@
-"""The counts of several gateways, in Redis. One Lua script decides on all asks of a request at once, so that no two
-gateways take the same rest, and by the clock of Redis, so that theirs need not agree.
+"""The counts of several gateways, in Redis. One Lua script decides on all asks of a request together, so that no two
+gateways take the same remainder. It uses the clock of Redis, so the gateways' clocks need not agree.
 
-A window is a sorted set, by the time of each taking. A member begins with the sum of all takings up to it: what it
-holds is the difference of its ends. A count at once is a sorted set of names by the time at which each is forgotten, if
-its gateway does not renew it (``LEASE_S``): so a gateway that died holds nothing for long.
+A window is a sorted set by time. Each member begins with the running sum, so the window's amount is the difference
+between its ends. A concurrent count is a sorted set of names by expiry time, which the gateway renews (``LEASE_S``): so
+a dead gateway does not hold entries for long.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from redis.exceptions import RedisError
 from gateway.limits.quota import WINDOW_S, Ask, Standing, Verdict
 
 LEASE_S = 4.0
-"""How long a name counts that nobody renews: as long as a gateway that is gone is believed to have its calls."""
+"""Lifetime of an entry that is not renewed, the same as of a gateway's calls."""
 
 FAULTS = (RedisError, OSError, TimeoutError)
-"""What a Redis that is gone, slow or no Redis raises."""
+"""Exceptions for a Redis that is gone, slow, or no Redis."""
 
 _DECIDE = """
 local time = redis.call('TIME')
@@ -86,11 +86,11 @@ return {refused, wait, answer}
 
 
 class SharedQuotas:
-    """The counts that several gateways keep together.
+    """The counts that several gateways share.
 
     Args:
-        url: ``redis://`` or ``rediss://`` (TLS), with the number of the database that is ours.
-        timeout_s: how long an answer may take.
+        url: ``redis://`` or ``rediss://`` (TLS), with the number of our database.
+        timeout_s: longest wait for an answer.
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
@@ -98,7 +98,7 @@ class SharedQuotas:
         self._script = self._redis.register_script(_DECIDE)
 
     async def decide(self, asks: Sequence[Ask]) -> Verdict:
-        """Count all asks, or none. One of ``FAULTS`` is raised if Redis does not answer."""
+        """Count all asks, or none. Raises one of ``FAULTS`` if Redis does not answer."""
         arguments: list[Any] = []
         for ask in asks:
             span_ms = round((LEASE_S if ask.holder else WINDOW_S) * 1000)
@@ -114,7 +114,7 @@ class SharedQuotas:
         return Verdict(standings=standings, refused=asks[refused - 1] if refused else None, wait_s=wait_ms / 1000)
 
     async def renew(self, asks: Sequence[Ask]) -> None:
-        """Hold what is held for ``LEASE_S`` more, also where Redis has forgotten it."""
+        """Extend the held entries by ``LEASE_S``, including those that Redis has forgotten."""
         seconds, microseconds = await cast("Any", self._redis.time())
         until_ms = seconds * 1000 + microseconds // 1000 + round(LEASE_S * 1000)
         held: dict[str, dict[str, int]] = {}
@@ -127,7 +127,7 @@ class SharedQuotas:
             await pipeline.execute()
 
     async def release(self, ask: Ask) -> None:
-        """Hold one less."""
+        """Remove one held entry."""
         await self._redis.zrem(_key(ask), ask.holder)
 
     async def aclose(self) -> None:
@@ -136,5 +136,6 @@ class SharedQuotas:
 
 
 def _key(ask: Ask) -> str:
-    # What is in braces decides the node of a cluster: all keys of a tenant lie on one, so one script reaches them.
+    # The text in braces selects the node of a cluster: all keys of a tenant are on one node, so one script reaches
+    # them.
     return f"talkspurt:limits:{{{quote(ask.tenant, safe='')}}}:{ask.what}"

@@ -1,2 +1,1 @@
-"""Decides what is counted of each call and request, and keeps it over restarts. This room knows no live call and no
-request of HTTP."""
+"""Counts each call and request, and keeps the records over restarts. This package knows no live calls and no HTTP."""

@@ -1,7 +1,7 @@
-"""Beginnings of records on their way to the file, and who waits for them: a call says nothing before its own is there.
+"""Queues the beginnings of records for the file: a call says nothing before its beginning is written.
 
-The loop adds one with each call, and the thread of the records takes all that wait at once. Nobody waits for longer
-than a bound, and while the file is known to take nothing, nobody waits at all.
+The loop adds one for each call, and the thread of the records takes all waiting ones at once. No call waits longer than
+a limit, and while the file is known to take nothing, no call waits at all.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Beginning:
 
 
 class Beginnings:
-    """Those of one file. The thread calls ``take``, then ``tell_written``; everything else is the loop's.
+    """The beginnings for one file. The thread calls ``take``, then ``tell_written``; the rest runs on the loop.
 
     Args:
-        wait_s: how long a beginning is waited for.
-        on_late: told of each call or request that goes on without its beginning.
+        wait_s: longest wait for a beginning.
+        on_late: called for each call or request that continues without its beginning.
     """
 
     def __init__(self, *, wait_s: float, on_late: Callable[[], None]) -> None:
@@ -38,10 +38,10 @@ class Beginnings:
         self._on_late = on_late
         self._untaken: deque[Beginning] = deque()
         self._hangs = False
-        """Whether somebody has waited in vain since the file last took something."""
+        """True if a wait has timed out since the file last took something."""
 
     def add(self, record: MeterRecord) -> asyncio.Future[None]:
-        """Put a beginning behind the others. The future is done when the file has it, or it was waited for in vain."""
+        """Queue a beginning. The future is done when the file has it, or after a wait in vain."""
         loop = asyncio.get_running_loop()
         beginning = Beginning(record, loop.create_future(), None)
         if self._hangs:
@@ -52,11 +52,11 @@ class Beginnings:
         return beginning.over
 
     def take(self) -> Sequence[Beginning]:
-        """Return those that nobody has taken."""
+        """Return all waiting beginnings."""
         return [self._untaken.popleft() for _ in range(len(self._untaken))]
 
     def tell_written(self, beginnings: Sequence[Beginning]) -> None:
-        """Let the loop know that the file has what was taken, or that it refused."""
+        """Tell the loop that the file has taken or refused these beginnings."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             beginnings[0].over.get_loop().call_soon_threadsafe(self._written, beginnings)
 

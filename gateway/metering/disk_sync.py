@@ -1,9 +1,9 @@
-"""Brings what is in the file of records onto the disk itself, in a thread of its own.
+"""Syncs the file of records to the disk, in its own thread.
 
-A transaction that syncs keeps SQLite's lock for writing meanwhile, and a busy disk takes long. So none does: what it
-has written is with the kernel, which a killed process cannot take along. The sync that a loss of power asks for follows
-here, one for all transactions before it. So does the move of the log of changes (``-wal``) into the database, for which
-SQLite syncs twice.
+A transaction that syncs holds SQLite's write lock meanwhile, and a busy disk is slow. So transactions do not sync:
+their data is in the kernel, where it survives a killed process. To survive a loss of power, the sync follows here, one
+for all earlier transactions. So does the move of the write-ahead log (``-wal``) into the database, for which SQLite
+syncs twice.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sqlalchemy.exc import SQLAlchemyError
 log = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY = 200
-"""Transactions after which the log is emptied. A transaction adds some 30 kB to it."""
+"""Transactions after which the log is emptied. A transaction adds about 30 kB to it."""
 
 _MOST_PAGES = 16_384
-"""Pages of the log, 64 MiB, beyond which writers wait until it is empty. Up to there it is emptied beside them, which
-succeeds when nobody writes for two syncs."""
+"""Pages of the log (64 MiB) above which writers wait until it is empty. Below, it is emptied beside them, which
+succeeds when nothing is written for two syncs."""
 
 
 class DiskSync:
-    """The syncs of one SQLite file whose transactions make none (``open_sqlite``).
+    """The syncs of one SQLite file whose transactions do not sync (``open_sqlite``).
 
     Args:
         path: the database's file.
@@ -45,18 +45,18 @@ class DiskSync:
         """Transactions since the log was empty."""
 
     def ask(self) -> None:
-        """Let what has been written be synced soon. Any thread may ask, until ``close``."""
+        """Request a sync soon. Any thread may call this until ``close``."""
         self._unemptied += 1
         if not self._is_asked:
             self._is_asked = True
             self._thread.submit(self._sync)
 
     async def done(self) -> None:
-        """Wait until everything that was written before is on the disk itself."""
+        """Wait until everything written before is on the disk."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._sync)
 
     def close(self) -> None:
-        """End the thread, when nobody asks any more."""
+        """End the thread, when no more syncs are requested."""
         self._thread.shutdown()
 
     # --- the thread ------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class DiskSync:
             try:
                 os.fdatasync(descriptor)
             finally:
-                os.close(descriptor)  # SQLite locks nothing in this file, so no lock goes with the descriptor
+                os.close(descriptor)  # SQLite locks nothing in this file, so closing the descriptor drops no lock
             if self._unemptied >= CHECKPOINT_EVERY:
                 self._empty()
         except FileNotFoundError:
@@ -77,7 +77,7 @@ class DiskSync:
             log.error("records cannot be synced", extra={"why": type(exc).__name__})
 
     def _empty(self) -> None:
-        """Move the log into the database. What is written meanwhile stays, and the log goes on with it."""
+        """Move the log into the database. Data written meanwhile stays in the log."""
         before = self._unemptied
         with self._database().connect() as connection:
             _, pages, moved = connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").one()

@@ -1,4 +1,4 @@
-"""Writes records into a database and counts them in their days, each exactly once. Every function is one step of a
+"""Writes records into a database and adds them to their days, each exactly once. Every function is one step of a
 transaction that its caller opens."""
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from gateway.metering.schema import records, usage
 from gateway.postgres import INSERT
 
 USAGE_DAYS = 400
-"""Days of usage that are kept."""
+"""Days for which usage is kept."""
 
 IS_OVER = records.c.outcome != "open"
-"""Of records that have ended."""
+"""Condition for records that have ended."""
 
 _DAY_S = 86_400
-_PART = 25  # rows that are read in one go
+_PART = 25  # rows that are read at a time
 _MANY = 10**9
 
-# Statements of every call are built once: SQLAlchemy takes longer to build one than SQLite to carry it out.
+# Statements for every call are built once: SQLAlchemy takes longer to build one than SQLite to run it.
 _BEGIN = {name: insert(records).on_conflict_do_nothing(index_elements=["id"]) for name, insert in INSERT.items()}
 _END = (
     update(records)
@@ -42,12 +42,12 @@ _COUNT = {
 
 
 def begin(connection: Connection, begun: Iterable[MeterRecord], owner: str) -> None:
-    """Write records that go on, unless there are some of their ids."""
+    """Write open records, unless records of their ids exist."""
     connection.execute(_BEGIN[connection.dialect.name], [record.model_dump() | {"owner": owner} for record in begun])
 
 
 def write_ahead(connection: Connection, so_far: Iterable[MeterRecord]) -> None:
-    """Write how far records have come that are still open."""
+    """Update the counts of records that are still open."""
     is_open = update(records).where(records.c.id == bindparam("of_id"), records.c.outcome == "open")
     values = [{"of_id": record.id} | {name: getattr(record, name) for name in _MOVES} for record in so_far]
     if values:
@@ -75,7 +75,7 @@ def count(connection: Connection, ended: Iterable[MeterRecord]) -> None:
     """Add records to their days."""
     sums = _by_day(ended)
     values = [dict(zip(("tenant", "day"), key, strict=True)) | sums[key] for key in sorted(sums)]
-    for value in values:  # in one order, so that no two gateways wait for each other
+    for value in values:  # always in the same order, so that two gateways do not deadlock
         connection.execute(_COUNT[connection.dialect.name], value)
 
 
@@ -85,7 +85,7 @@ def count_rows(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> Non
 
 
 def _by_day(ended: Iterable[MeterRecord]) -> Mapping[tuple[str, str], dict[str, float]]:
-    """Return what records add to the days of their tenants."""
+    """Return the sums of records by tenant and day."""
     sums: dict[tuple[str, str], dict[str, float]] = {}
     for record in ended:
         ended_at = record.startedAt if record.endedAt is None else record.endedAt
@@ -109,7 +109,7 @@ def open_owners(connection: Connection) -> Sequence[str]:
 
 
 def left_open(connection: Connection, owner: str) -> Sequence[MeterRecord]:
-    """Return what a process that died left open, as it ended: when it was last known to go on."""
+    """Return the open records of a dead process, ended at the last time that they were known to be open."""
     wanted = _shown().where(records.c.outcome == "open", records.c.owner == owner)
     return [
         MeterRecord(**{**row, "endedAt": row["startedAt"] if row["endedAt"] is None else row["endedAt"]}).model_copy(
@@ -128,9 +128,9 @@ def find(
     limit: int,
     after: tuple[float, str] | None = None,
 ) -> Sequence[MeterRecord]:
-    """Return a tenant's records that began in a time, oldest first; ``after`` as in ``Records.find``."""
+    """Return a tenant's records that began in a time range, oldest first; ``after`` as in ``Records.find``."""
     found: list[MeterRecord] = []
-    while len(found) < limit:  # in parts, between which the loop that paces calls has its turn
+    while len(found) < limit:  # in parts, between which the loop that paces calls runs
         part = _part(connection, tenant, since=since, until=until, limit=min(_PART, limit - len(found)), after=after)
         found += part
         if len(part) < _PART:
@@ -161,9 +161,9 @@ def days(connection: Connection, tenant: str, others: Sequence[MeterRecord] = ()
     """Return a tenant's days, newest first.
 
     Args:
-        others: ended records that count too, unless the database has them.
+        others: further ended records to count, unless the database has them.
     """
-    if connection.dialect.name == "postgresql":  # what another process moves meanwhile is here or there, never both
+    if connection.dialect.name == "postgresql":  # so that rows that another process moves meanwhile are seen once
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     there: set[str] = set()
     for start in range(0, len(others), _PART):
@@ -178,8 +178,8 @@ def days(connection: Connection, tenant: str, others: Sequence[MeterRecord] = ()
 
 
 def delete_old(connection: Connection, *, keep_days: int, now: float, most: int = _MANY) -> int:
-    """Delete ended records of more than ``keep_days`` days, ``most`` at a time, and usage of more than ``USAGE_DAYS``.
-    Return how many records these were."""
+    """Delete up to ``most`` ended records older than ``keep_days``, and usage older than ``USAGE_DAYS``. Return the
+    number of records."""
     old = select(records.c.id).where(records.c.startedAt < now - keep_days * _DAY_S, IS_OVER).limit(most)
     connection.execute(delete(usage).where(usage.c.day < _day(now - USAGE_DAYS * _DAY_S)))
     return connection.execute(delete(records).where(records.c.id.in_(old))).rowcount

@@ -1,5 +1,5 @@
-"""Records that the webhook has not taken yet. A record comes here in the transaction that ends it, and goes when the
-receiver has said that it has it. Every function is one step of a transaction that its caller opens."""
+"""Records that the webhook has not accepted yet. A record enters in the transaction that ends it, and leaves when the
+receiver has confirmed it. Every function is one step of a transaction that its caller opens."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gateway.metering.schema import outbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A record on its way."""
+    """A record to be delivered."""
 
     record_id: str
     body: bytes
     """JSON, the same in every attempt."""
     attempts: int
-    """Attempts that failed."""
+    """Number of failed attempts."""
 
 
 def put(connection: Connection, record: MeterRecord, now: float) -> None:
-    """Let a record that has ended be delivered."""
+    """Queue an ended record for delivery."""
     ended_at = datetime.datetime.fromtimestamp(record.endedAt or record.startedAt, datetime.UTC)
     body = {
         "type": f"{record.kind}.ended",
@@ -35,12 +35,12 @@ def put(connection: Connection, record: MeterRecord, now: float) -> None:
         "data": record.model_dump(by_alias=True),
     }
     values = {"id": record.id, "body": orjson.dumps(body).decode(), "madeAt": now, "attempts": 0, "dueAt": now}
-    # What was moved to PostgreSQL and is then told once more may still wait here.
+    # A record that was moved to PostgreSQL and is reported again may still wait here.
     connection.execute(insert(outbox).on_conflict_do_nothing(index_elements=["id"]).values(values))
 
 
 def due(connection: Connection, now: float, *, limit: int) -> Sequence[Delivery]:
-    """Return what is to be sent now, what has waited for longest first."""
+    """Return the records to be sent now, the longest waiting first."""
     wanted = select(outbox).where(outbox.c.dueAt <= now).order_by(outbox.c.dueAt, outbox.c.id).limit(limit)
     return [
         Delivery(record_id=row.id, body=row.body.encode(), attempts=row.attempts)
@@ -49,18 +49,18 @@ def due(connection: Connection, now: float, *, limit: int) -> Sequence[Delivery]
 
 
 def delivered(connection: Connection, record_ids: Collection[str]) -> None:
-    """Forget what the receiver has."""
+    """Delete records that the receiver has."""
     connection.execute(delete(outbox).where(outbox.c.id.in_(record_ids)))
 
 
 def postpone(connection: Connection, delivery: Delivery, *, due_at: float) -> None:
-    """Note that an attempt failed, and when the next one is."""
+    """Record a failed attempt, and set the time of the next one."""
     later = update(outbox).where(outbox.c.id == delivery.record_id)
     connection.execute(later.values(attempts=delivery.attempts + 1, dueAt=due_at))
 
 
 def give_up(connection: Connection, *, made_before: float, most: int) -> int:
-    """Forget what is too old, and the oldest of more than ``most``. Return how many these were."""
+    """Delete records that are too old, and the oldest above ``most``. Return their number."""
     given_up = connection.execute(delete(outbox).where(outbox.c.madeAt < made_before)).rowcount
     too_many = pending(connection) - most
     if too_many > 0:
@@ -70,5 +70,5 @@ def give_up(connection: Connection, *, made_before: float, most: int) -> int:
 
 
 def pending(connection: Connection) -> int:
-    """Return how many records wait."""
+    """Return the number of waiting records."""
     return connection.execute(select(func.count()).select_from(outbox)).scalar_one()

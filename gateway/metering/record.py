@@ -1,4 +1,4 @@
-"""The record of one call or one request of the speech API: what a tenant is billed by."""
+"""The record of one call or one request of the speech API, by which a tenant is billed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ class MeterRecord(BaseModel):
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     id: str
-    """The call's id, or the request's. A record of the same id is written once."""
+    """The id of the call or request. A record of the same id is written once."""
     kind: Literal["call", "request"]
     tenant: str
     startedAt: float
     endedAt: float | None = None
-    """None: it goes on. Where the process died, when the call or request was last known to go on."""
+    """None: still open. After a crash: the last time at which it was known to be open."""
     outcome: Outcome = "open"
-    """``failed``: a fault of ours ended it, or no dialogue manager could be had (reason ``dialogue_failed``).
-    ``crashed``: the process died before its end, so the counts are those of the last time that they were written ahead.
-    """
+    """``failed``: an internal error ended it, or no dialogue manager was available (reason ``dialogue_failed``).
+    ``crashed``: the process died before its end; the counts are the last ones written."""
     reason: str = ""
-    """How a call ended."""
+    """The reason of a call's end."""
     route: str = ""
     transport: str = ""
     direction: str = ""
@@ -34,35 +33,35 @@ class MeterRecord(BaseModel):
     """Empty unless ``records.numbers`` is on; so is ``to``."""
     to: str = ""
     characters: int = 0
-    """Characters of text that had a sound."""
+    """Characters of text that were spoken."""
     audioSeconds: float = 0.0
-    """Sound that was made for the caller, or for the client."""
+    """Audio that was made for the caller or the client."""
     turns: int = 0
     cuts: int = 0
     gaps: int = 0
     gapMs: int = 0
     firstPacketMs: float | None = None
-    """The longest wait for a first packet. None: nobody waited."""
+    """The longest wait for a first packet. None: there was none."""
     packetsReceived: int | None = None
-    """Packets of sound from the caller; over a WebSocket messages, while anybody listened to the caller. None, here and
-    below: the leg did not say, or nothing came."""
+    """Audio packets from the caller; over a WebSocket, messages while there was a listener. None, here and below: the
+    leg did not report, or nothing came."""
     packetsLost: int | None = None
-    """Packets of the caller that never came, by their numbers in RTP. None: a WebSocket, where none is lost."""
+    """Lost packets of the caller, by their RTP sequence numbers. None: a WebSocket, which loses none."""
     lossFraction: float | None = None
-    """Their share of all that were sent, 0 to 1 (RFC 3550, over the whole call)."""
+    """Their share of all packets sent, 0 to 1 (RFC 3550, over the whole call)."""
     jitterMs: float | None = None
-    """Mean difference of transit time between packets, which RFC 3550 section 6.4.1 smooths. A message of a WebSocket
-    is due when the one before it has been played."""
+    """Mean difference of transit time between packets, which RFC 3550 section 6.4.1 smooths. A WebSocket message is due
+    when the one before it was played."""
     maxJitterMs: float | None = None
-    """The highest that the interarrival jitter of RFC 3550 has been."""
+    """The highest interarrival jitter of RFC 3550."""
     remotePacketsLost: int | None = None
-    """Our packets that the peer did not get, by its last RTCP report."""
+    """Our packets that the peer lost, by its last RTCP report."""
     remoteJitterMs: float | None = None
     """Interarrival jitter of our packets, by the peer's last RTCP report."""
 
 
 class UsageDay(BaseModel):
-    """A tenant's use on one day (UTC), by what ended on that day."""
+    """A tenant's usage on one day (UTC), by the calls and requests that ended on it."""
 
     day: str
     requests: int

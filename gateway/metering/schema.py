@@ -1,8 +1,8 @@
-"""The tables of records and usage, for any database of SQLAlchemy, and how an older one becomes one of today.
+"""The tables of records and usage, for any database of SQLAlchemy, and their migrations.
 
-A database says in ``records_schema`` which version it has. Whoever opens an older one changes it step by step, in one
-transaction. A newer one is refused, since an older process would count wrongly in it. Texts have no length: SQLite
-would not watch it, and PostgreSQL would refuse what SQLite has taken.
+``records_schema`` has a database's version. An older one is migrated step by step in one transaction. A newer one is
+refused, since an older process would count wrongly in it. Texts have no length: SQLite would not enforce it, and
+PostgreSQL would refuse what SQLite has taken.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 Id = String().with_variant(String(collation="C"), "postgresql")
-"""An identifier, in the order of its bytes everywhere, so that pages of two databases can be joined."""
+"""An identifier, sorted by its bytes everywhere, so that pages of two databases can be merged."""
 
 _TEXTS = ("outcome", "reason", "route", "transport", "direction", "from_", "to")
 _NUMBERS = ("characters", "turns", "cuts", "gaps", "gapMs")
@@ -42,7 +42,7 @@ records = Table(
     Column("kind", String, nullable=False),
     Column("tenant", String, nullable=False),
     Column("startedAt", Float, nullable=False),
-    Column("endedAt", Float),  # of an open record: until when it is known to have gone on
+    Column("endedAt", Float),  # of an open record: the last time at which it was known to be open
     *(Column(name, String, nullable=False) for name in _TEXTS),
     *(Column(name, Integer, nullable=False) for name in _NUMBERS),
     Column("audioSeconds", Float, nullable=False),
@@ -83,7 +83,7 @@ outbox = Table(
 schema = Table("records_schema", metadata, Column("version", Integer, primary_key=True))
 
 STEPS: Mapping[int, Sequence[str]] = {
-    # What a crash left had no length, and was in no day; what was written ahead of it is not known any more.
+    # Crashed records had no end and were in no day; their counts are not known any more.
     2: ("""UPDATE records SET "endedAt" = "startedAt" WHERE outcome = 'crashed' AND "endedAt" IS NULL""",),
     3: tuple(
         f'ALTER TABLE records ADD COLUMN "{name}" {kind}'
@@ -99,13 +99,14 @@ STEPS: Mapping[int, Sequence[str]] = {
     ),
     4: ('CREATE INDEX IF NOT EXISTS records_by_start ON records ("startedAt")',),
 }
-"""What makes each version of the one before it, in SQL. New tables are made anyway. Version 1 said no version."""
+"""Migration to each version from the one before, in SQL. New tables are made anyway. Version 1 did not store its
+version."""
 
 VERSION = max(STEPS)
 
 
 def bring_up_to_date(connection: Connection) -> None:
-    """Make the tables, or change those that are there to this version.
+    """Make the tables, or migrate existing ones to this version.
 
     Raises:
         OSError: the database is of a later version.
@@ -113,7 +114,7 @@ def bring_up_to_date(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")  # or each statement would be a transaction of its own
     is_new = not inspect(connection).has_table(records.name)
-    # The outbox stays with whoever delivers.
+    # The outbox stays in the local database, with the process that delivers.
     metadata.create_all(connection, tables=None if connection.dialect.name == "sqlite" else [records, usage, schema])
     version = connection.execute(select(func.max(schema.c.version))).scalar()
     if version is None:

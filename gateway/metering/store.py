@@ -1,13 +1,13 @@
-"""Keeps records and usage in SQLite, each exactly once over crashes. One thread writes and reads, never the event loop.
-With PostgreSQL, SQLite is what is written ahead, and what has ended is moved on from there (``gateway/postgres.py``).
+"""Keeps records and usage in SQLite, each exactly once over crashes. One thread reads and writes, never the event loop.
+With PostgreSQL, records are written to SQLite first, and moved from there after their end (``gateway/postgres.py``).
 
-A record is written before its call or request says anything, written ahead while it goes on, and becomes an ended one
-in the transaction that adds it to its day. So it is counted once, however often it is told, and a day never holds more
-or less than its records. What a process leaves open when it dies, another one that has the file open ends as
-``crashed``: it knows who is dead by a lock that the system takes from a dead process.
+A record is written before its call or request says anything, updated while it is open, and ended in the transaction
+that adds it to its day. So it is counted once, however often its end is reported, and a day always matches its records.
+The records that a dead process leaves open are ended as ``crashed`` by another process that has the file open. A lock
+that the system releases when a process dies shows which process is dead.
 
-Calls wait for the beginnings of their records and for nothing else here, so these go before whatever else the thread
-has to do. What may take long has a thread of its own: reading, and the disk's syncs (``disk_sync.py``).
+Calls wait only for the beginnings of their records, so these go before all other work of the thread. Slow work has its
+own threads: reading, and syncing the disk (``disk_sync.py``).
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ BEGIN_WAIT_S = 0.2
 without a record. It takes a millisecond. If the disk hangs, only the first calls wait."""
 
 WAITING = 10_000
-"""Writes that wait for the disk. When so many wait, a further one is lost, counted and logged."""
+"""Most writes that wait for the disk. At the limit, a further one is lost, counted and logged."""
 
 COUNTED_TOGETHER = 500
-"""Most ended calls and requests that wait to be counted where no record is kept of them, so that none costs a
-transaction. Whoever asks for the usage gets them too."""
+"""Most ended calls and requests that wait to be counted if no records are kept, so that not each one costs a
+transaction. A query of the usage includes them."""
 
 _BUSY_S = 5.0
 _TIDY_S = 3_600.0
-_TIDIED_AT_ONCE = 200  # old records that one write deletes along: a beginning may wait behind it
+_TIDIED_AT_ONCE = 200  # old records that one write also deletes: a beginning may wait for it
 
 T = TypeVar("T")
 
 
 class RecordsMeter(Protocol):
-    """Counts what happens to records."""
+    """Counts lost and late records."""
 
     def record_lost(self, reason: str) -> None: ...
 
@@ -76,8 +76,8 @@ class Records:
     """The store. Use ``begin`` and ``end`` on the event loop.
 
     Args:
-        config: without a ``database_url`` usage is in memory, and no single record is kept.
-        postgres: with a ``url``, what has ended is moved there, and read from there.
+        config: without a ``database_url``, usage is in memory and no single record is kept.
+        postgres: with a ``url``, ended records are moved there and read from there.
         clock: seconds since the epoch.
     """
 
@@ -99,7 +99,7 @@ class Records:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="records, read")
         self._beginnings = Beginnings(wait_s=BEGIN_WAIT_S, on_late=self._late)
         self._asked_to_begin = False
-        """Whether the thread will take what is in ``_beginnings`` now."""
+        """True if the thread will take the waiting ``_beginnings``."""
         self._waiting = 0
         self._uncounted: list[MeterRecord] = []
         self._going_on: dict[str, Callable[[], MeterRecord]] = {}
@@ -112,7 +112,7 @@ class Records:
             self.shared = SharedDatabase(postgres, self._handover(), meter)
 
     async def start(self) -> None:
-        """Open the database, and end what dead processes left open.
+        """Open the database, and end the open records of dead processes.
 
         Raises:
             OSError: the file cannot be opened or is no database of records.
@@ -123,8 +123,7 @@ class Records:
             raise OSError(f"records.database_url cannot be used: {type(exc).__name__}") from None
 
     async def watch(self) -> None:
-        """Every ``WRITE_AHEAD_S``, write how far open records have come, and end those of processes that died.
-        Never returns."""
+        """Every ``WRITE_AHEAD_S``, update the open records, and end those of dead processes. Never returns."""
         while self.keeps_records:
             await asyncio.sleep(WRITE_AHEAD_S)
             self.write_ahead()
@@ -144,21 +143,20 @@ class Records:
             self._sync.close()
 
     async def synced(self) -> None:
-        """Wait until what the file has now would outlive a loss of power."""
+        """Wait until the present content of the file would survive a loss of power."""
         if self._sync is not None:
             await self._sync.done()
 
     def begin(self, record: MeterRecord, so_far: Callable[[], MeterRecord]) -> asyncio.Future[None]:
-        """Write that a call or request goes on. Never blocks, never raises.
+        """Write the beginning of a call or request. Never blocks, never raises.
 
         Args:
-            so_far: returns the record with what is known of it now, ``endedAt`` the present time. It is called until
+            so_far: returns the record with its present counts, and the present time as ``endedAt``. It is called until
                 the record is ended.
 
         Returns:
-            What the call or request waits for before it says anything. It is done when the record is in the file, so
-            that the death of this process cannot take it along, when the record is lost, or after
-            ``BEGIN_WAIT_S``.
+            A future for which the call or request waits before it says anything. It is done when the record is in the
+            file and survives the death of this process, when the record is lost, or after ``BEGIN_WAIT_S``.
         """
         if not self.keeps_records:
             return _done()
@@ -181,7 +179,7 @@ class Records:
         return written
 
     def end(self, record: MeterRecord) -> None:
-        """Write how it ended, and count it. Never blocks, never raises."""
+        """Write the end of a call or request, and count it. Never blocks, never raises."""
         self._going_on.pop(record.id, None)
         if self.keeps_records:
             self._write(lambda connection: self._end(connection, record, self._owner))
@@ -191,13 +189,13 @@ class Records:
                 self._count()
 
     def _count(self) -> None:
-        """Count what ended without a record of it."""
+        """Count the ended calls and requests without records."""
         ended, self._uncounted = self._uncounted, []
         if ended:
             self._write(lambda connection: ledger.count(connection, ended))
 
     def write_ahead(self) -> None:
-        """Write how far open records have come, and end those of processes that died. Never blocks, never raises."""
+        """Update the open records, and end those of dead processes. Never blocks, never raises."""
         so_far = [told() for told in self._going_on.values()]
 
         def writing(connection: Connection) -> None:
@@ -221,10 +219,10 @@ class Records:
     async def find(
         self, tenant: str, *, since: float, until: float, limit: int, after: tuple[float, str] | None = None
     ) -> Sequence[MeterRecord]:
-        """Return a tenant's records that began in a time, oldest first.
+        """Return a tenant's records that began in a time range, oldest first.
 
         Args:
-            after: start and id of a record: only those behind it in this order.
+            after: start and id of a record: return only later ones in this order.
 
         Raises:
             Rejected: 503, the database cannot be read.
@@ -236,16 +234,18 @@ class Records:
         here = await self._read(find)
         if self.shared is None:
             return here
-        there = await self._asked(self.shared.ask(find))  # behind the look at the file, so nothing is missed in between
+        there = await self._asked(
+            self.shared.ask(find)
+        )  # after the read of the file, so that a moved record is not missed
         both = {record.id: record for record in (*here, *there)}
         return sorted(both.values(), key=lambda record: (record.startedAt, record.id))[:limit]
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do something in the thread of the records, behind what was begun and ended before."""
+        """Run ``work`` in the thread of the records, after everything begun and ended before."""
         return await asyncio.wrap_future(self._submit(work))
 
     async def in_transaction(self, work: Callable[[Connection], T]) -> T:
-        """Do something in a transaction of its own.
+        """Run ``work`` in a transaction of its own.
 
         Raises:
             OSError: the database cannot be read or written.
@@ -265,7 +265,7 @@ class Records:
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def _submit(self, work: Callable[[], T]) -> Future[T]:
-        """Let the thread do something, behind what was begun and ended before."""
+        """Run ``work`` in the thread, after everything begun and ended before."""
 
         def working() -> T:
             self._write_beginnings()
@@ -274,7 +274,7 @@ class Records:
         return self._thread.submit(working)
 
     def _write_beginnings(self) -> None:
-        """Write all beginnings that wait, together."""
+        """Write all waiting beginnings together."""
         self._asked_to_begin = False
         beginnings = self._beginnings.take()
         if not beginnings:
@@ -299,14 +299,14 @@ class Records:
                 self._lost("not_written", True)
 
     def _late(self) -> None:
-        log.error("a call or request goes on before its record is written")
+        log.error("a call or request continues before its record is written")
         self._meter.record_late()
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         return await self._asked(self._in_reader(work))
 
     async def _in_reader(self, work: Callable[[Connection], T]) -> T:
-        if not self.keeps_records:  # what is in memory has one connection
+        if not self.keeps_records:  # the database in memory has one connection
             return await self.in_transaction(work)
 
         def reading() -> T:
@@ -327,7 +327,7 @@ class Records:
             raise Rejected("records cannot be read now", status=503, code="records_unavailable") from None
 
     def _write(self, work: Callable[[Connection], object], *, of_records: bool = True) -> None:
-        """Let the thread write. What cannot be written is lost, if it was of records, or else done the next time."""
+        """Let the thread write. A failed write of records is lost; any other is done the next time."""
         if self._waiting >= WAITING:
             self._lost("queue_full", of_records)
             return
@@ -353,7 +353,7 @@ class Records:
 
     def _lost(self, reason: str, of_records: bool) -> None:
         if of_records:
-            log.error("record is lost", extra={"why": reason})
+            log.error("record lost", extra={"why": reason})
             self._meter.record_lost(reason)
 
     def _transaction(self) -> AbstractContextManager[Connection]:
@@ -409,12 +409,12 @@ class Records:
             path = _lock_path(Path(self._config.path), owner)
             held = None if owner == self._owner else lock(path)
             if held is None:
-                continue  # it lives
+                continue  # that process lives
             try:
                 left = ledger.left_open(connection, owner)
                 for record in left:
                     self._end(connection, record, owner)
-                log.warning("records of a process that died are ended", extra={"count": len(left)})
+                log.warning("records of a dead process ended", extra={"count": len(left)})
                 path.unlink(missing_ok=True)
             finally:
                 os.close(held)

@@ -1,8 +1,7 @@
 """Delivers records of ended calls and requests to ``records.webhook_url``, each at least once, over restarts.
 
-A message is signed as Standard Webhooks 1.0.0 says: HMAC-SHA256 over id, time and body. Its id is the record's, so a
-receiver that gets a record twice can tell. Of the processes that share a file of records one delivers, whichever has
-the lock.
+A message is signed by Standard Webhooks 1.0.0: HMAC-SHA256 over id, time and body. Its id is the record's, so a
+receiver recognises a repeated record. Of the processes that share a file of records, the one with the lock delivers.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ PENDING = 100_000
 """Most records that wait for the receiver; beyond that the oldest are given up. One takes 600 bytes."""
 
 AT_ONCE = 16
-"""Most messages that are on their way at a time."""
+"""Most messages in delivery at a time."""
 
 LONGEST_WAIT_S = 900.0
 """Longest wait for the next attempt."""
 
-_LOOK_S = 1.0  # how often the outbox is looked at while nothing in it is due
+_LOOK_S = 1.0  # pause between checks of the outbox while nothing in it is due
 
 
 class DeliveryMeter(Protocol):
-    """Counts what becomes of records on their way."""
+    """Counts the outcomes of deliveries."""
 
     def record_deliveries(self, outcome: str, count: int = 1) -> None: ...
 
@@ -55,7 +54,7 @@ class DeliveryMeter(Protocol):
 
 
 class Webhook:
-    """Delivers what the outbox has. ``run`` does it until it is cancelled; ``aclose`` tries once more.
+    """Delivers the records in the outbox. ``run`` delivers until it is cancelled; ``aclose`` tries once more.
 
     Args:
         clock: seconds since the epoch.
@@ -80,7 +79,7 @@ class Webhook:
                 await asyncio.sleep(_LOOK_S)
 
     async def deliver(self) -> int:
-        """Send what is due now, ``AT_ONCE`` messages at most. Return how many the receiver took."""
+        """Send the records that are due, at most ``AT_ONCE``. Return the number of accepted ones."""
         try:
             if self._lock is None:
                 self._lock = await self._records.in_thread(lambda: lock(Path(f"{self._config.path}.webhook.lock")))
@@ -88,7 +87,7 @@ class Webhook:
                 return 0  # another process delivers
             due = await self._records.in_transaction(self._take)
             if due:
-                await self._records.synced()  # who was told of a record is not told another one after a loss of power
+                await self._records.synced()  # after a loss of power, a delivered record must not change
             taken = await asyncio.gather(*(self._post(delivery) for delivery in due))
             await self._records.in_transaction(lambda connection: self._settle(connection, due, taken))
         except OSError as exc:
@@ -97,7 +96,7 @@ class Webhook:
         return sum(taken)
 
     async def aclose(self) -> None:
-        """Deliver what ended last, within the time that one message may take, and close."""
+        """Deliver the last records within the time limit of one message, and close."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TIMEOUT_S):
                 while await self.deliver():
@@ -111,7 +110,7 @@ class Webhook:
         now = self._clock()
         made_before = now - self._config.webhook_keep_hours * 3600
         if given_up := outbox.give_up(connection, made_before=made_before, most=PENDING):
-            log.error("records are not delivered any more: too old or too many", extra={"count": given_up})
+            log.error("records given up: too old or too many to deliver", extra={"count": given_up})
             self._meter.record_deliveries("given_up", given_up)
         self._meter.records_pending(outbox.pending(connection))
         return outbox.due(connection, now, limit=AT_ONCE)
@@ -130,7 +129,7 @@ class Webhook:
                 self._config.webhook_url,
                 data=delivery.body,
                 headers=signed_headers(self._keys, delivery, at=int(self._clock())),
-                allow_redirects=False,  # a record goes to the address of the configuration and to no other
+                allow_redirects=False,  # a record goes only to the configured address
             )
             async with sent as answer:
                 if not 200 <= answer.status < 300:
@@ -141,9 +140,9 @@ class Webhook:
         if bool(why) != self._fails:
             self._fails = bool(why)
             if why:
-                log.warning("the webhook does not take a record", extra={"why": why, "record": delivery.record_id})
+                log.warning("the webhook refuses records", extra={"why": why, "record": delivery.record_id})
             else:
-                log.info("the webhook takes records again")
+                log.info("the webhook accepts records again")
         return not why
 
     def _session(self) -> aiohttp.ClientSession:
@@ -158,8 +157,8 @@ class Webhook:
 
 
 def wait_s(attempts: int, chance: float) -> float:
-    """Return how long to wait for the next attempt after ``attempts`` earlier ones failed too: twice as long each time,
-    ``LONGEST_WAIT_S`` at most, and by ``chance`` (0 to 1) up to half of that less."""
+    """Return the pause before the next attempt after ``attempts`` earlier failures and this one: doubled each time, at
+    most ``LONGEST_WAIT_S``, reduced by ``chance`` (0 to 1) by up to half."""
     return float(min(2 ** min(attempts, 30), LONGEST_WAIT_S)) * (1 - chance / 2)
 
 

@@ -1,1 +1,1 @@
-"""WebRTC calls: one more media leg. aiortc carries DTLS and SCTP, aioice ICE; the frame path is ours."""
+"""WebRTC calls as media legs. aiortc provides DTLS and SCTP, aioice ICE; the media path is our own."""

@@ -1,4 +1,4 @@
-"""The data channel ``talkspurt`` of one connection: text messages with bounds, over aiortc's SCTP."""
+"""The data channel ``talkspurt`` of one connection: text messages of limited size, over aiortc's SCTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEND_BUFFER_BYTES = 256_000
 """Most bytes that wait for a slow peer. More closes the channel."""
 
 _CHANNELS = 16
-"""Most data channels that a peer may open. One of them is used. More end SCTP."""
+"""Most data channels that a peer may open; one of them is used. More closes SCTP."""
 
 _DRAIN_S = 0.5
 
@@ -44,7 +44,7 @@ class Channel:
 
     @property
     def open(self) -> bool:
-        """Can messages be sent?"""
+        """True if messages can be sent."""
         return self._channel.readyState == "open"
 
     def send(self, text: str) -> None:
@@ -58,13 +58,13 @@ class Channel:
         self._channel.send(text)
 
     def close(self) -> None:
-        """Close the channel. The call goes on."""
+        """Close the channel. The call continues."""
         self._take = lambda data: None
         if self.open:
             self._channel.close()
 
     def refuse(self, size: str) -> None:
-        """Say that a message was too large, and close."""
+        """Report that a message is too large, and close the channel."""
         error = Error(
             description=f"message is {size}, expected at most {self._max_message_bytes} bytes", code="message_too_big"
         )
@@ -82,7 +82,7 @@ class Channel:
 
 
 class ChannelTransport(RTCSctpTransport):
-    """SCTP of one connection. aiortc keeps any number of fragments of an endless message; here they are bounded.
+    """SCTP of one connection. aiortc keeps any number of fragments of an endless message; here their size is limited.
 
     Args:
         on_channel: called once with the first channel that has our label. Other channels are closed.
@@ -111,7 +111,7 @@ class ChannelTransport(RTCSctpTransport):
         await super()._receive_data_chunk(chunk)
         held = self._free - self._advertised_rwnd
         if held > 4 * self._max_message_bytes and self._ours is not None:
-            self._ours.refuse(f"over {held} bytes, in fragments without end")
+            self._ours.refuse(f"over {held} bytes, in fragments of one message")
         if held > 4 * self._max_message_bytes or self._opened > _CHANNELS:
             log.warning("data channels closed", extra={"held_bytes": held, "opened": self._opened})
             self._inbound_streams.clear()
@@ -119,7 +119,7 @@ class ChannelTransport(RTCSctpTransport):
             await self.stop()
 
     async def drain(self) -> None:
-        """Wait a moment until queued messages have been acknowledged."""
+        """Wait briefly until queued messages are acknowledged."""
         deadline = asyncio.get_running_loop().time() + _DRAIN_S
         while self._data_channel_queue or self._outbound_queue or self._sent_queue:
             if self.state != "connected" or asyncio.get_running_loop().time() > deadline:

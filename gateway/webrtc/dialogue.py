@@ -1,7 +1,6 @@
-"""The browser's part in the dialogue of its own call. A browser that leads gets all messages that the manager gets,
-extensions included, and may send all messages that a manager may send. On routes where managers dial in, it counts as
-one, so a web page alone can be the bot. Any other browser gets what its user hears and does, and sends nothing.
-"""
+"""The browser's part in the dialogue of its own call. A leading browser gets all messages of a dialogue manager,
+including extensions, and may send them. On routes where managers dial in, it counts as one, so a web page alone can be
+the bot. Any other browser gets what its user hears and does, and sends nothing."""
 
 from __future__ import annotations
 
@@ -22,19 +21,19 @@ from gateway.webrtc.channel import Channel
 log = logging.getLogger(__name__)
 
 _WAITING_MESSAGES = 256
-"""Most messages that are kept while the browser has no channel (not open yet, or reconnecting). Then the oldest are
-dropped."""
+"""Most messages that are kept while the browser has no channel (not open yet, or reconnecting). Above this, the oldest
+are dropped."""
 
 
 _OF_THE_USER = (Prompt, Dtmf, Interrupt, TurnEvent, Caption, Ended)
-"""What a browser that does not lead is told: what its user hears, says and types."""
+"""The messages for a browser that does not lead: what its user hears, says and types."""
 
 
 class BrowserDialogue:
-    """The messages of one call to and from its browser, over one data channel after another.
+    """The messages of one call to and from its browser, over a sequence of data channels.
 
     Args:
-        leads: may the browser do what a dialogue manager may?
+        leads: True: the browser has the rights of a dialogue manager.
     """
 
     def __init__(self, limits: LimitsConfig, *, leads: bool) -> None:
@@ -47,14 +46,14 @@ class BrowserDialogue:
         self._errors = 0
 
     def begin(self, setup: Setup, sink: DialogueSink) -> None:
-        """Begin; the call has a session now."""
+        """Begin the dialogue, since the call has a session."""
         self._setup = setup if self.leads else replace(setup, custom_parameters={})
         self._sink = sink
         if self._channel is not None:
             self._greet()
 
     def attach(self, channel: Channel) -> None:
-        """Use the channel that the browser opened, at first or after a reconnect."""
+        """Use the channel that the browser opened, initially or after a reconnect."""
         self._channel = channel
         channel.read(self._received)
         if self._setup is not None:
@@ -93,7 +92,7 @@ class BrowserDialogue:
                 raise ProtocolError(f"binary message of {len(data)} bytes, expected JSON text")
             if not self.leads:
                 raise ProtocolError(
-                    "this browser does not lead the dialogue; that takes a token of scope lead", code="not_allowed"
+                    "this browser does not lead the dialogue: a token of scope lead is needed", code="not_allowed"
                 )
             _, message = decode(data, limits=self._limits, multiplexed=False)
             sink.on_message(message)
@@ -106,7 +105,7 @@ class BrowserDialogue:
 
 
 class _SharedSink:
-    """The session for other managers of the call. A call that its browser leads does not end when they are absent."""
+    """The session as other managers of the call see it. A call that its browser leads does not end without them."""
 
     def __init__(self, sink: DialogueSink) -> None:
         self._sink = sink
@@ -121,17 +120,17 @@ class _SharedSink:
         self._sink.on_dialogue_closed()
 
     def on_dialogue_lost(self) -> None:
-        log.debug("no dialogue manager but the browser")
+        log.debug("no dialogue manager except the browser")
 
     def on_dialogue_resumed(self) -> None:
         pass
 
     def on_dialogue_failed(self, description: str) -> None:
-        log.debug("no dialogue manager but the browser", extra={"why": description})
+        log.debug("no dialogue manager except the browser", extra={"why": description})
 
 
 class _SharedLink:
-    """A call's line to its manager and to its browser."""
+    """A call's connection to its manager and its browser."""
 
     def __init__(self, link: DialogueLink, browser: BrowserDialogue) -> None:
         self._link = link
@@ -142,7 +141,7 @@ class _SharedLink:
         self._browser.send(message)
 
     def send_audio(self, pcm: bytes) -> None:
-        """Send caller audio to the manager, and not back to the browser."""
+        """Send caller audio to the manager, not back to the browser."""
         self._link.send_audio(pcm)
 
     async def aclose(self) -> None:

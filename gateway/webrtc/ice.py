@@ -1,7 +1,7 @@
-"""The sockets and connectivity checks of one call: aioice with our ports, our addresses, and bounds.
+"""The sockets and connectivity checks of one call: aioice with our ports, addresses and limits.
 
-The first byte of a datagram tells its kind (RFC 7983). Media goes directly to the peer object, without queue and task.
-STUN and DTLS go through the library, within bounds.
+The first byte of a datagram gives its kind (RFC 7983). Media goes directly to the peer object, without a queue or task.
+STUN and DTLS go through the library, within limits.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _STUN_PER_S = 200
 """Most STUN messages per second that are read on one socket. A browser sends about ten while it connects."""
 
 _REMOTE_CANDIDATES = 64
-"""Most remote addresses of one call, told or learnt. Each costs checks."""
+"""Most remote addresses of one call, announced or discovered. Each costs checks."""
 
 _QUEUED = 256
-"""Most DTLS datagrams that wait for the handshake or for SCTP. One more is dropped, as a network would do."""
+"""Most DTLS datagrams that wait for the handshake or SCTP. Further ones are dropped, as a network would do."""
 
 _RECEIVE_BUFFER_BYTES = 256 * 1024
 
@@ -49,7 +49,7 @@ class IceSettings:
     ports: tuple[int, int] | None = None
     """Lowest and highest UDP port. None: the system chooses."""
     public_address: str = ""
-    """Address that peers are told in place of the local ones, for a machine behind a one-to-one NAT."""
+    """The address announced to peers instead of the local ones, for a machine behind a one-to-one NAT."""
     stun_server: tuple[str, int] | None = None
     turn: dict[str, Any] | None = None
     """aioice's ``turn_*`` arguments."""
@@ -65,7 +65,7 @@ class _Socket(StunProtocol):
         self.budget = _STUN_PER_S
 
     def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
-        """Pass a datagram on by its first byte."""
+        """Dispatch a datagram by its first byte."""
         assert isinstance(data, bytes)
         if not data:
             return
@@ -76,7 +76,7 @@ class _Socket(StunProtocol):
         elif kind < 4:
             self.budget -= 1
             if self.budget > 0:
-                with contextlib.suppress(struct.error):  # an attribute shorter than its type: aioice knows no such
+                with contextlib.suppress(struct.error):  # aioice does not expect an attribute shorter than its type
                     super().datagram_received(data, addr)
         elif 19 < kind < 64 and self._owner.queued < _QUEUED:
             self._owner.data_received(data, 1)
@@ -85,7 +85,7 @@ class _Socket(StunProtocol):
 class IceConnection(Connection):
     """ICE of one call, as the controlled side.
 
-    aioice never gets end-of-candidates, because a peer may be learnt from its own checks at any time. The call's own
+    aioice never gets end-of-candidates, because a peer may be discovered from its own checks at any time. The call's
     timeout ends a wait without result.
 
     Args:
@@ -99,16 +99,16 @@ class IceConnection(Connection):
         self._settings = settings
         self.on_media = on_media
         self.heard = False
-        """Has anything come from the peer since this was last set to False?"""
+        """True if anything has come from the peer since this was last set to False."""
 
     @property
     def queued(self) -> int:
-        """Number of DTLS datagrams that wait."""
+        """Number of waiting DTLS datagrams."""
         return self._queue.qsize()
 
     @property
     def gave_up(self) -> bool:
-        """Has the peer not answered consent checks for 30 s (RFC 7675), or have we closed?"""
+        """True if the peer has not answered consent checks for 30 s (RFC 7675), or the connection was closed here."""
         return self._closing
 
     # --- gathering -------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class IceConnection(Connection):
         for address in self._settings.addresses or addresses or ["127.0.0.1"]:
             try:
                 protocol = await self._bind(address)
-            except OSError as exc:  # the interface has just gone
+            except OSError as exc:  # the interface has just disappeared
                 log.warning("cannot bind for webrtc", extra={"address": address, "why": str(exc)})
                 continue
             self._protocols.append(protocol)
@@ -139,7 +139,7 @@ class IceConnection(Connection):
             for answer in await asyncio.gather(*(asyncio.wait_for(a, timeout) for a in asked), return_exceptions=True):
                 if isinstance(answer, tuple):
                     candidates.append(answer[0])
-        # Without addresses, aioice has only the relay left to ask.
+        # Without addresses, aioice asks only the relay.
         return candidates + await super().get_component_candidates(component, [], timeout)
 
     async def _bind(self, address: str) -> _Socket:
@@ -191,8 +191,8 @@ class IceConnection(Connection):
     async def add(self, candidate: RTCIceCandidate) -> None:
         """Add a candidate of the peer.
 
-        Names (mDNS) are ignored: they belong to a browser on its own network, and its checks tell us its address
-        anyway. Candidates other than UDP are ignored too.
+        Names (mDNS) are ignored: they belong to the browser's own network, and its checks show its address anyway.
+        Candidates other than UDP are ignored too.
         """
         try:
             ipaddress.ip_address(candidate.ip)
@@ -215,7 +215,7 @@ class IceConnection(Connection):
         await self.connect()
 
     def request_received(self, message: stun.Message, addr: tuple[str, int], protocol: StunProtocol) -> None:
-        """Answer a check of the peer. Of very many addresses, only the first ones are learnt."""
+        """Answer a check of the peer. At the limit, further addresses are not added."""
         self.heard = True
         if len(self._remote_candidates) >= _REMOTE_CANDIDATES and not any(
             (c._network_host, c.port) == addr for c in self._remote_candidates
@@ -232,7 +232,7 @@ class IceConnection(Connection):
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def send_now(self, data: bytes) -> bool:
-        """Pass a datagram to the socket at once. Return False if its buffer is full or there is no path."""
+        """Pass a datagram to the socket immediately. Return False if its buffer is full or there is no path."""
         pair = self._nominated.get(1)
         if pair is None:
             return False
@@ -242,7 +242,7 @@ class IceConnection(Connection):
                 protocol.sock.sendto(data, pair.remote_addr)
             else:
                 protocol.transport.sendto(data, pair.remote_addr)  # through the relay
-        except OSError:  # the buffer is full; or the network says that nobody is there, which consent checks decide
+        except OSError:  # the buffer is full, or the network reports no receiver, which consent checks decide
             return False
         return True
 

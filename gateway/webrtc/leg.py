@@ -1,6 +1,5 @@
-"""A WebRTC call as a media leg. The leg outlives its connections: a browser that lost its network may come back with a
-new offer for the same call, and the new connection takes over when it is up.
-"""
+"""A WebRTC call as a media leg. The leg outlives its connections: a browser that lost its network may return with a new
+offer for the same call, and the new connection takes over when it is up."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ class WebRtcLeg:
     """One call's media leg. Its connections report to the leg.
 
     Args:
-        codec: the codec of the first offer; a later offer has to contain it too.
+        codec: the codec of the first offer; a later offer must contain it too.
         begin: makes the call's session when media can flow; raises ``Rejected``.
         forget: called once, when the leg is over.
-        token: id of the token that the browser called with; empty: none.
-        later: runs, in a task that it owns, work that may take a moment (closing).
-        restart_s: how long a lost browser is waited for.
+        token: id of the browser's token; empty: none.
+        later: runs slower work (closing) in a task that it owns.
+        restart_s: time to wait for a lost browser.
         lead_ms: how far ahead of real time frames are sent.
     """
 
@@ -69,7 +68,7 @@ class WebRtcLeg:
         self.browser = browser
         self.token = token
         self.arrival = Arrival()
-        """How the caller's sound came, over all connections."""
+        """Reception statistics of the caller's audio, over all connections."""
         self.peer: Peer | None = None
         """The connection that carries media now."""
         self._next: Peer | None = None
@@ -83,21 +82,21 @@ class WebRtcLeg:
         self._over = False
 
     def incoming(self) -> IncomingCall:
-        """The call as the web page describes it."""
+        """Return the call as the web page describes it."""
         return IncomingCall(
             route=self.route,
             transport="webrtc",
             inbound=self.inbound,
             call_id=self.call_id,
             call_type="CLIENT",
-            # Only carriers may say who calls, so parameters of a page under those names are left out.
+            # Only carriers may name the caller, so a page's parameters under those names are left out.
             custom_parameters=without_fields(self.parameters),
         )
 
     # --- connections -----------------------------------------------------------------------------------------------
 
     async def connect(self, offer: Offer) -> str:
-        """Answer an offer with a new connection. The present connection goes on until the new one is up.
+        """Answer an offer with a new connection. The present connection stays until the new one is up.
 
         Raises:
             Rejected: the call is over, or the offer lacks the call's codec.
@@ -107,7 +106,7 @@ class WebRtcLeg:
         codec = next((codec for codec in offer.codecs if codec.encoding == self.codec.encoding), None)
         if codec is None:
             raise Rejected(
-                f"the call speaks {self.codec.encoding}, which the new offer lacks",
+                f"the new offer lacks the call's codec {self.codec.encoding}",
                 status=422, code="no_common_codec", param="sdp",
             )  # fmt: skip
         peer = self._make_peer(offer, codec, self)
@@ -128,7 +127,7 @@ class WebRtcLeg:
         return self._next or self.peer
 
     def on_connected(self, peer: Peer) -> None:
-        """A connection is up and carries the media from now on. The first connection begins the call."""
+        """Let a new connection carry the media. The first connection begins the call."""
         if peer is not self._next:
             return
         self._next = None
@@ -146,12 +145,12 @@ class WebRtcLeg:
                 self._end()
 
     def on_channel(self, peer: Peer, channel: Channel) -> None:
-        """The browser opened its data channel."""
+        """Attach the browser's data channel."""
         if self.browser is not None:
             self.browser.attach(channel)
 
     def on_over(self, peer: Peer, reason: str, *, on_purpose: bool) -> None:
-        """A connection is gone. The call ends, or waits for the browser to come back."""
+        """Handle the loss of a connection. The call ends, or waits for the browser to return."""
         if peer is self._next:
             self._next = None
             if self._session is None:
@@ -164,7 +163,7 @@ class WebRtcLeg:
                 self._waiting = asyncio.get_running_loop().call_later(self._restart_s, self.end, reason)
 
     def end(self, reason: str) -> None:
-        """End the call, because the caller is gone. May be called again."""
+        """End the call, because the caller has left. Idempotent."""
         session = self._session
         self._end()
         if session is not None:
@@ -187,28 +186,28 @@ class WebRtcLeg:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now."""
+        """True if the session wants the caller's audio."""
         return self._session is not None and self._session.listening
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key."""
+        """Handle a touch tone of the caller."""
         if self._session is not None:
             self._session.on_digit(digit)
 
     def on_round_trip(self, seconds: float) -> None:
-        """The browser's report told the round trip, in seconds."""
+        """Take the round-trip time in seconds from the browser's report."""
         if self._session is not None:
             self._session.on_round_trip(seconds)
 
     def on_audio(self, payload: bytes) -> None:
-        """The caller's audio."""
+        """Take the caller's audio."""
         if self._session is not None:
             self._session.on_audio(payload)
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
     def reception(self) -> Reception | None:
-        """Return how the caller's sound arrived. None: nothing came."""
+        """Return the reception statistics of the caller's audio. None: nothing came."""
         return self.arrival.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
@@ -216,23 +215,23 @@ class WebRtcLeg:
         return self.peer is not None and self.peer.send_frame(payload, now)
 
     def send_mark(self, name: str) -> None:
-        """Do nothing, because browsers have no marks: the played position comes from the timetable."""
+        """Do nothing: browsers have no marks, and the timetable gives the played position."""
 
     def send_clear(self) -> None:
-        """Do nothing: only the browser buffers a few frames, and those cannot be taken back."""
+        """Do nothing: only the browser buffers a few frames, and they cannot be recalled."""
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Return False: tones go in the audio."""
+        """Return False: tones go into the audio."""
         return False
 
     def send_dtmf(self, digits: str) -> bool:
-        """Return False: tones go in the audio."""
+        """Return False: tones go into the audio."""
         return False
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the call; the data channel has told the browser why."""
+        """End the call. The browser got the reason over the data channel."""
         self._end()
 
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
-        """Refuse: a browser cannot be sent elsewhere."""
+        """Refuse: a browser cannot be transferred."""
         return TransferStart.REFUSED

@@ -2,7 +2,7 @@
 
 aiortc's own sender is a task per call that waits for its track and encodes. Its receiver is a thread per call that
 decodes. Neither is used (``talkspurt bench gateway --transport webrtc`` measures both ways). Here
-``gateway.media.rtp_session`` makes media and reports; they are protected under the keys of aiortc's DTLS and handed to
+``gateway.media.rtp_session`` makes media and reports; they are protected with the keys of aiortc's DTLS and passed to
 the socket. Received media is passed on encoded, for the uplink's one thread.
 """
 
@@ -30,27 +30,28 @@ from gateway.webrtc.sdp import Codec, Offer, write_answer
 log = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 1.0
-"""Mean pause between reports, seconds; browsers use the same."""
+"""Mean pause between reports, in seconds; browsers use the same."""
 
 _LOOK_EVERY_S = 1.0
-"""Interval at which a connection checks that its peer is still there, seconds."""
+"""Pause between checks that the peer is still there, in seconds."""
 
 _CLOSE_TIMEOUT_S = 2.0
 
 
 class PeerEvents(RtpEvents, Protocol):
-    """What a connection tells its call."""
+    """The events of a connection, for its call."""
 
     def on_connected(self, peer: Peer) -> None:
-        """Media can flow."""
+        """Handle the start of media."""
         ...
 
     def on_channel(self, peer: Peer, channel: Channel) -> None:
-        """The peer opened the data channel."""
+        """Handle the peer's data channel."""
         ...
 
     def on_over(self, peer: Peer, reason: str, *, on_purpose: bool) -> None:
-        """The connection is gone; ``on_purpose``: the peer closed it. Called once, but not if we closed."""
+        """Handle the end of the connection; ``on_purpose``: the peer closed it. Called once, but not after our own
+        close."""
         ...
 
 
@@ -71,14 +72,15 @@ class Peer:
     """The connection of one offer.
 
     Args:
-        codec: the codec of the offer that the call speaks.
-        events: the call that is told of events.
+        codec: the call's codec, out of the offer.
+        events: the call.
         connect_timeout_s: longest wait from answer to media.
-        lost_after_s: a peer that is silent for this long (no media, no report, no check) counts as lost.
-        channel: whether to accept a data channel that is offered.
+        lost_after_s: a peer that is silent for this long (no media, report or check) counts as lost.
+        channel: True: accept an offered data channel.
         max_message_bytes: largest message on the data channel.
-        on_report: told once a second while the peer sends: packets lost since the last time, jitter in seconds.
-        arrival: adds up what came, over all connections of the call.
+        on_report: called once a second while the peer sends, with the packets lost since the last time and the jitter
+            in seconds.
+        arrival: reception statistics over all connections of the call.
     """
 
     def __init__(
@@ -135,7 +137,7 @@ class Peer:
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def answer(self) -> str:
-        """Gather candidates and begin to connect. Returns the answer's SDP.
+        """Gather candidates and begin to connect. Return the answer's SDP.
 
         Raises:
             Rejected: no port is free, or no address can be bound.
@@ -162,7 +164,7 @@ class Peer:
 
     @property
     def etag(self) -> str:
-        """The entity tag that names this ICE session (RFC 9725 section 4.3)."""
+        """The entity tag of this ICE session (RFC 9725 section 4.3)."""
         return f'"{self._ice.local_username}{self._label}"'
 
     async def trickle(self, fragment: str, candidates: Sequence[RTCIceCandidate]) -> None:
@@ -173,14 +175,14 @@ class Peer:
         """
         if fragment and fragment != self.offer.ice.usernameFragment:
             raise Rejected(
-                "ice-ufrag is another than the offer's: an ICE restart takes a new offer with this callId",
+                "ice-ufrag differs from the offer's: an ICE restart needs a new offer with this callId",
                 status=422, code="ice_restart", param="ice-ufrag",
             )  # fmt: skip
         for candidate in candidates:
             await self._ice.add(candidate)
 
     async def close(self) -> None:
-        """Send BYE and end everything. May be called again."""
+        """Send BYE and end everything. Idempotent."""
         if self._closing:
             return
         self._closing = True
@@ -217,7 +219,7 @@ class Peer:
             log.info("webrtc connection failed", extra={"why": str(exc) or type(exc).__name__})
         except asyncio.CancelledError:
             pass
-        except Exception:  # a bug of ours, or of a library that this peer has fed, ends this peer's call only
+        except Exception:  # a bug here or in a library ends only this peer's call
             log.exception("webrtc peer")
         finally:
             told = self._closing
@@ -242,7 +244,7 @@ class Peer:
         self._events.on_connected(self)
 
     async def _watch(self) -> tuple[str, bool]:
-        """Wait until the peer is gone; returns why, and whether it closed on purpose."""
+        """Wait until the peer is gone. Return the reason, and True if it closed on purpose."""
         silent_since = time.monotonic()
         gone = asyncio.Event()
         self._dtls.on("statechange", gone.set)
@@ -265,7 +267,7 @@ class Peer:
         """Number, protect and send one frame. False: not connected, or the socket is full."""
         if not self.connected:
             return False
-        return self.rtp.send_frame(payload, now) or not self.rtp.sends  # a peer may not have asked for our sound
+        return self.rtp.send_frame(payload, now) or not self.rtp.sends  # the peer may not want our audio
 
     def send_rtp(self, datagram: bytes) -> bool:
         """Send a packet on the path that ICE has found."""
@@ -282,5 +284,5 @@ class Peer:
 
     @property
     def stats(self) -> RtpStats:
-        """The connection's present figures."""
+        """The connection's current figures."""
         return self.rtp.stats

@@ -23,15 +23,14 @@ from voicecodecs.registry import AudioFormat
 
 MAX_BYTES = 64_000
 MAX_LINES = 700
-"""Most lines of an offer. A browser's offer of audio, video and data has about 300. For some lines the parser takes
-quadratic time."""
+"""Most lines of an offer. A browser's offer of audio, video and data has about 300. The parser takes quadratic time for
+some lines."""
 
 MAX_CANDIDATES = 32
-"""Most remote candidates of one call. Each makes us send checks to an address that the peer names."""
+"""Most remote candidates of one call. Each causes checks to an address that the peer names."""
 
 _INBOUND_OPUS_HZ = 24_000
-"""Rate to which Opus from callers is decoded. Opus decodes to any of its rates, and nothing here needs more than 24
-kHz."""
+"""Rate to which callers' Opus is decoded. Opus decodes to any of its rates, and no consumer needs more than 24 kHz."""
 
 _ICE_TEXT = re.compile(r"[A-Za-z0-9+/]{4,256}")
 _DIRECTIONS = {"sendrecv": "sendrecv", "recvonly": "sendonly", "sendonly": "recvonly"}
@@ -40,19 +39,18 @@ _STATIC = {0: "PCMU", 8: "PCMA"}  # RFC 3551 table 4: these need no rtpmap
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """A codec that both sides speak."""
+    """A codec of both sides."""
 
     encoding: str
     payload_type: int
     event_type: int | None
     """Payload type of telephone-event. None: the peer does not offer it."""
     event_hz: int = 8000
-    """Clock of telephone-event: the codec's (RFC 4733 section 2.1), else the 8000 Hz that Firefox offers beside
-    Opus."""
+    """Clock of telephone-event: the codec's (RFC 4733 section 2.1), else the 8000 Hz that Firefox offers with Opus."""
 
     @property
     def outbound(self) -> AudioFormat:
-        """The format that we send: Opus encoded from 48 kHz mono, or G.711."""
+        """The format of sent audio: Opus encoded from 48 kHz mono, or G.711."""
         return AudioFormat("OPUS", 48_000) if self.encoding == "OPUS" else AudioFormat(self.encoding)
 
     @property
@@ -63,17 +61,17 @@ class Codec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The parts of an offer that we need."""
+    """The parts of an offer that are used."""
 
     media: Sequence[MediaDescription]
     audio: int
-    """Index of the audio section that we take."""
+    """Index of the chosen audio section."""
     channel: int | None
     """Index of the data channel section. None: there is none on the same transport."""
     bundled: bool
-    """Is the audio section in a BUNDLE group? An answer must not have a group that was not offered."""
+    """True if the audio section is in a BUNDLE group. An answer must not have a group that was not offered."""
     codecs: Sequence[Codec]
-    """The codecs that we speak too, in the peer's order; never empty."""
+    """The codecs of both sides, in the peer's order; never empty."""
     direction: str
     """Our direction: sendrecv, sendonly or recvonly."""
     dtls_role: str
@@ -94,9 +92,9 @@ def read_offer(text: str) -> Offer:
     """Read and check an offer.
 
     Raises:
-        ProtocolError: the offer is wrong. Nothing else is raised, whatever arrives.
+        ProtocolError: the offer is invalid. Nothing else is raised for any input.
     """
-    # The parser's own way to count lines: it also ends them at a lone CR, a form feed, a line separator.
+    # Count lines as the parser does: they also end at a lone CR, a form feed or a line separator.
     lines = len(text[: MAX_BYTES + 1].splitlines())
     if len(text) > MAX_BYTES or lines > MAX_LINES:
         raise _bad(f"SDP is {len(text)} characters in {lines} lines, expected at most {MAX_BYTES} in {MAX_LINES}")
@@ -180,7 +178,7 @@ def read_fragment(text: str) -> tuple[str, list[RTCIceCandidate]]:
     """Read trickled candidates (RFC 8840). Return their user fragment (empty: not given) and the candidates.
 
     Raises:
-        ProtocolError: the fragment is wrong. Nothing else is raised.
+        ProtocolError: the fragment is invalid. Nothing else is raised.
     """
     if len(text) > MAX_BYTES:
         raise _bad(f"SDP fragment is {len(text)} characters, expected at most {MAX_BYTES}")
@@ -192,7 +190,7 @@ def read_fragment(text: str) -> tuple[str, list[RTCIceCandidate]]:
             try:
                 candidates.append(candidate_from_sdp(line.partition(":")[2]))
             except (AssertionError, ValueError) as exc:
-                raise _bad(f"SDP fragment has a candidate that cannot be read: {line[:80]!r}") from exc
+                raise _bad(f"SDP fragment has an unreadable candidate: {line[:80]!r}") from exc
         if len(candidates) > MAX_CANDIDATES:
             raise _bad(f"SDP fragment has over {MAX_CANDIDATES} candidates")
     return fragment, candidates
@@ -210,13 +208,13 @@ def write_answer(
     max_message_bytes: int,
     channel: bool,
 ) -> str:
-    """Return the answer to an offer. Sections that we do not take are refused with port 0 (RFC 3264 section 6).
+    """Return the answer to an offer. Sections that are not used are refused with port 0 (RFC 3264 section 6).
 
     Args:
         candidates: all our candidates.
         label: name of the stream and the sender (CNAME).
         max_message_bytes: largest data channel message that we read.
-        channel: do we take the offered data channel?
+        channel: True: accept the offered data channel.
     """
     description = SessionDescription()
     description.origin = f"- {ssrc} 1 IN IP4 0.0.0.0"

@@ -91,9 +91,10 @@ class WebRtc:
         new_call_id: makes a call id, from the directory.
         check_room: raises ``Rejected`` if the process takes no more calls.
         begin: makes a session.
-        on_rejected: called with the code of the refusal if a call is refused after its offer was answered.
-        on_report: called for every connection once a second: packets lost since the last time, jitter in seconds.
-        trusted_proxies: networks whose ``X-Forwarded-For`` is believed.
+        on_rejected: called with the code when a call is refused after its offer was answered.
+        on_report: called for every connection once a second, with the packets lost since the last time and the jitter
+            in seconds.
+        trusted_proxies: networks whose ``X-Forwarded-For`` is trusted.
     """
 
     def __init__(
@@ -123,13 +124,13 @@ class WebRtc:
         self._closing: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
-        """For ``make_app``."""
+        """Return the routes for ``make_app``."""
         offer, ice, publish, resource = "/v1/webrtc/offer", "/v1/webrtc/ice", "/whip/{route}", "/whip/{route}/{id}"
         tags = ["webrtc"]
         return [
             Route(
                 method="POST", path=offer, handler=self.offer, scope="browser",
-                summary="A browser's call: offer in, answer out",
+                summary="A browser's call: takes an offer, returns the answer",
                 body=OfferBody, answer=AnswerBody, tags=tags, begins_call=True,
             ),
             Route(
@@ -139,7 +140,7 @@ class WebRtc:
             ),
             Route(
                 method="POST", path=publish, handler=self.whip_offer, scope="browser", takes=("application/sdp",),
-                summary="WHIP: offer in, answer out",
+                summary="WHIP: takes an offer, returns the answer",
                 content_type="application/sdp", tags=tags, begins_call=True,
             ),
             Route(
@@ -209,7 +210,7 @@ class WebRtc:
         return response
 
     async def whip_trickle(self, request: web.Request) -> web.Response:
-        """Take more candidates of the browser's ICE session that ``If-Match`` names."""
+        """Take more candidates for the browser's ICE session named by ``If-Match``."""
         leg = self._leg(request.match_info["id"], request[WHO])
         peer = leg.latest
         match = request.headers.get("If-Match", "")
@@ -232,7 +233,7 @@ class WebRtc:
         return web.json_response(answer.model_dump(), headers={"Cache-Control": "no-store"})
 
     async def preflight(self, request: web.Request) -> web.Response:
-        """Answer what other origins may do. ``add_cors`` adds the headers."""
+        """Answer a CORS preflight. ``add_cors`` adds the headers."""
         if not self._allowed(request):
             raise Rejected("this origin is not in webrtc.allowed_origins", status=403, code="origin_not_allowed")
         return web.Response(
@@ -286,7 +287,7 @@ class WebRtc:
             raise Rejected(f"{len(self._legs)} WebRTC calls are live", status=503, code="full", retry_after_s=5)
         if self._by_address[address] >= self._config.calls_per_address:
             raise Rejected(
-                f"webrtc.calls_per_address is {self._config.calls_per_address}: this address has as many",
+                f"this address has {self._config.calls_per_address} calls already (webrtc.calls_per_address)",
                 status=429, code="too_many_calls", retry_after_s=5,
             )  # fmt: skip
         joins = self._config.data_channel and offer.channel is not None
@@ -365,8 +366,8 @@ class WebRtc:
 def ice_server(server: IceServerConfig, lifetime_s: int, *, now: float) -> IceServer:
     """Return a server in the form for a browser.
 
-    With a shared secret, the user name is the time at which the credential ends (seconds since the epoch), and the
-    credential is its HMAC-SHA1. TURN servers can check this without a database (draft-uberti-behave-turn-rest).
+    With a shared secret, the user name is the expiry of the credential (seconds since the epoch), and the credential is
+    its HMAC-SHA1. TURN servers can check this without a database (draft-uberti-behave-turn-rest).
     """
     if server.secret is None:
         credential = server.credential.get_secret_value() if server.credential is not None else ""

@@ -23,7 +23,7 @@ def test_too_loud_is_clipped_not_wrapped() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_an_error(bad: float) -> None:
-    with pytest.raises(ValueError, match="pcm of 3 samples holds NaN or infinite"):
+    with pytest.raises(ValueError, match="pcm of 3 samples has NaN or infinite"):
         pcm.to_int16(np.array([0, bad, 0], np.float32))
 
 

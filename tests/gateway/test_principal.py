@@ -47,7 +47,7 @@ def test_keys_of_one_tenant_have_everything_as_before_there_were_scopes() -> Non
 def test_a_missing_scope_is_named() -> None:
     (reader,) = principals(key("desk", scopes=("read",)))
     reader.check_scope("read")
-    with pytest.raises(Rejected, match="wants the scope calls, the key has read") as refused:
+    with pytest.raises(Rejected, match="needs the scope calls, the key has read") as refused:
         reader.check_scope("calls")
     assert (refused.value.status, refused.value.code) == (403, "missing_scope")
 

@@ -82,7 +82,7 @@ async def test_a_tenant_of_its_own_has_its_own_limits_and_others_none() -> None:
     assert (standing.what, standing.left) == ("characters", 40)
     with pytest.raises(LimitReached, match="100 characters a minute"):
         await limits.take("shop", characters=41)
-    with pytest.raises(Rejected, match="101 characters are more than the 100") as refused:
+    with pytest.raises(Rejected, match="101 characters, expected at most 100") as refused:
         await limits.take("shop", characters=101)
     assert refused.value.status == 413
     async with limits.held("shop", "calls", "c1"):
