@@ -45,11 +45,11 @@ class Switches:
         self.attach: dict[str, Attach] = {
             name: switch.attach for name, switch in self._switches.items() if switch.attach is not None
         }
-        """By dialect, the function that joins a call."""
+        """The function that joins a call, by dialect."""
         self.call_apis: dict[str, OpenCallApi] = {
             name: switch.open for name, switch in self._switches.items() if switch.open is not None
         }
-        """By dialect, the function that opens the control of a call."""
+        """The function that opens the control of a call, by dialect."""
 
     def _media_url(self, dialect: str, base: str, route: str, parameters: Mapping[str, str]) -> str:
         token = self._tokens.make(dialect, route, now=time.time())

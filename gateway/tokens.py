@@ -161,7 +161,7 @@ class Tokens:
         return Grant(
             id=own[:_ID_BYTES],
             key=own[_ID_BYTES : _ID_BYTES + _CALL_BYTES],
-            scope=scope,  # it is signed
+            scope=scope,  # type: ignore[arg-type]  # it is signed
             route=route,
             call=call,
             tenant=tenant,

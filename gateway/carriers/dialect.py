@@ -24,7 +24,7 @@ class Dialect(Protocol):
 
     @property
     def max_lead_ms(self) -> int:
-        """How far ahead of real time the peer accepts audio. 0: not at all."""
+        """Longest lead over real time that the peer accepts, ms. 0: none."""
         ...
 
     @property

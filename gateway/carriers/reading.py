@@ -1,7 +1,7 @@
 """Helpers that the dialects' readers share: strict values out of lenient JSON, and the decode loop of event messages.
 
-Numbers are taken as numbers or numeric strings (vendors differ, and differ between versions); unknown keys are ignored.
-Readers only index and convert: whatever they raise becomes one ``ProtocolError``.
+Numbers may be numbers or numeric strings, since vendors and versions differ. Unknown keys are ignored. Readers only index
+and convert: any exception becomes one ``ProtocolError``.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ _ENCODINGS = {
     "linear16": "L16",
 }
 _OTHER_CODECS = frozenset(("amr", "amrwb", "evs", "g723", "g729", "gsm", "ilbc", "speex"))
-"""Codecs that nothing here decodes. Their audio taken for another encoding would be noise, so the call is refused."""
+"""Codecs that are not supported. Decoded as another encoding, their audio would be noise, so the call is refused."""
 _RATE = re.compile(r"\s*(\d{1,6})(?:\.0*)?\s*(k?)(?:hz)?\s*", re.IGNORECASE | re.ASCII)
 _LOWEST_RATE = 8000
 
 
 def text(value: Any) -> str:
-    """A string, and nothing that could be turned into one."""
+    """Return a string. Other types are not converted."""
     if not isinstance(value, str):
         raise TypeError(f"got {type(value).__name__}, expected a string")
     return value
 
 
 def integer(value: Any) -> int:
-    """A whole number, or a string of one."""
+    """Return a whole number, given as a number or a string."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f"got {type(value).__name__}, expected a whole number")
     return int(value)
 
 
 def item(body: Body, *names: str) -> Any:
-    """The value of the first of these keys that is there; vendors spell some in two ways.
+    """Return the value of the first of these keys that exists; vendors spell some in two ways.
 
     Raises:
-        KeyError: none is.
+        KeyError: none exists.
     """
     for name in names:
         if name in body:
@@ -70,12 +70,12 @@ def item(body: Body, *names: str) -> Any:
 
 
 def payload(value: Any) -> bytes:
-    """Audio in base64, standard alphabet with padding."""
+    """Decode audio from base64, standard alphabet with padding."""
     return a2b_base64(text(value), strict_mode=True)
 
 
 def digit(value: Any) -> DtmfReceived:
-    """One key; letters in either case."""
+    """Read one key; letters in either case."""
     key = text(value).upper()
     if key not in _DIGITS:
         raise ValueError("digit is not one of 0-9 * # A-D")
@@ -83,7 +83,7 @@ def digit(value: Any) -> DtmfReceived:
 
 
 def parameters(value: Any) -> dict[str, str]:
-    """The call's own parameters: an object of scalars; what is nested is left out."""
+    """Read the call's own parameters: an object of scalars; nested values are left out."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -95,7 +95,7 @@ def audio_format(dialect: str, media: Any, default: AudioFormat) -> AudioFormat:
     """Read the format that a stream's start announces.
 
     Vendors disagree with their own documents, so nothing unreadable ends the call: an unknown encoding or rate is
-    logged, and the dialect's default takes its place. Keys that are missing mean the default too.
+    logged and replaced by the dialect's default. Missing keys mean the default too.
 
     Args:
         dialect: name of the dialect, for messages.
@@ -134,7 +134,7 @@ def audio_format(dialect: str, media: Any, default: AudioFormat) -> AudioFormat:
 
 
 def _sample_rate(value: Any) -> int:
-    """Return a rate in hertz that stands there as ``8000``, ``8000.0``, ``"8000"``, ``"8000Hz"`` or ``"8 kHz"``.
+    """Return a rate in hertz, given as ``8000``, ``8000.0``, ``"8000"``, ``"8000Hz"`` or ``"8 kHz"``.
 
     Raises:
         ValueError: the value is none of these, or below 8000.
@@ -149,16 +149,16 @@ def _sample_rate(value: Any) -> int:
 def _use_default(dialect: str, what: str, came: Any, default: AudioFormat) -> None:
     extra = {"dialect": dialect, "field": what, "came": repr(came)[:40]}
     log.warning(
-        "unknown audio format, taken as the dialect's default",
+        "unknown audio format, using the dialect's default",
         extra={**extra, "default": f"{default.encoding} at {default.sample_rate} Hz"},
     )
 
 
 def reading(name: str, data: str | bytes, read: Callable[[], list[Message]]) -> list[Message]:
-    """Run a reader; all that it trips over is the peer's fault.
+    """Run a reader. Its exceptions are the peer's fault.
 
     Raises:
-        ProtocolError: names the dialect and the size, not the contents.
+        ProtocolError: the message names the dialect and the size, not the contents.
     """
     try:
         return read()
@@ -171,7 +171,7 @@ def reading(name: str, data: str | bytes, read: Callable[[], list[Message]]) -> 
 
 
 def json_object(data: str) -> dict[str, Any]:
-    """A JSON object. Raises ``ValueError`` or ``TypeError``."""
+    """Read a JSON object. Raises ``ValueError`` or ``TypeError``."""
     body = orjson.loads(data)
     if not isinstance(body, dict):
         raise TypeError(f"got a JSON {type(body).__name__}, expected an object")
@@ -179,7 +179,7 @@ def json_object(data: str) -> dict[str, Any]:
 
 
 def metadata(data: str) -> dict[str, Any]:
-    """What a start command gave along: a JSON object, or one line of other text as the parameter ``metadata``."""
+    """Read the metadata of a start command: a JSON object, or one line of other text as the parameter ``metadata``."""
     try:
         return json_object(data)
     except (ValueError, TypeError):
@@ -194,18 +194,18 @@ class JsonEvents:
     name: ClassVar[str]
     event_keys: ClassVar[tuple[str, ...]] = ("event",)
     start_event: ClassVar[str] = "start"
-    """Comes once; a second one must not change what the stream is."""
+    """Event that may come only once."""
     _begun = False
     readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]]
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """One WebSocket message to messages; see ``Dialect.decode``."""
+        """Decode one WebSocket message; see ``Dialect.decode``."""
         if isinstance(data, bytes):
             return self.decode_binary(data)
         return reading(self.name, data, lambda: self._read(json_object(data)))
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """A binary message: an error, unless the dialect has such."""
+        """Refuse a binary message. Dialects that have binary messages override this."""
         raise ProtocolError(f"{self.name}: got a binary message of {len(data)} bytes, expected JSON text")
 
     def _read(self, body: Body) -> list[Message]:
@@ -219,19 +219,19 @@ class JsonEvents:
 
 
 class WholeSamples:
-    """Cuts a stream of 16-bit samples at sample boundaries: an odd last byte waits for the next piece, since one lost
-    byte would turn all that follows to noise."""
+    """Splits a stream of 16-bit samples at sample boundaries: an odd last byte waits for the next piece, since one
+    lost byte would turn all later audio into noise."""
 
     def __init__(self) -> None:
         self._odd = b""
 
     @property
     def aligned(self) -> bool:
-        """Nothing waits."""
+        """True if no byte waits."""
         return not self._odd
 
     def push(self, piece: bytes) -> bytes:
-        """Bytes in, whole samples out."""
+        """Take bytes, and return whole samples."""
         piece = self._odd + piece
         whole = len(piece) & ~1
         self._odd = piece[whole:]

@@ -23,7 +23,7 @@ def add(texts: Sequence[str], retired: Sequence[str] = ()) -> str:
         retired: the last texts of dead workers, of which only counts are used.
     """
     families: dict[str, tuple[list[str], dict[str, float]]] = {}
-    """By name: the comments, and the values by series."""
+    """Comments, and values by series, of each metric."""
     for number, text in enumerate((*texts, *retired)):
         dead = number >= len(texts)
         comments: list[str] = []

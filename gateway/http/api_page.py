@@ -55,7 +55,7 @@ class Field:
     value: str
     """Type and bounds, with the names of schemas as links."""
     default: str
-    """As JSON; ``required``; or empty for a field of an answer without a default."""
+    """The default as JSON, ``required``, or empty for a field of an answer without a default."""
     about: str
 
 

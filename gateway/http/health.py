@@ -43,11 +43,11 @@ class HealthView(ApiModel):
     calls: int
     callsLimit: int
     active: int
-    """Utterances that the engine works on."""
-    queued: int
     """Utterances in progress in the engine."""
-    registrations: list[RegistrationState]
+    queued: int
     """Steps that wait in the engine."""
+    registrations: list[RegistrationState]
+    """``sip.registrations``: their state and each registrar's last answer."""
     trunks: list[TrunkState]
     """Trunks with ``ping_s``, and their state."""
     databases: list[DatabaseState]

@@ -1,8 +1,8 @@
 """Exotel Voicebot applet: snake_case JSON in which all numbers are strings, with s16le audio in base64.
 
-Outgoing payloads have to be multiples of 320 bytes and at least about 3200 bytes, so frames are 200 ms at 8 kHz and
+Outgoing payloads must be multiples of 320 bytes and at least about 3200 bytes, so frames have 200 ms at 8 kHz and
 100 ms above. Some samples of the vendor spell keys in camelCase. We read both spellings and send snake_case. When the
-socket closes, the call flow goes on with its next applet.
+socket closes, the call flow continues with its next applet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Exotel(JsonEvents):
         self._media_head = b""
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Whether a message is audio: those begin with ``{"event":"media"``, with or without a blank."""
+        """Return True for audio: such messages begin with ``{"event":"media"``, with or without a space."""
         return bytes(data[:17]).replace(b" ", b"").startswith(b'{"event":"media"')
 
     def media(self, payload: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""How Exotel proves that a request is its own: by the credentials in the addresses that it was told."""
+"""Exotel's proof: the credentials in the addresses configured at Exotel."""
 
 from __future__ import annotations
 

@@ -22,11 +22,10 @@ class TrialBody(ApiModel):
     percent: float = Field(default=0, ge=0, le=100)
     """Share of the new calls."""
     key: str = Field(default="call", min_length=1, max_length=100)
-    """What of a call decides, so that the same value always has the same model: ``call`` (each call for itself),
-    ``from``, ``to``, ``route``, or the name of a custom parameter."""
-    values: list[str] = Field(default_factory=list, max_length=1000)
     """The value of a call that decides, so that equal values always get the same model: ``call`` (each call for
     itself), ``from``, ``to``, ``route``, or the name of a custom parameter."""
+    values: list[str] = Field(default_factory=list, max_length=1000)
+    """Values of the key whose calls are always on trial."""
     max_error_ratio: float = Field(default=0.05, ge=0, le=1)
     """Errors per turn above which the trial ends by itself."""
     max_gap_ratio: float = Field(default=0.2, ge=0)
