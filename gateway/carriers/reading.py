@@ -1,7 +1,7 @@
 """Helpers that the dialects' readers share: strict values out of lenient JSON, and the decode loop of event messages.
 
-Numbers may be numbers or numeric strings, since vendors and versions differ. Unknown keys are ignored. Readers only index
-and convert: any exception becomes one ``ProtocolError``.
+Numbers may be numbers or numeric strings, since vendors and versions differ. Unknown keys are ignored. Readers only
+index and convert: any exception becomes one ``ProtocolError``.
 """
 
 from __future__ import annotations

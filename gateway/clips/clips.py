@@ -52,7 +52,7 @@ CACHE_S = 300.0
 
 REDIRECTS = 5
 FETCHES = 8
-"""Most concurrent fetches. Further ones wait, within their own ``timeout_s``."""
+"""Most concurrent fetches. Further ones wait, within their own ``FETCH_S``."""
 
 FIRST_PIECE_MS = 100
 PIECE_MS = 1000
