@@ -9,7 +9,7 @@ from gateway.histogram import Histogram
 LOOK_S = 1.0
 """Interval of calls of ``look``, seconds."""
 
-_LOOKS = 5
+_WINDOW_LOOKS = 5
 _LATE_SHARE = 0.01
 _LEAST_TICKS = 200
 """Fewest ticks of a window for which a share of one percent is meaningful. One call has 50 ticks a second."""
@@ -28,15 +28,15 @@ class Overload:
     def __init__(self, lateness: Histogram, *, limit_s: float) -> None:
         self._lateness = lateness
         self._limit = lateness.bounds.index(limit_s) if limit_s else None
-        self._seen: deque[list[int]] = deque([list(lateness.counts)], maxlen=_LOOKS + 1)
+        self._snapshots: deque[list[int]] = deque([list(lateness.counts)], maxlen=_WINDOW_LOOKS + 1)
         self.too_much = False
 
     def look(self) -> bool:
         """Take the ticks since the last call. Return True if the process is overloaded."""
         if self._limit is None:
             return False
-        self._seen.append(list(self._lateness.counts))
-        ticks = [now - then for now, then in zip(self._seen[-1], self._seen[0], strict=True)]
+        self._snapshots.append(list(self._lateness.counts))
+        ticks = [now - then for now, then in zip(self._snapshots[-1], self._snapshots[0], strict=True)]
         bound = self._limit - 1 if self.too_much else self._limit
         late = sum(ticks[bound + 1 :])
         enough = self.too_much or sum(ticks) >= _LEAST_TICKS

@@ -92,7 +92,7 @@ class Session:
         self._now = services.ticker.now
         self._begun = self._now()
         self._link: DialogueLink | None = None
-        self._early: list[Outbound] = []
+        self._unsent: list[Outbound] = []
         self._over = asyncio.Event()
         self.reason = ""
         """Reason of the end. Empty while the call lasts."""
@@ -126,7 +126,7 @@ class Session:
         self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
         self.speech = Speech(
             self.correlation, leg, limits, services, self.stats, tell=lambda message: this.tell(message),
-            hang_up=lambda data: this._all_said(data), turn_ended=lambda: this._transfers.turn_ended(),
+            hang_up=lambda data: this._speech_complete(data), turn_ended=lambda: this._transfers.turn_ended(),
             voices=services.voices.get(call.route, ""), priority=route.priority, trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
@@ -170,7 +170,7 @@ class Session:
     def _on_metered(self) -> None:
         if not self.over:
             self._put_on_hold()
-            self._perhaps_ready()
+            self._check_ready()
 
     async def run(self) -> str:
         """Run the call to its end; return the reason."""
@@ -178,9 +178,9 @@ class Session:
             self._link = await self._dialogues.attach(
                 self.call, upward(self), codec=f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
             )
-            for message in self._early:
+            for message in self._unsent:
                 self._link.send(message)
-            self._early.clear()
+            self._unsent.clear()
             if self._route.welcome_greeting and not self._over.is_set():
                 self._instructions.greet(
                     self._route.welcome_greeting,
@@ -251,7 +251,7 @@ class Session:
             )
             self.end(reason, hang_up=True, handoff_data=handoff_data)
 
-    def _all_said(self, handoff_data: str | None) -> None:
+    def _speech_complete(self, handoff_data: str | None) -> None:
         if not self._transfers.pending:  # else the end of the transfer decides
             self.leave("end", handoff_data)
 
@@ -332,7 +332,7 @@ class Session:
         if self.stats.journal is not None:
             self.stats.journal.told(message, self._now())
         if self._link is None:
-            self._early.append(message)
+            self._unsent.append(message)
         else:
             self._link.send(message)
 
@@ -366,9 +366,9 @@ class Session:
     def on_dialogue_ready(self) -> None:
         """The manager has received ``setup``."""
         self._has_manager = True
-        self._perhaps_ready()
+        self._check_ready()
 
-    def _perhaps_ready(self) -> None:
+    def _check_ready(self) -> None:
         if self._has_manager and self.metered.done() and not self.ready.done():
             self.ready.set_result(None)
 

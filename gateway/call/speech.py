@@ -156,10 +156,10 @@ class Speech:
         )
         self._making: dict[str, _Making] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._next_position = 0.0
-        self._next_words = 0.0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._next_position_at = 0.0
+        self._next_words_at = 0.0
         """Time at which the next word or segment of the speaking turn is due to be reported; infinity: none is due
         before the next wake-up."""
         self._dtmf_by_leg: set[str] = set()
@@ -257,8 +257,8 @@ class Speech:
 
     def wake(self, now: float) -> None:
         """Check the playout again in the next slot."""
-        if self._next_words == inf:
-            self._next_words = now
+        if self._next_words_at == inf:
+            self._next_words_at = now
         self._means.ticker.wake(self._handle, now=now)
         self.ear.refresh(now)
 
@@ -298,12 +298,12 @@ class Speech:
                     return
                 async for chunk in utterance:
                     if turn.track.sent:
-                        self._stats.meter.playout_buffer(seconds=self._in_hand_s(turn))
+                        self._stats.meter.playout_buffer(seconds=self._buffered_s(turn))
                     self.turns.on_chunk(turn, chunk, self._now())
                     self._means.ticker.catch_up()  # an engine may deliver chunks for many calls at once
-                    if self._in_hand_s(turn) > BUFFER_S:
-                        self._room.clear()
-                        await self._room.wait()
+                    if self._buffered_s(turn) > BUFFER_S:
+                        self._has_room.clear()
+                        await self._has_room.wait()
             self.turns.on_engine_done(turn, self._now())
         except (EngineError, ClipError) as exc:
             code = exc.code if isinstance(exc, EngineError) else "CLIP"
@@ -329,7 +329,7 @@ class Speech:
             utterance.end_text()
         return True
 
-    def _in_hand_s(self, turn: Turn) -> float:
+    def _buffered_s(self, turn: Turn) -> float:
         return len(turn.track.frames) * self.playout.pacer.ptime_s
 
     async def _source(self, turn: Turn) -> Utterance:
@@ -378,18 +378,18 @@ class Speech:
         """Report the position that the caller has reached; called at the end of each visit of the ticker."""
         if self.playout.events:
             self.turns.settle(now)
-            self._next_words = now
-        if now >= self._next_words:
+            self._next_words_at = now
+        if now >= self._next_words_at:
             speaking = self.turns.queue.speaking()
-            self._next_words = now if speaking is None else self.turns.heard.follow(speaking, now)
-        if now >= self._next_position:
-            self._next_position = now + _POSITION_EVERY_S
+            self._next_words_at = now if speaking is None else self.turns.heard.follow(speaking, now)
+        if now >= self._next_position_at:
+            self._next_position_at = now + _POSITION_EVERY_S
             speaking = self.turns.queue.speaking()
             if speaking is not None:
                 self.turns.heard.pass_marks(speaking, now)
                 self._report_position(speaking, now)
-            if not self._room.is_set() and self.playout.buffered_s() < BUFFER_S:
-                self._room.set()
+            if not self._has_room.is_set() and self.playout.buffered_s() < BUFFER_S:
+                self._has_room.set()
 
     def _report_position(self, turn: Turn, now: float) -> None:
         making = self._making.get(turn.id)

@@ -79,7 +79,7 @@ class Transfers:
         this = upward(self)
         self._speech_wait = AfterTurns(lambda: this._start())
         """The wait for that speech."""
-        self._managed = True
+        self._has_manager = True
         """False: no dialogue manager is available any more."""
         self._fallback_tried = False
         """True if the transfer under way goes to the route's fallback target, which is tried once."""
@@ -128,7 +128,7 @@ class Transfers:
     def manager_gone(self) -> None:
         """No dialogue manager is available any more: once no transfer is pending, transfer the call to the route's
         fallback target, or end it for the carrier's next step."""
-        self._managed = False
+        self._has_manager = False
         if self._message is None:
             self._fall_back()
 
@@ -158,7 +158,7 @@ class Transfers:
     def _failed(self, error: Error) -> None:
         """Continue the call after a failed transfer: report the error, or fall back if the manager is gone."""
         self._message = None
-        if not self._managed:
+        if not self._has_manager:
             self._fall_back()
             return
         self._whole.tell(error)

@@ -121,7 +121,7 @@ class _Room:
         """Assign a call to the next socket in turn, or let it wait for one."""
         if call.link.closed or call.socket is not None:
             return
-        socket = self._taker(call.call_sid)
+        socket = self._socket_for(call.call_sid)
         if socket is None:
             if call.give_up is None:
                 loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ class _Room:
         self._share(socket)
         call.link.line_up(socket.line)
 
-    def _taker(self, call_sid: str) -> _Socket | None:
+    def _socket_for(self, call_sid: str) -> _Socket | None:
         """Return the socket that asked for this call, else the next one that takes all calls."""
         for socket in self.sockets:
             if call_sid and socket.call_sid == call_sid:

@@ -189,7 +189,7 @@ class Action(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _one(cls, value: Any) -> Any:
+    def _single_action(cls, value: Any) -> Any:
         if value == "hang_up" or value == {"hang_up": None}:
             return {"hang_up": {}}
         if not isinstance(value, dict) or len(value) != 1:
@@ -244,7 +244,7 @@ def parse(text: str, name: str) -> Script:
     if not problems:
         try:
             script = Script.model_validate(data)
-            problems = list(_dangling(script))
+            problems = list(_missing_steps(script))
         except ValidationError as exc:
             problems = [
                 (error["loc"], _error_text(error["type"], error["loc"], error["msg"])) for error in exc.errors()
@@ -283,7 +283,7 @@ def _plain(
     return found
 
 
-def _dangling(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _missing_steps(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield references to steps that do not exist."""
 
     def check(step: str, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -464,7 +464,7 @@ class ScriptMachine:
             yield from self._say(say.text, voice=say.voice, lang=say.lang, interruptible=say.interruptible)
         elif action.play is not None:
             play = action.play
-            source, turn = self._filled(play.source), self._turn()
+            source, turn = self._with_variables(play.source), self._turn()
             yield Play(source=source, loop=play.loop, interruptible=play.interruptible, turn=turn)
         elif action.gather is not None:
             self._gather, self._tries = action.gather, action.gather.retries
@@ -478,12 +478,15 @@ class ScriptMachine:
             yield SendDigits(digits=action.send_digits)
         elif action.set is not None:
             for name, value in action.set.items():
-                self._variables[name] = self._filled(value)
+                self._variables[name] = self._with_variables(value)
         elif action.goto is not None:
             self._jump(action.goto)
         elif action.transfer is not None:
             self._wait = _Wait.TRANSFER
-            target, handoff_data = self._filled(action.transfer.target), self._optional(action.transfer.handoff_data)
+            target, handoff_data = (
+                self._with_variables(action.transfer.target),
+                self._optional(action.transfer.handoff_data),
+            )
             yield Transfer(target=target, handoff_data=handoff_data)
         elif action.hang_up is not None:
             self._wait = _Wait.OVER
@@ -495,7 +498,7 @@ class ScriptMachine:
     def _say(
         self, text: str, *, voice: str = "", lang: str = "", interruptible: Interruptible | None = None
     ) -> Iterator[Inbound]:
-        token = self._filled(text)
+        token = self._with_variables(text)
         if token.strip():
             yield Text(token=token, last=True, voice=voice, lang=lang, interruptible=interruptible, turn=self._turn())
 
@@ -602,9 +605,9 @@ class ScriptMachine:
     # --- variables ------------------------------------------------------------------------------------------------
 
     def _optional(self, text: str | None) -> str | None:
-        return None if text is None else self._filled(text)
+        return None if text is None else self._with_variables(text)
 
-    def _filled(self, text: str) -> str:
+    def _with_variables(self, text: str) -> str:
         def value(found: re.Match[str]) -> str:
             known = self._value(found["name"]) or found["default"] or ""
             return " ".join(known) if found["spaced"] else known

@@ -35,7 +35,7 @@ class ScriptLink:
     def _begin(self) -> None:
         if not self._closed:
             self._sink.on_dialogue_ready()
-            self._do(self._machine.start(self._loop.time()))
+            self._send_all(self._machine.start(self._loop.time()))
 
     def send(self, message: Outbound) -> None:
         self._loop.call_soon(self._on_message, message)
@@ -50,13 +50,13 @@ class ScriptLink:
 
     def _on_message(self, message: Outbound) -> None:
         if not self._closed:
-            self._do(self._machine.on_message(message, self._loop.time()))
+            self._send_all(self._machine.on_message(message, self._loop.time()))
 
     def _due(self) -> None:
         # A timer may fire slightly early by the loop's own clock. The machine checks, and the timer is set again.
-        self._do(self._machine.on_timer(self._loop.time()))
+        self._send_all(self._machine.on_timer(self._loop.time()))
 
-    def _do(self, messages: list[Inbound]) -> None:
+    def _send_all(self, messages: list[Inbound]) -> None:
         for message in messages:
             if self._closed:
                 return

@@ -70,7 +70,7 @@ class TelephoneEvents:
     repeat and end the event have the same timestamp.
     """
 
-    _OLD = 480_000
+    _MAX_AGE_TICKS = 480_000
     """A packet older by up to this many clock units (10 s or more) belongs to an earlier digit."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class TelephoneEvents:
         """Return the digit that a packet begins. None: a repetition, another kind of event, or no event."""
         if len(payload) < 4 or payload[0] >= len(DIGITS):
             return None
-        if self._last is not None and (self._last - timestamp) & 0xFFFFFFFF < self._OLD:
+        if self._last is not None and (self._last - timestamp) & 0xFFFFFFFF < self._MAX_AGE_TICKS:
             return None
         self._last = timestamp
         return DIGITS[payload[0]]

@@ -52,7 +52,7 @@ class JitterBuffer:
         self._base_s: float | None = None
         """Clock time at media time 0, from the fastest packets."""
         self._peak_s = 0.0
-        self._timed_at = 0.0
+        self._updated_at = 0.0
         self._covered_s: float | None = None
         """Media time up to which audio has been returned."""
         self._returned_at = 0.0
@@ -114,10 +114,10 @@ class JitterBuffer:
             self._base_s, self._peak_s, media_s = now, 0.0, 0.0
             self._covered_s = None
         else:
-            passed_s = now - self._timed_at
+            passed_s = now - self._updated_at
             self._base_s = min(offset_s, self._base_s + passed_s * self._DRIFT)
             self._peak_s = max(offset_s - self._base_s, self._peak_s * math.exp(-passed_s / self._PEAK_DECAY_S))
-        self._timed_at = now
+        self._updated_at = now
         if media_s >= self._media_s or media_s == 0.0:
             self._newest, self._media_s = (sequence, timestamp), media_s
         return media_s

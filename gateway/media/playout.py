@@ -28,7 +28,7 @@ class StartPolicy:
     """
 
     _WINDOW = 256
-    _ENOUGH = 8  # with fewer utterances, speech starts at once
+    _MIN_UTTERANCES = 8  # with fewer utterances, speech starts at once
 
     def __init__(self, *, quantile: float, max_delay_s: float) -> None:
         self._quantile = quantile
@@ -43,7 +43,7 @@ class StartPolicy:
         insort(self._sorted, needed_s)
         if len(self._recent) > self._WINDOW:
             self._sorted.pop(bisect_right(self._sorted, self._recent.popleft()) - 1)
-        if len(self._sorted) >= self._ENOUGH:
+        if len(self._sorted) >= self._MIN_UTTERANCES:
             at = min(len(self._sorted) - 1, int(self._quantile * len(self._sorted)))
             self.delay_s = min(max(self._sorted[at], 0.0), self._max_delay_s)
 

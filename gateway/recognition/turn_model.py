@@ -46,7 +46,7 @@ class TurnModelThread:
     """
 
     def __init__(self, *, nice: int) -> None:
-        self._thread = ThreadPoolExecutor(1, "turn model", initializer=_yield_cpu, initargs=(nice,))
+        self._thread = ThreadPoolExecutor(1, "turn model", initializer=_lower_priority, initargs=(nice,))
         self._judge: Judge | None = None
         self._waiting = 0
         self._loop = asyncio.get_running_loop()
@@ -92,6 +92,6 @@ class TurnModelThread:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _yield_cpu(nice: int) -> None:
+def _lower_priority(nice: int) -> None:
     if sys.platform == "linux":  # elsewhere niceness applies to the whole process
         os.nice(nice)

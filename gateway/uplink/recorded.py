@@ -65,7 +65,7 @@ class Recorded:
         if self._sealed is not None:
             head = self._head[begin:]
             for samples in self._sealed.frames(max(0, begin - len(self._head))):
-                yield head + samples  # the header never leaves alone: a file with a damaged beginning must send nothing
+                yield head + samples  # with the first samples, so a file with a damaged beginning sends nothing
                 head = b""
             return
         self._file.seek(begin)

@@ -52,7 +52,7 @@ class Caller:
         self._manager = manager
         self._now = clock
         this = upward(self)
-        self._tells_speaking = "speaker-events" in route.events
+        self._reports_speaking = "speaker-events" in route.events
         self._inband_dtmf = route.inband_dtmf
         self._listening = (
             Listening(
@@ -73,7 +73,7 @@ class Caller:
         of a turn's first frames arrives later."""
         self.listeners = Listeners(lambda wanted: this._listen(wanted))
         """Clients that listen in to the call."""
-        self._leg_tells_dtmf = False
+        self._leg_reports_dtmf = False
         self._subscribed_rate = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
@@ -122,11 +122,11 @@ class Caller:
             speech = self._listening is not None
             vad = (
                 speech
-                or self._tells_speaking
+                or self._reports_speaking
                 or self._turns.queue.interruptible_by("speech")
                 or self._turns.floor.barge_in.state is not State.SILENT  # the VAD must report the end of the speech
             )
-            dtmf = self._inband_dtmf and not self._leg_tells_dtmf
+            dtmf = self._inband_dtmf and not self._leg_reports_dtmf
             lulls = self._listening is not None and self._listening.has_turn_model
             self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls)
             self.wanted = self._uplink.needed
@@ -167,8 +167,8 @@ class Caller:
         now = self._now()
         if self._uplink is not None:
             self._uplink.pressed(now=now)
-        if not self._leg_tells_dtmf:
-            self._leg_tells_dtmf = True  # the key's tone may be in the audio too and must not count twice
+        if not self._leg_reports_dtmf:
+            self._leg_reports_dtmf = True  # the key's tone may be in the audio too and must not count twice
             self.refresh(now)
         self._turns.on_digit(digit, now)
 
@@ -247,7 +247,7 @@ class Caller:
 
     def on_dtmf_heard(self, digit: str) -> None:
         """The uplink found a touch tone in the audio. It is ignored once the leg itself has reported a key."""
-        if not self._leg_tells_dtmf:
+        if not self._leg_reports_dtmf:
             self._turns.on_digit(digit, self._now())
 
     def on_pcm(self, pcm: bytes) -> None:
@@ -264,5 +264,5 @@ class Caller:
         self._manager.recording_lost(reason)
 
     def _tell_speaking(self, value: str) -> None:
-        if self._tells_speaking:
+        if self._reports_speaking:
             self._manager.tell(Info(name="clientSpeaking", value=value))

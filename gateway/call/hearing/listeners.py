@@ -22,7 +22,7 @@ class Listener:
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
-        self._come = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._over = False
         self.dropped = 0
         """Pieces lost because the listener's connection was too slow."""
@@ -33,12 +33,12 @@ class Listener:
             self._pieces.popleft()
             self.dropped += 1
         self._pieces.append(pcm)
-        self._come.set()
+        self._arrived.set()
 
     def end(self) -> None:
         """The call is over: iteration ends after the queued audio."""
         self._over = True
-        self._come.set()
+        self._arrived.set()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the next piece: s16le, caller left, bot right."""
@@ -47,8 +47,8 @@ class Listener:
                 yield self._pieces.popleft()
             if self._over:
                 return
-            self._come.clear()
-            await self._come.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
 
 
 class Listeners:

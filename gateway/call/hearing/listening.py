@@ -184,7 +184,7 @@ class Listening:
         self._language = hearing.language
         self._hints: dict[str, tuple[str, ...]] = {}
         """Hints by the language for which the manager declared them."""
-        self._outdated = False
+        self._settings_changed = False
         """True if the settings have changed since the stream was opened."""
         self._stream: RecognitionStream | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -192,14 +192,14 @@ class Listening:
         self._finished: deque[_Utterance] = deque()  # over, waiting for their words; the stream bounds their number
         self._prompt_ended = -math.inf
         """Time at which the utterance of the latest final prompt was judged to be over."""
-        self._end: Timer | None = None
+        self._end_timer: Timer | None = None
         self._silent_since: float | None = None
         """Start of the current silence. None: the caller speaks."""
         self._silent_from_s = 0.0
         """Start of the current silence in the caller's audio, seconds."""
-        self._stopped: Timer | None = None
+        self._audio_check: Timer | None = None
         """Checks that audio still arrives while the caller speaks."""
-        self._vad_ended = True
+        self._vad_silent = True
         self._withheld: list[bytes] = []
         """Audio of the current silence. The recogniser receives it only if the caller speaks again, so the words that
         it finalises in the pause cover the whole utterance."""
@@ -236,11 +236,11 @@ class Listening:
         utterances."""
         self._hearing = hearing
         self._hints.update(hints)
-        self._outdated = True
-        self._renew()
+        self._settings_changed = True
+        self._reopen_if_changed()
 
-    def _renew(self) -> None:
-        if self._outdated and self._stream is not None and self._current is None and not self._finished:
+    def _reopen_if_changed(self) -> None:
+        if self._settings_changed and self._stream is not None and self._current is None and not self._finished:
             old = self._stream
             self._open(self._language)
             self._close(old)
@@ -260,12 +260,12 @@ class Listening:
             partials=hearing.partial_prompts or hearing.lasts_s > 0,
         )
         self._language = language
-        self._outdated = False
+        self._settings_changed = False
 
     async def aclose(self) -> None:
         self._end_silence()
-        if self._stopped is not None:
-            self._stopped.cancel()
+        if self._audio_check is not None:
+            self._audio_check.cancel()
         if self._stream is not None:
             await self._stream.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -276,11 +276,11 @@ class Listening:
         """The caller has started to speak, or continues after a short silence."""
         self._withheld.clear()  # the VAD sends the audio before the onset again
         self._end_silence()
-        self._vad_ended = False
+        self._vad_silent = False
         if self._current is None:
             self._current = _Utterance(onset, over_bot=self._turns.queue.speaking() is not None)
             self._tell_speaking("on")
-        if self._stopped is None:
+        if self._audio_check is None:
             self._look_for_audio()
         self._decide(Event.SPEECH, onset)
 
@@ -289,7 +289,7 @@ class Listening:
         utterance = self._current
         if utterance is None or self._stream is None:
             return
-        if self._silent_since is None or self._vad_ended:
+        if self._silent_since is None or self._vad_silent:
             self._stream.push(pcm)
         else:
             self._withheld.append(pcm)
@@ -319,7 +319,7 @@ class Listening:
     def on_speech_ended(self) -> None:
         """The VAD reports silence, perhaps only a breath."""
         self._decide(Event.SILENCE, None)
-        self._vad_ended = True
+        self._vad_silent = True
         if self._current is not None:
             silence_s = self._hearing.vad_silence_s
             # A lull is judged by the level of the audio alone; the VAD's time replaces it.
@@ -340,7 +340,7 @@ class Listening:
         self._silent_since = None
         self._finished_probability = None
         self._withheld.clear()
-        for pending in (self._look, self._end):
+        for pending in (self._look, self._end_timer):
             if pending is not None:
                 pending.cancel()
 
@@ -352,10 +352,10 @@ class Listening:
     def _set_end_timer(self) -> None:
         """Set the timer for the end of the utterance. Before the VAD reports silence, only a finished thought sets
         it."""
-        if self._end is not None:
-            self._end.cancel()
-        if self._vad_ended or self._hearing.patience.is_finished(self._finished_probability):
-            self._end = self._later(max(0.0, self._missing_s()), self._on_quiet)
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+        if self._vad_silent or self._hearing.patience.is_finished(self._finished_probability):
+            self._end_timer = self._later(max(0.0, self._missing_s()), self._on_quiet)
 
     def _missing_s(self) -> float:
         """Return how much longer the current silence has to last, seconds."""
@@ -367,21 +367,21 @@ class Listening:
 
     def _look_for_audio(self, before_s: float = -1.0) -> None:
         """End the utterance if the caller's audio has stopped, which the VAD cannot detect."""
-        self._stopped = None
-        if self._current is None or self._vad_ended:
+        self._audio_check = None
+        if self._current is None or self._vad_silent:
             return
         heard_s = self._heard_s()
         if heard_s == before_s:
             self._end_utterance()
         else:
             again_s = self._hearing.patience.usual_s + self._hearing.stall_s
-            self._stopped = self._later(again_s, lambda: self._look_for_audio(heard_s))
+            self._audio_check = self._later(again_s, lambda: self._look_for_audio(heard_s))
 
     def _on_quiet(self) -> None:
         if self._current is None:
             return
         if (missing_s := self._missing_s()) > 1e-6:  # the caller's audio is late
-            self._end = self._later(min(missing_s, _RECHECK_S), self._on_quiet)
+            self._end_timer = self._later(min(missing_s, _RECHECK_S), self._on_quiet)
         else:
             self._end_utterance()
 
@@ -390,7 +390,7 @@ class Listening:
         if self._current is not None:
             utterance, self._current = self._current, None
             self._end_silence()
-            if not self._vad_ended:
+            if not self._vad_silent:
                 self._end_speech()
             self._decide(Event.THOUGHT_ENDED, None)
             self._tell_speaking("off")
@@ -423,7 +423,7 @@ class Listening:
         if not self._finished:
             return  # words of the stream before a change of language
         self._judge(self._finished.popleft(), text)
-        self._renew()
+        self._reopen_if_changed()
 
     def _judge(self, utterance: _Utterance, text: str) -> None:
         if not text or self._is_agreement(utterance, text) or self._is_echo(utterance, text) or utterance.unwanted:

@@ -140,18 +140,18 @@ Key = tuple[Policy, bool, State, Event, bool]
 
 _SILENT, _SUSPECTED, _SPEAKING = (frozenset({state}) for state in (State.SILENT, State.SUSPECTED, State.SPEAKING))
 _CONFIRMING, _AWAITING = frozenset({State.CONFIRMING}), frozenset({State.AWAITING_WORDS})
-_ON = _SILENT | _SPEAKING  # the bot's voice is not suspended
-_SURE = frozenset({Policy.ONSET})
-_PAUSES = frozenset({Policy.ONSET, Policy.DURATION})
-_LASTING = frozenset({Policy.DURATION})
+_NOT_SUSPENDED = _SILENT | _SPEAKING
+_ONSET_ONLY = frozenset({Policy.ONSET})
+_SUSPENDING = frozenset({Policy.ONSET, Policy.DURATION})
+_DURATION_ONLY = frozenset({Policy.DURATION})
 
 ROWS: tuple[Row, ...] = (
-    Row(_ON, Event.SUSPECTED, State.SUSPECTED, Verdict.SUSPEND, policies=_PAUSES, may_cut=True),
+    Row(_NOT_SUSPENDED, Event.SUSPECTED, State.SUSPECTED, Verdict.SUSPEND, policies=_SUSPENDING, may_cut=True),
     Row(SUSPENDED, Event.SUSPECTED, State.SUSPECTED),
     Row(SUSPENDED, Event.DISMISSED, State.SILENT, Verdict.RESUME),
-    Row(frozenset(State), Event.SPEECH, State.SPEAKING, Verdict.CUT, policies=_SURE, may_cut=True),
-    Row(_ON, Event.SPEECH, State.CONFIRMING, Verdict.SUSPEND, policies=_LASTING, may_cut=True),
-    Row(_ON, Event.SPEECH, State.SPEAKING),
+    Row(frozenset(State), Event.SPEECH, State.SPEAKING, Verdict.CUT, policies=_ONSET_ONLY, may_cut=True),
+    Row(_NOT_SUSPENDED, Event.SPEECH, State.CONFIRMING, Verdict.SUSPEND, policies=_DURATION_ONLY, may_cut=True),
+    Row(_NOT_SUSPENDED, Event.SPEECH, State.SPEAKING),
     Row(SUSPENDED, Event.SPEECH, State.CONFIRMING),
     Row(SUSPENDED, Event.SILENCE, State.SILENT, Verdict.RESUME, recogniser=False),
     Row(_CONFIRMING, Event.SILENCE, State.AWAITING_WORDS, recogniser=True),

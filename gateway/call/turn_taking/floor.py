@@ -17,22 +17,22 @@ class Floor:
         self._max_wait_s = rules.max_wait_s
         self._patience_ends: float | None = None
         """Time at which turns stop waiting for a caller who speaks. None: no turn is waiting."""
-        self._patient = True
+        self._turns_may_wait = True
 
     def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
         """Take one event of the interruption machine; see ``BargeIn.on``."""
         if event is Event.DEADLINE and self._patience_ends is not None:
-            self._patient = now < self._patience_ends - EARLY_S
+            self._turns_may_wait = now < self._patience_ends - EARLY_S
         verdict = self.barge_in.on(event, now, onset=onset, may_cut=may_cut)
         self._playout.suspended = self.barge_in.suspended
         if not self.barge_in.caller_speaks:
-            self._patience_ends, self._patient = None, True
+            self._patience_ends, self._turns_may_wait = None, True
         return verdict
 
     def deadline(self) -> float | None:
         """Return the time of the next ``DEADLINE`` event. None: only another event can change something."""
         due = self.barge_in.deadline()
-        if self._patience_ends is None or not self._patient:
+        if self._patience_ends is None or not self._turns_may_wait:
             return due
         return self._patience_ends if due is None else min(due, self._patience_ends)
 
@@ -42,4 +42,4 @@ class Floor:
             return False
         if self._patience_ends is None:
             self._patience_ends = now + self._max_wait_s
-        return self._patient
+        return self._turns_may_wait

@@ -50,7 +50,7 @@ class Lexicon:
     def __init__(self, words: Mapping[str, str]) -> None:
         self._exact = dict(words)
         small = {word: spoken for word, spoken in words.items() if word == word.lower()}
-        self._small = {word.casefold(): spoken for word, spoken in small.items()}
+        self._lower_case = {word.casefold(): spoken for word, spoken in small.items()}
         self._beginnings = {word[:length].casefold() for word in words for length in range(1, len(word) + 1)}
         self._longest = max(map(len, words))
         alternatives = "|".join(
@@ -61,7 +61,7 @@ class Lexicon:
 
     def spoken(self, word: str) -> str:
         """Return the spoken form of a match of ``pattern``."""
-        return self._exact.get(word) or self._small.get(word.casefold(), word)
+        return self._exact.get(word) or self._lower_case.get(word.casefold(), word)
 
     def undecided(self, text: str, start: int) -> int:
         """Return the first position in ``text[start:]`` at which a word of the lexicon may begin that later text must
@@ -107,12 +107,12 @@ class _Replaced:
     content: _Piece
 
 
-def _straight(text: str, written: int) -> _Piece:
+def _verbatim(text: str, written: int) -> _Piece:
     """Return text that is spoken as written, starting at written character ``written``."""
     return _Piece(text, array("L", range(written + 1, written + 1 + len(text))))
 
 
-def _instead(text: str, written: int) -> _Piece:
+def _replacement(text: str, written: int) -> _Piece:
     """Return text that is spoken in place of written text that ends at ``written``."""
     return _Piece(text, array("L", [written]) * len(text))
 
@@ -169,7 +169,7 @@ class Speakable:
             special = _SPECIAL.search(text, at)
             stop = special.start() if special else len(text)
             if stop > at:
-                self._say(_straight(text[at:stop], self._read + at))
+                self._say(_verbatim(text[at:stop], self._read + at))
                 at = stop
                 continue
             length = self._take_tag(text, at) if text[at] == "<" else self._take_entity(text, at)
@@ -178,7 +178,7 @@ class Speakable:
             elif not final and self._may_become_markup(text, at):
                 break
             else:
-                self._say(_straight(text[at], self._read + at))
+                self._say(_verbatim(text[at], self._read + at))
                 at += 1
         self._read += at
         self._undecided = text[at:]
@@ -205,7 +205,7 @@ class Speakable:
         code = 0 if named else int(decimal) if decimal else int(hexadecimal, 16)
         if not named and (code > 0x10FFFF or 0xD800 <= code <= 0xDFFF or code < 0x20):
             return 0
-        self._say(_instead(_ENTITIES[named] if named else chr(code), self._read + match.end()))
+        self._say(_replacement(_ENTITIES[named] if named else chr(code), self._read + match.end()))
         return match.end() - at
 
     def _take_tag(self, text: str, at: int) -> int:
@@ -220,26 +220,26 @@ class Speakable:
         attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(given)}
         tag_end = self._read + match.end()
         if closing and self._open is not None and self._open.element == name:
-            self._say_instead()
+            self._say_replacement()
         elif closing or empty:
             pass
         elif self._open is None and name in ("sub", "say-as"):
             how = attributes.get("alias" if name == "sub" else "interpret-as", "")
             self._open = _Replaced(name, how, _Piece("", array("L")))
         if name == "break" and not closing:
-            self._say(_instead(_pause(attributes), tag_end))
+            self._say(_replacement(_pause(attributes), tag_end))
         elif name in _SEPARATORS:
-            self._say(_instead("\n" if closing else " ", tag_end))
+            self._say(_replacement("\n" if closing else " ", tag_end))
         return match.end() - at
 
-    def _say_instead(self) -> None:
+    def _say_replacement(self) -> None:
         """Speak the replacement of the ``sub`` or ``say-as`` that was closed."""
         assert self._open is not None
         replaced, self._open = self._open, None
         content, how = replaced.content, replaced.how.lower()
         if replaced.element == "sub":
             if replaced.how and content.text:
-                content = _instead(replaced.how, content.ends[-1])
+                content = _replacement(replaced.how, content.ends[-1])
         elif how in _SPELLED or how in _DIGITS:
             apart = _Piece("", array("L"))
             for char, end in zip(content.text, content.ends, strict=True):

@@ -137,7 +137,7 @@ class Turns:
             ahead += waiting
             if not turn.asked and (not waiting or ahead <= self.defaults.ahead_turns):
                 self._open(turn)
-        self._announce()
+        self._report_speaking()
         if self.queue.ending is not None and not self.queue.live and not self.closed:
             self.closed = True
             self.effects.hang_up(self.queue.ending.handoff_data)
@@ -174,7 +174,7 @@ class Turns:
                     utterance_remaining=shown.text[heard:],
                 )
             )
-        self._announce()
+        self._report_speaking()
 
     def cut(self, doomed: list[Turn], reason: Reason, now: float, since: float | None = None) -> None:
         """End turns early. ``since``: when the caller or the manager asked for that; None: neither did."""
@@ -210,7 +210,7 @@ class Turns:
         if self.closed:
             return
         self.cut(self.queue.live, reason, now)
-        self._announce()
+        self._report_speaking()
         self.closed = True
 
     # --- the caller ------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Turns:
         if not turn.silent:
             self.effects.tell(TurnEvent(turn=turn.id, event=event, data=data))
 
-    def _announce(self) -> None:
+    def _report_speaking(self) -> None:
         """Report whether the agent is speaking, if that has changed. Touch tones are no speech."""
         turn = self.queue.speaking()
         if turn is None and self._taking_over:

@@ -20,7 +20,7 @@ class UntaggedText:
         """The turn whose text is not complete yet; it takes the next token."""
         self._stale_s = stale_s
         self._stale_until = 0.0
-        self._slides = False
+        self._tail_extends = False
 
     def leave(self, turn: Turn) -> None:
         """The turn takes no more tokens."""
@@ -31,7 +31,7 @@ class UntaggedText:
         """The turn was cut. ``known_by_prompt``: the manager learns of it only by the next prompt, so the tail may last
         as long as tokens keep coming."""
         self._stale_until = now + self._stale_s
-        self._slides = known_by_prompt
+        self._tail_extends = known_by_prompt
 
     def expect_answer(self) -> None:
         """The manager knows of the cut, or was told a prompt or digit: every later token is new, however soon it
@@ -44,6 +44,6 @@ class UntaggedText:
             return False
         if last:
             self._stale_until = 0.0
-        elif self._slides:
+        elif self._tail_extends:
             self._stale_until = now + self._stale_s
         return True
