@@ -1,6 +1,6 @@
-/** Questions to the server that the page came from. The key, where one is asked for, is in a cookie of the browser. */
+/** Requests to the page's own server. If a key is required, it is in a cookie. */
 
-/** What the server refused, in its own words. */
+/** A refusal by the server, with its message. */
 export class Refused extends Error {
   constructor(status, {code = "", message = "", param = ""} = {}) {
     super(message || `the server answered ${status}`);
@@ -9,10 +9,10 @@ export class Refused extends Error {
 }
 
 /**
- * Ask, and have what is wrong thrown.
+ * Send a request; throw an error if it fails.
  * @param {string} path
  * @param {RequestInit & {json?: object, also?: number}} [options] `json` is sent as the body; `also` is one more status
- *   that is an answer.
+ *   that counts as success.
  * @returns {Promise<Response>}
  */
 export async function ask(path, {json, also, ...options} = {}) {
@@ -26,7 +26,7 @@ export async function ask(path, {json, also, ...options} = {}) {
     throw new Refused(0, {code: "unreachable", message: "the server cannot be reached"});
   }
   if (response.ok || response.status === also) return response;
-  if (response.status === 401) location.reload(); // the key is gone: the page asks for it
+  if (response.status === 401) location.reload(); // the key is gone: the reloaded page shows the sign-in form
   const {error} = await response.json().catch(() => ({}));
   throw new Refused(response.status, error);
 }
@@ -35,10 +35,10 @@ export async function ask(path, {json, also, ...options} = {}) {
 export const askJson = async (path, options) => (await ask(path, options)).json();
 
 /**
- * Do something again and again, never twice at a time; slower while it fails or nobody looks.
+ * Repeat something, never twice at a time; more slowly while it fails or the page is hidden.
  * @param {() => Promise<void>} work
- * @param {() => number} everyMs asked after each round.
- * @returns {() => void} brings the next round forward.
+ * @param {() => number} everyMs called after each round.
+ * @returns {() => void} starts the next round now.
  */
 export function repeat(work, everyMs) {
   let timer = 0;

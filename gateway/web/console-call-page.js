@@ -1,4 +1,4 @@
-/** The page of one ended call: both sides with their times, what was heard of each turn, and what its wait was made of. */
+/** The page of one ended call: both sides with their times, the heard part of each turn, and the stages of its wait. */
 
 import {STAGES, byId, duration, element, ms} from "./console-parts.js";
 
@@ -13,12 +13,12 @@ function fact(name, value, bad = false) {
   return made;
 }
 
-/** A wait: one bar for each stage, laid one behind the other. */
+/** A wait: one bar for each stage, one after the other. */
 function waterfall({stagesMs, firstPacketMs}) {
   const order = name => STAGES.indexOf(name) + 1 || STAGES.length + 1; // unknown ones last
   const stages = Object.entries(stagesMs).filter(([, value]) => value > 0).sort(([a], [b]) => order(a) - order(b));
   const table = element("table", {className: "waterfall"});
-  table.append(element("caption", {className: "visually-hidden", text: "What the wait was made of"}));
+  table.append(element("caption", {className: "visually-hidden", text: "Stages of the wait"}));
   const line = (className, name, from, length) => {
     const row = element("tr", {className});
     const bar = element("td", {className: "stretch", "aria-hidden": "true"});
@@ -36,7 +36,7 @@ function waterfall({stagesMs, firstPacketMs}) {
   return table;
 }
 
-/** The words of a turn: what was heard, and what was not. */
+/** The words of a turn, divided into heard and not heard. */
 function words({text, heardChars, what}) {
   const made = element("p", {className: "text"});
   if (!text) {
@@ -66,7 +66,7 @@ const ENTRY = {
   },
   heard: ({text, lang}) => ["Caller", words({text, heardChars: Infinity, what: "text"}), element("p", {className: "small muted", text: lang})],
   pressed: ({digit}) => ["Caller", element("p", {className: "text", text: digit === null ? "pressed a key" : `pressed ${digit}`})],
-  listened: ({by, event}) => ["Supervisor", element("p", {className: "text", text: event === "joined" ? `began to listen in (${by})` : `stopped listening in (${by})`})],
+  listened: ({by, event}) => ["Supervisor", element("p", {className: "text", text: event === "joined" ? `started to listen (${by})` : `stopped listening (${by})`})],
   fault: ({code, description}) => ["Error", element("p", {className: "text bad", text: [code, description].filter(Boolean).join(": ")})],
 };
 

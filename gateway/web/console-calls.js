@@ -1,24 +1,24 @@
-/** The live calls: a table, the box that speaks into one of them, and what happened in it. */
+/** The live calls: a table, the form that speaks into one of them, and its events. */
 
 import {ask, repeat} from "./console-api.js";
 import {makeListener} from "./console-listen.js";
 import {STAGES, byId, cell, duration, element, ms, shortId} from "./console-parts.js";
 
-const MANY = 50; // calls above which they are asked for less often
-const LOGGED = 200; // messages kept of a call
-const PLAYED_CHARS = 64; // of the text that was heard, in the table; fewer where more is to come
+const MANY = 50; // number of calls above which they are polled less often
+const LOGGED = 200; // number of messages kept per call
+const PLAYED_CHARS = 64; // of the heard text in the table; fewer if more is to come
 
-/** Change a text only where it differs: the page is looked at several times a second. */
+/** Change a text only if it differs: the page is updated several times a second. */
 function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** The end of a text, from a word on. */
+/** The end of a text, starting at a word. */
 function tail(text, chars) {
   return text.length <= chars ? text : `… ${text.slice(-chars).replace(/^\S*\s/, "")}`;
 }
 
-/** A message of the dialogue protocol in words; empty for those that are not worth a line. */
+/** A message of the dialogue protocol in words; empty for unimportant ones. */
 export function describe(message) {
   const turn = message.turn ? `${message.turn}: ` : "";
   switch (message.type) {
@@ -31,7 +31,7 @@ export function describe(message) {
     case "ended": return `ended: ${message.reason}, ${duration(message.durationMs / 1000)}`;
     case "turn": switch (message.event) {
       case "started": {
-        if (message.firstPacketMs < 1) return `${turn}follows without a pause`; // nobody waited for it
+        if (message.firstPacketMs < 1) return `${turn}follows without a pause`; // there was no wait
         const stages = STAGES.filter(name => message.stages?.[name] >= 1).map(name => `${name} ${Math.round(message.stages[name])}`);
         return `${turn}first packet after ${ms(message.firstPacketMs)}${stages.length ? ` (${stages.join(", ")})` : ""}`;
       }
@@ -100,8 +100,8 @@ class Row {
 /**
  * Begin to show the calls.
  * @param {{announce: (text: string) => void, problem: (error: Error) => void, own: () => string, ended: () => void}} page
- *   `own`: id of the page's own call, which the box speaks into as soon as it is there. `ended`: a call is over, or
- *   may be.
+ *   `own`: id of the page's own call, which the form speaks into as soon as it exists. `ended`: a call may
+ *   have ended.
  */
 export function showCalls({announce, problem, own, ended}) {
   const rows = new Map();
@@ -195,7 +195,7 @@ export function showCalls({announce, problem, own, ended}) {
   }, () => (count > MANY ? 2000 : 400));
 
   const events = new EventSource("/v1/events");
-  events.onopen = ended; // of a call that ended before, or while the connection was lost, nobody told us
+  events.onopen = ended; // calls may have ended before this, or while the connection was lost
   events.onmessage = ({data}) => {
     const message = JSON.parse(data);
     const id = message.sessionId;

@@ -4,10 +4,10 @@ const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
 /**
- * Counters, gauges and histograms of an exposition; series that differ in other labels are added up.
+ * Counters, gauges and histograms of an exposition; series that differ only in other labels are summed.
  * @param {string} text Prometheus text format 0.0.4.
- * @returns {{values: Map<string, number>, buckets: Map<string, Map<number, number>>}} `buckets`: of each histogram, its
- *   upper bound and how many observations are at or below it.
+ * @returns {{values: Map<string, number>, buckets: Map<string, Map<number, number>>}} `buckets`: for each histogram,
+ *   the number of observations at or below each upper bound.
  */
 export function parse(text) {
   const values = new Map();
@@ -30,11 +30,11 @@ export function parse(text) {
 }
 
 /**
- * The quantile of what was observed between two snapshots of a histogram, interpolated within its bucket.
+ * The quantile of the observations between two snapshots of a histogram, interpolated within its bucket.
  * @param {Map<number, number>|undefined} before
  * @param {Map<number, number>|undefined} now
  * @param {number} q 0 to 1
- * @returns {number|null} null where nothing was observed; the last finite bound where it is over that.
+ * @returns {number|null} null if there were no observations; the last finite bound if it is above that.
  */
 export function quantile(before, now, q) {
   if (!now) return null;
@@ -58,7 +58,7 @@ export function quantile(before, now, q) {
 
 /** Snapshots of the last ten minutes. */
 export class History {
-  /** @param {number} spanS seconds that are kept. */
+  /** @param {number} spanS length of the history in seconds. */
   constructor(spanS = 600) {
     this.spanS = spanS;
     /** @type {{at: number, values: Map<string, number>, buckets: Map<string, Map<number, number>>}[]} */
@@ -74,7 +74,7 @@ export class History {
     while (this.snapshots[0].at < at - this.spanS) this.snapshots.shift();
   }
 
-  /** The snapshot that is `windowS` older than number `index`; the oldest one where none is that old. */
+  /** The snapshot that is `windowS` older than number `index`; the oldest one if none is that old. */
   #before(index, windowS) {
     let earlier = index;
     while (earlier > 0 && this.snapshots[index].at - this.snapshots[earlier].at < windowS) earlier--;
@@ -98,7 +98,7 @@ export class History {
     }, windowS);
   }
 
-  /** How much a counter grew a minute, over a sliding window. */
+  /** The growth of a counter per minute, over a sliding window. */
   rates(name, windowS) {
     return this.#map((snapshot, before) => {
       const grown = (snapshot.values.get(name) ?? 0) - (before.values.get(name) ?? 0);
@@ -106,7 +106,7 @@ export class History {
     }, windowS);
   }
 
-  /** A gauge as it was; 0 before its first value. */
+  /** The values of a gauge; 0 before the first one. */
   gauge(name) {
     return this.snapshots.map(({at, values}) => ({at, value: values.get(name) ?? 0}));
   }

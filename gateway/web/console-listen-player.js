@@ -1,13 +1,13 @@
-/** Plays what comes of a call as soon as it may: runs in the browser's audio thread. */
+/** Plays a call's audio with little delay. Runs in the browser's audio thread. */
 
-const BEFORE_S = 0.06; // held back before the first sample, and after running dry
-const MOST_S = 0.4; // of more, the oldest is left out: what comes late is heard late no longer than this
+const BEFORE_S = 0.06; // buffered before the first sample, and after an underrun
+const MOST_S = 0.4; // longest buffer: above it, the oldest audio is dropped
 
 class Listen extends AudioWorkletProcessor {
   constructor() {
     super();
     this.pieces = []; // s16le, left and right in turn
-    this.at = 0; // in the first piece
+    this.at = 0; // position in the first piece
     this.held = 0; // sample pairs
     this.playing = false;
     this.port.onmessage = ({data}) => {

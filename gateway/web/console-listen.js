@@ -1,10 +1,10 @@
-/** Listens in to one live call at a time: the caller left, the bot right. */
+/** Plays one live call at a time: the caller left, the bot right. */
 
 const PLAYER = "/web/console-listen-player.js";
 
 /**
- * @param {{changed: (id: string) => void, problem: (error: Error) => void}} page `changed`: the call that is heard now, or "".
- * @returns {{toggle: (id: string) => void}} `toggle`: listen in to this call instead of another, or to none if it is this one.
+ * @param {{changed: (id: string) => void, problem: (error: Error) => void}} page `changed`: gets the id of the call that is played now, or "".
+ * @returns {{toggle: (id: string) => void}} `toggle`: listen to this call instead of another, or stop if it is this one.
  */
 export function makeListener({changed, problem}) {
   let current = null;
@@ -18,8 +18,8 @@ export function makeListener({changed, problem}) {
   }
 
   async function play(mine, {sampleRate}) {
-    const context = (mine.context = new AudioContext({sampleRate})); // the browser brings it to its own rate
-    if (!context.audioWorklet) throw new Error("To listen in, open the console over https or on localhost.");
+    const context = (mine.context = new AudioContext({sampleRate})); // the browser resamples it
+    if (!context.audioWorklet) throw new Error("To listen, open the console over https or on localhost.");
     await context.audioWorklet.addModule(PLAYER);
     if (current !== mine) return;
     mine.player = new AudioWorkletNode(context, "listen", {numberOfInputs: 0, outputChannelCount: [2]});
@@ -45,7 +45,7 @@ export function makeListener({changed, problem}) {
       if (told.type === "listening") play(mine, told).catch(failed);
     });
     socket.addEventListener("close", ({code}) => {
-      if (code !== 1000) failed(new Error("This call cannot be heard: it is over, too many listen in, or the key has no scope calls."));
+      if (code !== 1000) failed(new Error("This call cannot be heard: it has ended, has too many listeners, or the key lacks the scope calls."));
       else if (current === mine) stop();
     });
     changed(id);

@@ -1,4 +1,4 @@
-/** What the console's parts share: elements, and numbers as they are read. */
+/** Helpers for the console's parts: elements and formatted numbers. */
 
 export const byId = id => document.getElementById(id);
 
@@ -11,7 +11,7 @@ export function element(name, {className = "", text = "", ...attributes} = {}) {
   return made;
 }
 
-/** A cell of a table whose rows become cards where it is narrow; `label` is its name there. */
+/** A cell of a table whose rows become cards in a narrow window; `label` is its name there. */
 export function cell(className, label) {
   const made = element("td", {className, role: "cell"});
   if (label) made.dataset.label = label;
@@ -28,5 +28,5 @@ export function duration(seconds) {
   return h ? `${h}:${pad(m)}:${pad(s)}` : `${m}:${pad(s)}`;
 }
 
-/** The parts of the time to a first packet, in the order in which a turn passes them (docs/latency.md). */
+/** The stages of the time to a first packet, in the order of a turn (docs/latency.md). */
 export const STAGES = ["moved", "transit", "token", "fetch", "text", "queue", "engine", "loop", "codec", "send"];

@@ -1,12 +1,12 @@
-/** Ended calls: a list with a search, and the page of one of them, which has an address of its own (`#call=ID`). */
+/** Ended calls: a list with a search, and a page for each call with its own address (`#call=ID`). */
 
 import {ask, askJson, repeat} from "./console-api.js";
 import {drawCall} from "./console-call-page.js";
 import {byId, cell, duration, element, ms} from "./console-parts.js";
 
 const PAGE = 25;
-const MOST = 1000; // calls of one answer
-const SETTLES_MS = 10000; // a call's record and recording are there a moment after its end
+const MOST = 1000; // most calls of one answer
+const SETTLES_MS = 10000; // a call's record and recording appear shortly after its end
 const SOON_MS = 1000;
 const LATER_MS = 60000;
 const TYPED_MS = 250;
@@ -14,7 +14,7 @@ const TYPED_MS = 250;
 const openId = () => new URLSearchParams(location.hash.slice(1)).get("call") ?? "";
 const linkTo = id => `#${new URLSearchParams({call: id})}`;
 
-/** A row of the list. It never changes: the call is over. */
+/** A row of the list. It never changes, because the call has ended. */
 function makeRow(call) {
   const row = element("tr", {role: "row"});
   row.dataset.call = call.callId;
@@ -41,7 +41,7 @@ function makeRow(call) {
 /**
  * Begin to show ended calls.
  * @param {{problem: (error: Error) => void}} page
- * @returns {{ended: () => void}} `ended`: a call is over, which will soon be in the list.
+ * @returns {{ended: () => void}} `ended`: a call has ended and will soon be in the list.
  */
 export function showPast({problem}) {
   const [body, text, route] = [byId("past-rows"), byId("past-text"), byId("past-route")];
@@ -81,7 +81,7 @@ export function showPast({problem}) {
     byId("past-note").textContent = calls.length ? `${calls.length}${before ? " newest" : ""}` : narrowed ? "no call matches" : "none yet";
   }
 
-  /** Bring the rows into this order; those that stay are not moved, so that the focus stays too. */
+  /** Sort the rows; rows that stay are not moved, so that the focus stays too. */
   function update(calls) {
     const ids = new Set(calls.map(call => call.callId));
     for (const [id, row] of rows) {
@@ -105,16 +105,16 @@ export function showPast({problem}) {
       const call = JSON.parse(found);
       if (call.entries && found !== drawn) drawCall(call);
       if (call.entries) drawn = found;
-      else note = call.state === "failed" ? `This call failed: ${call.reason}` : "This call is not over. What was said in it will stand here.";
+      else note = call.state === "failed" ? `This call failed: ${call.reason}` : "This call has not ended. Its transcript will appear here.";
     } catch (error) {
-      if (drawn || openId() !== id) return; // an ended call does not change: what is shown stays
-      note = error.status === 404 ? `${error.message}. Ended calls are kept where calls.folder is set.` : error.message;
+      if (drawn || openId() !== id) return; // an ended call does not change, so keep the page
+      note = error.status === 404 ? `${error.message}. Ended calls are kept if calls.folder is set.` : error.message;
     }
     byId("call-note").textContent = note;
     byId("call-found").hidden = Boolean(note);
   }
 
-  /** Show the part of the page that the address names. */
+  /** Show the part of the page named by the address. */
   let shown = "";
   function navigate() {
     const id = openId();

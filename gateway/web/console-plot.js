@@ -3,7 +3,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 100;
 const MARGIN = {left: 40, right: 10, top: 8, bottom: 18};
-const GAP_S = 8; // points further apart are not joined
+const GAP_S = 8; // points further apart are not connected
 
 /** Make an element of SVG. */
 function make(name, attributes = {}, text = "") {
@@ -19,7 +19,7 @@ export function round(value) {
   return [1, 2, 5, 10].map(step => step * power).find(step => step >= value * 0.9999);
 }
 
-/** A figure as people read it: two digits, or whole numbers. */
+/** A number for display: two digits, or a whole number. */
 export function readable(value) {
   if (value === null || value === undefined) return "–";
   return value >= 10 ? String(Math.round(value)) : String(Number(value.toPrecision(2)));
@@ -115,7 +115,7 @@ export class Plot {
     return [make("path", {class: `line series-${index}`, d: path.replace(/(M[^ML]+)(?=M|$)/g, "$1h0.01")})];
   }
 
-  /** Tell the values at a place, or (null) the newest ones. */
+  /** Show the values at a position, or the newest ones (null). */
   #read(offset) {
     const cursor = this.svg.querySelector(".cursor");
     let at = Infinity;

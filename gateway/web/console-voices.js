@@ -1,4 +1,4 @@
-/** The voices: list them, hear one, register one from the microphone or a file, remove it. */
+/** The voices: list, play, register from the microphone or a file, remove. */
 
 import {ask, askJson} from "./console-api.js";
 import {toWav} from "./console-wav.js";
@@ -13,7 +13,7 @@ const byId = id => document.getElementById(id);
  */
 export function showVoices({announce}) {
   const [list, player, form] = [byId("voice-list"), byId("player"), byId("voice-form")];
-  let reference = null; // WAV, ready to be sent
+  let reference = null; // WAV, ready to send
   let recorder = null;
 
   function problem(error) {
@@ -102,9 +102,9 @@ export function showVoices({announce}) {
       recorder.stop();
       return;
     }
-    if (!navigator.mediaDevices) throw new Error("Browsers give the microphone to https pages only; choose a file.");
+    if (!navigator.mediaDevices) throw new Error("Browsers allow the microphone only on https pages; choose a file.");
     const stream = await navigator.mediaDevices.getUserMedia({audio: {echoCancellation: false, noiseSuppression: false}}).catch(() => {
-      throw new Error("There is no microphone, or it was refused; choose a file.");
+      throw new Error("There is no microphone, or access was denied; choose a file.");
     });
     const pieces = [];
     recorder = new MediaRecorder(stream);

@@ -1,4 +1,4 @@
-/** Any sound that the browser can decode, as a WAV file. */
+/** Converts audio that the browser can decode to a WAV file. */
 
 const RATE_HZ = 24000;
 
@@ -7,9 +7,9 @@ const RATE_HZ = 24000;
  * @returns {Promise<Blob>} mono, 16 bit, 24 kHz.
  */
 export async function toWav(data) {
-  const context = new OfflineAudioContext(1, 1, RATE_HZ); // decodes to its own rate
+  const context = new OfflineAudioContext(1, 1, RATE_HZ); // decodes to its own sample rate
   const sound = await context.decodeAudioData(data).catch(() => {
-    throw new Error("This is no sound that the browser can read.");
+    throw new Error("The browser cannot read this audio.");
   });
   const pcm = new Int16Array(sound.length);
   for (let channel = 0; channel < sound.numberOfChannels; channel++) {
@@ -32,5 +32,5 @@ export async function toWav(data) {
   head.setUint16(34, 16, true);
   ascii(36, "data");
   head.setUint32(40, pcm.byteLength, true);
-  return new Blob([head, pcm], {type: "audio/wav"}); // samples are little-endian wherever browsers run
+  return new Blob([head, pcm], {type: "audio/wav"}); // samples are little-endian on every browser platform
 }

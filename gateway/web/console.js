@@ -1,4 +1,4 @@
-/** The console: puts the page's parts together and keeps the figures of gateway and engine fresh. */
+/** The console: connects the page's parts and updates the figures of gateway and engine. */
 
 import {ask, askJson, repeat} from "./console-api.js";
 import {showCalls} from "./console-calls.js";
@@ -9,14 +9,14 @@ import {showVoices} from "./console-voices.js";
 import {mountPhone} from "./phone.js";
 
 const EVERY_MS = 2000;
-const SPANS_S = [60, 120, 300, 600]; // of the plots' axis: the shortest that holds all
+const SPANS_S = [60, 120, 300, 600]; // spans of the plots' time axis: the shortest that fits is used
 const SPAN_S = SPANS_S.at(-1);
-const RARE_S = 30; // window of percentiles of what happens per turn
-const OFTEN_S = 10; // of what happens per frame
+const RARE_S = 30; // window for percentiles of events per turn
+const OFTEN_S = 10; // window for events per frame
 
 const byId = id => document.getElementById(id);
 
-// --- what is told to the reader ---------------------------------------------------------------------------------------
+// --- messages to the user ---------------------------------------------------------------------------------------------
 
 function announce(text) {
   const line = document.createElement("p");
@@ -91,7 +91,7 @@ const PLOTS = [
   },
   {
     plot: new Plot({title: "Engine", unit: "", series: ["making", "queued", "batch"], optional: ["batch"], least: 2,
-      note: "Utterances that the engine works on, steps that wait in it, and utterances in one step"}),
+      note: "Utterances in progress, steps that wait, and utterances in one step"}),
     points: () => [
       load.map(({at, active}) => ({at, value: active})),
       load.map(({at, queued}) => ({at, value: queued})),
@@ -100,7 +100,7 @@ const PLOTS = [
   },
   {
     plot: new Plot({title: "Calls", unit: "", series: ["live", "gaps a minute"], least: 4,
-      note: "Live calls, and how often a listener ran dry in mid-turn"}),
+      note: "Live calls, and gaps within turns"}),
     points: () => [history.gauge("talkspurt_calls_active"), history.rates("talkspurt_gaps_total", RARE_S)],
   },
 ];
@@ -125,7 +125,7 @@ async function figures() {
     history.add(now, parse(await (await ask("/metrics")).text()));
   } catch (error) {
     if (error.status !== 404) throw error;
-    byId("plots-note").textContent = "Metrics are off (metrics.enabled): only the engine's load is known.";
+    byId("plots-note").textContent = "Metrics are off (metrics.enabled): only the engine's load is shown.";
     byId("plots-note").hidden = false;
   }
   const spanS = SPANS_S.find(span => span >= now - load[0].at) ?? SPAN_S;

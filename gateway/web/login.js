@@ -1,4 +1,4 @@
-/** The form leads to the asked page; what the address names on that page (`#call=ID`) goes with it. */
+/** The form leads to the requested page and keeps the fragment of its address (`#call=ID`). */
 
 const form = document.querySelector("form");
 form.addEventListener("submit", () => (form.action = new URL(location.hash, form.action)));

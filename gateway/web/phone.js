@@ -1,11 +1,11 @@
 /**
- * The web phone: call a route, see what the bot says as it is heard, speak, type, press keys.
+ * The web phone: call a route, read the bot's words as they are heard, speak, type, press keys.
  *
  *     import {mountPhone} from "/web/phone.js";
  *     mountPhone(document.querySelector("#phone"));
  *
- * Needs base.css and phone.css. Elements with `data-talkspurt-phone` get one when this module loads. The phone fits
- * into the width that its element has.
+ * Needs base.css and phone.css. Elements with `data-talkspurt-phone` get a phone when this module loads. The phone
+ * adapts to the width of its element.
  *
  * @module phone
  */
@@ -27,7 +27,7 @@ const STEP_PX = 5;
 const ENDED = {
   hangup: "Call ended",
   end: "The bot hung up",
-  dialogue_failed: "Nobody answers on this route",
+  dialogue_failed: "No one answers on this route",
   connection_lost: "The connection was lost",
   hangup_by_api: "The operator ended the call",
   drained: "The server is shutting down",
@@ -99,8 +99,8 @@ let mounted = 0;
 /**
  * Put a phone into an element.
  * @param {HTMLElement} element
- * @param {{url?: string, token?: string, route?: string}} [options] as Call takes them; `route`: the one chosen first.
- * @returns {{readonly call: Call|null}} the call of now, for who wants more than the phone shows.
+ * @param {{url?: string, token?: string, route?: string}} [options] options of Call; `route`: the route selected initially.
+ * @returns {{readonly call: Call|null}} `call`: the current call.
  */
 export function mountPhone(element, {url, token, route = "default"} = {}) {
   const server = {...(url && {url}), ...(token && {token})};
@@ -119,7 +119,7 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
   function become(state, reason) {
     grid.dataset.state = state;
     const live = state === "connected" || state === "reconnecting";
-    const texts = {connecting: "Calling…", connected: "In call", reconnecting: "Connection lost, coming back…", ended: ENDED[reason] ?? `Call ended: ${reason}`};
+    const texts = {connecting: "Calling…", connected: "In call", reconnecting: "Connection lost, reconnecting…", ended: ENDED[reason] ?? `Call ended: ${reason}`};
     part.state.textContent = texts[state];
     for (const control of part.keys.children) control.disabled = state !== "connected";
     for (const control of part.say.elements) control.disabled = state !== "connected" || !call.leads;
@@ -199,7 +199,7 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
     const key = target.closest("button")?.dataset.key;
     if (key) press(key);
   };
-  // Keys of the keyboard, unless they are typed somewhere, or belong to another part of the page.
+  // Keys of the keyboard, unless they go into a text field or belong to another part of the page.
   document.addEventListener("keydown", event => {
     const {key, target} = event;
     const elsewhere = target !== document.body && !element.contains(target);
@@ -223,7 +223,7 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
 
 async function offerRoutes(select, {url = "", token, route}) {
   const response = await fetch(`${url}/v1/routes`, {headers: token ? {Authorization: `Bearer ${token}`} : {}}).catch(() => null);
-  if (!response?.ok) return select.replaceChildren(new Option(route)); // a token for calls sees no list
+  if (!response?.ok) return select.replaceChildren(new Option(route)); // a token for calls cannot list routes
   const {routes} = await response.json();
   select.replaceChildren(...routes.map(({name, dialogue, language}) => {
     const leads = {script: "script", "dial-out": "bot", "dial-in": "waits for a bot"}[dialogue];
@@ -231,14 +231,14 @@ async function offerRoutes(select, {url = "", token, route}) {
   }));
 }
 
-/** Whether a turn came right behind another: nobody waited for it, so its figure says nothing. */
+/** Return true if a turn directly followed another: there was no wait, so its figure means nothing. */
 const follows = ({firstPacketMs}) => firstPacketMs < 5;
 
-/** The conversation: one row per turn of the bot, per utterance and per run of keys of the caller. */
+/** The conversation: one row for each turn of the bot, each utterance and each series of keys of the caller. */
 class Rows {
   #list;
   #turns = new Map();
-  #heard = null; // the row of a prompt that is still growing
+  #heard = null; // the row of an unfinished prompt
   #keys = null;
 
   constructor(list) {
@@ -411,6 +411,6 @@ function bar(paint, x, y, length, colour) {
 }
 
 for (const element of document.querySelectorAll("[data-talkspurt-phone]")) {
-  // On a page of its own the phone is the page's interface: whoever opens the console finds the call here.
+  // On its own page, the phone is the page's interface and can be used from the browser's console.
   element.phone = mountPhone(element, {route: new URLSearchParams(location.search).get("route") ?? undefined});
 }

@@ -6,8 +6,8 @@
  *     call.on("caption", ({text}) => subtitle.append(text));
  *     button.onclick = () => (call.state === "idle" ? call.start() : call.hangup());
  *
- * Sound goes over WebRTC, words over a data channel that carries the dialogue protocol; whatever the server says there
- * becomes an event of that name. A call survives the loss of its network: within 15 s the page offers a new connection
+ * Audio goes over WebRTC, text over a data channel with the dialogue protocol; each message of the server becomes an
+ * event of that name. A call survives a loss of the network: within 15 s the page offers a new connection
  * for the same call. Closing or leaving the page hangs up.
  *
  * @module talkspurt
@@ -25,16 +25,16 @@ const SILENCE_DB = -60;
 
 /**
  * @typedef {object} CallOptions
- * @property {string} [url] origin of the server; default: where this module came from.
+ * @property {string} [url] origin of the server; default: the origin of this module.
  * @property {string} [route] the server's route; default "default".
- * @property {Object<string, string>} [params] custom parameters, which the dialogue manager gets in `setup`.
- * @property {string} [token] where the server asks for one: a token that your own server got by `POST /v1/tokens`, never
+ * @property {Object<string, string>} [params] custom parameters for the dialogue manager, in `setup`.
+ * @property {string} [token] if the server requires one: a token that your own server got by `POST /v1/tokens`, never
  *   an API key, since visitors can read it (docs/browser.md).
- * @property {boolean|MediaStream} [microphone] true (default) asks the visitor; false only listens; or a stream of yours.
- * @property {HTMLAudioElement} [audio] plays the sound; default: one made here.
+ * @property {boolean|MediaStream} [microphone] true (default) asks the visitor; false only listens; or your own stream.
+ * @property {HTMLAudioElement} [audio] plays the audio; default: a new element.
  */
 
-/** What went wrong, in words for a visitor (`message`), and as a word for a program (`code`). */
+/** An error, with a text for visitors (`message`) and an identifier for programs (`code`). */
 export class CallError extends Error {
   /** @param {string} code @param {string} message */
   constructor(code, message) {
@@ -55,16 +55,16 @@ export class CallError extends Error {
  * | `caption` | `{turn, text}`: the next word of the bot, as it is heard |
  * | `turn` | `{turn, event, …}`: `accepted`, `started` (`firstPacketMs`, `stages`), `finished`, `interrupted`, `failed` |
  * | `interrupt` | `{turn, reason, utteranceUntilInterrupt, utteranceRemaining, durationUntilInterruptMs}` |
- * | `prompt` | `{voicePrompt, last}`: what the caller said, where the route has a recogniser |
- * | `dtmf` | `{digit}`: a key that arrived |
- * | `error` | `{code, description}`: the server's, or the microphone's (`microphone_denied`, `_absent`, `_busy`, `_insecure`): the call goes on without it |
+ * | `prompt` | `{voicePrompt, last}`: the caller's words, if the route has a recogniser |
+ * | `dtmf` | `{digit}`: a key that the server received |
+ * | `error` | `{code, description}`: from the server or the microphone (`microphone_denied`, `_absent`, `_busy`, `_insecure`); without a microphone, the call continues |
  * | `level` | `{bot, microphone}`: 0 (-60 dB and less) to 1, twenty times a second |
  * | `setup`, `info`, `mark`, `ended` | as the dialogue protocol has them |
  */
 export class Call extends EventTarget {
   #options;
   #link = null; // the connection that carries the call
-  #resource = ""; // where the call is hung up
+  #resource = ""; // address for hanging up
   #stream = null; // the microphone
   #ownsStream = false;
   #context = null;
@@ -76,13 +76,13 @@ export class Call extends EventTarget {
 
   /** "idle", "connecting", "connected", "reconnecting" or "ended". */
   state = "idle";
-  /** The server's id of the call, once there is one. */
+  /** The server's id of the call. Empty before it is known. */
   id = "";
-  /** Whether this page may do what a dialogue manager may: `text`, `cancel`, `send`. @type {boolean} */
+  /** True if this page has the rights of a dialogue manager: `text`, `cancel`, `send`. @type {boolean} */
   leads = false;
-  /** The latest `setup` message: what the call looks like to a dialogue manager. */
+  /** The latest `setup` message: the description of the call for a dialogue manager. */
   setup = null;
-  /** Whether the caller is muted. */
+  /** True if the caller is muted. */
   muted = false;
 
   /** @param {CallOptions} [options] */
@@ -106,12 +106,12 @@ export class Call extends EventTarget {
     return () => this.removeEventListener(name, wrapped);
   }
 
-  /** Whether the caller can be heard; false in a call that only listens. */
+  /** True if the call has a microphone; false in a call that only listens. */
   get hasMicrophone() {
     return this.#stream !== null;
   }
 
-  /** The connection of now, for who wants more than `stats()`. @returns {RTCPeerConnection|null} */
+  /** The current connection, for more than `stats()`. @returns {RTCPeerConnection|null} */
   get connection() {
     return this.#link?.pc ?? null;
   }
@@ -165,10 +165,10 @@ export class Call extends EventTarget {
    * @param {string} digit one of 0-9 A-D * #
    */
   sendDigit(digit) {
-    if (!/^[0-9A-D*#]$/.test(digit)) throw new CallError("digit", `${digit} is no telephone key`);
+    if (!/^[0-9A-D*#]$/.test(digit)) throw new CallError("digit", `${digit} is not a telephone key`);
     const tones = this.#link?.sender.dtmf;
-    if (!tones?.canInsertDTMF) throw new CallError("no_tones", "keys cannot be sent in this call");
-    tones.insertDTMF(tones.toneBuffer + digit, 100, 70); // what still waits would be replaced otherwise
+    if (!tones?.canInsertDTMF) throw new CallError("no_tones", "this call cannot send keys");
+    tones.insertDTMF(tones.toneBuffer + digit, 100, 70); // otherwise, waiting tones would be replaced
   }
 
   /**
@@ -187,7 +187,7 @@ export class Call extends EventTarget {
    */
   send(message) {
     const channel = this.#link?.channel;
-    if (channel?.readyState !== "open") throw new CallError("not_connected", `nothing can be said: the call is ${this.state}`);
+    if (channel?.readyState !== "open") throw new CallError("not_connected", `cannot send: the call is ${this.state}`);
     channel.send(JSON.stringify(message));
   }
 
@@ -197,7 +197,7 @@ export class Call extends EventTarget {
     const link = this.#link;
     this.#link = null;
     this.#end("hangup");
-    // The request goes first: a closed connection is the call's end too, and the request would find no call.
+    // Send the request first: a closed connection also ends the call, and then the request would fail.
     const told = this.#resource && fetch(this.#resource, {method: "DELETE", headers: this.#headers(), keepalive: true});
     Promise.race([told, pause(HANGUP_MS)]).catch(() => {}).finally(() => link && drop(link));
   }
@@ -216,7 +216,7 @@ export class Call extends EventTarget {
     if (!inbound) return null;
     const pair = all.find(entry => entry.type === "candidate-pair" && entry.nominated);
     const samples = inbound.totalSamplesReceived ?? 0;
-    // Silence that nobody sent is no loss: between turns there are no packets.
+    // Between turns there are no packets, which is not a loss.
     const concealed = (inbound.concealedSamples ?? 0) - (inbound.silentConcealedSamples ?? 0);
     return {
       codec: report.get(inbound.codecId)?.mimeType ?? "",
@@ -237,11 +237,11 @@ export class Call extends EventTarget {
 
   async #iceServers() {
     const {iceServers} = await this.#fetch("/v1/webrtc/ice").then(response => response.json());
-    // An empty user name is none: RTCPeerConnection takes it for one.
+    // Leave out an empty user name, since RTCPeerConnection would use it.
     return iceServers.map(({urls, username, credential}) => (username ? {urls, username, credential} : {urls}));
   }
 
-  /** Offer a connection, the first one or a new one for the same call; settled when media flows. */
+  /** Offer a connection, the first one or a new one for the same call; resolves when media flows. */
   async #connect() {
     const pc = new RTCPeerConnection({iceServers: this.#options.iceServers, bundlePolicy: "max-bundle"});
     const stream = this.#stream ?? silence(this.#context);
@@ -253,7 +253,7 @@ export class Call extends EventTarget {
     try {
       await pc.setLocalDescription();
       await gathered(pc);
-      link.early.length = 0; // those are in the offer
+      link.early.length = 0; // these are in the offer
       const {sdp} = pc.localDescription;
       const {route, params} = this.#options;
       const response = await this.#fetch("/v1/webrtc/offer", {
@@ -284,7 +284,7 @@ export class Call extends EventTarget {
     return new Promise((done, failed) => {
       const timer = setTimeout(() => failed(new CallError("no_connection", "no media reached the server or came back")), CONNECT_MS);
       const look = () => {
-        const silent = pc.sctp === null; // the server does not let browsers lead
+        const silent = pc.sctp === null; // the server refused the data channel
         if (pc.connectionState === "connected" && (silent || channel.readyState === "open")) done();
         else if (pc.connectionState === "failed") failed(new CallError("no_connection", "no network path to the server"));
         else if (this.state === "ended") failed(new CallError("hangup", "the call was hung up"));
@@ -341,14 +341,14 @@ export class Call extends EventTarget {
       method: "PATCH",
       headers: {...this.#headers(), "Content-Type": "application/trickle-ice-sdpfrag", "If-Match": link.etag},
       body: `a=ice-ufrag:${usernameFragment}\r\na=${candidate}\r\n`,
-    }).catch(() => {}); // one candidate less
+    }).catch(() => {}); // ignore one failed candidate
   }
 
   #headers() {
     return this.#options.token ? {Authorization: `Bearer ${this.#options.token}`} : {};
   }
 
-  /** Ask the server. Throws a CallError with the server's own sentence. */
+  /** Send a request to the server. Throws a CallError with the server's message. */
   async #fetch(path, {headers, ...more} = {}) {
     let response;
     try {
@@ -397,13 +397,13 @@ export class Call extends EventTarget {
   }
 
   #play({track, receiver}) {
-    // Sound is wanted now, not smooth: the server paces, so that the buffer need not.
+    // Prefer low delay: the server paces its audio, so the buffer can be short.
     if ("jitterBufferTarget" in receiver) receiver.jitterBufferTarget = 0;
     else if ("playoutDelayHint" in receiver) receiver.playoutDelayHint = 0;
     const stream = new MediaStream([track]);
     this.audio.srcObject = stream;
     this.audio.play().catch(error => {
-      if (error.name === "NotAllowedError") this.#emit("error", {code: "playback_blocked", description: "The browser blocked the sound: press a button of the page."});
+      if (error.name === "NotAllowedError") this.#emit("error", {code: "playback_blocked", description: "The browser blocked the audio: press a button on the page."});
     });
     this.#analyse("bot", stream);
   }
@@ -431,7 +431,7 @@ export class Call extends EventTarget {
   #leave = () => {
     const link = this.#link;
     this.hangup();
-    if (link) drop(link); // in case the request does not leave in time
+    if (link) drop(link); // in case the request is not sent in time
   };
 
   #end(reason) {
@@ -458,16 +458,16 @@ export class Call extends EventTarget {
 }
 
 const MICROPHONE = {
-  NotAllowedError: ["microphone_denied", "The microphone was refused. You can listen, type and press keys; allow it in the browser's site settings to speak."],
+  NotAllowedError: ["microphone_denied", "Access to the microphone was denied. You can listen, type and press keys; allow it in the browser's site settings to speak."],
   SecurityError: ["microphone_denied", "The browser does not let this page use the microphone. You can listen, type and press keys."],
   NotFoundError: ["microphone_absent", "No microphone was found. You can listen, type and press keys."],
-  NotReadableError: ["microphone_busy", "The microphone is used by another program. You can listen, type and press keys."],
-  insecure: ["microphone_insecure", "Browsers give the microphone to https pages only. You can listen, type and press keys."],
+  NotReadableError: ["microphone_busy", "Another program uses the microphone. You can listen, type and press keys."],
+  insecure: ["microphone_insecure", "Browsers allow the microphone only on https pages. You can listen, type and press keys."],
 };
 
 const pause = ms => new Promise(done => setTimeout(done, ms));
 
-/** Wait for the candidates, but not for slow ones. */
+/** Wait for candidates, but not for slow ones. */
 function gathered(pc) {
   return new Promise(done => {
     const timer = setTimeout(done, GATHER_MS);
@@ -481,7 +481,7 @@ function gathered(pc) {
   });
 }
 
-/** What a call without a microphone sends: telephone keys travel within a stream that flows. */
+/** Silence for a call without a microphone: telephone keys need a running stream. */
 function silence(context) {
   const destination = context.createMediaStreamDestination();
   const source = new ConstantSourceNode(context, {offset: 0});
