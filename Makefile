@@ -81,10 +81,11 @@ sbom: $(VENV)/.tools         ## the parts of a release, CycloneDX JSON, in build
 	        -o build/sbom/$$name.cdx.json requirements/$$name.txt || exit 1; \
 	done
 
-audit: $(VENV)/.tools        ## known vulnerabilities of the locked releases; fails where the database cannot be asked
+audit: $(VENV)/.tools        ## known vulnerabilities of the locked releases, or why they are not known; new network access
 	for name in base recogniser vllm cosyvoice build tools; do \
 	    $(VENV)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$name.txt || exit 1; \
 	done
+	cat requirements/network.md
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,13 @@ import pytest
 FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
 HADOLINT = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 ENVOY = shutil.which("envoy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+STRACE = shutil.which("strace")
+# Calls of the network and calls that make files. A question mark: an architecture may lack the call.
+_CALLS = (
+    "execve,clone,?clone3,?fork,?vfork,connect,sendto,sendmsg,sendmmsg,?open,openat,?creat,?mkdir,mkdirat,?rename,"
+    "?renameat,renameat2,?link,linkat,?symlink,symlinkat,?mknod,mknodat"
+)
+STRACE_OPTIONS = ("-f", "-qq", "-y", "--seccomp-bpf", "-s", "160", f"--trace={_CALLS}", "--signal=none")
 ASTERISK = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "talkspurt/asterisk").expanduser()
 """The folder into which ``tests/peers/asterisk/install`` unpacks."""
 
@@ -21,6 +29,14 @@ def postgres_program(name: str) -> str | None:
     """Return the path of one of PostgreSQL's programs, which Debian keeps out of PATH."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
     return shutil.which(name, path=os.pathsep.join([*map(str, reversed(folders)), os.environ["PATH"]]))
+
+
+def _strace_traces() -> bool:
+    """Try: a sandbox may forbid to trace."""
+    if STRACE is None:
+        return False
+    tried = [STRACE, *STRACE_OPTIONS, "-o", os.devnull, sys.executable, "-c", ""]
+    return subprocess.run(tried, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def _needs(program: str, found: object, how: str) -> pytest.MarkDecorator:
@@ -45,4 +61,5 @@ needs_haproxy = _needs("HAProxy", shutil.which("haproxy"), "apt-get install hapr
 needs_envoy = _needs("Envoy", ENVOY, "pip install 'talkspurt[test]' (x86-64 Linux)")
 needs_asterisk = _needs("Asterisk", (ASTERISK / "usr/sbin/asterisk").exists(), "tests/peers/asterisk/install")
 needs_freeswitch = _needs("FreeSWITCH", shutil.which("freeswitch"), "build it with mod_opus, mod_spandsp into PATH")
+needs_strace = _needs("strace, or the right to trace", _strace_traces(), "apt-get install strace, allow ptrace")
 needs_hadolint = _needs("the Dockerfile linter hadolint", HADOLINT, "pip install 'talkspurt[test]' (x86-64 Linux)")
