@@ -55,9 +55,9 @@ def client_session() -> aiohttp.ClientSession:
 class Relay:
     """A ``DialogueLink`` that dials out. Call ``start`` once; ``aclose`` ends its one task.
 
-    A line that lived no longer than ``RECONNECT_MAX_S`` belongs to the same outage as the loss before it. The pauses
-    then keep growing and ``give_up_s`` keeps running, so an application that dies on every ``setup``, or on a replayed
-    message, is neither dialled in a storm nor forever.
+    A line that lived no longer than ``RECONNECT_MAX_S`` belongs to the same outage as the loss before it: the pauses
+    keep growing and ``give_up_s`` keeps running. This bounds the attempts for an application that dies on every
+    ``setup`` or on a replayed message.
     """
 
     def __init__(

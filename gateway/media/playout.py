@@ -393,8 +393,7 @@ class Playout:
         return sounding
 
     def flushed(self, now: float) -> bytes | None:
-        """End the talkspurt when the peer's buffer is cleared, if it can be. Return the last frame that is heard, for a
-        fade.
+        """End the talkspurt; the peer clears its buffer if it can. Return the last frame that is heard, for a fade.
 
         Frames of tracks that were not removed are queued again if the peer has dropped them.
         """

@@ -1,4 +1,4 @@
-"""Decision from speech probabilities whether the caller speaks. Pure; the network runs elsewhere.
+"""Detection of the caller's speech from the network's probabilities. Pure; the network runs elsewhere.
 
 The result is evidence. ``gateway.call.turn_taking.barge_in`` decides whether it interrupts the bot.
 

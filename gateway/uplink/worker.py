@@ -1,7 +1,7 @@
 """The thread that processes the audio of all calls.
 
-Every few milliseconds the thread takes the payloads of all streams, runs Silero once over all complete windows
-(onnxruntime releases the interpreter lock), and posts the results to the loop in one call. If the thread is too slow,
+Every few milliseconds the thread takes the payloads of all streams and runs Silero once over all complete windows
+(onnxruntime releases the interpreter lock). It posts the results to the loop in one call. If the thread is too slow,
 calls lose their oldest payloads, which are counted. A recorded call has a longer queue, since the recording would miss
 them. Audio faster than real time is dropped and counted before it is queued, so a call cannot use more than its share
 of the thread.

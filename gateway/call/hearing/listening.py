@@ -29,12 +29,10 @@ from gateway.uplink.vad import MIN_SILENCE_S
 from gateway.upward import upward
 
 _STALL_S = 0.6
-"""Silence is counted in the caller's audio, so a network that stands still for a moment ends no utterance. Audio
-that is late by more than this counts as silence, seconds."""
+"""Lateness above which missing audio counts as silence, seconds. A shorter network stall does not end an utterance."""
 
 _AGREEMENT_MS = 1000
-"""With `ignore_backchannel`, a caller who speaks over us for longer than this interrupts, whatever the words are,
-milliseconds."""
+"""Speech over the bot's that interrupts whatever the words are, with ``ignore_backchannel``, milliseconds."""
 
 
 class Timer(Protocol):

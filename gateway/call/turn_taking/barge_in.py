@@ -1,4 +1,4 @@
-"""The decision whether the caller is interrupting. Only this module makes it. Pure.
+"""The interruption machine: it alone decides whether the caller interrupts the bot. Pure.
 
 Two sources describe the caller, at different times. The VAD hears sound: it suspects speech after 64 ms, confirms or
 dismisses the suspicion after about 100 ms, and reports the end of the speech. The recogniser, if the route has one,
