@@ -248,8 +248,9 @@ def test_the_files_that_a_page_names_exist(page: str) -> None:
     assert not [name for name in sorted(named) if not list(ROOT.glob(name.replace("VENDOR", "*")))]
 
 
-def test_architecture_names_every_room() -> None:
+def test_architecture_is_short_and_names_every_room() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.encode()) <= 25_000
     rooms = {path.parent for package in PACKAGES for path in (ROOT / package).glob("*/__init__.py")} - {
         ROOT / "tts_engine/proto"
     }
@@ -271,6 +272,7 @@ def test_the_files_that_architecture_starts_a_room_with_exist() -> None:
 def test_a_decision_has_context_choice_and_consequence(page: Path) -> None:
     text = page.read_text()
     assert re.findall(r"^\*\*(\w+)\.\*\* \S", text, re.MULTILINE) == ["Context", "Choice", "Consequence"]
+    assert len(text.encode()) <= 1500
     missing = [name for name in sorted(set(_named_paths(text))) if not list(ROOT.glob(name))]
     assert not missing
 

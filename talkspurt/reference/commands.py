@@ -53,7 +53,8 @@ def _section(command: argparse.ArgumentParser) -> str:
     if lines:
         parts.append("\n".join(lines) + "\n")
     examples = (command.epilog or "").removeprefix("examples:\n")
-    if examples:
+    has_commands = any(isinstance(each, argparse._SubParsersAction) for each in command._actions)
+    if examples and (lines or not has_commands):  # otherwise the sections of its commands have the example
         parts.append("```sh\n" + "".join(f"{line.removeprefix('  ')}\n" for line in examples.splitlines()) + "```\n")
     return "\n".join(parts)
 
