@@ -94,7 +94,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLAIMS_KEPT_S = 3600.0
-"""How long other processes remember a stream token beyond its time."""
+"""Time for which other processes remember a stream token after its expiry, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +104,15 @@ class Place:
     siblings: Siblings
     shared: SharedState
     socket: Path
-    """Where it answers the others."""
+    """Socket on which the worker answers the others."""
     metrics: Callable[[], Awaitable[bytes]]
-    """Asks for the metrics of all."""
+    """Returns the metrics of all workers."""
     sip: SharedAddress | None
-    """Its part of their SIP port."""
+    """The worker's part of the common SIP port."""
     sip_call: Callable[[str], Awaitable[dict[str, Any] | None] | None]
-    """Asks the worker that has a SIP call what it is. None: no other worker has one of this id."""
+    """Asks the worker that has a SIP call for the call's description. None: no other worker has a call of this id."""
     announced: OtherWorkers
-    """Knows the calls of AudioSocket that were announced."""
+    """The announced AudioSocket calls of all workers."""
 
 
 class Gateway:
@@ -154,7 +154,8 @@ class Gateway:
                 )
         self.shared = shared
         self.handoffs = Handoffs(shared=shared)
-        # A webhook that is repeated after its call asks for the same token, so tokens are remembered beyond their time.
+        # A webhook that is repeated after its call asks for the same token, so tokens are remembered after their
+        # expiry.
         self.claims = StreamClaims(self.directory, shared, keep_s=STREAM_TOKEN_S + CLAIMS_KEPT_S)
         self.observers = Observers(limits=config.limits)
         self.dialogue_stats = DialogueStats()
@@ -374,7 +375,7 @@ class Gateway:
         return app
 
     async def watch_load(self) -> None:
-        """Refuse new calls while there is too much to do, until cancelled."""
+        """Refuse new calls while the process is overloaded, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             too_much = self.overload.look()
@@ -385,10 +386,10 @@ class Gateway:
 
     async def drain(self) -> None:
         """Take no new calls after ``server.drain_notice_s``. Live calls may finish within ``server.drain_s``; then the
-        rest is hung up.
+        remaining ones are hung up.
 
-        The listener stays open: it answers new calls with 503, tells readiness, and lets lost managers back to live
-        calls.
+        The listener stays open: it answers new calls with 503, reports readiness, and lets dialogue managers reconnect
+        to live calls.
         """
         self.directory.leaving = True
         await asyncio.sleep(self.config.server.drain_notice_s)
@@ -398,7 +399,7 @@ class Gateway:
 
 
 def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:
-    from gateway.tracing import OtelTracer  # the extra [otel], which is imported for who asks for traces only
+    from gateway.tracing import OtelTracer  # the extra [otel], imported only if traces are configured
 
     return OtelTracer(config, version=__version__, now=now)
 
@@ -408,7 +409,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
     """Yield a gateway that listens, with this engine. Leaving closes everything without draining.
 
     Args:
-        place: of one of several workers. None: it is alone, and listens itself.
+        place: the place among several workers. None: the gateway is alone, and listens itself.
     """
     async with AsyncExitStack() as stack:
         recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
@@ -446,7 +447,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             if place is None:
                 await made.audiosocket.start()
             stack.push_async_callback(made.audiosocket.aclose)
-        # This closes before the server, which waits for its requests: the observers' requests never end by themselves.
+        # This closes before the server, which waits for its requests: requests of observers never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
         stack.push_async_callback(made.speech_socket.aclose)
@@ -484,7 +485,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
 def _make_folder(recordings: Path) -> None:
     try:
         recordings.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as exc:  # it costs the recordings and no call
+    except OSError as exc:  # only recordings fail, no call
         log.error("the folder of recordings cannot be made", extra={"why": str(exc)})
 
 

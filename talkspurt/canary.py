@@ -1,7 +1,8 @@
-"""``talkspurt canary``: one call through the whole path, again and again; its figures are metrics on a port of its own.
+"""``talkspurt canary``: makes one call through the whole path at intervals, and serves its figures as metrics on its
+own port.
 
-It calls as a carrier would, has one sentence spoken to it as the call's dialogue manager, and listens. Where the extra
-``[recogniser]`` is installed, it also says how many of the words were understood.
+It calls like a carrier, sends one sentence as the call's dialogue manager, and listens. If the extra ``[recogniser]``
+is installed, it also reports how many of the words were understood.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ kitchen doctor market pencil butter camera dragon engine
 
 
 def new_sentence() -> str:
-    """Return a sentence that was most likely never spoken before: what an engine has in memory is no measurement."""
+    """Return a sentence that was most likely never spoken before, because a cached sentence measures nothing."""
     one, two, three = random.sample(_WORDS, 3)
     return f"Please remember {one}, {two} and {three}. This is a test call, and it was spoken for you just now."
 
 
 Recogniser = Callable[[NDArray[np.float32]], str]
-"""From sound of shape ``(samples,)``, 16 kHz, to its words."""
+"""Returns the words of sound of shape ``(samples,)``, 16 kHz."""
 
 
 class CanaryMetrics:
-    """What the latest call was like."""
+    """Metrics of the latest call."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -72,7 +73,7 @@ class CanaryMetrics:
         )
 
     def called(self, figures: Figures) -> None:
-        """Note a call that is over."""
+        """Take the figures of a call that is over."""
         nan = float("nan")
         self._calls.labels("failed" if figures.problem else "passed").inc()
         self._up.set(not figures.problem)
@@ -84,34 +85,33 @@ class CanaryMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a call may be like."""
+    """Bounds within which a call is good."""
 
     first_packet_ms: float
     gaps: int
     words: float
-    """Smallest share of the words that have to be understood."""
+    """Smallest share of words that has to be understood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a call was like."""
+    """Figures of one call."""
 
     first_packet_ms: float | None
     gaps: int
     words: float | None
-    """Share of the words that were understood. None: nobody listened."""
+    """Share of words that were understood. None: there was no recogniser."""
     problem: str
-    """Why the call was not as it should be. Empty: it was."""
+    """Reason why the call was not good. Empty: it was good."""
 
 
 class Canary:
     """Makes calls.
 
     Args:
-        options: of each call, but its steps.
-        text: makes what is spoken to a call.
+        options: the options of each call, without its steps. text: returns the text that is spoken to a call.
         seconds: longest wait for the end of the sentence.
-        recogniser: None: words are not looked at.
+        recogniser: None: words are not checked.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Canary:
         self._metrics = metrics
 
     async def call(self) -> Figures:
-        """Make one call, and note what it was like."""
+        """Make one call, and note its figures."""
         text = self._text()
         options = CallOptions(
             url=self._options.url,
@@ -189,7 +189,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         UsageError: the options are wrong.
-        JobError: with ``--once``, the call was not as it should be.
+        JobError: with ``--once``, the call was not good.
     """
     if args.dialect not in CARRIERS:
         raise UsageError(f"--dialect {args.dialect!r} is unknown, known are {', '.join(sorted(CARRIERS))}")

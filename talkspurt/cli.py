@@ -26,7 +26,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 class UsageError(Exception):
-    """The arguments are wrong together. It becomes one line and exit code 2."""
+    """The arguments contradict each other. It becomes one line and exit code 2."""
 
 
 class JobError(Exception):
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`). Python flushes stdout again at exit, so it goes to /dev/null.
+        # The reader of our output is gone (`| head`). Python flushes stdout again at exit, so it goes to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -146,7 +146,7 @@ def _job(run: Callable[[], int]) -> int:
     """Run a server.
 
     Raises:
-        JobError: the machine refuses something: a port is in use, an engine does not start, a model cannot be loaded.
+        JobError: a port is in use, an engine does not start, or a model cannot be loaded.
     """
     from gateway.errors import GatewayError
     from tts_engine.errors import EngineError
@@ -181,7 +181,7 @@ def _module(name: str) -> ModuleType:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line that says where the help is. Commands have their full name in it."""
+    """A parser whose errors are one line with the command's full name, which points to the help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")

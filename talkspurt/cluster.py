@@ -1,8 +1,8 @@
 """Engines that Ray Serve places, scales and restarts (extra ``[cluster]``); ``configs/cluster.yaml`` is a sample.
 
-Each replica of ``Engine`` runs one engine process on its node and tells ``Directory`` where it is. A gateway asks the
-directory over HTTP which engines there are (``engine.directory_url``) and streams straight to them by gRPC: no audio
-and no cancel passes through Ray. Ray imports this module; the gateway does not.
+Each replica of ``Engine`` runs one engine process on its node and reports its address to ``Directory``. A gateway asks
+the directory over HTTP for the engines (``engine.directory_url``) and streams to them directly over gRPC: no audio and
+no cancel passes through Ray. Ray imports this module; the gateway does not.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tts_engine.errors import EngineError, Unavailable
 from tts_engine.service.client import GrpcEngine
 
 BEAT_S = 0.5
-"""Seconds between two messages of a replica to the directory."""
+"""Time between two messages of a replica to the directory, seconds."""
 FORGET_S = 3.0
-"""Seconds without a message after which the directory takes an engine for gone."""
+"""Time without a message after which the directory drops an engine, seconds."""
 TARGET_WAIT_S = 0.05
 """Mean wait of new utterances above which there are too few engines, seconds. Below a quarter there are too many."""
 SHRINK_EVERY_S = 300.0
-"""Seconds between two reductions: a new engine takes minutes to be warm."""
+"""Time between two reductions, seconds. A new engine needs minutes to get warm."""
 
 
 class Directory:
-    """Knows where the engines are. Answers HTTP with ``{"engines": ["host:port", ...]}``."""
+    """Keeps the engines' addresses. Answers HTTP with ``{"engines": ["host:port", ...]}``."""
 
     def __init__(self, engines: Any) -> None:
         """``engines`` binds the replicas to the application; nothing is asked of them here."""
@@ -46,7 +46,7 @@ class Directory:
         self._seen[target] = time.monotonic()
 
     async def leave(self, target: str) -> None:
-        """Note that the engine takes none any more."""
+        """Note that the engine takes no more utterances."""
         self._seen.pop(target, None)
 
     async def __call__(self, _request: Any) -> Any:
@@ -55,13 +55,13 @@ class Directory:
         now = time.monotonic()
         self._seen = {target: at for target, at in self._seen.items() if now - at < FORGET_S}
         if now - self._begun < FORGET_S and not self._seen:
-            # A directory that was restarted knows nobody yet; an empty list would take all engines away.
+            # A restarted directory knows no engine yet, and an empty list would remove all engines.
             return JSONResponse({"error": "starting"}, status_code=503)
         return JSONResponse({"engines": sorted(self._seen)})
 
 
 class Engine:
-    """A replica: one engine process, whose life is the replica's."""
+    """A replica: one engine process, which lives as long as the replica."""
 
     def __init__(self, config: str) -> None:
         """``config``: file with the section ``engine``, on the replica's node. The host of its ``listen`` counts,
@@ -90,22 +90,22 @@ class Engine:
             await asyncio.sleep(BEAT_S)
 
     async def check_health(self) -> None:
-        """Called by Ray, which replaces a replica that raises."""
+        """Raise if the engine has failed. Ray calls this, and replaces a replica that raises."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name="engine")
         if self._starting.done():
             raise Unavailable(f"the engine at {self._target} did not start: {self._starting.exception()}")
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Called by Ray; ``by_wait`` reads it."""
+        """Return the load for ``by_wait``. Called by Ray."""
         return {"queue_seconds": self._queue_s}
 
     async def address(self) -> tuple[str, int | None]:
-        """Return the engine's target and the process id of its process."""
+        """Return the engine's target and its process id."""
         return self._target, self._process.pid
 
     async def __del__(self) -> None:
-        """Called by Ray at the end of a replica: tell the gateways, and let utterances finish."""
+        """Tell the directory, and let utterances finish. Ray calls this at the end of a replica."""
         if self._starting is not None:
             self._starting.cancel()
         directory = serve.get_deployment_handle("Directory", serve.get_replica_context().app_name)
@@ -117,7 +117,8 @@ class Engine:
 
 
 def by_wait(context: Any) -> tuple[int, dict[str, Any]]:
-    """Ray's policy: as many engines as make new utterances wait ``TARGET_WAIT_S``, at most twice as many at once."""
+    """Scaling policy for Ray: the number of engines at which new utterances wait ``TARGET_WAIT_S``, at most doubled at
+    once."""
     waits = list((context.aggregated_metrics or {}).get("queue_seconds", {}).values())
     state = dict(context.policy_state or {})
     now = context.current_time or time.time()
@@ -129,7 +130,7 @@ def by_wait(context: Any) -> tuple[int, dict[str, Any]]:
 
 
 def wanted_engines(waits_s: list[float], engines: int, since_shrunk_s: float) -> int:
-    """Return how many engines there should be, by the waits in those that there are."""
+    """Return the wanted number of engines, from the waits in the present ones."""
     mean_s = sum(waits_s) / len(waits_s) if waits_s else 0.0
     if mean_s > TARGET_WAIT_S:
         return min(2 * engines, math.ceil(engines * mean_s / TARGET_WAIT_S))
@@ -146,7 +147,7 @@ def _free_port(host: str) -> int:
 
 def application(args: dict[str, str]) -> Any:
     """Return the application for Ray Serve. ``args``: ``config``, the path of the engines' configuration. The file for
-    ``serve deploy`` sets what the replicas may take and how many there are."""
+    ``serve deploy`` sets the resources and the number of replicas."""
     engines = serve.deployment(name="Engine", ray_actor_options={"num_gpus": 1})(Engine)
     directory = serve.deployment(name="Directory", num_replicas=1, ray_actor_options={"num_cpus": 0})(Directory)
     return directory.bind(engines.bind(args["config"]))

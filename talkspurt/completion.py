@@ -1,4 +1,4 @@
-"""``talkspurt completion SHELL`` prints what makes a shell complete our commands and options."""
+"""``talkspurt completion SHELL`` prints the script with which a shell completes our commands and options."""
 
 from __future__ import annotations
 

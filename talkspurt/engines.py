@@ -38,12 +38,12 @@ from tts_engine.voice_model.parent import RemoteSynthesizer
 log = logging.getLogger(__name__)
 
 _DIRECTORY_S = 2.0
-"""Seconds that a directory of engines may take to answer."""
+"""Longest wait for the answer of a directory of engines, seconds."""
 _MODEL_END_S = 8.0
-"""Seconds that a model's process may take to end. vLLM takes up to 5 for its own."""
+"""Longest time for the end of a model's process, seconds. vLLM takes up to 5 to end its own."""
 _MODEL_RESTART_S = 60.0
-"""Seconds from a model's end to its next start. By then its engine's process has ended, and whoever watches that has
-started both."""
+"""Time from a model's end to its next start, seconds. By then its engine's process has ended, and the supervisor has
+restarted both."""
 _ADDRESS = re.compile(r"[\w.:\[\]-]{1,255}:\d{1,5}")
 
 
@@ -141,7 +141,7 @@ async def make_engine(config: EngineConfig) -> SpeechEngine:
         if name in made:
             raise Unavailable(f"engine.more_models.{name} has the name of the first model")
         section = "engine" if model is config else f"engine.more_models.{name}"
-        # This runs in a thread, so that health checks and a signal to end are answered meanwhile.
+        # This runs in a thread, so that health checks and signals are handled meanwhile.
         made[name] = await asyncio.to_thread(make_synthesizer, model, config, name=section)
     engine = Engine(made, config.speech, observer=PrometheusObserver())
     try:
@@ -155,7 +155,7 @@ async def make_engine(config: EngineConfig) -> SpeechEngine:
 
 
 async def make_served_engine(config: EngineConfig) -> SpeechEngine:
-    """Make the engine of a process that serves: warm, and able to load models beside its own."""
+    """Make the engine of a serving process: warm, and able to load further models."""
     return EngineWithModels(await make_engine(config), config, engine_process)
 
 
@@ -170,8 +170,8 @@ async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
 
 
 def engine_process(config: EngineConfig, *, listen: str = "") -> EngineProcess:
-    """Return the engine as a child process. Call ``start()``; then the engine is at ``target``: ``listen``, else a
-    socket of its own."""
+    """Return the engine as a child process. After ``start()`` the engine is at ``target``: ``listen``, or else its own
+    socket."""
     return EngineProcess("talkspurt.engines", config, listen=listen)
 
 
@@ -179,7 +179,7 @@ async def in_directory(url: str) -> list[str]:
     """Return the targets of the engines that the directory at ``url`` knows (``talkspurt/cluster.py`` has one).
 
     Raises:
-        OSError: it does not answer, or not with ``{"engines": [...]}``.
+        OSError: there is no answer, or it is not ``{"engines": [...]}``.
     """
     try:
         async with (
@@ -205,7 +205,7 @@ def _by_device(config: EngineConfig) -> list[EngineConfig]:
 
 @asynccontextmanager
 async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
-    """Open the engine as the gateway uses it: over gRPC, at the configured targets, else in child processes, one a
+    """Open the engine for the gateway: over gRPC, at the configured targets, or else in child processes, one for each
     device.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What ``serve`` prints when it is ready: where it listens, how to make a first call, and what it lacks."""
+"""The text that ``serve`` prints when it is ready: addresses, a first call, and what is missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def greeting(
     audiosocket: int | None = None,
     sip: tuple[int, int] | None = None,
 ) -> Iterator[str]:
-    """Yield lines. The first one has the address, for programs that wait for it.
+    """Yield the lines. The first one contains the address, for programs that wait for it.
 
     Args:
         port: TCP port of the listener.

@@ -1,4 +1,4 @@
-"""How this process was started, so that commands in messages can be pasted as they stand."""
+"""Finds the command that started this process, so that commands in messages can be pasted unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def command() -> str:
-    """Return what starts talkspurt here: ``talkspurt`` where the shell finds this one, else its path, e.g.
+    """Return the command for talkspurt: ``talkspurt`` if the shell finds this installation, else its path, e.g.
     ``.venv/bin/talkspurt``."""
     started = Path(sys.argv[0])
     if started.name != "talkspurt":
@@ -22,7 +22,7 @@ def command() -> str:
 
 
 def pip_install(what: str) -> str:
-    """Return the command that installs something beside talkspurt."""
+    """Return the command that installs a package into talkspurt's environment."""
     return f"{_shown(Path(sys.executable))} -m pip install {shlex.quote(what)}"
 
 

@@ -1,7 +1,7 @@
 """Sets up logging: a constant message and its `extra` fields, as text or as JSON lines, on standard error.
 
-Code that calls `log` never puts audio, text, digits or secrets into a message or a field. What other code raises may
-quote them, so a traceback here has places and types, and no exception's message.
+Code that calls `log` never puts audio, text, digits or secrets into a message or a field. Exceptions of other code may
+quote them, so a traceback here shows places and types, but no message.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FOR_CHILDREN = "TALKSPURT_LOG"
 
 
 def configure_as_parent() -> None:
-    """Log as the process that started this one. Without such a process, log warnings as text."""
+    """Log like the process that started this one. Without such a process, log warnings as text."""
     configure(LogConfig.model_validate_json(os.environ.get(_FOR_CHILDREN, '{"level": "warning"}')))
 
 
 def configure(config: LogConfig, stream: TextIO | None = None) -> None:
-    """Send all logging of this process, and what nobody catches in it, to ``stream`` (default: standard error)."""
+    """Send all logging of this process, and its uncaught exceptions, to ``stream`` (default: standard error)."""
     os.environ[_FOR_CHILDREN] = config.model_dump_json()
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
@@ -43,9 +43,9 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     handler.setFormatter(JsonFormatter() if config.json_lines else TextFormatter())
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
-    # Its warnings quote what a client wrote into a form, and Python keeps each of another text for ever.
+    # aiohttp's warnings quote the content of a client's form, and Python keeps each distinct warning for ever.
     warnings.filterwarnings("ignore", module=r"aiohttp\.multipart")
-    # A line per HTTP request is not needed, since metrics count requests; and its URL may contain a token.
+    # A line per HTTP request is not needed, since metrics count requests, and its URL may contain a token.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(_is_no_bad_request)
     # They log a dozen lines per connectivity check, with callers' addresses and, at the lowest level, callers' words.
@@ -81,14 +81,15 @@ class JsonFormatter(logging.Formatter):
 
 
 def _is_no_bad_request(record: logging.LogRecord) -> bool:
-    """Return whether a record is about anything but bytes that are no HTTP. Who sends those has the answer, and
-    strangers could fill the log with them."""
-    # The module is named and not imported, because the engine's process does without aiohttp.
+    """Return False for records about bytes that are no HTTP. Their sender gets an answer, and strangers could fill the
+    log with such records."""
+    # The module is named and not imported, because the engine's process does not load aiohttp.
     return not record.exc_info or type(record.exc_info[1]).__module__ != "aiohttp.http_exceptions"
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Return the message; with an exception only its first line, since asyncio's second one quotes the exception."""
+    """Return the message. With an exception, return only its first line, since asyncio's second line quotes the
+    exception."""
     message = record.getMessage()
     return message.partition("\n")[0] if record.exc_info else message
 
@@ -96,7 +97,7 @@ def _message(record: logging.LogRecord) -> str:
 def _traceback(
     info: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
 ) -> str:
-    """Return places and types of an exception, those that caused it first."""
+    """Return places and types of an exception, with its causes first."""
     parts: list[str] = []
     seen: set[int] = set()
     exc: BaseException | None = info[1]
@@ -110,7 +111,7 @@ def _traceback(
 
 
 def _uncaught(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
-    logging.getLogger(__name__).critical("nobody caught an exception", exc_info=(kind, exc, trace))
+    logging.getLogger(__name__).critical("uncaught exception", exc_info=(kind, exc, trace))
 
 
 def _uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
@@ -124,7 +125,7 @@ def _unraisable(arguments: sys.UnraisableHookArgs) -> None:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    """Return a record's fields, and ``call`` where the task that logs works for a call and does not name it itself."""
+    """Return a record's fields, with ``call`` added if the logging task works for a call."""
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     call_id = fields.pop("call", "") or CORRELATION.get().call_id
     return {"call": call_id} | fields if call_id else fields

@@ -14,7 +14,7 @@ PATIENCE_S = 1.0
 _LINE_EVERY_S = 5.0
 
 Report = Callable[[float], None]
-"""A function that takes how much is done, in the unit of ``total``."""
+"""A function that takes the amount done, in the unit of ``total``."""
 
 
 @contextmanager

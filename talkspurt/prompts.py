@@ -1,4 +1,5 @@
-"""What the engine makes before the first call: the configured prompts, and the greetings of all routes."""
+"""Collects the texts that the engine makes before the first call: the configured prompts, and the greetings of all
+routes."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from tts_engine.pipeline.prompts import PromptConfig
 
 
 def with_greetings(config: Config) -> EngineConfig:
-    """Return the engine's section with the greetings of the routes before its prompts, as the routes speak them."""
+    """Return the engine's section with the greetings added before its prompts, in the voice and language of their
+    routes."""
     greetings = []
     for route in config.routes.values():
         greeting = Speakable(lexicon(tuple(route.lexicon.items())))

@@ -1,4 +1,4 @@
-"""Starts the recognisers that the configuration's routes name, and the turn model beside them.
+"""Starts the recognisers that the configuration's routes name, and the turn model.
 
 It is also the main program of the embedded recogniser.
 """
@@ -37,7 +37,7 @@ EXTRA = "talkspurt[recogniser]"
 
 
 def problem(route: RouteConfig, config: RecogniserConfig) -> str:
-    """Return why a route cannot have the recogniser that it names. Empty: it can."""
+    """Return the reason why a route cannot have the recogniser that it names. Empty: it can."""
     if route.recogniser == "external" and not config.url:
         return "external needs recogniser.url"
     if route.recogniser == "embedded":
@@ -56,8 +56,8 @@ def chosen(route: RouteConfig) -> str:
 
 
 def deaf_routes(routes: Mapping[str, RouteConfig]) -> dict[str, str]:
-    """Return the routes on which no ``prompt`` will ever come, and why. A route that is deaf on purpose
-    (``recogniser: ""``) is not among them."""
+    """Return the routes on which no ``prompt`` will ever come, with the reason. Routes with ``recogniser: ""`` are left
+    out."""
     return {name: why for name, route in routes.items() if (why := _why_deaf(name, route))}
 
 
@@ -95,7 +95,7 @@ async def recognisers_for_gateway(
 async def turn_model_for_gateway(
     routes: Mapping[str, RouteConfig], config: EndOfThoughtConfig
 ) -> AsyncIterator[TurnModel | None]:
-    """Load the turn model, and yield it. None: no route that listens wants one, or none is installed.
+    """Load the turn model, and yield it. None: no listening route wants one, or none is installed.
 
     Raises:
         TurnModelError: the file that the configuration names cannot be used.
@@ -123,7 +123,7 @@ async def _serve(socket: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # The network is loaded before anybody can connect. Until then, caller speech waits in the gateway.
+    # The network is loaded before a client can connect. Until then, caller speech waits in the gateway.
     runner = web.AppRunner(ListenServer(moonshine.Moonshine()).app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

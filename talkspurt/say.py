@@ -1,4 +1,4 @@
-"""``talkspurt say`` writes one utterance to a file, and tells how fast it came."""
+"""``talkspurt say`` writes one utterance to a file, and reports how fast it came."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Speech:
         return len(self.frames) * self.format.ptime_ms / 1000
 
     def figures(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the figures that ``--json`` prints."""
         return {
             "first_chunk_ms": round(self.first_chunk_s * 1000, 1),
             "audio_ms": round(self.audio_s * 1000),
@@ -55,7 +55,8 @@ class Speech:
         }
 
     def pcm(self) -> NDArray[np.int16]:
-        """Return what a listener hears: shape ``(samples,)``, int16, mono, at the format's ``sample_rate``."""
+        """Return the sound that a listener hears: shape ``(samples,)``, int16, mono, at the format's
+        ``sample_rate``."""
         hear = decoder(self.format)
         return np.concatenate([hear.decode(frame) for frame in self.frames])
 
@@ -71,7 +72,7 @@ class Speech:
 
 
 def opened(config: EngineConfig, target: str | None) -> AbstractAsyncContextManager[SpeechEngine]:
-    """Open the engine at a gRPC target, or at the configured ones, or else a warm one in this process."""
+    """Open the engine at a gRPC target, or at the configured targets, or else make a warm one in this process."""
     if target:
         config = config.model_copy(update={"targets": (target,)})
     return engine_for_gateway(config) if config.elsewhere else local_engine(config)

@@ -33,7 +33,7 @@ def run(serving: Coroutine[object, object, int]) -> int:
 
 
 class StopSignal:
-    """SIGTERM or SIGINT, from now on. ``exit_code`` is that of the first one."""
+    """Catches SIGTERM and SIGINT. ``exit_code`` belongs to the first signal."""
 
     def __init__(self) -> None:
         self._came = asyncio.Event()
@@ -47,11 +47,11 @@ class StopSignal:
         self._came.set()
 
     async def wait(self) -> None:
-        """Return when one has come."""
+        """Return when a signal has come."""
         await self._came.wait()
 
     async def wait_or(self, ready: Callable[[], bool], *, look_s: float) -> None:
-        """Return when ``ready()``, which is looked at every ``look_s`` seconds, or when a signal has come."""
+        """Return when ``ready()`` is true, or when a signal has come. ``ready`` is checked every ``look_s`` seconds."""
         while not ready() and not self._came.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._came.wait(), look_s)
@@ -60,7 +60,7 @@ class StopSignal:
 async def greet(
     config: Config, engine: SpeechEngine, port: int, *, audiosocket: int | None, sip: tuple[int, int] | None
 ) -> None:
-    """Print that the server is ready. The ports are those that were bound."""
+    """Print that the server is ready. The ports are the bound ones."""
     voices: list[str] | None = None
     with contextlib.suppress(EngineError):
         voices = [voice.voice_id for voice in await engine.list_voices()]
@@ -70,12 +70,12 @@ async def greet(
 async def kept(
     name: str, work: Callable[[], Awaitable[None]], *, pause_s: float = 1.0, longest_pause_s: float = 60.0
 ) -> None:
-    """Run ``work`` until cancelled, and start it anew after each failure. Each end of it is logged.
+    """Run ``work`` until cancelled, and restart it after each failure. Each end is logged.
 
     Args:
         name: the task's name in the log.
-        work: makes the coroutine. It normally runs until cancelled; if it returns, it had nothing to do, or no more.
-        pause_s: the pause after the first failure, seconds. It doubles with each failure in a row.
+        work: makes the coroutine. It normally runs until cancelled. If it returns, it has nothing to do, and is not
+        restarted. pause_s: the pause after the first failure, seconds. It doubles with each failure in a row.
     """
     next_pause_s = pause_s
     while True:

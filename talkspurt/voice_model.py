@@ -1,4 +1,4 @@
-"""Loads CosyVoice as the configuration says, and is the main program of the process that a model has of its own."""
+"""Loads CosyVoice by its configuration. Also the main program of a model's own process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def voices_folder(whole: EngineConfig) -> Path:
 
 
 def settings(config: ModelConfig, whole: EngineConfig, section: str) -> str:
-    """Return what the child process is told, as JSON. It needs no secret of the engine's."""
+    """Return the settings of the child process, as JSON, without the engine's secrets."""
     return json.dumps(
         {
             "model": config.model_dump(mode="json", include=set(ModelConfig.model_fields)),
@@ -64,7 +64,7 @@ def settings(config: ModelConfig, whole: EngineConfig, section: str) -> str:
 
 
 def told(text: str) -> tuple[ModelConfig, EngineConfig, str]:
-    """Return the arguments of ``settings``, of the engine's configuration no more than a model needs."""
+    """Return the arguments of ``settings``. The engine's configuration holds only what a model needs."""
     given = json.loads(text)
     return ModelConfig.model_validate(given["model"]), EngineConfig.model_validate(given["engine"]), given["section"]
 

@@ -1,1 +1,1 @@
-"""Puts load on a real server and measures it from outside, by a clock of its own."""
+"""Puts load on a real server and measures it from outside, with its own clock."""

@@ -1,7 +1,7 @@
 """Many simulated calls at once: the load of ``talkspurt bench call`` and ``bench gateway``.
 
-All calls share one thread, one loop and one uplink timetable; a call is a state, not a task. The time of an arrival is
-the kernel's, if the kernel gives it (``arrival_clock``), so this process may be late itself. The server's own times are
+All calls share one thread, one loop and one uplink timetable; a call is a state, not a task. Arrival times come from
+the kernel if it gives them (``arrival_clock``), so a delay of this process does not count. The server's own times are
 reported too.
 """
 
@@ -29,10 +29,10 @@ from talkspurt.simulator.peer_socket import PeerError
 
 ROUTE = "bench"
 _CONNECTING = 20
-"""How many calls are set up at the same time."""
+"""Number of calls that are set up at the same time."""
 _SETUP_S = 10.0
 _FADE_MESSAGES = 1
-"""How many messages of a cancelled turn may come behind the clear: one frame that fades out."""
+"""Number of messages of a cancelled turn that may come after the clear: one frame that fades out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +41,18 @@ class CallLoadSettings:
 
     calls: int
     seconds: float
-    """For how many seconds turns are started."""
+    """Time during which turns are started, seconds."""
     dialect: str = "twilio"
     tokens_per_s: float = 40.0
     """Speed at which a turn's text streams in; 0 sends the whole text at once."""
     cancel_share: float = 0.0
     """Share of turns that are cancelled in mid-speech."""
     uplink: bool = True
-    """Do calls send caller audio (silence), as carriers do?"""
+    """True: calls send caller audio (silence), like carriers."""
     record: bool = False
-    """Is the audio that every caller hears kept? It takes 8 kB a second and call."""
+    """True: keep the audio that every caller hears. It takes 8 kB for each second of each call."""
     turn_s: float = 60.0
-    """A turn that has not ended so long after its text is an error."""
+    """Time from a turn's text after which a turn that has not ended is an error, seconds."""
     seed: int = 1
 
 
@@ -74,7 +74,7 @@ class LoadedCall:
         return self.turn is None and self.leg.closed_at is None
 
     def speak(self, turn: LoadTurn, *, tokens_per_s: float) -> None:
-        """Send a turn: its tokens one after another, or the whole text if ``tokens_per_s`` is 0."""
+        """Send a turn: token by token, or the whole text if ``tokens_per_s`` is 0."""
         assert self.call is not None and self.turn is None
         if self._cut and self.leg.messages_since_clear > _FADE_MESSAGES:
             self.load.errors["audio of a cancelled turn after the clear"] += 1
@@ -93,7 +93,7 @@ class LoadedCall:
             self.call.send("text", token=turn.text, last=True, turn=self.turn.turn)
 
     def queue(self, turn: LoadTurn) -> None:
-        """Send a turn behind the one that is being spoken. The caller should hear no break between the two."""
+        """Send a turn while another one is being spoken. The caller should hear no break between the two."""
         assert self.call is not None and self.turn is not None
         self._queued.append(self.call.speak(turn.text))
 
@@ -147,7 +147,7 @@ class LoadedCall:
         self.load.turn_ended(self, turn, gaps=gaps)
 
     def give_up(self) -> None:
-        """End the call's part in the step: an open turn counts as it is."""
+        """End the call's part in the step. An open turn counts in its present state."""
         self._queued.clear()
         if self.turn is not None:
             self.turn_ended(self.turn)
@@ -159,15 +159,15 @@ class LoadedCall:
 
 
 class Pattern(Protocol):
-    """Decides when which call speaks."""
+    """Decides when each call speaks."""
 
     outlasts: bool
-    """Do turns go on when the step ends? Then nothing waits for them."""
+    """True if turns continue when the step ends; then the step does not wait for them."""
     ramp_s: float
-    """For how long the pattern runs before processor time and frames are counted."""
+    """Time for which the pattern runs before processor time and frames are counted, seconds."""
 
     def start(self, load: CallLoad) -> None:
-        """Begin; all calls are connected."""
+        """Begin. All calls are connected."""
         ...
 
     def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
@@ -176,7 +176,7 @@ class Pattern(Protocol):
 
 
 class Conversations:
-    """The standard load. Each call on its own waits for the pause of its next turn, speaks the turn, and so on."""
+    """The standard load. Each call repeats: wait for the pause of its next turn, then speak the turn."""
 
     outlasts = False
     ramp_s = 0.0
@@ -193,7 +193,7 @@ class Conversations:
 
 
 class Arrivals:
-    """A Poisson stream of turns over all calls; each goes to a call that is idle."""
+    """A Poisson stream of turns over all calls. Each turn goes to an idle call."""
 
     outlasts = False
     ramp_s = 0.0
@@ -219,7 +219,7 @@ class Arrivals:
 
 
 class Bursts:
-    """All calls speak in one instant, and again two seconds after the last of them has finished."""
+    """All calls speak at once, and again two seconds after the last of them has finished."""
 
     outlasts = False
     ramp_s = 0.0
@@ -237,15 +237,15 @@ class Bursts:
 
 
 class CutBursts:
-    """All calls speak in one instant, again and again. A burst is cut half a second after the last of its first
-    packets, and the next one begins a second later."""
+    """All calls speak at once, repeatedly. A burst is cut half a second after the last of its first packets, and the
+    next one begins a second later."""
 
     outlasts = True
     ramp_s = 0.0
 
     def __init__(self) -> None:
         self.first_packets_ms: list[Sequence[float]] = []
-        """Those of each burst."""
+        """First-packet times of each burst, milliseconds."""
         self._heard_before = 0
 
     def start(self, load: CallLoad) -> None:
@@ -277,12 +277,12 @@ class CutBursts:
 
 @dataclass
 class Talking:
-    """Every call speaks all the time. Its next turn always waits behind the one that is being spoken."""
+    """Every call speaks all the time. Its next turn is always sent while the one before is being spoken."""
 
     texts: Sequence[str]
-    """Texts that are spoken in turn, over and over, so that an engine has them in its cache after the first time."""
+    """Texts that are spoken in rotation, so that the engine has them in its cache after the first round."""
     ramp_s: float = 8.0
-    """Calls begin one after another over about a turn's length, so that turns begin evenly afterwards."""
+    """Calls begin one after another over about one turn's duration, so that later turns begin evenly."""
     outlasts: bool = True
     _used: int = 0
 
@@ -305,7 +305,7 @@ class Talking:
 
 
 class Silent:
-    """Nobody speaks."""
+    """No call speaks."""
 
     outlasts = False
     ramp_s = 0.0
@@ -328,11 +328,12 @@ class CallLoad:
     errors: Counter[str] = field(default_factory=Counter)
     first_packets_ms: list[float] = field(default_factory=list)
     over: bool = False
-    """Has the step ended, so that no more turns are started?"""
+    """True when the step has ended, so that no more turns are started."""
     frames: int = 0
     """Number of media messages within the measured seconds."""
     own_cpu_s: float = 0.0
-    """Processor time of this process in the measured seconds. Near one a second, the load measures only itself."""
+    """Processor time of this process in the measured seconds. Near one second per second, the load measures only
+    itself."""
     rng: random.Random = field(init=False)
     turns: list[tuple[Turn, int]] = field(default_factory=list)
     """All turns that have ended, each with its number of gaps."""
@@ -354,7 +355,7 @@ class CallLoad:
         """
         manager = Manager(self._set_up)
         uplink = Uplink()
-        first = secrets.randbits(96) << 16  # a gateway that keeps running must not see the same call twice
+        first = secrets.randbits(96) << 16  # a gateway that runs on must not see the same call twice
         self.calls = [LoadedCall(first + number, self) for number in range(self.settings.calls)]
         self._by_sid = {call.leg.carrier.call_sid: call for call in self.calls}
         try:
@@ -363,7 +364,7 @@ class CallLoad:
                 await self._connect(f"ws://{address}/media/{self.settings.dialect}/{ROUTE}", uplink)
                 gc.collect()
                 gc.freeze()
-                gc.disable()  # nothing here makes cycles, and a pause of the collector would count as the server's
+                gc.disable()  # nothing here makes cycles, and a pause for a collection would count against the server
                 self.pattern.start(self)
                 await asyncio.sleep(self.pattern.ramp_s)
                 own, frames = time.process_time(), self._frames()
@@ -382,7 +383,7 @@ class CallLoad:
             await manager.aclose()
 
     def figures(self) -> dict[str, Any]:
-        """Return what this side has measured."""
+        """Return the measurements of this side."""
         legs = [call.leg for call in self.calls]
         for leg in legs:
             for description, count in leg.violations.items():
@@ -414,7 +415,7 @@ class CallLoad:
         }
 
     def later(self, delay_s: float, call: LoadedCall, turn: LoadTurn) -> None:
-        """Let a call speak after a while, if the step still runs then."""
+        """Let a call speak after ``delay_s``, if the step still runs then."""
 
         def speak() -> None:
             if not self.over and call.idle:
@@ -423,7 +424,7 @@ class CallLoad:
         asyncio.get_running_loop().call_later(delay_s, speak)
 
     def turn_ended(self, call: LoadedCall, turn: Turn, *, gaps: int) -> None:
-        """Count a turn that has its outcome."""
+        """Count a turn that has ended."""
         self.turns.append((turn, gaps))
         self._changed.set()
         if turn.outcome == "failed":

@@ -1,7 +1,7 @@
 """``talkspurt bench`` puts load on a real server and measures it from outside.
 
-The result is one object of ``commit machine settings steps``. The server is a child process on a free port, or with
-``--server`` one that runs already. This process is the load.
+The result is one object of ``commit machine settings steps``. The server is a child process on a free port, or a
+running server with ``--server``. This process is the load.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Settings:
     config: str
     server: str
     pinned: bool
-    """Is the gateway pinned to core 0, and engine and load to core 1?"""
+    """True: the gateway is pinned to core 0, and engine and load to core 1."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``talkspurt bench``.
 
     Raises:
-        UsageError: the options are wrong together.
+        UsageError: the options contradict each other.
         JobError: the server or the load failed.
     """
     if args.transport == "webrtc":
@@ -179,7 +179,7 @@ async def _steps(settings: Settings, calls: Sequence[int], load: Load, config: P
 
 @asynccontextmanager
 async def _engine(settings: Settings, config: Path | None) -> AsyncIterator[GrpcEngine]:
-    """Open the engine that ``--server`` or the configuration names, else one of our own."""
+    """Open the engine that ``--server`` or the configuration names, else start one."""
     engine = load_config(config).engine
     if settings.server:
         engine = engine.model_copy(update={"targets": (settings.server,)})
@@ -229,7 +229,7 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
     figures |= {name: quantiles_ms(before[metric], after[metric]) for metric, name in _HISTOGRAMS.items()}
     figures["clauses_made"] = await asyncio.to_thread(_made, server.address) - made_before
     if isinstance(pattern, Talking) and figures["clauses_made"]:
-        # A voice at work beside the gateway would be measured with it, and may refuse turns of its own.
+        # A voice at work would be measured together with the gateway, and might refuse turns.
         figures["errors"] += 1
         figures["errors_by_kind"]["the engine had to make clauses; all should have been in its cache"] = 1
     gateway_s, engine_s, machine_s = (end - start for start, end in zip(*marks, strict=True))
@@ -239,7 +239,7 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
         "gateway_core_share": round(gateway_s / settings.seconds, 4),
         "engine_core_share": round(engine_s / settings.seconds, 4),
         "gateway_us_per_frame": round(gateway_s / figures["frames"] * 1e6, 2) if figures["frames"] else None,
-        # Cores that were busy with something else. A reader has to know what competed with the measurement.
+        # Share of cores that other programs used, so that a reader knows what competed with the measurement.
         "others_core_share": round(max(0.0, others_s) / settings.seconds, 4) if server.pid else None,
         "rss_mb": round(server.rss_mb(), 1),
     }
@@ -247,7 +247,7 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
 
 
 def _histograms(address: str) -> dict[str, Buckets]:
-    """Return the server's own histograms. They are empty if the server shows none."""
+    """Return the server's own histograms, empty if the server shows none."""
     return histograms(_exposition(address), _HISTOGRAMS)
 
 
@@ -260,13 +260,13 @@ def _exposition(address: str) -> str:
 
 
 def _made(address: str) -> int:
-    """Return how many clauses the engine has made so far, instead of taking them from its cache or sharing them."""
+    """Return the number of clauses that the engine has really made, without those from its cache or shared ones."""
     return int(counted(_exposition(address), "talkspurt_text_cache_requests_total", outcome="miss"))
 
 
 def render(address: str, texts: Sequence[str], sample_rate: int) -> None:
-    """Have the engine speak every text once, at the line's rate, since it remembers sound by rate. From its cache, a
-    text costs no more than a model elsewhere would here, so what is measured is the gateway's own core."""
+    """Let the engine speak every text once, at the line's rate, since its cache keeps sound by rate. A text from the
+    cache costs this machine no more than a remote model would, so the measurement shows the gateway's own core."""
     for text in texts:
         order = {"text": text, "format": "pcm", "sample_rate": sample_rate, "language": RouteConfig().language}
         body = json.dumps(order).encode()
@@ -319,7 +319,7 @@ def _of(step: Step, figure: str, name: str) -> Any:
 
 
 def table(steps: Sequence[Step]) -> str:
-    """Return the steps as lines for people. Columns without any value are left out."""
+    """Return the steps as a readable table. Columns without any value are left out."""
     rows = [[column(step) for _, column in _COLUMNS] for step in steps]
     used = [index for index in range(len(_COLUMNS)) if any(row[index] is not None for row in rows)]
     cells = [[_COLUMNS[index][0] for index in used]]

@@ -1,7 +1,7 @@
 """Puts load on the speech engine alone, through its gRPC client. Measures first chunk, gaps, throughput, freed work.
 
-Playback is simulated: the listener begins with the first audible frame, and hears silence whenever the next chunk has
-not come yet. Nothing here knows which voice model speaks, so the same load measures a laptop and a GPU.
+Playback is simulated: the listener begins with the first audible frame, and hears silence while the next chunk has not
+come. The load does not depend on the voice model, so it measures a laptop and a GPU alike.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from voicecodecs.registry import AudioFormat, Decoder, decoder
 FREED = "talkspurt_engine_freed_seconds"
 
 _RETRY_S = 0.1
-"""A refused listener waits so long before it tries again, so that it does not ask a full engine in a tight loop."""
+"""Pause of a refused listener before it tries again, seconds, so that it does not ask a full engine in a tight loop."""
 
 
 @dataclass(slots=True)
 class Listener:
-    """Plays an utterance in real time and notices when it has nothing to play. Times are arguments, in seconds."""
+    """Plays an utterance in real time and counts the moments without sound. Times are arguments, in seconds."""
 
     format: AudioFormat
     started_at: float | None = None
-    """When the first audible frame came. None: nothing was audible yet."""
+    """Time at which the first audible frame came. None: nothing was audible yet."""
     audio_s: float = 0.0
     """Audio from the first audible frame on."""
     gaps_s: list[float] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Listener:
         self._runs_dry_at += length_s
 
     def left_s(self, now: float) -> float:
-        """Return for how long the listener still has something to hear."""
+        """Return the seconds of sound that the listener has left."""
         return max(0.0, self._runs_dry_at - now)
 
 
@@ -79,7 +79,7 @@ class EngineLoad:
     seed: int = 1
     first_chunks_ms: list[float] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
-    """Listeners of the utterances that were heard to their end, or until they were cancelled."""
+    """Listeners of utterances that were heard until their end or their cancellation."""
     errors: Counter[str] = field(default_factory=Counter)
     elapsed_s: float = 0.0
     _active: int = 0
@@ -87,7 +87,7 @@ class EngineLoad:
     _number: int = 0
 
     async def run(self) -> None:
-        """Speak for ``seconds``, then let everybody finish."""
+        """Speak for ``seconds``, then let all utterances finish."""
         rng = random.Random(self.seed)
         began_at = time.monotonic()
         until = began_at + self.seconds
@@ -110,7 +110,7 @@ class EngineLoad:
                     group.create_task(self._utterance(rng.random() < self.cancel_share, rng.uniform(0.2, 1.2)))
 
     def figures(self) -> dict[str, Any]:
-        """Return what the listeners have measured."""
+        """Return the measurements of the listeners."""
         heard = self.listeners
         gaps = [gap * 1000 for listener in heard for gap in listener.gaps_s]
         return {
@@ -169,7 +169,7 @@ class EngineLoad:
             self._active -= 1
 
     def _position(self, listener: Listener, chunk: AudioChunk, now: float) -> int:
-        """Return how many samples of the utterance were heard: all that came, less those still to be played."""
+        """Return how many samples of the utterance were heard: the received ones minus those still to be played."""
         return chunk.first_sample + chunk.samples - int(listener.left_s(now) * self.format.sample_rate)
 
 

@@ -1,4 +1,5 @@
-"""Calls in conversation while one of several engines is killed: who heard what of it, and when it spoke again."""
+"""Calls in conversation while one of several engines is killed. Measures what callers heard of it, and when the engine
+spoke again."""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ from talkspurt.bench.server_process import ServerUnderTest
 from talkspurt.simulator.figures import summary
 
 _LOOK_S = 0.5
-"""How often the server is asked which engines have spoken."""
+"""Time between two questions to the server about which engines have spoken, seconds."""
 _ASK_S = 5.0
 _SPOKEN = re.compile(r'^talkspurt_engine_first_chunk_seconds_count\{[^}]*worker="(\d+)"[^}]*\} (\S+)$', re.MULTILINE)
 
 
 def spoken_by(exposition: str, engines: int) -> list[int]:
-    """Return for each of a server's engines how many turns its process has begun to speak. Without an answer: 0."""
+    """Return for each of a server's engines the number of turns that its process has begun to speak; 0 without an
+    answer."""
     counts = [0] * engines
     for worker, count in _SPOKEN.findall(exposition):
         counts[int(worker)] += int(float(count))
@@ -52,25 +54,25 @@ class _AtTheKill:
 
     call: LoadedCall
     speaking: bool
-    """Did it hear a turn?"""
+    """True if the caller heard a turn."""
     gaps: int
-    """How many gaps it had had."""
+    """Number of gaps so far."""
 
 
 @dataclass(slots=True)
 class EngineKilled(Conversations):
-    """The standard load; ``kill_s`` seconds after its begin an engine gets SIGKILL."""
+    """The standard load; ``kill_s`` seconds after its start an engine gets SIGKILL."""
 
     server: ServerUnderTest
     session: aiohttp.ClientSession
     kill_s: float
     killed_at: float = 0.0
     away: bool = False
-    """Was the killed engine seen not to answer, or to have spoken nothing?"""
+    """True if the killed engine was seen not to answer, or to have spoken nothing."""
     used_again_s: float | None = None
-    """Seconds from the kill until each engine was seen to have spoken. None: it was not seen."""
+    """Seconds from the kill until each engine was seen to have spoken. None: that was not seen."""
     moved: float = 0.0
-    """How many turns have gone on at another engine, since the kill."""
+    """Number of turns that have continued at another engine since the kill."""
     _calls: list[_AtTheKill] = field(default_factory=list)
     _first_packets: int = 0
     _watching: asyncio.Task[None] | None = None
@@ -103,14 +105,14 @@ class EngineKilled(Conversations):
             return await answer.text()
 
     async def aclose(self) -> None:
-        """Stop watching. Raises what went wrong in it."""
+        """Stop watching. Raises an error of the watching task."""
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
                 await self._watching
 
     def figures(self, load: CallLoad) -> dict[str, Any]:
-        """Return what callers heard from the kill on; ``load`` has ended."""
+        """Return what callers heard after the kill. ``load`` has ended."""
         rate = load.calls[0].leg.playout.sample_rate
         gaps = [[gap / rate * 1000 for gap in was.call.leg.gaps[was.gaps :]] for was in self._calls]
         sent = [turn for call in load.calls if call.call is not None for turn in call.call.turns.values()]

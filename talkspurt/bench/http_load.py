@@ -1,7 +1,7 @@
-"""Requests to ``POST /v1/audio/speech`` that arrive at random, and what their listeners hear.
+"""Sends requests to ``POST /v1/audio/speech`` at random times, and measures what their listeners hear.
 
-A listener plays what comes from its first audible sample on, in real time and without a prebuffer: sound that comes
-after all before it has been played is a gap.
+A listener plays from the first audible sample, in real time and without a prebuffer. Sound that comes after all earlier
+sound has been played makes a gap.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ SAMPLE_RATE = 24000
 _AUDIBLE = 10 ** (-50 / 20) * 32768
 """-50 dBov, in s16le."""
 _AGAIN_S = 0.25
-"""A client that was refused asks again so much later."""
+"""Pause of a refused client before it asks again, seconds."""
 
 
 @dataclass(slots=True)
 class Listening:
-    """What one listener hears of a stream of s16le samples that are played as they come, without a prebuffer."""
+    """One listener of a stream of s16le samples that are played as they come, without a prebuffer."""
 
     asked_at: float
     first_ms: float = math.nan
     gaps: list[float] = field(default_factory=list)
-    """Seconds of each silence within the speech."""
+    """Duration of each silence within the speech, seconds."""
     samples: int = 0
     _dry_at: float = 0.0
     _odd: bytes = b""
@@ -62,26 +62,26 @@ class Listening:
 
 @dataclass(slots=True)
 class HttpLoad:
-    """Requests for speech that arrive at random, each with a text of its own."""
+    """Requests for speech at random times, each with a different text."""
 
     session: aiohttp.ClientSession
     address: str
     source: Load
     answer_s: float = 60.0
-    """An answer that has not ended so long after its request is an error."""
+    """Time from a request after which an answer that has not ended is an error, seconds."""
     sentences: bool = False
-    """Is each text one sentence? Else it is a whole turn."""
+    """True: each text is one sentence. False: a whole turn."""
     requests: int = 0
     heard: list[Listening] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why requests were refused, without the numbers in it."""
+    """Reasons of refusals, without the numbers in them."""
     failed: Counter[str] = field(default_factory=Counter)
     samples: int = 0
-    """Number of samples that have come, of all answers."""
+    """Number of samples received in all answers."""
 
     async def run(self, rate: float, seconds: float) -> float:
-        """Ask for ``rate`` texts a second. Return the seconds until the last answer was there."""
+        """Ask for ``rate`` texts a second. Return the seconds until the last answer was complete."""
         rng, begun = random.Random(int(rate * 10)), time.monotonic()
         async with asyncio.TaskGroup() as group:
             while time.monotonic() - begun < seconds:
@@ -92,7 +92,7 @@ class HttpLoad:
     async def keep_asking(self, clients: int, seconds: float, *, ramp_s: float) -> float:
         """Let each client ask for its next text as soon as it has the one before, or ``_AGAIN_S`` after a refusal.
 
-        Return the seconds of sound that came a second, in the ``seconds`` behind the first ``ramp_s``.
+        Return the seconds of sound received per second, in the ``seconds`` after the first ``ramp_s``.
         """
 
         async def client() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from talkspurt.bench import standard_load as standard
 
 STANDARD = Path(__file__).parents[2] / "benchmarks" / "load" / "standard.jsonl"
-"""The standard load as a file, for who has the repository. An installed package makes it (``standard_load``)."""
+"""The standard load as a file of the repository. An installed package generates it (``standard_load``)."""
 
 
 class LoadError(ValueError):
@@ -34,7 +34,8 @@ class LoadTurn:
     def tokens(self) -> tuple[list[str], int]:
         """Return the text as a language model streams it, and the index of the token that completes the first clause.
 
-        A token is a word with the space before it. A clause is complete with its last word, which has the punctuation.
+        A token is a word with the space before it. A clause is complete with its last word, which carries the
+        punctuation.
         """
         words = self.text.split(" ")
         return [words[0], *(f" {word}" for word in words[1:])], len(self.clauses[0].split(" ")) - 1
@@ -46,12 +47,12 @@ class Load:
     def __init__(self, turns: Iterator[LoadTurn], name: str) -> None:
         self._turns = turns
         self._clauses: list[str] = []
-        """Of the last turn, if sentences are asked for: the clauses that nobody has spoken yet."""
+        """Unspoken clauses of the latest turn, for ``next_sentence``."""
         self.name = name
         self.used = 0
 
     def next(self) -> LoadTurn:
-        """Return a turn that nobody has spoken yet.
+        """Return a turn that was not spoken yet.
 
         Raises:
             LoadError: all turns are used.
@@ -66,7 +67,7 @@ class Load:
         return turn
 
     def next_sentence(self) -> str:
-        """Return a sentence that nobody has spoken yet: a turn's clauses, up to one that has no comma at its end.
+        """Return a sentence that was not spoken yet: a turn's clauses, up to one without a comma at its end.
 
         Raises:
             LoadError: all turns are used.
@@ -87,7 +88,7 @@ class Load:
 
 
 def standard_load(turns: int = standard.TURNS) -> Load:
-    """Return the standard load, the same as that of ``STANDARD``; more ``turns`` go on behind its end."""
+    """Return the standard load, equal to the file ``STANDARD``. More ``turns`` extend it."""
     made = standard.turns(turns, standard.SEED)
     return Load((_turn(body) for body in made), STANDARD.stem)
 

@@ -1,4 +1,4 @@
-"""Ports for servers that have to be told theirs."""
+"""Finds free ports for servers that need a fixed one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import socket
 from collections.abc import Collection, Sequence
 
 _PORTS = range(10_000, 20_000)
-"""They lie below those that the kernel gives to sockets that ask for any (32768 and up). So nobody takes one between
-the moment it is found free and the moment the server binds it."""
+"""These ports lie below those that the kernel assigns to sockets by itself (32768 and up). So no other socket takes one
+between the check and the moment at which the server binds it."""
 
 
 def free_port(count: int = 2, *, among: Sequence[int] = _PORTS, given: Collection[int] = ()) -> int:
-    """Return an even port of this machine that is free by UDP and TCP, as are those behind it, ``count`` in all.
+    """Return an even port of this machine from which ``count`` consecutive ports are free for UDP and TCP.
 
-    SIP's TLS has the second, and so has RTCP.
+    SIP's TLS uses the second one, and so does RTCP.
 
     Args:
         among: ports without a hole; the first one is even.
-        given: ports that are not taken, although nobody may have bound them yet.
+        given: ports to be left out, because they were assigned but may not be bound yet.
     """
     while True:
         first = random.SystemRandom().choice(among[:-count:2])

@@ -1,4 +1,4 @@
-"""The result of a benchmark: on which machine it ran, at which commit, and where it is written."""
+"""Writes the result of a benchmark, with its machine and commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(figures: Mapping[str, Any], json_path: str | None, table: str) -> None
 
 
 def commit() -> str:
-    """Return the commit that is measured, with ``+`` if the tree differs from it. Empty: this is no checkout."""
+    """Return the measured commit, with ``+`` if the tree differs from it. Empty: this is no checkout."""
     root = Path(__file__).parents[2]
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True)

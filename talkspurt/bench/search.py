@@ -1,4 +1,4 @@
-"""Which number of calls is tried next, in search of the most that a gateway carries? Pure."""
+"""Searches the largest number of calls that a gateway carries. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 APART = 25
-"""How exactly the number is found."""
+"""Precision of the search, calls."""
 MOST_PACING_ERROR_MS = 5.0
 
 
 def search(first: int, steps: Sequence[Mapping[str, Any]]) -> Iterator[int]:
-    """Yield the calls of the next step: a third more until a step fails, then what halves the rest.
+    """Yield the calls of the next step: a third more until a step fails, then bisect.
 
     Args:
         first: the calls of the first step.
-        steps: what was measured so far; the last one is the step that was asked for last.
+        steps: the measured steps so far; the last one is the step that was yielded last.
     """
     most, too_many = 0, None
     calls = first
@@ -32,7 +32,7 @@ def search(first: int, steps: Sequence[Mapping[str, Any]]) -> Iterator[int]:
 
 
 def passes(step: Mapping[str, Any]) -> bool:
-    """Whether a gateway carries the calls of a step: no error, no gap, and 99 of 100 frames within 5 ms of their
+    """Return True if a gateway carries the calls of a step: no error, no gap, and 99 of 100 frames within 5 ms of their
     time."""
     pacing = step["pacing_error_ms"]
     return not step["errors"] and not step["gaps"] and pacing is not None and pacing["p99"] <= MOST_PACING_ERROR_MS

@@ -1,4 +1,4 @@
-"""Reads Prometheus expositions: counters, and what histograms counted between two of them. Pure."""
+"""Reads Prometheus expositions: counters, and the difference of histograms between two expositions. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def counted(exposition: str, name: str, **labels: str) -> float:
 
 
 def quantiles_ms(before: Buckets, after: Buckets) -> dict[str, float] | None:
-    """Return p50, p95 and p99 of what was counted between two readings, in milliseconds.
+    """Return p50, p95 and p99 of the values counted between two readings, in milliseconds.
 
     Each is the upper bound of its bucket. None: nothing was counted.
     """

@@ -1,4 +1,4 @@
-"""Runs a real ``talkspurt serve`` as a child process, and reads what the kernel says about it. Linux only."""
+"""Runs a real ``talkspurt serve`` as a child process, and reads its figures from the kernel. Linux only."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ServerUnderTest:
     address: str
     """``host:port``."""
     pid: int
-    """The gateway's process id. 0: the server is not ours, and nothing is known about its processes."""
+    """The gateway's process id. 0: we did not start the server, and know nothing about its processes."""
 
     def gateway_pids(self) -> list[int]:
         """Return the gateway's processes: one, or a supervisor and its workers."""
         return [self.pid, *(pid for pid in _descendants(self.pid) if _is_worker(pid))] if self.pid else []
 
     def engine_pids(self) -> list[int]:
-        """Return all other descendants of the gateway, which are the engine's processes."""
+        """Return all other descendants of the gateway: the engine's processes."""
         return [pid for pid in _descendants(self.pid) if not _is_worker(pid)] if self.pid else []
 
     def cpu_s(self) -> tuple[float, float]:
@@ -52,7 +52,7 @@ class ServerUnderTest:
         return _rss_bytes(self.pid) / 1e6
 
     def pin(self, *, gateway: set[int], engine: set[int]) -> None:
-        """Bind the processes, with all their threads, to cores. Several workers are left to the system, which has no
+        """Bind the processes, with all their threads, to cores. Several workers are not pinned, because there is no
         core for each."""
         if len(self.gateway_pids()) > 1:
             return
@@ -62,8 +62,8 @@ class ServerUnderTest:
 
 
 def overrides(*, route: str, calls: int, **more: str) -> dict[str, str]:
-    """Return an environment that prepares any configuration for a load: a route for a manager that dials in, enough
-    calls.
+    """Return environment variables that prepare any configuration for a load: a route for a manager that dials in, and
+    enough calls.
 
     ``more`` are further keys; two underscores join sections: ``engine__kind="tone"``.
     """
@@ -92,8 +92,8 @@ async def serving(
 
     Args:
         environment: further variables. ``PYTHONPATH`` and ``PYTHONSAFEPATH`` make it the server of another checkout.
-        program: what Python runs; it takes the arguments of ``talkspurt``.
-        start_s: seconds until it has to be ready. A GPU engine compiles at its first start.
+        program: the program that Python runs; it takes the arguments of ``talkspurt``.
+        start_s: longest time until the server is ready, seconds. A GPU engine compiles at its first start.
 
     Raises:
         ServerFailed: the server does not start, or ends by itself.

@@ -1,4 +1,4 @@
-"""The standard load: what a telephone bot says in a shift, every clause said once only.
+"""Generates the standard load: sentences of a telephone bot, with every clause used only once.
 
 A turn is an object with ``clauses`` (1 to 3; the first has 5 to 8 words), joined by a space, and ``pause_ms`` (2000 to
 6000), the silence before it. Distinct clauses keep a clause cache from answering.
@@ -97,7 +97,7 @@ def turns(count: int, seed: int) -> Iterator[dict[str, object]]:
         if clauses == 3:
             texts.append(_new(rng, MIDDLE, seen))
         if clauses >= 2:
-            # After a comma the sentence goes on; after a full stop a new one begins.
+            # After a comma the sentence continues; after a full stop a new one begins.
             texts[:-1] = [f"{text}," for text in texts[:-1]]
             texts[-1] += "."
             texts.append(_new(rng, LAST, seen))
@@ -107,7 +107,7 @@ def turns(count: int, seed: int) -> Iterator[dict[str, object]]:
 
 
 def _new(rng: random.Random, forms: list[str], seen: set[str], words: range = range(1, 99)) -> str:
-    """A clause that was not used yet."""
+    """Return a clause that was not used yet."""
     for _ in range(10_000):
         form = rng.choice(forms)
         clause = " ".join(_fill(rng, word) for word in form.split())

@@ -1,8 +1,8 @@
 """Compares WebRTC calls per core of the gateway and of plain aiortc, in one run.
 
-This process is the receiver. It connects every call (ICE, DTLS), then only notes the times of arriving packets and
-reads their clear RTP headers; the packets of the first call are decrypted and decoded too. A step passes with
-|gap - 20 ms| <= 10 ms at p99 and 99.5 % of the packets. Each server takes more and more calls until a step fails.
+This process is the receiver. It connects every call (ICE, DTLS), then only notes the arrival times of packets and reads
+their clear RTP headers. The packets of the first call are decrypted and decoded too. A step passes with |gap - 20 ms|
+<= 10 ms at p99 and 99.5 % of the packets. Each server gets more calls in each step, until a step fails.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ async def _server(mode: str, core: int | None) -> AsyncIterator[str]:
 
 
 async def step(mode: str, calls: int, seconds: float, *, core: int | None) -> dict[str, Any]:
-    """Measure one server with ``calls`` calls that speak at once."""
+    """Measure one server with ``calls`` calls that speak at the same time."""
     certificate = RTCCertificate.generateCertificate()
     address = next(address for address in host_addresses() if ":" not in address)
     ears = [Ear(certificate, address, decode=index == 0) for index in range(calls)]

@@ -1,9 +1,9 @@
 """The servers that ``talkspurt bench gateway --transport webrtc`` compares. Each is a process of its own.
 
-``gateway`` is the product's own call (signalling, session, turns, playout, ticker, leg) on ready Opus frames.
-``aiortc`` is that library with a track that returns sound, which aiortc encodes. ``aiortc-packets`` is the same with a
-track that returns ready packets. All run on uvloop and are paced by absolute time. Calls begin to speak at times that
-are spread over a second, as unrelated calls do.
+``gateway`` is the product's own call (signalling, session, turns, playout, ticker, leg) with ready Opus frames.
+``aiortc`` is that library with a track that returns sound, which aiortc encodes. ``aiortc-packets`` has a track that
+returns ready packets. All run on uvloop and are paced by absolute time. Calls begin to speak at times that are spread
+over a second, as unrelated calls do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SOUND_S = 10
 
 
 def _sound() -> np.ndarray[Any, np.dtype[np.int16]]:
-    """Return noise in syllables. It takes as many bits as speech, and every frame is different."""
+    """Return noise in syllables. It needs as many bits as speech, and every frame is different."""
     time_s = np.arange(_SOUND_S * _RATE) / _RATE
     noise = np.random.default_rng(1).normal(0, 3000, len(time_s)) * np.abs(np.sin(2 * np.pi * 2 * time_s))
     return noise.astype(np.int16)
@@ -139,7 +139,8 @@ class AiortcServer:
         return sum(connection.connectionState == "connected" for connection in self._connections)
 
 
-# --- ours --------------------------------------------------------------------------------------------------------
+# --- the gateway
+# --------------------------------------------------------------------------------------------------------
 
 
 class _Ready:
@@ -232,7 +233,7 @@ class GatewayServer:
             new_call_id=directory.new_call_id, check_room=directory.check_room, begin=self._begin,
         )  # fmt: skip
         self._services = Services(
-            engine=self._engine, ticker=Ticker(), dialogues=self._prompter, clips=None,  # type: ignore[arg-type]  # nobody plays clips
+            engine=self._engine, ticker=Ticker(), dialogues=self._prompter, clips=None,  # type: ignore[arg-type]  # no clips
             meter=Metrics(), playout=PlayoutConfig(), start=StartPolicy(quantile=1.0, max_delay_s=0.0),
             calling=CallingPolicy(CallingConfig(), self._routes),
         )  # fmt: skip

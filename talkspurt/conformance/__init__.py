@@ -1,1 +1,1 @@
-"""Plays the gateway against a dialogue application, over its WebSocket, and says what the application does wrong."""
+"""Plays the gateway against a dialogue application, over its WebSocket, and reports what the application does wrong."""

@@ -1,7 +1,7 @@
-"""What is asked of a dialogue application. Each check is a call of its own, over a new session.
+"""The checks of a dialogue application. Each check is a call of its own, over a new session.
 
-What the application sends is read by the gateway's own reader, so what passes here is understood there. A check
-passes, fails, warns (the call goes on, but a caller notices), or is skipped (the application gave no occasion for it).
+The gateway's own reader parses the application's messages, so the gateway understands what passes here. A check passes,
+fails, warns (the call continues, but a caller notices), or is skipped (the application gave no occasion for it).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from talkspurt.conformance.session import NO_CLOSE_FRAME, NO_CODE, CannotConnect
 
 Outcome = Literal["pass", "fail", "warn", "skip"]
 Verdict = tuple[Outcome, str]
-"""What came of a check, and a sentence that says what arrived and what was expected."""
+"""The outcome of a check, and a sentence that says what arrived and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one check."""
+    """The result of one check."""
 
     check: str
     outcome: Outcome
@@ -37,20 +37,20 @@ def _count(number: int, noun: str) -> str:
 
 
 class Application:
-    """The application under test: new sessions with it, and what the first checks learned of it."""
+    """The application under test: opens sessions, and keeps what the first checks have learned."""
 
     def __init__(self, plan: Plan, client: aiohttp.ClientSession) -> None:
         self.plan = plan
         self.talks = True
-        """Whether it keeps a session open; if not, nothing else can be asked."""
+        """True if it keeps a session open. If not, no other check is possible."""
         self.greeting_turns = 0
-        """How many turns it speaks by itself when a call begins."""
+        """Number of turns that it speaks by itself when a call begins."""
         self.greeting_ends = True
-        """Whether that greeting is complete, so that its end can be waited for."""
+        """True if that greeting is complete, so that a check can wait for its end."""
         self.answers = True
-        """Whether it answers a final prompt."""
+        """True if it answers a final prompt."""
         self.problems: Counter[str] = Counter()
-        """What of its messages could not be read, and how often."""
+        """Unreadable messages by description, with their number."""
         self._client = client
         self._sessions: list[Session] = []
 
@@ -60,21 +60,21 @@ class Application:
         return made
 
     async def greeted(self, session: Session) -> None:
-        """Wait until the application has greeted, as it did in the first session."""
+        """Wait until the application has spoken its greeting, as in the first session."""
         if self.greeting_ends:
             await session.until(lambda: session.closed_turns() >= self.greeting_turns, self.plan.wait_s)
         else:
             await session.until_quiet(self.plan.wait_s)
 
     def collect_problems(self) -> None:
-        """Count what could not be read since the last time."""
+        """Count the unreadable messages since the last call."""
         for session in self._sessions:
             self.problems.update(session.problems)
         self._sessions.clear()
 
 
 async def check_setup(app: Application) -> Verdict:
-    """The application takes ``setup`` and waits for the caller."""
+    """Check that the application takes ``setup`` and waits for the caller."""
     async with app.session() as call:
         paused = await call.until_quiet(app.plan.wait_s)
         app.greeting_turns = call.closed_turns()
@@ -87,7 +87,7 @@ async def check_setup(app: Application) -> Verdict:
             return "fail", "end came after setup, expected nothing or a greeting; this ends the call"
         if not paused:
             app.greeting_ends = False
-            return "warn", f"the greeting went on for {app.plan.wait_s:g} s, expected a pause for the caller"
+            return "warn", f"the greeting continued for {app.plan.wait_s:g} s, expected a pause for the caller"
         if greeting and not greeting[-1].last:
             app.greeting_ends = False
             return (
@@ -98,7 +98,7 @@ async def check_setup(app: Application) -> Verdict:
 
 
 async def check_prompt(app: Application) -> Verdict:
-    """A final prompt is answered by a turn that is closed."""
+    """Check that a final prompt is answered by a turn that is closed."""
     plan = app.plan
     async with app.session() as call:
         await app.greeted(call)
@@ -109,7 +109,7 @@ async def check_prompt(app: Application) -> Verdict:
         if not await call.until(lambda: call.closed_turns(number) > 0, plan.wait_s):
             came = f"{_count(len(call.since(number)), 'message')} came" if call.open else call.silence
             return "fail", f"{came} after a prompt, none with last: true within {plan.wait_s:g} s; the turn stays open"
-        await call.until_quiet(plan.wait_s)  # what comes behind the answer has to be readable too
+        await call.until_quiet(plan.wait_s)  # messages after the answer have to be readable too
         if took_s > plan.slow_s:
             return (
                 "warn",
@@ -119,7 +119,7 @@ async def check_prompt(app: Application) -> Verdict:
 
 
 async def check_partial_prompt(app: Application) -> Verdict:
-    """Prompts that are not final are not answered."""
+    """Check that prompts that are not final are not answered."""
     async with app.session() as call:
         await app.greeted(call)
         number = len(call.messages)
@@ -132,7 +132,7 @@ async def check_partial_prompt(app: Application) -> Verdict:
 
 
 async def check_dtmf(app: Application) -> Verdict:
-    """A key does no harm."""
+    """Check that a key does no harm."""
     async with app.session() as call:
         await app.greeted(call)
         number = len(call.messages)
@@ -144,7 +144,7 @@ async def check_dtmf(app: Application) -> Verdict:
 
 
 async def check_interrupt(app: Application) -> Verdict:
-    """After an interrupt in mid-stream the application stops its stream, and answers the next prompt."""
+    """Check that the application stops its stream after an interrupt, and answers the next prompt."""
     plan = app.plan
     if not app.answers:
         return "skip", "there is no answer that could be interrupted"
@@ -160,7 +160,7 @@ async def check_interrupt(app: Application) -> Verdict:
         await call.until_quiet(plan.stop_s + plan.quiet_s)
         if not call.open:
             return "fail", f"closed with {call.close_code} after interrupt, expected an open socket"
-        # An empty token with `last: true` only closes the turn; nobody hears it.
+        # An empty token with `last: true` only closes the turn and is not heard.
         after_s = [at - cut_at for at, message in call.messages[sent:] if isinstance(message, Text) and message.token]
         late_s = [each for each in after_s if each > plan.stop_s]
         if late_s:
@@ -178,9 +178,9 @@ async def check_interrupt(app: Application) -> Verdict:
 
 
 async def check_unknown(app: Application) -> Verdict:
-    """Types and fields that the application does not know are passed over, and so is an error."""
+    """Check that the application ignores unknown types and fields, and an error."""
     if not app.answers:
-        return "skip", "there is no answer that could tell whether the application goes on"
+        return "skip", "there is no answer that could show whether the application continues"
     async with app.session() as call:
         await app.greeted(call)
         await call.send_text('{"type":"somethingNew","value":{"a":[1]}}')
@@ -196,7 +196,7 @@ async def check_unknown(app: Application) -> Verdict:
 
 
 async def check_reconnect(app: Application) -> Verdict:
-    """After a lost connection the application goes on with the session, and does not greet again."""
+    """Check that the application continues the session after a lost connection, and does not greet again."""
     async with app.session() as call:
         await app.greeted(call)
         call.drop()
@@ -216,11 +216,11 @@ async def check_reconnect(app: Application) -> Verdict:
                 "warn",
                 f"{_count(spoken, 'token')} came after setup with resumed: true, expected none; it greets again",
             )
-        return "pass", "goes on with the session"
+        return "pass", "continues the session"
 
 
 async def check_end(app: Application) -> Verdict:
-    """The application answers our close at the end of a call."""
+    """Check that the application answers our close at the end of a call."""
     async with app.session() as call:
         await app.greeted(call)
         if not call.open:
@@ -248,15 +248,15 @@ CHECKS: Mapping[str, Callable[[Application], Awaitable[Verdict]]] = {
     "reconnect": check_reconnect,
     "end": check_end,
 }
-"""The checks in their order: the first two learn what the others need to know."""
+"""The checks in their order. The first two learn facts that the others need."""
 
 
 async def run_checks(plan: Plan, tell: Callable[[Result], None] = lambda result: None) -> list[Result]:
-    """Run all checks, one after the other. ``tell`` hears of each result at once.
+    """Run all checks, one after the other. ``tell`` gets each result at once.
 
     Returns:
-        One result for each of ``CHECKS``, then one named ``messages`` for each kind of message that cannot be read, or
-        one that says that there was none.
+        One result for each of ``CHECKS``, then one named ``messages`` for each kind of unreadable message, or one that
+        says that there was none.
 
     Raises:
         CannotConnect: the first connection failed. A later one that fails is a failed check.

@@ -1,4 +1,4 @@
-"""One session with the application, as the gateway dials it without extensions: what was sent to it, what it sent."""
+"""One session with the application, as the gateway opens it without extensions. It keeps all messages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gateway.seams.messages import End, Inbound, Outbound, Play, Prompt, SendDig
 from talkspurt import __version__
 
 LIMITS = LimitsConfig()
-"""The gateway's bounds by default; they bound what is read here too."""
+"""The gateway's default bounds, which also bound the reading here."""
 
 CLOSE_S = 0.5
-"""Longest wait for the answer to our close where no check looks at that answer, seconds."""
+"""Longest wait for the answer to our close, seconds, where no check examines that answer."""
 
 NO_CLOSE_FRAME = 1006
 """Close code of a connection that ended without a close frame (RFC 6455, 7.4.1)."""
@@ -34,21 +34,20 @@ NO_CODE = 1005
 
 
 class CannotConnect(Exception):
-    """There is no WebSocket at the address, or none that answers in time. The text never holds the address, whose query
-    may hold a key."""
+    """There is no WebSocket at the address, or none that answers in time. The text never contains the address, whose
+    query may contain a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to play the gateway. Times are in seconds.
+    """Settings for playing the gateway. Times are in seconds.
 
     Args:
-        wait_s: longest wait for anything that should come: the connection, the first message of an answer, its end.
-        quiet_s: how long to listen for what should not come.
-        slow_s: a first token that takes longer is worth a warning.
-        stop_s: how long tokens of a stream may go on after ``interrupt``; those were on their way.
-        headers: further headers of the request.
-        auth_token: key of ``X-Twilio-Signature``; empty: the request is not signed.
+        wait_s: longest wait for an expected event: the connection, the first message of an answer, its end. quiet_s:
+        time to listen for messages that should not come. slow_s: a first token that takes longer is worth a warning.
+        stop_s: time for which tokens of a stream may still arrive after ``interrupt``, because they were on their way.
+        headers: further headers of the request. auth_token: key of ``X-Twilio-Signature``; empty: the request is not
+        signed.
     """
 
     url: str
@@ -63,20 +62,20 @@ class Plan:
 
 
 class Session:
-    """A WebSocket to the application on which ``setup`` has been sent. Use it by ``async with``.
+    """A WebSocket to the application on which ``setup`` has been sent. Use it with ``async with``.
 
     Args:
         digits: the 32 hex digits of the ``sessionId``; empty: new ones.
-        resumed: whether this connection goes on with a session after a loss.
+        resumed: True if this connection continues a session after a loss.
     """
 
     def __init__(self, plan: Plan, client: aiohttp.ClientSession, *, digits: str = "", resumed: bool = False) -> None:
         self.plan = plan
         self.digits = digits or secrets.token_hex(16)
         self.messages: list[tuple[float, Inbound]] = []
-        """What the application sent, each with the loop's time at which it came, seconds."""
+        """Messages of the application, each with the loop's time of its arrival, seconds."""
         self.problems: list[str] = []
-        """What of it the gateway cannot read, one sentence each."""
+        """Messages that the gateway cannot read, one sentence for each."""
         self.close_code: int | None = None
         """Code of the application's close; None while it has not closed."""
         self._client = client
@@ -121,7 +120,7 @@ class Session:
         except aiohttp.InvalidURL:
             raise CannotConnect("cannot connect: URL is no address") from None
         except aiohttp.ClientConnectorError as exc:
-            why = "nobody listens there" if isinstance(exc.os_error, ConnectionRefusedError) else exc
+            why = "no server listens there" if isinstance(exc.os_error, ConnectionRefusedError) else exc
             raise CannotConnect(f"cannot connect: {why}") from None
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise CannotConnect(f"cannot connect: {exc or type(exc).__name__}") from None
@@ -151,7 +150,7 @@ class Session:
             elif frame.type is aiohttp.WSMsgType.BINARY:
                 self.problems.append(f"binary message of {len(frame.data)} bytes, expected JSON text")
             else:
-                if frame.type is aiohttp.WSMsgType.ERROR:  # what came breaks RFC 6455, or is too long
+                if frame.type is aiohttp.WSMsgType.ERROR:  # the frame breaks RFC 6455, or is too long
                     self.problems.append(str(frame.data))
                 if frame.type is aiohttp.WSMsgType.CLOSE:
                     self.close_code = _code(frame.data)
@@ -171,12 +170,12 @@ class Session:
 
     @property
     def open(self) -> bool:
-        """Whether the application has not closed."""
+        """True while the application has not closed."""
         return self.close_code is None
 
     @property
     def silence(self) -> str:
-        """Why there is nothing to be looked at, for a sentence."""
+        """Reason why nothing came, as a part of a sentence."""
         if not self.open:
             return f"the application closed with {self.close_code}"
         return "nothing that can be read came" if self.problems else "nothing came"
@@ -193,7 +192,7 @@ class Session:
             await self._socket.send_str(text)
 
     async def until(self, condition: Callable[[], bool], within_s: float) -> bool:
-        """Wait until messages make something true, or the application closes. Return whether it is true."""
+        """Wait until messages make the condition true, or the application closes. Return whether it is true."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not condition() and self.open:
@@ -202,15 +201,15 @@ class Session:
         return condition()
 
     async def more(self, number: int, within_s: float) -> bool:
-        """Wait until more messages than this number have come. False: they did not."""
+        """Wait until more than ``number`` messages have come. Return False if they did not come."""
         return await self.until(lambda: len(self.messages) > number, within_s)
 
     def since(self, number: int) -> list[Inbound]:
-        """Return the messages from this number on."""
+        """Return the messages from index ``number``."""
         return [message for _, message in self.messages[number:]]
 
     async def until_quiet(self, within_s: float) -> bool:
-        """Wait until the application has sent nothing for ``quiet_s``. False: it never paused so long."""
+        """Wait until the application has sent nothing for ``quiet_s``. Return False if it never paused that long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while await self.more(len(self.messages), self.plan.quiet_s):
@@ -231,12 +230,12 @@ class Session:
         return (came[0] - begun if came else None), number
 
     def _answers(self, number: int) -> list[float]:
-        """Return when the messages came that answer a caller: speech, tones, or the end of the call."""
+        """Return the arrival times of messages that answer a caller: speech, tones, or the end of the call."""
         kinds = Text | Play | SendDigits | End | Transfer
         return [at for at, message in self.messages[number:] if isinstance(message, kinds)]
 
     def closed_turns(self, number: int = 0) -> int:
-        """Return how many answers are complete among the messages from this number on."""
+        """Return the number of complete answers among the messages from index ``number``."""
         return sum(
             message.last if isinstance(message, Text) else isinstance(message, Play | SendDigits | End | Transfer)
             for message in self.since(number)
@@ -261,7 +260,7 @@ class Session:
             return None
         self._closing = True
         try:
-            # The reader is not cancelled: aiohttp would take that for the end of the connection, and would not wait for
+            # The reader is not cancelled: aiohttp would treat that as the end of the connection, and would not wait for
             # the application's close frame. `close` makes the reader return.
             async with asyncio.timeout(within_s):
                 await self._socket.close(code=1000, message=CLOSE_REASON)

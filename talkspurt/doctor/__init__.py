@@ -1,1 +1,1 @@
-"""Says what works on this machine, and whether a model directory is whole. It looks and tries; it changes nothing."""
+"""Checks what works on this machine, and whether a model directory is complete. It changes nothing."""

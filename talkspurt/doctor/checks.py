@@ -1,4 +1,4 @@
-"""``talkspurt doctor`` without a model: what works on this machine, and what does `serve` lack?"""
+"""``talkspurt doctor`` without a model: checks this machine, and finds what `serve` lacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Check = Callable[[Config], Finding]
 
 
 def check_python(config: Config) -> Finding:
-    """Check whether this version of Python is one that talkspurt is tested with."""
+    """Check that talkspurt is tested with this version of Python."""
     supported = (3, 11) <= sys.version_info[:2] <= (3, 14)
     return Finding("Python", "ok" if supported else "warn", f"{platform.python_version()} ({platform.machine()})")
 
@@ -68,7 +68,7 @@ def _cgroup_cpus() -> float | None:
 
 
 def check_clock(config: Config) -> Finding:
-    """Check the kernel's clock source. Any but the CPU's own counter costs a system call per reading."""
+    """Check the kernel's clock source. All but the CPU's own counter cost a system call per reading."""
     readings = [time.monotonic() for _ in range(20_000)]
     cost_ns = (readings[-1] - readings[0]) / len(readings) * 1e9
     steps_back = any(b < a for a, b in zip(readings, readings[1:], strict=False))
@@ -81,7 +81,7 @@ def check_clock(config: Config) -> Finding:
 
 
 def check_timer(config: Config, seconds: float = 1.0) -> Finding:
-    """Measure how late the kernel wakes us on the gateway's own timetable (a timerfd with slots of 2 ms)."""
+    """Measure how late the kernel wakes this process on the gateway's own timetable (a timerfd with slots of 2 ms)."""
     late_ms = timer_lateness_ms(seconds)
     if not late_ms:
         return Finding("timer", "fail", "timerfd is not available; the gateway paces calls with it")
@@ -116,7 +116,7 @@ def timer_lateness_ms(seconds: float) -> list[float]:
 
 
 def check_voice(config: Config) -> Finding:
-    """Check the configured engine: does it start, which voices does it have, how soon does it speak?"""
+    """Check the configured engine: its start, its voices and the time to its first sound."""
     engine = config.engine
     if engine.targets:
         return asyncio.run(_reachable(engine))
@@ -161,7 +161,7 @@ async def _reachable(engine: EngineConfig) -> Finding:
 
 
 def check_port(config: Config) -> Finding:
-    """Check whether the listener's address is free."""
+    """Check that the listener's address is free."""
     host, port = config.server.host, config.server.port
     try:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
@@ -176,12 +176,12 @@ def check_port(config: Config) -> Finding:
 
 
 def _is_ours(config: Config) -> bool:
-    """Ask the listener's address whether a talkspurt answers there."""
+    """Return True if a talkspurt answers at the listener's address."""
     server = config.server
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)
     connection = http.client.HTTPConnection(host, server.port, timeout=2)
     if server.tls:
-        # The certificate is for the public name. Nothing is told to the other side, and its answer opens nothing.
+        # The certificate is for the public name. We send nothing secret, and trust the answer with nothing.
         unchecked = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection(host, server.port, timeout=2, context=unchecked)
     try:
@@ -194,8 +194,8 @@ def _is_ours(config: Config) -> bool:
 
 
 def check_files(config: Config) -> Finding:
-    """Check whether the system allows enough open files for the calls that the configuration allows."""
-    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)  # `serve` takes what it may
+    """Check that the system allows enough open files for the calls that the configuration allows."""
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)  # `serve` raises its limit to this value
     calls = config.limits.calls
     if allowed == resource.RLIM_INFINITY or allowed >= calls * _FILES_PER_CALL + 64:
         return Finding("open files", "ok", f"{allowed} allowed, enough for limits.calls {calls}")

@@ -1,4 +1,4 @@
-"""What ``talkspurt doctor`` finds: one line of its report."""
+"""One line of the report of ``talkspurt doctor``."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class Finding:
     name: str
     state: Literal["ok", "warn", "fail", "none"]
     """``fail``: `serve`, or the model, will not work. ``warn``: it will work, but not well. ``none``: an option is not
-    installed, or nothing can be told."""
+    installed, or the check does not apply."""
     detail: str

@@ -1,4 +1,4 @@
-"""``talkspurt doctor --model DIR``: is a CosyVoice model directory whole, and does it speak?
+"""``talkspurt doctor --model DIR`` checks that a CosyVoice model directory is complete and speaks.
 
 Files, names and shapes are compared on the CPU, with the weights mapped from disk. Then the model speaks a sentence: on
 the GPU if there is one, else on the CPU, where a published model takes a minute or two.
@@ -39,25 +39,25 @@ SENTENCE = "Your order left the warehouse this morning, and it will arrive on Fr
 _WORD_S = (0.15, 0.8)
 """Seconds that a spoken word takes, pauses included."""
 _LEAD_S, _PAUSE_S, _TAIL_S = 0.6, 0.8, 1.0
-"""More silence than this in front of a sentence, inside it or behind it is odd."""
+"""Most silence before a sentence, inside it and after it, seconds."""
 _TAIL_WINDOW_S = 0.1
 _TAIL_BELOW_DB = 15.0
-"""A sentence dies away: its last 0.1 s is at least so much softer than the whole."""
+"""Least difference between the level of a sentence and of its last 0.1 s, dB, because speech fades at its end."""
 _CLICK = 3.0
-"""A seam is heard if the wave bends so much more sharply there than anywhere in the 50 ms around it."""
+"""A seam is audible if the waveform bends this many times more sharply there than anywhere in the 50 ms around it."""
 _LONGEST_S = 900.0
-"""The spoken test ends after so long. On two cores a published model takes one to three minutes."""
+"""Time limit of the spoken test, seconds. On two cores a published model takes one to three minutes."""
 _SHOWN = 5
-"""Faults of one file that are shown."""
+"""Number of faults that are shown for one file."""
 
 Pcm = NDArray[np.float32]
 
 
 def findings(folder: Path, config: ModelConfig) -> Iterator[Finding]:
-    """Yield what is found, in order. Whatever needs more than is there is left out.
+    """Yield the findings, in order. Checks whose inputs are missing are left out.
 
     Args:
-        config: whose ``device`` and ``cosyvoice`` the spoken test takes.
+        config: the spoken test uses its ``device`` and ``cosyvoice``.
     """
     try:
         from tts_engine.cosyvoice.weights import PARTS, read_layout
@@ -103,7 +103,7 @@ def _failed(name: str, faults: Sequence[str]) -> Iterator[Finding]:
 
 
 def _weights(sizes: Sizes, part: Part, path: Path) -> Generator[Finding, None, bool]:
-    """Yield what is wrong with a file of weights. Return whether nothing is."""
+    """Yield the faults of a file of weights. Return True if there are none."""
     from tts_engine.cosyvoice.weights import read_part
 
     _, state, faults = read_part(sizes, part, path, noise_seconds=1)
@@ -124,7 +124,7 @@ def _weights(sizes: Sizes, part: Part, path: Path) -> Generator[Finding, None, b
 
 
 def _tokenizer(folder: Path, sizes: Sizes) -> Generator[Finding, None, bool]:
-    """Yield what is wrong with the text tokenizer. Return whether nothing is."""
+    """Yield the faults of the text tokenizer. Return True if there are none."""
     from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer
     from tts_engine.cosyvoice.weights import TOKENIZER_FOLDER
 
@@ -155,7 +155,7 @@ def _tokenizer(folder: Path, sizes: Sizes) -> Generator[Finding, None, bool]:
 
 
 def _first_added_id(path: Path) -> int | None:
-    """Return the id that ``tokenizer_config.json`` gives to the first token behind the vocabulary. None: it says
+    """Return the id that ``tokenizer_config.json`` gives to the first token after the vocabulary. None: it gives
     none."""
     try:
         added = json.loads(path.read_text("utf-8"))["added_tokens_decoder"]
@@ -182,7 +182,7 @@ async def _clip() -> bytes:
 
 
 def _front_end(folder: Path, sizes: Sizes, clip: bytes) -> Generator[Finding, None, bool]:
-    """Yield what the networks make of a recording, from which voices are made. Return whether they work."""
+    """Yield the results of the networks that make a voice from a recording. Return True if they work."""
     from tts_engine.cosyvoice.frontend.features import FeatureExtractor, load_wav
 
     try:
@@ -206,7 +206,7 @@ def _front_end(folder: Path, sizes: Sizes, clip: bytes) -> Generator[Finding, No
 
 
 def _speech(folder: Path, config: ModelConfig, sizes: Sizes, clip: bytes) -> Iterator[Finding]:
-    """Let the model speak, and yield how that sounds."""
+    """Let the model speak, and yield findings about the sound."""
     import torch
 
     device = config.device if torch.cuda.is_available() else "cpu"
@@ -269,7 +269,7 @@ async def _spoken(folder: Path, settings: CosyVoiceConfig, device: str, clip: by
             model.add_voice(voice_id="doctor", name="", wav=clip, transcript=SENTENCE, language="en-US")
         await model.start()
         try:
-            if device != "cpu":  # on a CPU the first time is no slower, only long
+            if device != "cpu":  # on a CPU the first time is not slower, and a second one would take long
                 await _speak(model, "")
             pieces, first_s, work_s = await _speak(model, "")
         finally:
@@ -313,7 +313,7 @@ def _seams(pieces: Sequence[Pcm], rate: int) -> Finding:
 
 
 def _sound(pcm: Pcm, rate: int) -> Iterator[Finding]:
-    """Yield whether a sentence sounds like one: rate of speech, silence, level, tail, words."""
+    """Yield findings about the sound of a sentence: rate of speech, silence, level, tail, words."""
     step = rate // 50
     levels = np.array([dbov(pcm[at : at + step]) for at in range(0, len(pcm), step)])
     loud = np.flatnonzero(levels > AUDIBLE_DBOV)
@@ -360,7 +360,7 @@ def _letters(text: str) -> str:
 
 
 def _edits(wanted: str, got: str) -> int:
-    """Return Levenshtein's distance."""
+    """Return the Levenshtein distance."""
     row = list(range(len(got) + 1))
     for count, letter in enumerate(wanted, 1):
         above, row = row, [count]

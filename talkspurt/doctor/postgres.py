@@ -1,6 +1,6 @@
-"""``talkspurt doctor`` with ``postgres.url``: does the database answer, and may its account keep there what has ended?
+"""``talkspurt doctor`` with ``postgres.url``: checks that the database answers, and that the account may write there.
 
-The check reads and changes nothing. It asks about what ``gateway/postgres.py`` does there.
+The check reads and changes nothing. It checks the rights that ``gateway/postgres.py`` needs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OWNS = text(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What one part of the gateway keeps there."""
+    """The tables of one part of the gateway."""
 
     what: str
     tables: frozenset[str]
@@ -46,14 +46,14 @@ class _Kept:
 _CALLS = _Kept("calls", frozenset(call_log.metadata.tables), call_log.schema, call_log.VERSION)
 _RECORDS = _Kept(
     "records",
-    frozenset(metering.metadata.tables) - {metering.outbox.name},  # which stays on each gateway's disk
+    frozenset(metering.metadata.tables) - {metering.outbox.name},  # the outbox stays on each gateway's disk
     metering.schema,
     metering.VERSION,
 )
 
 
 def check(config: Config) -> Finding:
-    """Ask the database of ``postgres.url``, each question within ``postgres.timeout_s``."""
+    """Check the database of ``postgres.url``; each query has ``postgres.timeout_s``."""
     kept = [_CALLS] * bool(config.calls.folder) + [_RECORDS] * bool(config.records.database_url)
     database = postgres.opened(config.postgres)
     faults, tables = [], []
@@ -79,7 +79,7 @@ def check(config: Config) -> Finding:
 
 
 def _examined(connection: Connection, part: _Kept, here: set[str], *, may_create: bool) -> tuple[str, list[str]]:
-    """Return what is there, and what is wrong with it."""
+    """Return a description of the tables, and their faults."""
     tables = {"tables": sorted(part.tables & here)}
     faults = [f"{right} is missing" for right in connection.execute(_LACKING, tables).scalars()]
     if not part.tables <= here and not may_create:

@@ -1,5 +1,5 @@
-"""Pages of the documentation that are made of the program: REST, metrics, commands.
+"""Generates pages of the documentation from the program: REST, metrics, commands.
 
-``talkspurt.config.reference`` makes the page of the configuration, ``gateway.dialogue.description`` that of the
+``talkspurt.config.reference`` generates the page of the configuration, ``gateway.dialogue.description`` the page of the
 dialogue protocol.
 """

@@ -39,10 +39,10 @@ carriers. A running server has the whole reference at `/docs`, with the fields o
 
 
 def description() -> Mapping[str, Any]:
-    """Return the OpenAPI description. The gateway that is made for it neither listens nor calls anybody."""
+    """Return the OpenAPI description. The gateway that is built for it neither listens nor connects."""
 
     async def describe() -> Mapping[str, Any]:
-        config = Config.model_validate({"audiosocket": {}})  # its routes are there only with this section
+        config = Config.model_validate({"audiosocket": {}})  # its routes exist only with this section
         engine = GrpcEngine(["unix:/nowhere"], config.engine)
         made = Gateway(config, engine, {})
         try:
@@ -81,7 +81,7 @@ def _taken(operations: Iterable[Operation], known: Mapping[str, Mapping[str, Any
             names.append(name)
         return name
 
-    for name in names:  # which grows meanwhile
+    for name in names:  # the list grows meanwhile
         list(api_page.fields(known[name], add))
     return names
 

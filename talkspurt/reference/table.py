@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, with a line's end. A column that is empty in every row is left out."""
+    """Return a table that ends with a newline. A column that is empty in every row is left out."""
     rows = list(rows)
     shown = [at for at in range(len(head)) if any(row[at] for row in rows)]
     lines = [[head[at] for at in shown], ["---"] * len(shown), *([row[at] for at in shown] for row in rows)]

@@ -1,1 +1,1 @@
-"""A simulated caller behind a simulated carrier. Shares no code with the gateway, so that no error cancels out."""
+"""A simulated caller with a simulated carrier. It shares no code with the gateway, so that no error cancels out."""

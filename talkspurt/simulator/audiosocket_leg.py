@@ -17,15 +17,16 @@ from talkspurt.simulator.carriers.carrier import Command, Media, Message
 from talkspurt.simulator.peer_socket import HTTP_HINT, PeerError, http_server, unreachable
 
 _EARLY_S = 0.3
-"""Most lead of the gateway that is no violation. Asterisk plays frames as they come, so a stream that is far ahead is
-heard too fast or loses words. With a smaller bound, a pause of this process would count against the gateway."""
+"""Largest lead of the gateway that is no violation, seconds. Asterisk plays frames as they come, so a stream that is
+far ahead is played too fast or loses words. With a smaller bound, a pause of this process would count against the
+gateway."""
 
 
 class AudioSocketLeg(Leg, asyncio.Protocol):
-    """The switch's end of one connection, and the phone behind it."""
+    """The switch's end of one connection, with the caller's phone."""
 
     delay_s: ClassVar = PHONE_BUFFER_S
-    """Asterisk hands every frame on at once, so the caller's phone evens out how they come."""
+    """Asterisk passes every frame on at once, so the caller's phone smooths their arrival."""
 
     def __init__(self, carrier: AudioSocketCarrier, *, record: bool = False) -> None:
         super().__init__(carrier, record=record)
@@ -73,7 +74,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
         while len(self._pending) >= 3:
             size = 3 + int.from_bytes(self._pending[1:3], "big")
             if len(self._pending) < size:
-                # For Asterisk a frame is an error if its payload does not come together with its header.
+                # Asterisk treats a frame as an error if its payload does not come together with its header.
                 self.violations["a frame came in two pieces"] += 1
                 return
             frame = bytes(self._pending[:size])

@@ -1,4 +1,4 @@
-"""``talkspurt call``: a simulated caller behind a simulated carrier. It runs in real time and measures by its own
+"""``talkspurt call``: a simulated caller with a simulated carrier. It runs in real time and measures with its own
 clock.
 
 With ``text`` steps it is also the call's dialogue manager, over ``/v1/dialogue``. The route must then have neither
@@ -58,16 +58,16 @@ DEMO_ROUTE = "call"
 """The demo configuration's route for dialogue managers that dial in."""
 
 _SETUP_S = 5.0
-"""Longest time from the opening of the media socket to ``setup`` at the dialogue manager."""
+"""Longest time from the opening of the media socket to ``setup`` at the dialogue manager, seconds."""
 _KEY_S = 0.25
-"""Time between two digits."""
+"""Time between two digits, seconds."""
 _PAUSE_S = 0.5
-"""If no dialogue manager tells turns apart, a shorter silence between two talkspurts counts as a gap."""
+"""Without a dialogue manager to separate turns, a shorter silence between two talkspurts counts as a gap, seconds."""
 _QUIET_S = 1.0
-"""If no dialogue manager tells when a turn ends, so much silence ends it."""
+"""Without a dialogue manager to report the end of a turn, this much silence ends it, seconds."""
 _ANSWER_S = 10.0
-"""If no dialogue manager tells when a turn begins, an answer is waited for this long: a recogniser and a language model
-take their time."""
+"""Without a dialogue manager to report the begin of a turn, longest wait for an answer, seconds. A recogniser and a
+language model need time."""
 
 
 class CallFailed(Exception):
@@ -85,16 +85,16 @@ class CallOptions:
     api_key: str = ""
     """API key for ``/v1/dialogue``."""
     carrier_secret: str = ""
-    """Secret with which the media connection is signed, as the carrier would do it."""
+    """Secret that signs the media connection in the carrier's way."""
 
     @property
     def managed(self) -> bool:
-        """Are we the dialogue manager too?"""
+        """True if this process is also the dialogue manager."""
         return any(isinstance(step, Text | Cancel) for step in self.steps)
 
 
 def default_url(dialect: str) -> str:
-    """Return the address at which a gateway on this machine takes calls of a dialect."""
+    """Return the address of calls of a dialect at a gateway on this machine."""
     if dialect == AudioSocketCarrier.dialect:
         return "audiosocket://127.0.0.1:9092"
     if dialect == SipCarrier.dialect:
@@ -105,8 +105,8 @@ def default_url(dialect: str) -> str:
 def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
     """Return the addresses to which the carrier and the dialogue manager connect.
 
-    If we are the dialogue manager, a URL without a route gets the demo's route. A SIP or AudioSocket URL names the HTTP
-    server by its ``http`` (``http_server``).
+    If this process is the dialogue manager, a URL without a route gets the demo's route. A SIP or AudioSocket URL names
+    the HTTP server in its parameter ``http`` (``http_server``).
 
     Raises:
         CallFailed: the URL is not a media URL of a gateway.
@@ -142,7 +142,7 @@ class Caller:
         else:
             self.leg = CarrierLeg(CARRIERS[options.dialect](number, options.parameters), record=True)
         self.first_packets_ms: list[float] = []
-        """Times from the stream's start, or from something that the caller did, to the next audible frame."""
+        """Times from the stream's start, or from an action of the caller, to the next audible frame."""
         self._manager = Manager(self._on_setup)
         self._call: ManagedCall | None = None
         self._uplink = Uplink(self.leg.carrier.format.ptime_ms)
@@ -156,7 +156,7 @@ class Caller:
         """Make the call, take all steps, hang up.
 
         Raises:
-            CallFailed: the message says at which step.
+            CallFailed: the message names the step.
         """
         options = self.options
         try:
@@ -191,7 +191,7 @@ class Caller:
     async def _lead(self, dialogue: str) -> None:
         """Become the call's dialogue manager."""
         api_key = self.options.api_key
-        # Another `talkspurt call` on the same route gets its own call, too.
+        # So another `talkspurt call` on the same route also gets its own call.
         own = f"{dialogue}&callSid={quote(self.leg.carrier.call_sid, safe='')}"
         try:
             await self._manager.dial_in(own, headers={"Authorization": f"Bearer {api_key}"} if api_key else None)
@@ -200,7 +200,7 @@ class Caller:
             raise CallFailed(f"{exc}{HTTP_HINT if elsewhere else ''}") from exc
 
     def report(self) -> dict[str, Any]:
-        """Return what was measured, in milliseconds."""
+        """Return the measurements, in milliseconds."""
         leg, rate = self.leg, self.leg.playout.sample_rate
         spurts = leg.spurts
         breaks = [spurt.dry_samples for spurt in spurts[1:] if GAP_S * rate < spurt.dry_samples < _PAUSE_S * rate]
@@ -231,13 +231,14 @@ class Caller:
         return report
 
     def heard(self) -> tuple[NDArray[np.int16], int]:
-        """Return what the caller has heard since the start of the stream, shape ``(samples,)``, and its rate in Hz."""
+        """Return the sound that the caller has heard since the start of the stream, shape ``(samples,)``, and its rate
+        in Hz."""
         playout = self.leg.playout
         heard = bytes(playout.heard[: playout.position(time.monotonic()) * self.leg.sample_bytes])
         return registry.decoder(self.leg.carrier.format).decode(heard), playout.sample_rate
 
     def write_wav(self, path: Path) -> None:
-        """Write what the caller has heard since the start of the stream: mono, 16 bit."""
+        """Write the sound that the caller has heard since the start of the stream: mono, 16 bit."""
         pcm, rate = self.heard()
         with wave.open(str(path), "wb") as out:
             out.setnchannels(1)
@@ -248,7 +249,7 @@ class Caller:
     # --- steps ---
 
     async def _take(self, step: Step) -> bool:
-        """Take one step. Return False if something expected did not come in time."""
+        """Take one step. Return False if an expected event did not come in time."""
         leg = self.leg
         if not isinstance(step, Wait | Expect):
             self._clears_before = leg.clears
@@ -267,7 +268,7 @@ class Caller:
                 self._await_answer()
             case Text(text):
                 assert self._call is not None
-                if not self._call.open_turns:  # the first packet of a turn behind another one is no latency
+                if not self._call.open_turns:  # the first packet of a turn that follows another is no latency
                     self._await_answer()
                 self._call.speak(text)
             case Cancel():
@@ -287,7 +288,7 @@ class Caller:
         self.leg.turn_under_way = False
 
         def heard(now: float) -> None:
-            if now < asked_at:  # it lay in the socket when the caller asked: the end of what was said before
+            if now < asked_at:  # it was in the socket when the caller asked: the end of earlier speech
                 self.leg.on_audible = heard
                 return
             self.first_packets_ms.append((now - asked_at) * 1000)
@@ -315,7 +316,7 @@ class Caller:
         return bool(self.leg.spurts) and answered and silent_s >= _QUIET_S
 
     async def _until(self, condition: Callable[[], bool], within_s: float) -> bool:
-        """Wait for a condition. Return False if it did not become true in time or the call ended before."""
+        """Wait for a condition. Return False if it did not become true in time, or if the call ended first."""
         deadline = time.monotonic() + within_s
         while not condition():
             left = deadline - time.monotonic()
@@ -323,7 +324,7 @@ class Caller:
                 return condition()
             self._changed.clear()
             try:
-                # Look again even if nothing happens, because silence is a condition too.
+                # Check again even if nothing happens, because silence is a condition too.
                 await asyncio.wait_for(self._changed.wait(), min(left, 0.02))
             except TimeoutError:
                 continue
@@ -345,7 +346,7 @@ class Caller:
 
 
 def _remedy(status: int, dialect: str) -> str:
-    """Return what to do about a media socket that was refused with this HTTP status."""
+    """Return advice for a media socket that was refused with this HTTP status."""
     key = dialect.replace("-", "_")
     if status == 403:
         return (
@@ -394,7 +395,7 @@ def _describe(step: Step) -> str:
 
 
 def steps_of(args: argparse.Namespace) -> tuple[Step, ...]:
-    """Return the steps that the options stand for.
+    """Return the steps that the options describe.
 
     Raises:
         ScriptError: an option or a script is wrong.
@@ -422,8 +423,8 @@ def run(args: argparse.Namespace) -> int:
     """Run ``talkspurt call``.
 
     Raises:
-        UsageError: the options are wrong together.
-        JobError: the call failed. What was measured until then is printed first.
+        UsageError: the options contradict each other. JobError: the call failed. The measurements so far are printed
+        first.
     """
     known = sorted((*CARRIERS, AudioSocketCarrier.dialect, SipCarrier.dialect))
     if args.dialect not in known:
@@ -468,7 +469,7 @@ async def _place(options: CallOptions, *, wav: Path | None, as_json: bool) -> No
 
 
 def readable(report: dict[str, Any]) -> str:
-    """Return the report as a few lines for people."""
+    """Return the report as a few readable lines."""
     lines = [
         f"first packet   {report['first_packet_ms']} ms" if report["first_packet_ms"] is not None else "",
         f"audio          {report['audio_ms'] / 1000:.2f} s",

@@ -1,4 +1,5 @@
-"""The media of one simulated call: a carrier that plays what it gets in real time, and notes when each message came.
+"""The media of one simulated call: a carrier that plays received audio in real time, and notes the arrival time of each
+message.
 
 It is made for hundreds of calls on one core: no task per call, nothing awaited, one clock reading per message.
 """
@@ -23,14 +24,14 @@ from talkspurt.simulator.peer_socket import connect
 from voicecodecs import pcm, registry
 
 SLOTS = 10
-"""Phases of the uplink timetable, so that not all calls send in the same instant."""
+"""Phases of the uplink timetable, so that not all calls send at the same time."""
 
 
 class Leg:
     """The carrier of one call, over any kind of socket. Times are monotonic seconds of this process."""
 
     delay_s: ClassVar[float] = 0.0
-    """Delay of the playout, seconds. Carriers are sent ahead and need none."""
+    """Delay of the playout, seconds. Carriers get audio ahead of time and need none."""
 
     def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
         self.carrier = carrier
@@ -48,12 +49,12 @@ class Leg:
         self._decode = registry.decoder(fmt).decode
         self.spurts: list[Talkspurt] = []
         self.gaps: list[int] = []
-        """The gaps in turns: for each, how many samples of silence the caller heard."""
+        """Gaps within turns, each as the number of samples of silence that the caller heard."""
         self.messages = 0
         """Number of media messages that came."""
         self.messages_since_clear = 0
         self.timed_late = 0
-        """Number of messages without the kernel's time. Their arrival is the time at which this process read them."""
+        """Number of messages without the kernel's time; their arrival is the time at which this process read them."""
         self.utterances = 0
         """Number of utterances that the caller has begun."""
         self.violations: Counter[str] = Counter()
@@ -61,19 +62,19 @@ class Leg:
         """Number of marks that were returned because their audio was played."""
         self.clears = 0
         self.cleared_at = 0.0
-        """When the last clear came."""
+        """Time of the latest clear."""
         self.tones = ""
-        """Digits that the gateway made the carrier send."""
+        """Digits that the gateway asked the carrier to send."""
         self.cuts_ms: list[float] = []
         """Times from each ``interrupt`` to the clear that answered it."""
         self.closed_at: float | None = None
         self.close_reason = ""
         self.hung_up = False
-        """Did this side end the call?"""
+        """True if this side has ended the call."""
         self.turn_under_way = False
-        """Is a turn being spoken, so that silence is a gap? The code that knows the turns sets this."""
+        """True while a turn is being spoken, so that silence is a gap. The code that knows the turns sets this."""
         self.ambience: Callable[[], bytes] | None = None
-        """Makes the next frame while the caller says nothing, for example noise or echo. None: silence."""
+        """Returns the next frame while the caller says nothing, for example noise or echo. None: silence."""
         self.on_audible: Callable[[float], None] | None = None
         """Called once with the arrival time of the next audible frame, then removed."""
         self.on_change: Callable[[], None] = lambda: None
@@ -93,13 +94,13 @@ class Leg:
         """Open the socket and start the stream.
 
         Raises:
-            PeerError: nobody listens there, or the connection was refused.
+            PeerError: there is no listener, or the connection was refused.
         """
         raise NotImplementedError
 
     @property
     def _open(self) -> bool:
-        """Can anything still be sent?"""
+        """Return True while messages can be sent."""
         raise NotImplementedError
 
     def _write(self, message: Message) -> None:
@@ -136,7 +137,7 @@ class Leg:
 
     @property
     def saying(self) -> bool:
-        """Is queued caller audio left?"""
+        """True while queued caller audio is left."""
         return bool(self._uplink)
 
     def press(self, digit: str) -> None:
@@ -144,7 +145,8 @@ class Leg:
         self._send(self.carrier.dtmf(digit))
 
     def interrupt(self) -> None:
-        """Note that the caller cuts in now, so what is playing should be cleared. Of several times the first counts."""
+        """Note that the caller interrupts now, so that the playing audio should be cleared. The first of several calls
+        counts."""
         now = time.monotonic()
         if self._interrupted_at is None and self.playout.playing(now):
             self._interrupted_at = now
@@ -188,7 +190,7 @@ class Leg:
             self.turn_under_way = False  # only a fade may still come, and silence before it is no gap
             self.messages_since_clear = 0
             if self._interrupted_at is not None:
-                if now >= self._interrupted_at:  # an earlier clear answers something else
+                if now >= self._interrupted_at:  # an earlier clear has another cause
                     self.cuts_ms.append((now - self._interrupted_at) * 1000)
                 self._interrupted_at = None
             for answer in self.carrier.cleared(self.playout.clear(now=now)):
@@ -224,7 +226,7 @@ class Leg:
             heard(now)
 
     def _tell_playback(self) -> None:
-        """If the carrier reports when it has played everything, report it at that time."""
+        """Report the end of the playback at its time, if the carrier reports it."""
         if self._told is not None:
             if self._dry_timer is not None:
                 self._dry_timer.cancel()
@@ -329,7 +331,7 @@ class Uplink:
         self._joined = 0
 
     def join(self, leg: Leg) -> None:
-        """Send this leg's audio from its next slot on, until it is closed."""
+        """Send this leg's audio from its next slot until the leg is closed."""
         self._slots[self._joined % SLOTS].append(leg)
         self._joined += 1
         if self._timer is None:

@@ -1,6 +1,6 @@
 """A model of the buffer between a media stream and the caller's ear, sample by sample. Pure; time is an argument.
 
-A carrier plays what it gets, in order, at exactly the sample rate, and plays silence while it has nothing. So the
+A carrier plays received audio in order, at exactly the sample rate, and plays silence while it has none. So the
 caller's timeline is a row of samples that begins with the stream. Everything follows from one number: the sample at
 which the buffer runs dry.
 """
@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 PHONE_BUFFER_S = 0.04
-"""Delay of a phone's jitter buffer, seconds: two packets, the least that makers of phones recommend."""
+"""Delay of a phone's jitter buffer, seconds: two packets, the minimum that phone makers recommend."""
 
 
 @dataclass(slots=True)
@@ -26,12 +26,12 @@ class CarrierPlayout:
     silence: int = 0xFF
     """The byte that is silence: mu-law 0xFF, A-law 0xD5, L16 0x00."""
     sample_bytes: int = 1
-    """Bytes a sample."""
+    """Bytes per sample."""
     record: bool = False
-    """Is the audio that the caller hears kept in ``heard``?"""
+    """True: keep the audio that the caller hears in ``heard``."""
     delay_s: float = 0.0
-    """How long audio waits that comes when the buffer is dry. A stream in real time is played with a delay, so that
-    frames that come unevenly are heard without a break. One that is sent ahead needs none."""
+    """Delay of audio that comes when the buffer is dry, seconds. A stream in real time is played with a delay, so that
+    frames with uneven arrival are heard without a break. A stream that is sent ahead needs none."""
 
     end: int = 0
     """Position at which the buffer runs dry."""
@@ -58,7 +58,7 @@ class CarrierPlayout:
         return silent
 
     def mark(self, name: str) -> None:
-        """Remember a mark behind all audio so far; ``due_marks`` returns it."""
+        """Remember a mark after all audio so far. ``due_marks`` returns it later."""
         self._marks.append((self.end, name))
 
     def due_marks(self, now: float) -> list[str]:
@@ -70,7 +70,7 @@ class CarrierPlayout:
         return due
 
     def next_mark_at(self) -> float | None:
-        """Return when ``due_marks`` will have something to return, seconds. None: no mark is pending."""
+        """Return the time at which ``due_marks`` will return a mark, seconds. None: no mark is pending."""
         return self.started_at + self._marks[0][0] / self.sample_rate if self._marks else None
 
     def clear(self, *, now: float) -> list[str]:
@@ -84,9 +84,9 @@ class CarrierPlayout:
         return marks
 
     def runs_dry_at(self) -> float:
-        """Return when the caller has heard everything, seconds."""
+        """Return the time at which the caller has heard everything, seconds."""
         return self.started_at + self.end / self.sample_rate
 
     def playing(self, now: float) -> bool:
-        """Is audio being played?"""
+        """Return True while audio is being played."""
         return self.position(now) < self.end

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 _PACED_FRAMES = 20
-"""Fewest frames of which a timetable can be read. Fewer are mostly the opening burst."""
+"""Fewest frames from which a timetable can be computed. Fewer are mostly the opening burst."""
 
 GAP_S = 0.001
-"""A gap: within a turn, a listener had nothing to play for longer than this, seconds. Frames of a stream that is not
-ahead any more leave shorter holes by how exactly two machines wake up. A phone's jitter buffer hides longer ones, so
-the legs of phones have one (``CarrierPlayout.delay_s``)."""
+"""Shortest gap: time within a turn for which a listener had nothing to play, seconds. In a stream without lead, the
+timers of two machines leave shorter holes. A phone's jitter buffer hides longer ones, so the legs of phones have one
+(``CarrierPlayout.delay_s``)."""
 
 
 def summary(values: Sequence[float] | NDArray[Any], digits: int = 2) -> dict[str, float] | None:
@@ -29,12 +29,12 @@ def summary(values: Sequence[float] | NDArray[Any], digits: int = 2) -> dict[str
 
 @dataclass(slots=True)
 class Talkspurt:
-    """Frames that the caller heard without a break, as they arrived."""
+    """Frames that the caller heard without a break, with their arrival times."""
 
     dry_samples: int
-    """For how many samples the playout buffer had been dry before the talkspurt."""
+    """Samples for which the playout buffer had been dry before the talkspurt."""
     arrivals: list[float] = field(default_factory=list)
-    """When each message came, seconds."""
+    """Arrival time of each message, seconds."""
     samples: list[int] = field(default_factory=list)
     """Number of samples in each message."""
 
@@ -52,7 +52,8 @@ def interarrival_errors_ms(spurt: Talkspurt, sample_rate: int) -> NDArray[np.flo
 
 
 def pacing_errors_ms(spurt: Talkspurt, sample_rate: int) -> NDArray[np.float64]:
-    """Return |arrival - due| of each message of a talkspurt, milliseconds. A talkspurt that is too short gives none.
+    """Return |arrival - due| of each message of a talkspurt, milliseconds. A talkspurt that is too short gives no
+    values.
 
     The timetable sends a lead at once and then one frame per frame length. The server chooses the lead, so the lead is
     read from the second half of the talkspurt: the median of how far ahead of real time the messages came.

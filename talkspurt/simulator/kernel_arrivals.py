@@ -1,8 +1,8 @@
-"""Tells when data on a TCP connection arrived, by the kernel's clock and not by when this process read it.
+"""Gets the arrival time of data on a TCP connection from the kernel, instead of the time at which this process read it.
 
-A load generator is late itself when its core is busy, and would count that against the server. With ``SO_TIMESTAMPNS``
-(Linux, socket(7)) a read tells when its newest segment reached this host; over loopback that is when the other side
-sent it. If segments were joined in the socket's queue, the time of the last one counts for all of them.
+A load generator is late when its core is busy, and would count that against the server. With ``SO_TIMESTAMPNS`` (Linux,
+socket(7)) a read returns the time at which its newest segment reached this host; over loopback the other side sent it
+at that time. If segments were joined in the socket's queue, the time of the last one counts for all of them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _BEGINS_S = 5.0
-"""For so long at most, the kernel's first stamp is awaited."""
+"""Longest wait for the kernel's first stamp, seconds."""
 
 
 @contextlib.asynccontextmanager
 async def stamping() -> AsyncIterator[None]:
-    """Have the kernel stamp what arrives anywhere while the block runs.
+    """Let the kernel stamp all arriving packets while the block runs.
 
-    It begins to stamp a moment after the first socket has asked for it, later on a busy machine, and ends with the last
-    one. So a socket of our own asks before, and waits for a stamp of what it sends to itself. Where the system gives no
-    times, the block runs without.
+    The kernel begins to stamp a moment after the first socket has asked for it, later on a busy machine, and stops with
+    the last such socket. So an extra socket asks first, and waits for a stamp on a packet to itself. If the system
+    gives no times, the block runs without them.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.bind(("127.0.0.1", 0))
@@ -69,7 +69,7 @@ class KernelArrivals:
             self._sock.close()
             raise
         self.at: float | None = None
-        """When the data that is being delivered came, monotonic seconds. None: the kernel does not say, or not yet
+        """Arrival time of the data that is being delivered, monotonic seconds. None: the kernel gives none, or none yet
         (``stamping``)."""
         transport.pause_reading()
         self._loop.add_reader(self._sock, self._readable)

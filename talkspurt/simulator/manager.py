@@ -1,7 +1,7 @@
 """A simulated dialogue manager. It dials in to ``/v1/dialogue``, or lets the gateway dial out to it.
 
-It has its own implementation of the dialogue protocol and shares nothing with ``gateway.dialogue``. Every time is of
-this process's own monotonic clock. What the gateway reports about times is kept beside it, but not relied on.
+It has its own implementation of the dialogue protocol and shares nothing with ``gateway.dialogue``. Every time comes
+from this process's own monotonic clock. Times that the gateway reports are kept too, but not used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Turn:
     turn: str
     text: str
     sent_at: float
-    """When the message that completes the first clause was sent."""
+    """Time at which the message that completes the first clause was sent."""
     ended_at: float | None = None
     outcome: str = ""
     """``finished``, ``interrupted`` or ``failed``. Empty: the turn has not ended."""
@@ -54,7 +54,7 @@ class ManagedCall:
         self.call_sid = str(setup["callSid"])
         self.turns: dict[str, Turn] = {}
         self.errors: list[str] = []
-        """Descriptions in the ``error`` messages that came."""
+        """Descriptions of received ``error`` messages."""
         self.ended = ""
         """Reason of the call's end. Empty: the call has not ended."""
         self.on_turn_end: Callable[[Turn], None] = lambda turn: None
@@ -86,7 +86,7 @@ class ManagedCall:
         return sum(not turn.outcome for turn in self.turns.values())
 
     def receive(self, message: Mapping[str, Any], now: float) -> None:
-        """Take one message of the gateway."""
+        """Take one message from the gateway."""
         match message.get("type"):
             case "turn":
                 self._turn_event(message, now)
@@ -196,7 +196,7 @@ class Manager:
         """Connect to ``/v1/dialogue?route=R`` and take that route's calls.
 
         Raises:
-            PeerError: nobody listens there, or the connection was refused.
+            PeerError: no server listens there, or the connection was refused.
         """
         socket = _Socket(self, multiplexed=True)
         await connect(socket, url, headers=headers)

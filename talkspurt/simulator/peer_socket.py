@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from picows import WSHandshakeError, WSListener, ws_connect
 
 MAX_MESSAGE_BYTES = 1 << 20
-HTTP_HINT = "; http=HOST:PORT behind the ? of the call's address names the HTTP server"
+HTTP_HINT = "; add ?http=HOST:PORT to the call's address to name the HTTP server"
 
 
 class PeerError(Exception):
@@ -27,7 +27,7 @@ async def connect(
     """Connect ``listener``. Its ``on_ws_connected`` has run when this returns.
 
     Raises:
-        PeerError: nobody listens there, or the upgrade was refused or not answered.
+        PeerError: no server listens there, or the upgrade was refused or not answered.
     """
     try:
         transport, _ = await ws_connect(
@@ -43,15 +43,15 @@ async def connect(
         raise PeerError(f"{url} refused the connection: {_reason(exc)}", status=status) from exc
     except (OSError, TimeoutError, ValueError) as exc:
         raise PeerError(unreachable(url, exc)) from exc
-    if transport.response is None:  # picows takes a connection that was closed before the answer for one that is open
+    if transport.response is None:  # picows reports a connection that was closed before the answer as open
         raise PeerError(f"{url.partition('?')[0]} closed the connection before it answered the upgrade")
 
 
 def http_server(url: str) -> str:
-    """Return the ``host:port`` of the HTTP server of a gateway that is called over something else.
+    """Return the ``host:port`` of the HTTP server of a gateway that is called over another protocol.
 
     The call's address names it as ``?http=[HOST:]PORT``. By default it is at port 8080 of the call's host, or of
-    127.0.0.1 for every loopback address: SIP is often at 127.0.0.2, because a switch has the ports of 127.0.0.1.
+    127.0.0.1 for every loopback address: SIP is often at 127.0.0.2, because a switch uses the ports of 127.0.0.1.
 
     Raises:
         PeerError: the address names no port.
@@ -66,17 +66,13 @@ def http_server(url: str) -> str:
 
 
 def unreachable(url: str, exc: Exception) -> str:
-    """Return why there is no connection, and what to do about it. The query of the address is no place to look at."""
-    why = (
-        "nobody listens there; is the server running?"
-        if isinstance(exc, ConnectionRefusedError)
-        else exc or "timed out"
-    )
+    """Return the reason why there is no connection, with advice. The address is shown without its query."""
+    why = "no server listens there; is it running?" if isinstance(exc, ConnectionRefusedError) else exc or "timed out"
     return f"cannot connect to {url.partition('?')[0]}: {why}"
 
 
 def _reason(exc: WSHandshakeError) -> str:
-    """Return the status, and what the gateway said about it."""
+    """Return the status, with the gateway's text."""
     if exc.response is None:
         return str(exc)
     body = exc.raw_body or b""

@@ -1,5 +1,5 @@
-"""A simulated phone that calls by SIP over UDP (RFC 3261), with only what one call needs. It shares nothing with
-``sip_bridge``. Its jitter buffer has a fixed delay.
+"""A simulated phone that calls by SIP over UDP (RFC 3261), with only the parts that one call needs. It shares nothing
+with ``sip_bridge``. Its jitter buffer has a fixed delay.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class SipLeg(Leg):
         self._sockets: list[asyncio.DatagramTransport] = []
         self._target = ""
         self._remote = ""
-        """The other side's Contact, to which requests within the call go."""
+        """The other side's Contact, the target of requests within the call."""
         self._to = ""
         self._tag = secrets.token_hex(4)
         self._branch = f"z9hG4bK{secrets.token_hex(8)}"
         self._routes: list[str] = []
-        """The proxies that requests within the call pass (RFC 3261 section 12.1.2)."""
+        """The proxies for requests within the call (RFC 3261 section 12.1.2)."""
         self._answer: asyncio.Future[str] | None = None
         self._accepted = False
         self._ringing = asyncio.Event()
@@ -56,7 +56,7 @@ class SipLeg(Leg):
         self._away = ("", 0)
 
     async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
-        """Call ``sip:USER@HOST:PORT``; what follows a ``?`` is ignored. The call's parameters become headers
+        """Call ``sip:USER@HOST:PORT``. The part after a ``?`` is ignored. The call's parameters become headers
         ``X-NAME``."""
         self._target = url.partition("?")[0]
         at = urlsplit("sip://" + self._target.removeprefix("sip:"))
@@ -107,7 +107,8 @@ class SipLeg(Leg):
     ) -> str:
         assert self._signalling is not None
         host, port = self._signalling.get_extra_info("sockname")[:2]
-        # The ACK of a refusal is part of the INVITE's transaction (section 17.1.1.3); all else is one of its own.
+        # The ACK of a refusal is part of the INVITE's transaction (section 17.1.1.3). Every other request is a
+        # transaction of its own.
         branch = f"z9hG4bK{secrets.token_hex(8)}" if self._accepted else self._branch
         lines = [
             f"{method} {uri} SIP/2.0",
@@ -178,7 +179,7 @@ class SipLeg(Leg):
     # --- media ---
 
     def _address(self, answer: str) -> tuple[str, int]:
-        """Return the address at which the answer wants audio."""
+        """Return the address for audio from the answer."""
         port = re.search(r"^m=audio (\d+) ", answer, flags=re.M)
         host = re.search(r"^c=IN IP4 (\S+)", answer, flags=re.M)
         if port is None or host is None:

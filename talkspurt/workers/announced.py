@@ -1,7 +1,7 @@
-"""AudioSocket calls that were announced to a server of several workers.
+"""Finds announced AudioSocket calls in a server of several workers.
 
-They are announced to the first worker, and any worker may get the connection that brings one. So that one asks the
-first what the call is, and all others whether the call is live there, over the sockets that only workers reach.
+Calls are announced to the first worker, and any worker may get their connection. That worker asks the first one for the
+call, and all others if the call is live there. They use sockets that only workers reach.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class AnnouncedCalls:
         self._siblings = siblings
 
     async def take(self, uuid: UUID) -> ExpectedCall | None:
-        """Return what the first worker was told of a call, which is forgotten there. None: nothing, or that worker is
-        being started anew."""
+        """Return the announcement of a call from the first worker, which then forgets it. None: there is none, or that
+        worker is restarting."""
         return _read(await self._siblings.ask(FIRST, "/audiosocket/take", uuid=str(uuid)))
 
     async def live(self, uuid: UUID) -> ExpectedCall | None:
-        """Return what is known of a call that another worker has. None: none has it."""
+        """Return the announcement of a call that is live in another worker. None: no worker has it."""
         others = [worker for worker in self._siblings.all if worker != self._siblings.index]
         asked = await asyncio.gather(
             *(self._siblings.ask(worker, "/audiosocket/live", uuid=str(uuid)) for worker in others)

@@ -1,8 +1,7 @@
-"""What the supervisor and a worker say to each other: datagrams of JSON on a Unix socket, some with a file descriptor.
+"""Messages between the supervisor and a worker: datagrams of JSON on a Unix socket, some with a file descriptor.
 
-supervisor → worker: the configuration (a memory file, never on disk), its part of the SIP port, connections that the
-supervisor has accepted, what the other workers know and count.
-worker → supervisor: who it is, how it does, what it knows and counts itself.
+supervisor → worker: the configuration (a memory file, never on disk), its part of the SIP port, accepted connections,
+knowledge and counts of the other workers. worker → supervisor: its index, its state, its own knowledge and counts.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ import orjson
 from talkspurt.config.settings import Config
 
 REPORT_S = 0.25
-"""How often a worker says how it does. Also how long a sudden crowd is spread by count alone."""
+"""Time between two reports of a worker, seconds. Between reports, the supervisor distributes new connections by its
+own counts."""
 
 _BYTES = 256 * 1024
-"""More than the kernel takes in one piece (net.core.wmem_default)."""
+"""Receive buffer, more than the kernel takes in one message (net.core.wmem_default)."""
 
 
 class Closed(Exception):
@@ -30,7 +30,7 @@ class Closed(Exception):
 
 
 class Channel:
-    """One end. It never blocks; ``fileno`` is for the event loop's reader."""
+    """One end of the socket. It never blocks, apart from ``wait``. ``fileno`` is for the event loop's reader."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -76,7 +76,7 @@ class Channel:
         return message, (descriptors[0] if descriptors else None)
 
     def wait(self) -> tuple[dict[str, Any], int]:
-        """Block until the next message. Return it, and the descriptor that comes with it.
+        """Block until the next message. Return it with its descriptor.
 
         Raises:
             Closed: the other side is gone.
@@ -99,7 +99,7 @@ def write_config(config: Config) -> int:
 
 
 def read_config(descriptor: int) -> Config:
-    """Read what the supervisor wrote, and close the descriptor. Only it can have sent one."""
+    """Read the configuration from the supervisor, and close the descriptor."""
     with os.fdopen(descriptor, "rb") as file:
         file.seek(0)
         config = pickle.load(file)  # noqa: S301

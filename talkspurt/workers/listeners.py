@@ -1,4 +1,4 @@
-"""Binds the ports of a server: for all its workers, or only to see whether they can be had."""
+"""Binds the ports of a server: for all its workers, or only to check that they are free."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from talkspurt.invocation import command
 
 _BACKLOG = 1024
 _FREE_PORTS = 8
-"""So many ports that are free for TCP are tried when any will do, since one may be somebody's for UDP."""
+"""Number of ports that are tried for port 0, because a port that is free for TCP may be in use for UDP."""
 
 
 def check(config: Config) -> None:
-    """See whether all ports of a server are free, before anything is started that takes seconds.
+    """Check that all ports of a server are free, before slow parts are started.
 
     Raises:
         OSError: one cannot be had.
@@ -32,9 +32,9 @@ class Listeners:
 
     def __init__(self, config: Config) -> None:
         self.tcp: dict[str, list[socket.socket]] = {}
-        """By what comes there: ``http``, ``audiosocket``, ``sip`` and ``sips``."""
+        """TCP listeners by protocol: ``http``, ``audiosocket``, ``sip`` and ``sips``."""
         self.udp: socket.socket | None = None
-        """SIP's."""
+        """The socket of SIP over UDP."""
         try:
             self._open(config)
         except OSError:

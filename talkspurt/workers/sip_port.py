@@ -1,6 +1,7 @@
 """The SIP port of several workers: reads it, gives each datagram to a worker, and passes messages between workers.
 
-The supervisor does this, since it paces no calls: what strangers send costs it, and no caller hears that.
+The supervisor does this because it paces no calls: packets from strangers delay only the supervisor, which no caller
+hears.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ log = logging.getLogger(__name__)
 
 _SOURCES = 10_000
 _AT_ONCE = 64
-"""So many datagrams are read in one go; then connections, and what the workers say, have their turn."""
+"""Datagrams that are read at once, before connections and messages of workers are handled."""
 
 _TOLD_S = 10.0
-"""What was dropped is logged at most this often."""
+"""Time between two log lines about dropped messages, seconds."""
 
 
 class SipPort:
@@ -33,8 +34,8 @@ class SipPort:
 
     Args:
         udp: the socket. The workers send on it, too.
-        living: returns the workers that live; the first one is to get a new call.
-        on_call: is told which worker got a new call.
+        living: returns the running workers; the first one gets the next new call. on_call: called with the worker that
+        got a new call.
     """
 
     def __init__(
@@ -42,12 +43,12 @@ class SipPort:
     ) -> None:
         self.udp = udp
         self.undelivered: Counter[int] = Counter()
-        """By worker: messages that it did not take, since so many wait there already. Their senders repeat them (RFC
+        """Messages that a worker did not take because its queue was full, by worker. Their senders repeat them (RFC
         3261 section 17)."""
         limits, timeouts = config.limits, config.timeouts
         self.dispatcher = Dispatcher(
             MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=_SOURCES),
-            # A caller may give up, without a word since the INVITE, as long as we have not answered.
+            # A caller may cancel, without any message since the INVITE, until we have answered.
             remember_s=64 * timeouts.t1_s + timeouts.ready_s + timeouts.early_media_s,
         )
         self._living = living
@@ -59,13 +60,13 @@ class SipPort:
         udp.setblocking(False)
 
     def start(self) -> None:
-        """Read the port, if that has not begun. Before, what comes waits in the kernel."""
+        """Begin to read the port, if that has not begun. Until then, datagrams wait in the kernel."""
         if not self._reading:
             self._reading = True
             asyncio.get_running_loop().add_reader(self.udp.fileno(), self._read)
 
     def stop(self) -> None:
-        """Do not read the port for now."""
+        """Stop reading the port for now."""
         if self._reading:
             self._reading = False
             asyncio.get_running_loop().remove_reader(self.udp.fileno())
@@ -78,8 +79,7 @@ class SipPort:
         self.udp.close()
 
     def join(self, worker: int) -> socket.socket:
-        """Make the socket of messages of a worker that begins. Return its end, which is to be closed when it is
-        passed on."""
+        """Make the message socket of a new worker. Return the worker's end; close it after it was passed on."""
         self.leave(worker)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -104,7 +104,7 @@ class SipPort:
             if not data.strip(b"\r\n\0"):
                 continue  # a keep-alive
             living = self._living()
-            if not living:  # what comes now waits in the kernel until a worker is back
+            if not living:  # datagrams wait in the kernel until a worker is back
                 self.stop()
                 return
             chosen = self.dispatcher.choose(data, address[0], living, now=now)
@@ -115,7 +115,7 @@ class SipPort:
             self._give(chosen.worker, Passed("datagram", chosen.worker, Peer("UDP", address[0], address[1]), data))
 
     def _pass(self, origin: int, ours: socket.socket) -> None:
-        """Pass on what one worker says to another."""
+        """Pass on a message of one worker to another."""
         now = asyncio.get_running_loop().time()
         for _ in range(_AT_ONCE):
             try:
@@ -132,7 +132,7 @@ class SipPort:
             worker: int | None = passed.worker
             if passed.what == "cancel":
                 worker = self.dispatcher.worker_of_cancel(passed.data, now=now)
-            # For a worker that is gone, the one that asks answers itself: it knows no such call either.
+            # If the other worker is gone, the asking worker answers itself: it does not know the call either.
             if worker is None or worker not in self._living():
                 worker = origin
             self._give(worker, replace(passed, worker=origin))

@@ -1,13 +1,13 @@
-"""``server.workers: N``: the process that starts N workers, and the engine, and gives each connection to a worker.
+"""``server.workers: N``: the process that starts N workers and the engine, and passes each connection to a worker.
 
 It accepts all connections itself and passes each on to the ready worker with the fewest calls. A hash over addresses
-(SO_REUSEPORT) would spread few long streams unevenly and lose the connections in the queue of a worker that dies; one
-socket for all workers would give a crowd to whichever is idle at that moment. From then on the worker has the
-connection alone, with its frames, and the supervisor sees none of them. SIP's datagrams go the same way, one by one
+(SO_REUSEPORT) would spread few long streams unevenly, and lose the connections in the queue of a worker that dies. One
+socket for all workers would give a crowd of connections to the worker that is idle at that moment. After that the
+worker alone owns the connection, and the supervisor sees none of its frames. SIP's datagrams are passed on one by one
 (``sip_port.py``).
 
-The supervisor has what must outlive a worker: which stream tokens are spent, what calls left, what dead workers have
-counted. And it tells each worker what the others know and count (``told``).
+The supervisor keeps the data that must outlive a worker: spent stream tokens, handoffs of calls, counts of dead
+workers. It also tells each worker the knowledge and counts of the others (``told``).
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ _SCRAPE_S = 3.0
 
 
 def supervisor_socket(folder: Path) -> Path:
-    """Return where the supervisor answers its workers."""
+    """Return the socket on which the supervisor answers its workers."""
     return folder / "supervisor.sock"
 
 
 def control_socket(folder: Path) -> Path:
-    """Return where workers say who they are, and get connections."""
+    """Return the socket on which workers register and get connections."""
     return folder / "control.sock"
 
 
 @dataclass
 class Standing:
-    """How a worker does, by its last report."""
+    """State of a worker, by its latest report."""
 
     ready: bool = False
     calls: int = 0
     """Live calls, and connections that may become calls."""
     given: int = 0
-    """Connections that it had not seen yet, and those that it got since."""
+    """Connections that the worker had not seen at the report, plus those that it got since."""
     at: float = 0.0
-    """When that was, monotonic seconds. 0: it has not said anything yet."""
+    """Time of the report, monotonic seconds. 0: there was none yet."""
 
 
 class Worker(ChildProcess):
@@ -95,11 +95,11 @@ class Worker(ChildProcess):
         self.standing = Standing()
         self.last_metrics = ""
         self.given = 0
-        """Connections that the living process got."""
+        """Number of connections that the running process got."""
         self.told: dict[str, Any] = {}
-        """What the living process said that the others have to know."""
+        """Data of the running process that the others have to know."""
         self.heard: dict[str, Any] = {}
-        """What it was told of the others."""
+        """Data of the others that it was sent."""
         self._server_folder = folder
 
     def settings(self) -> str:
@@ -113,7 +113,7 @@ class Worker(ChildProcess):
         return self.channel is not None and time.monotonic() - self.standing.at < _HANG_S / 2
 
     def give(self, connection: socket.socket, port: str) -> bool:
-        """Give it a connection that came to a port. False: it does not take any now."""
+        """Give the worker a connection that came to a port. False: it takes none now."""
         if self.channel is None or not self.channel.send({"connection": port}, descriptor=connection.fileno()):
             return False
         self.given += 1
@@ -123,7 +123,7 @@ class Worker(ChildProcess):
 
 def order(standings: list[Standing]) -> list[int]:
     """Return the workers in the order in which they are offered a connection: ready ones first, then the one with the
-    fewest calls, counting what it was given since it said so."""
+    fewest calls, counting those that it got since its report."""
     return sorted(
         range(len(standings)),
         key=lambda n: (not standings[n].ready, standings[n].calls + standings[n].given, standings[n].calls),
@@ -131,7 +131,7 @@ def order(standings: list[Standing]) -> list[int]:
 
 
 def sums(tallies: list[dict[str, list[int]]]) -> dict[str, list[int]]:
-    """Add up what several workers have counted under the same names."""
+    """Add up the counts of several workers, by name."""
     added: dict[str, list[int]] = {}
     for tally in tallies:
         for name, counts in tally.items():
@@ -143,8 +143,7 @@ class Supervisor:
     """The workers, and the sockets that all of them share.
 
     Args:
-        config: the whole server's.
-        targets: where the engine listens.
+        config: the configuration of the whole server. targets: addresses of the engine.
     """
 
     def __init__(self, config: Config, targets: tuple[str, ...], folder: Path) -> None:
@@ -155,7 +154,7 @@ class Supervisor:
         self._retired: dict[str, str] = {}
         self._state = MemoryState()
         self._listeners: dict[str, list[socket.socket]] = {}
-        """By the name under which a worker knows the port."""
+        """Listeners by the name of the port."""
         self._sip: SipPort | None = None
         self._accepting = False
         self._channels: set[Channel] = set()
@@ -163,7 +162,7 @@ class Supervisor:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start the workers, and accept connections until the block is left. Leaving drains the workers: each takes no
-        new calls, and ends with its last one.
+        new calls, and ends after its last one.
 
         Raises:
             OSError: a port cannot be had.
@@ -187,7 +186,7 @@ class Supervisor:
             yield
 
     async def _drain(self) -> None:
-        # While they drain, connections are still given to them: they answer 503, and let managers back to live calls.
+        # While they drain, they still get connections: they answer 503, and let managers reconnect to live calls.
         await asyncio.gather(*(worker.aclose() for worker in self.workers))
 
     # --- connections and datagrams ---------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ class Supervisor:
         except OSError as error:
             if error.errno in NO_ROOM:
                 self._accept_no_more()  # until a worker reports
-            return  # else whoever it was is gone
+            return  # else the client is gone
         with connection:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -245,13 +244,13 @@ class Supervisor:
             log.error("no worker took a connection")
 
     def _living(self) -> list[int]:
-        """Return the workers that serve, in the order in which they are offered a call."""
+        """Return the serving workers, in the order in which they are offered a call."""
         return [
             number for number in order([worker.standing for worker in self.workers]) if self.workers[number].standing.at
         ]
 
     def _begins_call(self, worker: int) -> None:
-        self.workers[worker].standing.given += 1  # until it says itself how many calls it has
+        self.workers[worker].standing.given += 1  # until its next report counts the call
 
     # --- the workers' side -----------------------------------------------------------------------------------------
 
@@ -291,7 +290,7 @@ class Supervisor:
             self._forget(channel, worker)
 
     def _equip(self, worker: Worker, channel: Channel) -> None:
-        """Give a worker that begins what it needs: its configuration, and its part of the SIP port."""
+        """Send a new worker its configuration, and its part of the SIP port."""
         descriptor = write_config(self._for_workers[worker.index])
         channel.send({"config": True}, descriptor=descriptor)
         os.close(descriptor)
@@ -301,7 +300,7 @@ class Supervisor:
                 channel.send({"dispatcher": True}, descriptor=theirs.fileno())
 
     def _tell(self) -> None:
-        """Tell each worker what the others know and count, if that has changed."""
+        """Send each worker the knowledge and counts of the others, if they have changed."""
         for worker in self.workers:
             others = [other.told for other in self.workers if other is not worker and other.told]
             news = {
@@ -328,7 +327,7 @@ class Supervisor:
                 self._retired[worker.name] = metrics_sum.add(kept[:1], kept[1:])
                 worker.last_metrics = ""
 
-    # --- what the workers ask --------------------------------------------------------------------------------------
+    # --- requests of workers --------------------------------------------------------------------------------------
 
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=2**24)
@@ -337,7 +336,7 @@ class Supervisor:
         return app
 
     async def _next(self, request: web.Request) -> web.Response:
-        """Say which worker is to have the next call, and count it."""
+        """Answer with the worker that gets the next call, and count the call."""
         worker = order([worker.standing for worker in self.workers])[0]
         self._begins_call(worker)
         return web.json_response(worker)
@@ -382,8 +381,8 @@ async def _serve(config: Config) -> int:
 
 
 def for_workers(config: Config, targets: tuple[str, ...]) -> list[Config]:
-    """Return what each worker is told: the engine that runs already, one key for all stream tokens, its share of the
-    calls, of AudioSocket's connections and of the ports of SIP's media."""
+    """Return the configuration of each worker: the running engine, one key for all stream tokens, and the worker's
+    share of the calls, of AudioSocket's connections and of the ports of SIP's media."""
     server, sip, audiosocket = config.server, config.sip, config.audiosocket
     secret = server.stream_token_secret or SecretStr(secrets.token_hex(32))
 

@@ -1,4 +1,4 @@
-"""One worker of a server, seen from inside: a gateway whose connections the supervisor accepts."""
+"""One worker of a server: a gateway whose connections the supervisor accepts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Worker:
         self._adopting: set[asyncio.Task[None]] = set()
 
     def listen(self) -> None:
-        """Take the connections that the supervisor gives from now on."""
+        """Begin to take connections from the supervisor."""
         asyncio.get_running_loop().add_reader(self._channel.fileno(), self._given)
         self._made.calling.on_count = self._change.set
         if self._made.sip is not None:
@@ -65,7 +65,7 @@ class _Worker:
                 elif "others" in message:
                     self._hear(**message["others"])
         except Closed:
-            os._exit(1)  # the supervisor is gone, and nobody would give this process another call
+            os._exit(1)  # the supervisor is gone, so this process would get no more calls
 
     def _adopt(self, port: str, connection: socket.socket) -> None:
         """Serve a connection that came to a port."""
@@ -90,7 +90,7 @@ class _Worker:
         routes: dict[str, list[int]],
         keys: dict[str, list[int]],
     ) -> None:
-        """Take what the other workers know and count."""
+        """Take the knowledge and counts of the other workers."""
         if self._made.sip is not None:
             self._made.sip.hear({name: calls for name, (calls,) in trunks.items()}, found)
         now = asyncio.get_running_loop().time()
@@ -98,7 +98,7 @@ class _Worker:
             counters.add({name: (live, placed) for name, (live, placed) in elsewhere.items()}, now=now)
 
     async def report(self) -> None:
-        """Say how this worker does, again and again, and at once when something has changed that others count on."""
+        """Report this worker's state periodically, and at once after a change that others depend on."""
         made, sip = self._made, self._made.sip
         while True:
             self._change.clear()
@@ -172,7 +172,7 @@ def _ping_s(config: Config) -> float:
 
 
 async def _tell(made: Gateway, path: Path) -> web.AppRunner:
-    """Tell the server's other processes what is this worker's own. Nobody else reaches the socket."""
+    """Serve this worker's own data to the server's other processes. Only they reach the socket."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(body=made.exposition.own())
@@ -199,7 +199,8 @@ async def _tell(made: Gateway, path: Path) -> web.AppRunner:
 
 
 def _sip_call(siblings: Siblings, call_id: str) -> Awaitable[Any] | None:
-    """Ask the worker that has a SIP call what it is. None: this one would have it, or the id is none."""
+    """Ask the worker that has a SIP call for the call's description. None: this worker would have it, or the id is
+    wrong."""
     try:
         worker = owner_of(call_id)
     except ValueError:
@@ -210,7 +211,7 @@ def _sip_call(siblings: Siblings, call_id: str) -> Awaitable[Any] | None:
 
 
 async def _next(folder: Path, index: int) -> int:
-    """Ask the supervisor which worker is to place the next call; this one, if it does not answer."""
+    """Ask the supervisor which worker places the next call. Without an answer, this worker does."""
     connector = aiohttp.UnixConnector(str(supervisor_socket(folder)))
     with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
         async with (

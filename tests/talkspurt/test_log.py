@@ -121,7 +121,7 @@ def test_what_an_exception_says_is_never_written_only_where_and_of_which_kind_it
     failed(stream)
     text = stream.getvalue()
     assert text.count("FileNotFoundError [Errno 2]") == text.count("in failed") / 2 == 5
-    assert "Task exception was never retrieved" in text and text.count("nobody caught an exception") == 3
+    assert "Task exception was never retrieved" in text and text.count("uncaught exception") == 3
     assert not re.search("xylophonic|4929", text)
 
 

@@ -1,7 +1,7 @@
 """The carrier's half of each wire format, for the simulated caller. Pure; shares nothing with ``gateway.carriers``.
 
-What the gateway sends is read strictly, as the carrier documents it. Whatever a carrier would warn about or refuse
-becomes a ``Violation``, so that the simulated carrier accepts no more than the real one.
+Messages of the gateway are read strictly, as the carrier documents them. A message that the carrier would warn about or
+refuse becomes a ``Violation``, so that the simulated carrier accepts no more than the real one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _twins() -> dict[str, type[Carrier]]:
 
 
 CARRIERS: dict[str, type[Carrier]] = _twins()
-"""Dialect name -> the carrier that speaks it, as each file here that has a ``CARRIER`` declares."""
+"""Dialect name -> the carrier that speaks it, as declared by each file here that has a ``CARRIER``."""
 
 __all__ = [
     "CARRIERS",

@@ -1,4 +1,4 @@
-"""What a carrier and a media server say to each other: values, and one Protocol."""
+"""Messages between a carrier and a media server: values, and one Protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Media:
 
     payload: bytes
     skipped: int = 0
-    """Samples between the audio before and this, as the sender's timestamps tell: lost packets, or a pause."""
+    """Samples missing before this audio, by the sender's timestamps: lost packets, or a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,19 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """A request to drop what is buffered."""
+    """A request to drop the buffered audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something the real carrier would warn about or refuse. Names keys and types, never contents."""
+    """A message that the real carrier would warn about or refuse. The text names keys and types, never contents."""
 
     description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tones:
-    """Digits that the carrier shall send to the caller as touch tones."""
+    """A request to send digits to the caller as touch tones."""
 
     digits: str
 
@@ -56,25 +56,25 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Part of a handshake, without audio."""
+    """A message without audio or effect, such as a part of a handshake."""
 
 
 Command = Media | Mark | Clear | Tones | HangUp | Noted | Violation
 
 
 class Carrier(Protocol):
-    """The carrier of one call. It makes what is sent and reads what comes. It holds a stream's counters and no
+    """The carrier of one call. It makes outgoing messages and reads incoming ones. It holds a stream's counters and no
     clock."""
 
     dialect: ClassVar[str]
     format: ClassVar[AudioFormat]
-    """Format of the audio both ways. Its ``ptime_ms`` is the length of an uplink message."""
+    """Format of the audio in both directions. Its ``ptime_ms`` is the length of an uplink message."""
     subprotocol: ClassVar[str]
     """WebSocket subprotocol that the upgrade offers and the server has to select. Empty: none."""
     call_sid: str
 
     def __init__(self, call_number: int, parameters: Mapping[str, str]) -> None:
-        """Begin a stream. ``call_number`` makes the ids; equal numbers give equal ids."""
+        """Begin a stream. The ids are made from ``call_number``; equal numbers give equal ids."""
         ...
 
     def opening(self) -> Sequence[Message]:
@@ -105,12 +105,13 @@ class Carrier(Protocol):
 
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:
-        """Return the request headers that prove who connects. ``url`` is the address as the carrier knows it."""
+        """Return the request headers that prove the carrier's identity. ``url`` is the address as the carrier knows
+        it."""
         ...
 
 
 @runtime_checkable
 class TellsPlayback(Protocol):
-    """A carrier that reports when it begins to play after silence, and when it has played everything."""
+    """A carrier that reports the begin of playback after silence, and the end of playback."""
 
     def playback(self, *, started: bool) -> Message: ...

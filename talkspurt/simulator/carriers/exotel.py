@@ -42,7 +42,7 @@ class ExotelCarrier:
             "from": "09000000001",
             "to": "08000000002",
             "custom_parameters": self._parameters,
-            # As in logs of real calls: the encoding is the transport's.
+            # As in logs of real calls, the encoding is that of the transport.
             "media_format": {"encoding": "base64", "sample_rate": "8000", "bit_rate": "128kbps"},
         }
         return [json.dumps({"event": "connected"}), self._event("start", start=start)]

@@ -1,5 +1,5 @@
-"""The switch's side of FreeSWITCH's mod_audio_fork. It is jambonz's engine; the first message is the start's
-metadata."""
+"""The switch's side of FreeSWITCH's mod_audio_fork. It speaks jambonz's protocol; the first message is the metadata of
+the start command."""
 
 from __future__ import annotations
 

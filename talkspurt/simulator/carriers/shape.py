@@ -1,4 +1,4 @@
-"""Reads what the media server says, to the letter: exact keys, exact types."""
+"""Reads messages of the media server strictly: exact keys, exact types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shape = Mapping[str, Any]
 
 
 def parsed(message: bytes, shapes: Mapping[str, Shape], key: str) -> dict[str, Any] | Violation:
-    """Parse a text message that has one of these shapes. The string at ``key`` tells which."""
+    """Parse a text message that has one of these shapes. The string at ``key`` selects the shape."""
     try:
         body = orjson.loads(message)
     except orjson.JSONDecodeError:

@@ -41,7 +41,8 @@ class SipCarrier:
         return packet
 
     def dtmf(self, digit: str) -> bytes:
-        """Return the end of an event of 100 ms (RFC 4733 section 2.3), which a receiver takes for the whole event."""
+        """Return the end packet of a 100 ms event (RFC 4733 section 2.3), which a receiver takes for the whole
+        event."""
         code = "0123456789*#ABCD".index(digit)
         return self._packet(EVENTS, struct.pack(">BBH", code, 0x80 | 10, 800))
 
@@ -71,7 +72,7 @@ class SipCarrier:
         if known != ssrc or abs(skipped) >= _NEW_CLOCK_SAMPLES:
             skipped = 0
         if skipped < 0:
-            return Noted()  # it is behind others, and its place has been counted as missing
+            return Noted()  # it is out of order, and its place has been counted as missing
         self._heard_until = ssrc, (timestamp + len(payload)) % (1 << 32)
         return Media(payload, skipped)
 

@@ -1,4 +1,5 @@
-"""The carrier's side of Telnyx media streaming in ``rtp`` mode: PCMU both ways, snake_case, numbers as strings."""
+"""The carrier's side of Telnyx media streaming in ``rtp`` mode: PCMU in both directions, snake_case, numbers as
+strings."""
 
 from __future__ import annotations
 

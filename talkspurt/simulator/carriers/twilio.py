@@ -1,4 +1,4 @@
-"""The carrier's side of Twilio Media Streams: ``<Connect><Stream>``, mu-law at 8000 Hz, JSON text both ways.
+"""The carrier's side of Twilio Media Streams: ``<Connect><Stream>``, mu-law at 8000 Hz, JSON text in both directions.
 
 It sends ``connected start media dtmf mark stop`` and takes ``media mark clear``. Twilio warns (31951) about unknown
 keys and does not understand binary messages (31950).

@@ -52,7 +52,7 @@ WRONG: list[tuple[Application, float, set[tuple[str, str, str]]]] = [
         {
             ("prompt", "fail", "nothing came within 2 s of a prompt with last: true, expected an answer"),
             ("interrupt", "skip", "there is no answer that could be interrupted"),
-            ("unknown messages", "skip", "there is no answer that could tell whether the application goes on"),
+            ("unknown messages", "skip", "there is no answer that could show whether the application continues"),
         },
     ),
     (

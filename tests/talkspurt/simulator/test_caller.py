@@ -285,7 +285,10 @@ async def test_an_http_server_that_is_not_there_is_named_with_what_names_it(
 ) -> None:
     async with serving(ToyGateway()) as gateway:
         port = gateway.url.split(":")[2].partition("/")[0]  # free again below
-    for given, said in ((port, rf"//127\.0\.0\.1:{port}/v1/\S+: nobody listens.*http=HOST:PORT"), ("x", "http=x in")):
+    for given, said in (
+        (port, rf"//127\.0\.0\.1:{port}/v1/\S+: no server listens.*http=HOST:PORT"),
+        ("x", "http=x in"),
+    ):
         with pytest.raises(CallFailed, match=said):
             await Caller(CallOptions(url=f"{url}?http={given}", dialect=dialect, steps=steps)).run()
 

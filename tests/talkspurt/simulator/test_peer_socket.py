@@ -51,7 +51,7 @@ async def test_an_answer_that_is_no_websocket_is_a_refusal(address: str) -> None
 
 
 async def test_an_unused_port_is_named(address: str) -> None:
-    with pytest.raises(PeerError, match=r"cannot connect to ws://127\.0\.0\.1:1/x: nobody listens there; is the"):
+    with pytest.raises(PeerError, match=r"cannot connect to ws://127\.0\.0\.1:1/x: no server listens there; is it"):
         await connect(WSListener(), "ws://127.0.0.1:1/x")
 
 
