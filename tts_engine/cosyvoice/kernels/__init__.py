@@ -1,3 +1,3 @@
-"""The networks for CUDA: Triton kernels and fused layers. Each has a plain twin in `models` and must give the same
-result.
+"""The networks for CUDA: Triton and CUDA kernels and fused layers. Each has a reference in ``models`` that it must
+match.
 """

@@ -1,11 +1,11 @@
-// What the kernels in CUDA have in common: numbers of two bytes, and their loads.
+// Shared by the CUDA kernels: bf16 pairs and their loads.
 
 typedef unsigned short bf16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// The two numbers of a register.
+// The two bf16 numbers of a register, as floats.
 __device__ __forceinline__ float low(u32 x) { return __uint_as_float(x << 16); }
 __device__ __forceinline__ float high(u32 x) { return __uint_as_float(x & 0xffff0000u); }
 
@@ -23,7 +23,7 @@ __device__ __forceinline__ float exp2_(float x) {
     return y;
 }
 
-// Eight weights, each of which one block of a launch reads once.
+// Load eight weights that are read only once in a launch.
 __device__ __forceinline__ uint4 load_weight(const bf16* p) {
     uint4 v;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"

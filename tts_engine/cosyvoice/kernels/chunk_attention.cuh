@@ -1,12 +1,12 @@
 // Attention of one head over pages of keys and values in shared memory, by warps with sixteen queries each.
-// Products are mma.m16n8k16. It follows bf16.cuh.
+// Products are mma.m16n8k16. Needs bf16.cuh.
 
-constexpr int HEAD = 64, PAGE = 50, KEYS = 64;     // channels; frames of a page; lines that its keys and its values take
-constexpr int PAGE_TILES = (PAGE + 7) / 8;         // of eight keys
-constexpr int HEAD_STRIDE = HEAD + 8;              // an odd number of sixteen bytes, so that no banks conflict
+constexpr int HEAD = 64, PAGE = 50, KEYS = 64;     // channels; frames of a page; lines of its keys (or values) in shared memory
+constexpr int PAGE_TILES = (PAGE + 7) / 8;         // tiles of eight keys in a page
+constexpr int HEAD_STRIDE = HEAD + 8;              // an odd multiple of 16 bytes, without bank conflicts
 constexpr int PAGE_BYTES = 2 * KEYS * HEAD_STRIDE * 2;
 
-struct Place { int warp, lane, g, t; u32 rank; };  // g and t as the PTX ISA names groupID and threadID_in_group
+struct Place { int warp, lane, g, t; u32 rank; };  // g, t: groupID and threadID_in_group of the PTX ISA
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 

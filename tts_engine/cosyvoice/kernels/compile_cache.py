@@ -1,7 +1,7 @@
-"""Decides where compiled kernels and graphs are kept, so that the second start of an engine does not compile again.
+"""Sets the folders of compiled kernels, so that the second start of an engine does not compile again.
 
-Triton, torch.compile and vLLM read environment variables for this when they are first used. So call ``keep`` before a
-model is imported.
+Triton, torch.compile and vLLM read environment variables for this on first use, so call ``keep`` before a model is
+imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _VARIABLES = {
 
 
 def folder(configured: str) -> Path:
-    """Return the folder that ``engine.cache_folder`` means. Empty: the user's cache folder."""
+    """Return the folder for the setting ``engine.cache_folder``. Empty: the user's cache folder."""
     if configured:
         return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -25,12 +25,12 @@ def folder(configured: str) -> Path:
 
 
 def keep(configured: str) -> bool:
-    """Let this process and its children keep everything that they compile under ``folder(configured)``.
+    """Make this process and its children keep their compiled code under ``folder(configured)``.
 
-    A variable that the environment has set stays. This creates nothing; the first one that compiles creates the folder.
+    Variables that are already set are not changed. The folder is created at the first compilation.
 
     Returns:
-        True if something was compiled there before, so that the start will be a warm one.
+        True if the folder has compiled code, so that the start will be fast.
     """
     root = folder(configured)
     for variable, name in _VARIABLES.items():

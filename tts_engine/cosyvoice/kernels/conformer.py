@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
-"""Triton kernels of the conformer encoder: attention with relative positions, and the input of its look-ahead.
+"""Triton kernels of the conformer encoder: attention with relative positions, and the input of its pre-lookahead.
 
-They keep the rules of ``kernels.transformer``. ``models.conformer`` is their reference.
+The rules of ``kernels.transformer`` apply. ``models.conformer`` is the reference.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tts_engine.cosyvoice.kernels.product import empty_lines
 from tts_engine.cosyvoice.kernels.transformer import attend
 
 _TILE = 64
-"""Queries in a tile, and keys in a tile of whole rows. A page's keys fit into it."""
+"""Queries in a tile, and keys in a tile for whole rows; at least a page."""
 
 
 @dataclass(slots=True)
 class RelativePositions:
-    """The weights of a layer's relative positions. Query i and key j score
-    ``((q + u) . k + (q + v) . r[i - j]) / sqrt(head_dim)``."""
+    """The weights of a layer's relative positions. The score of query i and key j is ``((q + u) . k + (q + v) . r[i -
+    j]) / sqrt(head_dim)``."""
 
     r: Tensor
     """``r`` of the offsets from ``-zero`` to ``zero``, ``(2 * zero + 1, width)``, in the dtype of the products."""
@@ -33,13 +33,13 @@ class RelativePositions:
 
     @property
     def zero(self) -> int:
-        """The line of offset 0."""
+        """The row of ``r`` for offset 0."""
         return len(self.r) // 2
 
 
 @triton.jit
 def _biased(q, biases, WIDTH: tl.constexpr):
-    """``q + u`` and ``q + v``. ``biases``: pointers to ``u`` of the head's channels."""
+    """Return ``q + u`` and ``q + v``. ``biases``: pointers to ``u`` at the head's channels."""
     u, v = tl.load(biases), tl.load(biases + WIDTH)
     wide = q.to(tl.float32)
     return (wide + u[None]).to(q.dtype), (wide + v[None]).to(q.dtype)
@@ -47,15 +47,15 @@ def _biased(q, biases, WIDTH: tl.constexpr):
 
 @triton.jit
 def _by_offset(q, r, first, last, WIDTH: tl.constexpr, KEYS: tl.constexpr):
-    """``q_i . r[i - j]`` for a tile of queries ``q`` (ROWS, HEAD) and KEYS keys, at least as many as queries.
+    """Return ``q_i . r[i - j]`` for a tile of queries ``q`` (ROWS, HEAD) and KEYS keys; KEYS >= ROWS.
 
-    ``r``: pointers to the head's channels of the table's line 0; ``first``: the line of the first query and the last
-    key; ``last``: the last line that there is.
+    ``r``: pointers to the head's channels in the table's line 0; ``first``: the line of the first query and the last
+    key; ``last``: the table's last line.
     """
     # Query i needs the lines from first + i (the last key) to first + i + KEYS - 1 (key 0). They begin in one window of
-    # KEYS lines and end in the next. The i products that query i needs of the next window fit in the place of the first
-    # i of this one, which it does not need. So the windows are merged, and then each query's products are rotated into
-    # the order of its keys.
+    # KEYS lines and end in the next. Query i needs i products from the next window, and does not need the first i of
+    # this one. So the products of both windows are merged, and each query's products are then rotated into the order of
+    # its keys.
     query = tl.arange(0, q.shape[0])[:, None]
     key = tl.arange(0, KEYS)
     near = tl.dot(q, tl.trans(_window(r, first + key, last, WIDTH)), input_precision="ieee")
@@ -65,7 +65,7 @@ def _by_offset(q, r, first, last, WIDTH: tl.constexpr, KEYS: tl.constexpr):
 
 @triton.jit
 def _window(r, line, last, WIDTH: tl.constexpr):
-    # Only the offsets of padding reach over an end of the table.
+    # Only padding has offsets outside the table.
     return tl.load(r[None] + tl.minimum(tl.maximum(line, 0), last)[:, None] * WIDTH)
 
 
@@ -118,7 +118,6 @@ def _attend_to_pages(qkv: Tensor, store: Tensor, span: Any, positions: RelativeP
     assert n <= page <= _TILE, f"{n} frames for pages of {page} and tiles of {_TILE}"
     out = empty_lines(rows * n, width, device=qkv.device, dtype=qkv.dtype)
     tile = 32 if n <= 32 else _TILE
-    # Two programs share a multiprocessor of an H100, so 32 rows of 8 heads run at once.
     _chunk_attention[(heads, rows)](
         qkv, store[0], store[1], positions.r, positions.biases, span.pages, span.start, span.length, out, n,
         span.pages.shape[1], positions.zero,
@@ -171,11 +170,11 @@ def _attend_to_whole_rows(qkv: Tensor, length: Tensor, positions: RelativePositi
 
 
 def relative_attention(qkv: Tensor, span: Any, layer: int, positions: RelativePositions, heads: int) -> Tensor:
-    """Compute a layer's attention over what a ``streaming.Span`` sees: a chunk with its pages, or a whole sequence.
+    """Compute a layer's attention over the keys of a ``streaming.Span``: a chunk with its pages, or a whole sequence.
 
     Args:
         qkv: ``(rows, n, 3 * width)``. With pages, ``n`` is up to a page, and each row's keys and values are written to
-            its own; they have the same dtype.
+            its current page; the dtype is the same.
 
     Returns:
         ``(rows * n, width)``; finite beyond each row's length.
@@ -209,14 +208,15 @@ def _norm_look_ahead(x, weight, bias, valid, out, h, n, width, eps, TAPS: tl.con
 def norm_look_ahead(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float, valid: Tensor, ahead: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Compute LayerNorm, and put each frame and the ``ahead`` frames behind it side by side.
+    """Compute LayerNorm and concatenate each frame with the ``ahead`` frames after it.
 
     Args:
         x: ``(rows, n + ahead, width)``. weight, bias: fp32.
-        valid: ``(rows,)``, int64: frames from there on become zeros.
+        valid: ``(rows,)``, int64: number of real frames; later frames become zeros.
 
     Returns:
-        The frames side by side, ``(rows * n, (1 + ahead) * width)``; and the first of each, ``(rows, n, width)``, fp32.
+        The concatenated frames, ``(rows * n, (1 + ahead) * width)``; and the normalised frames, ``(rows, n, width)``,
+        fp32.
     """
     rows, n, width = x.shape[0], x.shape[1] - ahead, x.shape[2]
     out = empty_lines(rows * n, (1 + ahead) * width, device=x.device, dtype=dtype)

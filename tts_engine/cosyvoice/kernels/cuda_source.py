@@ -1,4 +1,4 @@
-"""Compiles the kernels in CUDA at an engine's start, by NVRTC, which comes with torch."""
+"""Compiles the CUDA kernels at an engine's start with NVRTC, which comes with torch."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ T = TypeVar("T")
 
 _FOLDER = Path(__file__).parent
 _CANNOT_COMPILE = (AttributeError, ImportError, OSError, RuntimeError)
-"""What ``compile_kernel`` raises where it cannot be done: this torch lacks the function, which is not public, or what
-it takes; NVRTC is missing, or refuses the source."""
+"""Errors of ``compile_kernel``: torch's function, which is not public, is missing or has changed; or NVRTC is missing
+or rejects the source."""
 
 
 def compile_kernel(name: str, defined: dict[str, object], *headers: str) -> Any:
     """Return the kernel ``name`` of ``name.cu`` for the current device.
 
     Args:
-        defined: macros that the source expects, by name. headers: which it follows, beside ``bf16``.
+        defined: macros of the source, by name. headers: headers of the source besides ``bf16``.
 
     Raises:
-        one of ``_CANNOT_COMPILE``.
+        _CANNOT_COMPILE: one of these.
     """
-    from torch.utils import cpp_extension  # takes setuptools, which an engine may do without
+    from torch.utils import cpp_extension  # imports setuptools, which may not be installed
 
-    # torch adds the folder of the toolkit's headers, and fails where there is no toolkit, as beside a torch from pip.
-    # These sources include none of them.
+    # torch adds the include folder of the CUDA toolkit and fails without one. These sources do not need it.
     cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or "/usr/local/cuda"
     macros = "".join(f"#define {macro} {value}\n" for macro, value in defined.items())
     files = ("bf16.cuh", *(f"{header}.cuh" for header in headers), f"{name}.cu")
@@ -40,8 +39,7 @@ def compile_kernel(name: str, defined: dict[str, object], *headers: str) -> Any:
 
 
 def if_compiled(make: Callable[[], T], otherwise: str) -> T | None:
-    """Return what ``make`` makes with a compiled kernel. If it cannot be compiled, log what then is so, and return
-    None: the engine starts without it."""
+    """Return ``make()``, which compiles a kernel. If it cannot be compiled, log ``otherwise`` and return None."""
     try:
         return make()
     except _CANNOT_COMPILE:

@@ -1,31 +1,31 @@
-// One step of the language model for up to ROWS sequences, in a single launch that stays on the device from the
-// embedding to the logits. Blocks of 256 threads share the outputs of each product, and meet at a barrier between two
-// parts of a layer. What a block reads next is asked for while it waits there.
+// One decode step of the language model for up to ROWS sequences in a single launch, from the embedding to the logits.
+// Blocks of 256 threads share the outputs of each product and synchronise between the parts of a layer. Each block
+// prefetches its next weights before it waits.
 //
 // Products are mma.m16n8k16 with sixteen outputs of the weight as its rows and eight sequences as its columns. The
-// weights lie in memory as the instruction's registers want them (decode_step.pack). Within each sixteen inputs a thread
-// holds four neighbours, so activations stay row-major.
+// weights are in memory in the order of the instruction's registers (decode_step.pack). A thread has four neighbouring
+// inputs of each sixteen, so activations stay row-major.
 //
-// It follows bf16.cuh and waiting_blocks.cuh. Set by the host: ROWS, HIDDEN, INTER, HEADS, KV_HEADS, LAYERS, VOCAB
+// Needs bf16.cuh and waiting_blocks.cuh. Macros from the host: ROWS, HIDDEN, INTER, HEADS, KV_HEADS, LAYERS, VOCAB
 // (padded to 16), EPS (of the norms).
 
 #define NOTHING __int_as_float(0xff800000)  // minus infinity
 
 constexpr int WARPS = 8;
 constexpr int HEAD = 64;
-constexpr int NT = ROWS / 8;                       // columns of eight sequences
-constexpr int PER = HEADS / KV_HEADS;              // query heads of a key head
+constexpr int NT = ROWS / 8;                       // tiles of eight sequences
+constexpr int PER = HEADS / KV_HEADS;              // query heads per key head
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * HEAD;
-constexpr int K_HIDDEN = HIDDEN / 16 / WARPS;      // parts of sixteen inputs for each warp
+constexpr int K_HIDDEN = HIDDEN / 16 / WARPS;      // steps of sixteen inputs per warp
 constexpr int K_INTER = INTER / 16 / WARPS;
 constexpr i64 TILE = 16 * HIDDEN;                  // numbers in sixteen outputs of a product over HIDDEN
 constexpr i64 LAYER = (i64)QKV * HIDDEN + (i64)HIDDEN * HIDDEN + 3LL * INTER * HIDDEN;
-constexpr int STRIDE = 20;                         // of sixteen outputs in shared memory, so that no banks conflict
+constexpr int STRIDE = 20;                         // stride of sixteen outputs in shared memory, without bank conflicts
 constexpr int PARTIAL = WARPS * ROWS * STRIDE;
 constexpr int FOR_PRODUCTS = 2 * PARTIAL + WARPS * ROWS, FOR_ATTENTION = 1216 + WARPS * PER * HEAD;
 constexpr int SHARED = FOR_PRODUCTS > FOR_ATTENTION ? FOR_PRODUCTS : FOR_ATTENTION;
 constexpr int OWN = ROWS < 16 ? 1 : ROWS / 16;     // residuals that a thread keeps
-constexpr int AHEAD = 19 < K_INTER ? 19 : K_INTER; // weights asked for ahead in the product over INTER
+constexpr int AHEAD = 19 < K_INTER ? 19 : K_INTER; // weights prefetched in the product over INTER
 constexpr int AHEAD_X = ROWS == 8 ? 8 : ROWS == 16 ? 6 : 4;
 
 static_assert(HIDDEN == HEADS * HEAD && HIDDEN % 128 == 0 && INTER % 128 == 0 && VOCAB % 16 == 0, "sizes");
@@ -34,7 +34,7 @@ static_assert(PER <= 8 && (ROWS == 8 || ROWS == 16 || ROWS == 32), "sizes");
 // g and t: a thread's place in the instruction's registers, as the PTX ISA names them groupID and threadID_in_group.
 struct Place { int warp, g, t, lane; };
 
-// As load_fresh_pair, of four numbers.
+// load_fresh_pair for four numbers.
 __device__ __forceinline__ uint2 load_fresh(const bf16* p) {
     uint2 v;
     asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
@@ -70,7 +70,7 @@ __device__ __forceinline__ void product(float (&d)[NT][4], const uint4 (&a)[K_HI
         for (int j = 0; j < NT; j++) mma(d[j], a[s], x[s][j].x, x[s][j].y);
 }
 
-// This warp's share of each row's sum of squares, for the norm, which is applied behind the product.
+// This warp's share of each row's sum of squares, for the norm, which is applied after the product.
 __device__ __forceinline__ void put_squares(float* squares, const uint2 (&x)[K_HIDDEN][NT], const Place& p) {
 #pragma unroll
     for (int j = 0; j < NT; j++) {
@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
     const float* __restrict__ head_bias,   // (VOCAB,)
     bf16* rows,                            // (ROWS, HIDDEN): residuals
     bf16* queries,                         // (ROWS, HIDDEN)
-    bf16* mixed,                           // (ROWS, HIDDEN): what attention returns
+    bf16* mixed,                           // (ROWS, HIDDEN): attention output
     bf16* inner,                           // (ROWS, INTER)
     float* __restrict__ logits,            // (count, VOCAB)
     u32* arrived,                          // 0 before the launch
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
     const i64 slot_size = (i64)KV_HEADS * max_length * HEAD, kind_size = slot_size * slots_total;
     u32 goal = 0;
 
-    // Which residuals this thread keeps: of the sixteen outputs that its block makes of each product into HIDDEN.
+    // The residuals that this thread keeps, among its block's sixteen outputs of each product into HIDDEN.
     float own[OWN];
     int own_row[OWN];
     const int own_column = block * 16 + thread % 16;
@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
                 if (tile + blocks < QKV / 16) load_tile(a, qkv_weight + (tile + blocks) * TILE, p);
                 put(shared, d, p);
                 __syncthreads();
-                // The host has put the two halves of a rotated pair eight outputs apart.
+                // The two halves of a rotated pair are eight outputs apart (decode_step.rotated_pairs).
                 const int column = thread % 8, row = thread / 8, number = tile / 4;
                 if (row < count && row < ROWS) {
                     const float scale = norm(squares, row);
@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
         arrive(arrived);
         await(arrived, goal += blocks);
 
-        // -- attention: a block takes all heads that share the keys of a sequence
+        // -- attention: a block computes all heads that share a key head of a sequence
         for (int task = block; task < count * KV_HEADS; task += blocks) {
             float* shares = shared + p.warp * 128;  // (16 keys, 8 heads)
             float* fades = shared + 1024 + p.warp * 8;
@@ -320,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) decode_step(
         if (block < HIDDEN / 16) load_tile(a, out_weight + block * TILE, p);
         await(arrived, goal += blocks);
 
-        // -- what attention adds
+        // -- attention's output projection
         if (block < HIDDEN / 16) {
             uint2 x[K_HIDDEN][NT];
             float d[NT][4];

@@ -1,9 +1,10 @@
-"""One step of the language model as one launch (``decode_step.cu``): packed weights, buffers and the compiled kernel.
+"""A decode step of the language model as one kernel launch (``decode_step.cu``): packed weights, buffers and the
+kernel.
 
-A step of many small launches waits for a place on the multiprocessors at each of them. So it takes twice as long
-beside token-to-wave as alone. This kernel waits once. It is made for the released sizes, bf16, and GPUs of compute
-capability 9 or more. Its blocks wait for each other, so all of them need a place at the same time, and only one
-such kernel may run on a device at a time.
+With many small launches, a step waits for free multiprocessors at each of them, and takes twice as long beside
+token-to-wave as alone. This kernel waits once. It supports the released sizes, bf16, and GPUs of compute capability 9
+or higher. Its blocks synchronise with each other, so all of them must be resident at the same time, and only one such
+kernel may run on a device at a time.
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ from tts_engine.cosyvoice.kernels.cuda_source import compile_kernel, if_compiled
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 
 ROWS = (8, 16, 32)
-"""Sizes for which the kernel is compiled. Fewer sequences take the next larger one."""
+"""Batch sizes for which the kernel is compiled. Other batches use the next larger one."""
 MOST_ROWS = ROWS[-1]
 _TILE = 16
-"""Outputs that a block of the kernel makes together."""
+"""Outputs of a block's matrix products."""
 BLOCKS = 64
-"""Blocks of the kernel, each of which has a multiprocessor to itself. On an H100 64, 68 and 76 take the same time for 8
-rows, 0.62 ms, 60 and 56 a little more. What they leave counts: beside steps without a pause a chunk of one clause takes
-14 ms with 64, and 23 with 76."""
+"""Blocks of the kernel, one per multiprocessor. More are not faster on an H100, and take multiprocessors from
+token-to-wave."""
 _THREADS = 256
 
 
 def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DecodeStep | None:
     """Return the kernel with the weights of ``network``, a ``SpeechLanguageModel``, which may be dropped afterwards.
-    None: it cannot run these sizes there, or could not be compiled."""
+    None: sizes or device are not supported, or it could not be compiled."""
     if not _supported(network.config, device, dtype):
         return None
     return if_compiled(
-        lambda: DecodeStep(network, device=device), "the language model's steps will take many launches each"
+        lambda: DecodeStep(network, device=device),
+        "the fused kernel is not available: the language model's steps take many launches each",
     )
 
 
 def under_mps() -> bool:
-    """Do other processes' kernels run beside this one's? Then kernels that wait for their own blocks could each have a
-    part of the multiprocessors, and wait for the rest forever."""
+    """Return True if CUDA MPS runs, so that kernels of several processes run at once. Two kernels whose blocks wait for
+    each other could then deadlock, each with a part of the multiprocessors."""
     return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")) / "control").exists()
 
 
@@ -57,8 +58,8 @@ def _supported(config: LanguageModelConfig, device: torch.device, dtype: torch.d
 
 
 def pack(weight: Tensor) -> Tensor:
-    """Order a weight ``(n, k)`` as the registers of ``mma.m16n8k16`` want it (PTX ISA, "Matrix Fragments for
-    mma.m16n8k16"): ``(n / 16, k / 16, 32 threads, 8)``, where a thread has four neighbouring inputs of two outputs."""
+    """Reorder a weight ``(n, k)`` for the registers of ``mma.m16n8k16`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+    ``(n / 16, k / 16, 32 threads, 8)``, where a thread has four neighbouring inputs of two outputs."""
     n, k = weight.shape
     tile, half, line, part, thread, pair, one = range(7)
     parts = weight.view(n // _TILE, 2, 8, k // 16, 4, 2, 2)
@@ -66,13 +67,13 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def rotated_pairs(heads: int) -> Tensor:
-    """Return an order of the outputs of ``heads`` heads of 64 in which 16 outputs hold both halves of 8 rotated
+    """Return an order of the outputs of ``heads`` heads of 64, in which each 16 outputs have both halves of 8 rotated
     pairs."""
     return torch.arange(heads * 64).view(heads, 2, 4, 8).transpose(1, 2).reshape(-1)
 
 
 class DecodeStep:
-    """The packed weights of a model, and its kernels."""
+    """The packed weights of a model and its kernels."""
 
     def __init__(self, network: Any, *, device: torch.device) -> None:
         """See ``load``."""
@@ -81,7 +82,7 @@ class DecodeStep:
         self._blocks = min(BLOCKS, processors)
 
         def folded(norm: Tensor, *weights: Tensor) -> Tensor:
-            """The weight of the norm in front of a product becomes part of the product."""
+            """Return joined weights, multiplied by the weight of the norm before them."""
             joined = torch.cat([w.detach().to(device).float() for w in weights])
             return (joined * norm.detach().to(device).float()).to(torch.bfloat16)
 
@@ -100,7 +101,7 @@ class DecodeStep:
         self._weights, self._biases = torch.cat(layers), torch.cat(biases)
         head, bias = network.llm_decoder.weight, network.llm_decoder.bias
         self.ids = len(head) + -len(head) % _TILE
-        """Columns of the logits: those of the head, padded."""
+        """Columns of the logits: the head's outputs, padded."""
         padded = torch.zeros(self.ids, config.hidden_size, dtype=torch.bfloat16, device=device)
         padded[: len(head)] = folded(network.backbone.norm.weight, head)
         self._head = pack(padded)
@@ -133,7 +134,7 @@ class DecodeStep:
     def __call__(
         self, table: Tensor, cache: Tensor, slots: Tensor, last: Tensor, positions: Tensor, cos: Tensor, sin: Tensor
     ) -> Tensor:
-        """Feed the last id of each slot, and write its keys and values.
+        """Feed the last id of each slot and write its keys and values.
 
         Args:
             table: embedding, ``(ids, hidden)``. cache: ``(layers, 2, slots, kv_heads, max_length, 64)``.

@@ -1,29 +1,30 @@
-// The transformer blocks of CosyVoice3's estimator for a short chunk of one clause, in a single launch. The lines of both
-// branches follow each other. BLOCKS blocks of threads share the outputs of each product, sixteen neighbouring ones each,
-// and meet at a barrier between two parts of a transformer block; the four that share a head meet by themselves behind
-// its queries, keys and values. What a block reads next is asked for while it waits, or before.
+// The transformer blocks of CosyVoice3's estimator for a short chunk of one clause, in a single launch. The lines of the
+// second branch follow those of the first. BLOCKS thread blocks share the outputs of each product, sixteen neighbouring
+// ones each, and synchronise between the parts of a transformer block. After queries, keys and values, only the four
+// blocks that share a head synchronise. Each block prefetches its next weights before it waits.
 //
 // Products are mma.m16n8k16 with sixteen outputs of the weight as its rows and eight lines as its columns; each warp has
-// an eighth of the inputs. The weights lie in memory as the instruction's registers want them (dit_blocks.pack).
+// an eighth of the inputs. The weights are in memory in the order of the instruction's registers
+// (dit_blocks.pack).
 //
-// It follows bf16.cuh, waiting_blocks.cuh and chunk_attention.cuh. Set by the host: LAYERS, EPS (of the norms).
+// Needs bf16.cuh, waiting_blocks.cuh and chunk_attention.cuh. Macros from the host: LAYERS, EPS (of the norms).
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 constexpr int BLOCKS = 64, HEADS = 16, DIM = HEADS * HEAD, INNER = 2 * DIM;
 constexpr int GROUP = BLOCKS / HEADS;              // blocks that share a head: two for each row, with sixteen queries each
 constexpr int ROWS = 2, TILES = 6, LINES = 8 * TILES;
-constexpr int STEPS = DIM / 16 / WARPS;            // parts of sixteen inputs of a warp
+constexpr int STEPS = DIM / 16 / WARPS;            // steps of sixteen inputs per warp
 constexpr i64 TILE = 16 * DIM;                     // numbers in sixteen outputs of a product over DIM
 constexpr i64 QKV_W = 3LL * DIM * DIM, OUT_W = (i64)DIM * DIM, UP_W = (i64)INNER * DIM;
 constexpr i64 LAYER_W = QKV_W + OUT_W + 2 * UP_W;
 constexpr int LAYER_V = 3 * DIM + DIM + INNER + DIM;  // biases
-constexpr int OWN = LINES / (THREADS / 16);        // lines of which a thread has an output
-constexpr int WARP_LINES = LINES / WARPS;          // lines that a warp norms
-constexpr int X_STRIDE = DIM + 8;                  // an odd number of sixteen bytes, so that no banks conflict
+constexpr int OWN = LINES / (THREADS / 16);        // lines of a thread's outputs
+constexpr int WARP_LINES = LINES / WARPS;          // lines normalised by a warp
+constexpr int X_STRIDE = DIM + 8;                  // an odd multiple of 16 bytes, without bank conflicts
 constexpr int SUM_STRIDE = 20;                     // of sixteen outputs
 
-// Shared memory: normed lines, or sums and weights of the last product; weights of the others; what the time adds. Or
-// pages, and what the warps made of them.
+// Shared memory: normalised lines, or sums and weights of the last product; weights of the others; shift and scale. Or
+// pages and the warps' partial results.
 constexpr int X_BYTES = LINES * X_STRIDE * 2, W_AT = X_BYTES, TILE_BYTES = (int)TILE * 2;
 constexpr int DOWN_AT = WARPS * LINES * SUM_STRIDE * 4;
 constexpr int TABLE_AT = W_AT + 3 * TILE_BYTES;
@@ -34,7 +35,7 @@ static_assert(DOWN_AT + 2 * TILE_BYTES <= X_BYTES, "the last product's weights l
 static_assert(3 * WARPS * LINES * SUM_STRIDE * 4 <= X_BYTES, "sums take the place of the lines they are made of");
 static_assert(PARTS_AT + WARPS * 36 * 32 * 4 <= TABLE_AT, "what is kept during attention lies behind what is not");
 
-// As load_fresh_pair, of eight numbers.
+// load_fresh_pair for eight numbers.
 __device__ __forceinline__ uint4 load_fresh(const bf16* p) {
     uint4 v;
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
@@ -52,7 +53,7 @@ __device__ __forceinline__ void copy(char* target, const void* source) {
 
 __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Behind it the device may copy to where this block has read and written itself.
+// Arrive; afterwards asynchronous copies may overwrite the shared memory that this block has used.
 __device__ __forceinline__ void arrive_for_copies(u32* arrived) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     arrive(arrived);
@@ -60,7 +61,7 @@ __device__ __forceinline__ void arrive_for_copies(u32* arrived) {
 
 // -- products
 
-// A barrier for weights that the device copies by itself, used once in each layer.
+// A barrier for asynchronous copies of weights, used once in each layer.
 struct Weights {
     u32 barrier, at;
 
@@ -68,7 +69,7 @@ struct Weights {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
     }
 
-    // Ask for T neighbours of tiles of sixteen outputs, each `step` numbers behind the one before.
+    // Start copies of T tiles of sixteen outputs, each `step` numbers after the previous one.
     template <int T>
     __device__ __forceinline__ void ask(const bf16* weight, i64 step) const {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(T * TILE_BYTES) : "memory");
@@ -97,7 +98,7 @@ __device__ __forceinline__ void clear(float (&d)[TILES][T][4]) {
         for (int i = 0; i < T; i++) d[j][i][0] = d[j][i][1] = d[j][i][2] = d[j][i][3] = 0.0f;
 }
 
-// Multiply the normed lines with the tiles that were asked for.
+// Multiply the normalised lines with the copied tiles.
 template <int T>
 __device__ __forceinline__ void product(float (&d)[TILES][T][4], const char* shared, const Place& p) {
     clear(d);
@@ -122,7 +123,7 @@ __device__ __forceinline__ void product(float (&d)[TILES][T][4], const char* sha
     }
 }
 
-// Multiply lines of HALVES * DIM inputs, which lie in memory. Of each 32 inputs a thread has eight neighbours, in both
+// Multiply lines of HALVES * DIM inputs from global memory. A thread has eight neighbours of each 32 inputs, in both
 // factors.
 template <int HALVES>
 __device__ __forceinline__ void product_from_memory(
@@ -149,7 +150,7 @@ __device__ __forceinline__ void product_from_memory(
         }
 }
 
-// Put this warp's part of the sums of T tiles of outputs where all threads of the block see it.
+// Write this warp's partial sums of T tiles of outputs to shared memory.
 template <int T>
 __device__ __forceinline__ void put(float* sums, const float (&d)[TILES][T][4], const Place& p) {
 #pragma unroll
@@ -184,7 +185,7 @@ __device__ __forceinline__ void widen(float (&y)[8], const uint4& x) {
     y[4] = low(x.z), y[5] = high(x.z), y[6] = low(x.w), y[7] = high(x.w);
 }
 
-// Put what the time adds behind a norm where all threads of the block see it: shift, then one more than scale.
+// Write a norm's modulation to shared memory: shift, then 1 + scale.
 __device__ __forceinline__ void put_table(char* shared, const float* shift) {
     float4* table = (float4*)(shared + TABLE_AT);
     const float4 b = __ldg((const float4*)shift + threadIdx.x);
@@ -194,7 +195,7 @@ __device__ __forceinline__ void put_table(char* shared, const float* shift) {
     table[DIM / 4 + threadIdx.x] = a;
 }
 
-// Norm, scale and shift all lines, and put them into shared memory. A thread has 32 channels of a line.
+// Normalise, scale and shift all lines into shared memory. A thread has 32 channels of a line.
 __device__ __forceinline__ void put_normed(char* shared, const bf16* lines, const Place& p) {
     uint4 v[WARP_LINES][4];
     float sum[WARP_LINES], squares[WARP_LINES], y[8];
@@ -243,7 +244,7 @@ __device__ __forceinline__ void put_normed(char* shared, const bf16* lines, cons
 
 // -- attention
 
-// Ask for the first `count` keys and values of this head in a page. A masked key has weight 0, and 0 times a stray NaN is
+// Start copies of the first `count` keys and values of this head in a page. A masked key has weight 0, and 0 times a stray NaN is
 // NaN, so the other values are zeros.
 __device__ __forceinline__ void ask_for_page(char* shared, int page, const bf16* head_keys, i64 values_behind, int count) {
     char* buffer = shared + page % BUFFERS * PAGE_BYTES;
@@ -269,11 +270,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
     const float* __restrict__ sines,
     bf16* keys,                             // (LAYERS, 2, pages, PAGE, DIM)
     const i64* __restrict__ pages,          // (ROWS, pages_per_row)
-    const i64* __restrict__ start,          // (ROWS,), the same of both
-    const i64* __restrict__ length,         // (ROWS,), the same of both
+    const i64* __restrict__ start,          // (ROWS,), the same for both
+    const i64* __restrict__ length,         // (ROWS,), the same for both
     bf16* lines,                            // (LINES, DIM): residuals
     bf16* queries,                          // (LINES, DIM)
-    bf16* mixed,                            // (LINES, DIM): what attention returns
+    bf16* mixed,                            // (LINES, DIM): attention output
     bf16* inner,                            // (LINES, INNER)
     u32* arrived,                           // (1 + HEADS, 32) of 0 before the launch
     int n, int pages_per_row, int pages_total, int modulation_stride) {
@@ -292,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
     const u32 barrier = shared_address(barriers);
     const Weights qkv{barrier, x + W_AT}, up{barrier + 8, x + W_AT}, out{barrier + 16, x + W_AT + 2 * TILE_BYTES};
     const Weights down{barrier + 24, x + DOWN_AT};
-    const bool asks = thread == 32;  // for weights; another warp waits for other blocks
+    const bool asks = thread == 32;  // starts weight copies; another warp waits for other blocks
     if (asks) {
         qkv.init(), up.init(), out.init(), down.init();
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -302,10 +303,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
     for (int i = thread; i <= older; i += THREADS)
         ((int*)(shared + NUMBERS_AT))[i] = (int)pages[row * pages_per_row + i];
 
-    // Of each product into DIM a thread has one output of these lines. Their residuals stay with it.
+    // The lines of which this thread has one output of each product into DIM. It keeps their residuals.
     const int channel = block * 16 + thread % 16;
     float own[OWN], cosine[OWN], sine[OWN];
-    int kept_at[OWN];  // where keys of such a line go, by frames; -1: nowhere
+    int kept_at[OWN];  // frame to which the keys of such a line are written; -1: none
 #pragma unroll
     for (int i = 0; i < OWN; i++) {
         const int line = thread / 16 + 16 * i, frame = line < n ? line : line - n;
@@ -367,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
         for (int page = 0; page < min(older, BUFFERS); page++) ask_for_page(shared, page, head_keys, values_behind, PAGE);
         await(arrived_head, head_goal += GROUP);
 
-        // -- attention: sixteen queries of a row, of which each warp has every eighth page
+        // -- attention: sixteen queries of a row; each warp takes every eighth page
         Attended y = {};
         y.top[0] = y.top[1] = -1e30f;
         if (older < BUFFERS) ask_for_page(shared, older, head_keys, values_behind, real);
@@ -397,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
             y.sum[r] += __shfl_xor_sync(~0u, y.sum[r], 1);
             y.sum[r] += __shfl_xor_sync(~0u, y.sum[r], 2);
         }
-        // Each warp's part: 32 numbers of each thread, then the largest products and the sums of its two lines.
+        // A warp's partial result: 32 numbers per thread, then the maxima and sums of its two lines.
         float* parts = (float*)(shared + PARTS_AT) + p.lane;
 #pragma unroll
         for (int i = 0; i < 32; i++) parts[(p.warp * 36 + i) * 32] = y.mix[i / 4][i % 4];
@@ -407,7 +408,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
             parts[(p.warp * 36 + 34 + r) * 32] = y.sum[r];
         }
         __syncthreads();
-        // A warp adds eight channels of all of them.
+        // Each warp adds eight channels of all partial results.
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float top = -1e30f, sum = 0.0f, v[2] = {0.0f, 0.0f};
@@ -436,7 +437,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) dit_blocks(
         put_table(shared, table + 3 * DIM);
         await(arrived, goal += BLOCKS);
 
-        // -- what attention adds
+        // -- attention's output projection
         {
             float d[TILES][1][4];
             out.await(layer);

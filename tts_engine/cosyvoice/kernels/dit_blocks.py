@@ -1,12 +1,11 @@
-"""The transformer blocks of CosyVoice3's estimator as one launch (``dit_blocks.cu``): packed weights and the compiled
+"""The transformer blocks of CosyVoice3's estimator as one kernel launch (``dit_blocks.cu``): packed weights and the
 kernel.
 
-With a launch for each part, the 22 blocks of a step are 154 small kernels in a row. One clause waits for their
-latencies, and beside the language model's steps for a place on the multiprocessors at each of them. Here 64
-multiprocessors keep a short chunk of one clause, as a first one is, for all blocks. It is made for the released sizes,
-bf16, chunks with caches, and GPUs of compute capability 9 or more. Its blocks wait for each other, so all of them need
-a place at the same time. Only one such kernel may run on a device at a time, and beside it one ``decode_step``, which
-leaves it its places.
+Otherwise the 22 blocks of an Euler step are 154 small kernels, and a single clause waits for the latency of each, and
+for multiprocessors that the language model's steps use. This kernel computes a short chunk of one clause (such as a
+short first chunk) on 64 multiprocessors. It supports the released sizes, bf16, chunks with caches, and GPUs of compute
+capability 9 or higher. Its blocks synchronise with each other, so all of them must be resident at the same time. Only
+one such kernel and one ``decode_step`` may run on a device at a time.
 """
 
 from __future__ import annotations
@@ -22,23 +21,26 @@ from tts_engine.cosyvoice.models.config import FlowV3Config
 from tts_engine.cosyvoice.models.streaming import Span
 
 BLOCKS = 64
-"""Blocks of threads, each of which has a multiprocessor to itself."""
+"""Thread blocks, one per multiprocessor."""
 MOST_FRAMES = 24
-"""Frames of a chunk. A first chunk of 8 tokens has 22."""
+"""Most frames of a chunk. A first chunk of 8 tokens has 22."""
 _DIM, _HEADS, _PAGE_FRAMES = 1024, 16, 50
 _THREADS = 256
 _LINES = 2 * MOST_FRAMES
 _MOST_PAGES = 512
 _SHARED_BYTES = 2 * _LINES * (_DIM + 8) + 3 * 2 * 16 * _DIM + 2 * 4 * _DIM + 4 * _MOST_PAGES
-"""As ``dit_blocks.cu`` divides it: normed lines, weights, what the time adds, page numbers."""
+"""Shared memory of a block (see ``dit_blocks.cu``): normalised lines, weights, shift and scale, page numbers."""
 
 
 def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> DitBlocks | None:
-    """Return the kernel with the weights of ``network``, a ``DiT``, which may be dropped afterwards.
-    None: it cannot run these sizes there, or could not be compiled."""
+    """Return the kernel with the weights of ``network``, a ``DiT``, which may be dropped afterwards. None: sizes or
+    device are not supported, or it could not be compiled."""
     if not _supported(network.config, device, dtype):
         return None
-    return if_compiled(lambda: DitBlocks(network, device=device), "CosyVoice3's flow will take many launches a step")
+    return if_compiled(
+        lambda: DitBlocks(network, device=device),
+        "the fused kernel is not available: CosyVoice3's flow takes many launches a step",
+    )
 
 
 def _supported(config: FlowV3Config, device: torch.device, dtype: torch.dtype) -> bool:
@@ -46,19 +48,19 @@ def _supported(config: FlowV3Config, device: torch.device, dtype: torch.dtype) -
     if not (sizes and dtype == torch.bfloat16 and device.type == "cuda") or decode_step.under_mps():
         return False
     properties: Any = torch.cuda.get_device_properties(device)
-    # Two kernels that wait for their own blocks must not each have a part of the device, and wait for the rest forever.
+    # The blocks of this kernel and of ``decode_step`` must fit on the device together, or the two may deadlock.
     places: int = properties.multi_processor_count - decode_step.BLOCKS
     shared: int = properties.shared_memory_per_block_optin
     return bool(properties.major >= 9) and places >= BLOCKS and shared >= _SHARED_BYTES
 
 
 def pack(weight: Tensor, *, neighbours: bool) -> Tensor:
-    """Order a weight ``(n, k)`` as the registers of ``mma.m16n8k16`` want their first factor (PTX ISA, "Matrix
-    Fragments for mma.m16n8k16"): ``(n / 16, k / 16, 32 threads, 8)``.
+    """Reorder a weight ``(n, k)`` for the registers of the first factor of ``mma.m16n8k16`` (PTX ISA, "Matrix Fragments
+    for mma.m16n8k16"): ``(n / 16, k / 16, 32 threads, 8)``.
 
     Args:
-        neighbours: in two instructions for 32 inputs a thread has eight neighbouring ones; otherwise inputs have the
-            places that ``ldmatrix`` gives them.
+        neighbours: True: in the two instructions for 32 inputs, a thread has eight neighbouring inputs. False: inputs
+            are ordered as ``ldmatrix`` loads them.
     """
     n, k = weight.shape
     if neighbours:
@@ -72,7 +74,7 @@ def pack(weight: Tensor, *, neighbours: bool) -> Tensor:
 
 
 class DitBlocks:
-    """The packed weights of a network, and its kernels."""
+    """The packed weights of a network and its kernel."""
 
     def __init__(self, network: Any, *, device: torch.device) -> None:
         """See ``load``."""
@@ -96,14 +98,14 @@ class DitBlocks:
         self._kernel.set_shared_memory_config(_SHARED_BYTES)
 
     def fits(self, span: Span, rows: int, frames: int) -> bool:
-        """Is this a chunk of a single clause that it can feed?"""
+        """Return True if the kernel can compute this chunk: one clause and few frames."""
         if span.keys is None or span.pages is None:
             return False
         short = rows == 2 and frames <= MOST_FRAMES and span.pages.shape[1] <= _MOST_PAGES
         return short and span.keys.page_frames == _PAGE_FRAMES
 
     def __call__(self, h: Tensor, span: Span, step: Tensor, modulations: Tensor, turn: tuple[Tensor, Tensor]) -> None:
-        """Put ``h`` ``(2, n, 1024)``, fp32, through all blocks, in place. The chunk ``fits``.
+        """Apply all blocks to ``h`` ``(2, n, 1024)``, fp32, in place. ``fits`` must be True for the chunk.
 
         Args:
             step: ``(1,)``, int64; modulations: ``(steps, any)``, fp32, from ``DiT.modulations``.

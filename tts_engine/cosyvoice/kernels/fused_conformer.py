@@ -1,8 +1,8 @@
 """The encoder of CosyVoice2's flow on a GPU: ``models.conformer.UpsampleConformer`` with fused weights and kernels, for
 chunks with caches.
 
-It replaces that network in ``FlowV2.condition`` and takes eight launches a layer. The residual stream is fp32, products
-are in the dtype of the weights, sums are fp32.
+It replaces that network in ``FlowV2.condition`` and takes eight launches per layer. The residual stream is fp32,
+products are in the dtype of the weights, and sums are fp32.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class _Linear:
 @dataclass(slots=True)
 class _Norm:
     table: Tensor
-    """A row for the table of ``gate_add_modulate``: gate 1, shift, scale - 1."""
+    """A row of the table of ``gate_add_modulate``: gate 1, shift, scale - 1."""
     eps: float
 
     def __call__(self, h: Tensor, part: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Add ``part`` to ``h`` ``(rows, n, dim)`` in place; return LayerNorm of the sum, ``(rows * n, dim)``."""
+        """Add ``part`` to ``h`` ``(rows, n, dim)`` in place and return LayerNorm of the sum, ``(rows * n, dim)``."""
         rows, _, dim = h.shape
         return kernels.gate_add_modulate(
             h, part, self.table.expand(rows, -1), gate=0, shift=dim, scale=2 * dim, eps=self.eps, dtype=dtype
@@ -59,7 +59,7 @@ class _Layer:
 
 
 class FusedConformer(nn.Module):
-    """The encoder. ``span`` feeds one chunk with its caches or, without caches, a whole sequence by full attention."""
+    """The encoder. ``span`` is one chunk with caches, or whole sequences with full attention and without caches."""
 
     def __init__(
         self, conformer: UpsampleConformer, *, device: torch.device, dtype: torch.dtype = torch.bfloat16
@@ -112,7 +112,7 @@ class FusedConformer(nn.Module):
         self.upsample = stored(*_upsampling(network.up_layer.conv, network.up_embed.out[0]))
         self.upsample_norm = norm(network.up_embed.out[1], root)
         self.tails = behind.tail, network.up_layer.conv.tail
-        # The tables of ``r`` reach as far as the noise. They take 215 MB in bf16.
+        # The tables of ``r`` cover the longest sequence. They take 215 MB in bf16.
         self.layers = layers(network.encoders, NOISE_FRAMES // FRAMES_PER_TOKEN)
         self.up_layers = layers(network.up_encoders, NOISE_FRAMES)
         self.after_norm = norm(network.after_norm)
@@ -130,19 +130,19 @@ class FusedConformer(nn.Module):
         y = F.leaky_relu(self.look_ahead(y), 0.01, inplace=True)
         part: Tensor | None = self.look_behind(self._unfold(y.view(rows, n, dim), None, span, self.tails[0]))
         part = self._run(self.layers, h, part, span)
-        # Even frames in the first half of the columns, odd ones in the second.
+        # The first half of the columns are even frames, the second half odd ones.
         y = self.upsample(self._unfold(h, part, span, self.tails[1])).view(rows, FRAMES_PER_TOKEN * n, dim)
         h = self.upsample_norm(y, None, torch.float32).view_as(y)
         part = self._run(self.up_layers, h, None, span.scaled(FRAMES_PER_TOKEN, frame_keys))
         return self.after_norm(h, part, torch.float32).view_as(h)
 
     def _unfold(self, x: Tensor, y: Tensor | None, span: Span, tail: int) -> Tensor:
-        # The upsampling has a tail of four frames, two of each token, of which two places keep the two tokens.
+        # The tail of the upsampling has places for four frames (each token twice). Two of them keep the two tokens.
         kept = None if span.tails is None else span.tails.data[tail][:, :2]
         return kernels.unfold_three(x, y, kept, span, self.dtype)
 
     def _run(self, layers: list[_Layer], h: Tensor, part: Tensor | None, span: Span) -> Tensor | None:
-        """Add ``part`` and all that the layers add to ``h``, in place, but for the last sum, which is returned."""
+        """Add ``part`` and the outputs of the layers to ``h``, in place, except the last output, which is returned."""
         rows, n, _ = h.shape
         for number, layer in enumerate(layers):
             qkv = layer.qkv(layer.norm1(h, part, self.dtype)).view(rows, n, -1)
@@ -153,8 +153,8 @@ class FusedConformer(nn.Module):
 
 
 def _upsampling(conv: Any, linear: Any) -> tuple[Tensor, Tensor]:
-    """Join the upsampling's causal convolution over five frames, in which each token is twice, and the linear layer
-    behind it to a product over three tokens side by side, of which the first half are even frames.
+    """Join the upsampling's causal convolution over five frames (each token twice) and the linear layer after it into
+    one product over three concatenated tokens. The first half of its outputs is the even frame.
 
     Returns:
         weight, shape ``(2 * dim, 3 * dim)``, and bias.

@@ -1,8 +1,8 @@
 """The estimator of Fun-CosyVoice3 on a GPU: ``models.dit.DiT`` with fused weights and kernels, for chunks with caches.
 
-It replaces that network in ``FlowV3.advance``. A block takes seven launches; all blocks take one together for a short
-chunk of a single clause where ``dit_blocks`` can run. The residual stream is fp32, products are in the dtype of the
-weights, sums are fp32.
+It replaces that network in ``FlowV3``. A block takes seven launches; for a short chunk of a single clause,
+``dit_blocks`` computes all blocks in one launch if the GPU can run it. The residual stream is fp32, products are in the
+dtype of the weights, and sums are fp32.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ class _Block:
 
 
 class FusedDiT(Estimator):
-    """The estimator. ``span`` feeds one chunk with its caches or, without caches, a whole sequence by full
-    attention."""
+    """The estimator. ``span`` is one chunk with caches, or whole sequences with full attention and without caches."""
 
     def __init__(self, dit: DiT, *, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
-        """Read ``dit``, which may be dropped afterwards. Its modulation table must have been made before."""
+        """Read ``dit``, which may be dropped afterwards. The modulation table must exist already."""
         super().__init__()
         self.config, self.dtype = dit.config, dtype
         network: Any = dit  # submodules are Tensor | Module to a type checker
@@ -90,7 +89,7 @@ class FusedDiT(Estimator):
         pass
 
     def begin(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor) -> Tensor:
-        """Return the input of the first product, ``(2 * rows, n, 320)``. Each step puts its state into it."""
+        """Return the input of the first product, ``(2 * rows, n, 320)``. Each step writes its state into it."""
         return kernels.join_branches(x, cond, mu, speaker[:, None].expand_as(x), dtype=self.dtype)
 
     def euler_step(
@@ -134,7 +133,8 @@ class FusedDiT(Estimator):
     def _transform(
         self, h: Tensor, modulations: Tensor, step: Tensor, span: Span, nearly_done: Callable[[], None]
     ) -> Tensor | None:
-        """Put ``h`` through the blocks, in place, except for what the last part of them adds, which is returned."""
+        """Apply the blocks to ``h``, in place. Return the output of the last feed-forward part, if it is not added
+        yet."""
         rows, n, dim = h.shape
         dtype = self.dtype
         part: Tensor | None = None
@@ -142,7 +142,7 @@ class FusedDiT(Estimator):
         for layer, block in enumerate(self.blocks):
             if layer == math.ceil(_NEARLY * len(self.blocks)):
                 nearly_done()
-            table = layer * 6 * dim  # shift, scale, gate of the attention, then of the feed-forward part
+            table = layer * 6 * dim  # shift, scale, gate of the attention, then of the feed-forward
             a = kernels.gate_add_modulate(
                 h, part, modulations, gate=gate, shift=table, scale=table + dim, eps=_NORM_EPS, dtype=dtype, entry=step
             )

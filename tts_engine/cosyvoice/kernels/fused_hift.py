@@ -1,5 +1,5 @@
-"""The vocoders on a GPU. They are channels-last from the mel to the spectrum. A convolution is one launch: product,
-bias, residual, sum, and the activation for the next convolution."""
+"""The vocoders on a GPU, channels-last from mel to spectrum. A convolution is one launch: product, bias, residual, sum,
+and the activation for the next convolution."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tts_engine.cosyvoice.models.hift_causal import CausalHift, Feed, TailShape
 _POST_SLOPE = 0.01
 _LEAST_CHANNELS = 16
 _BINS = 32
-"""Channels of a spectrum. It has 18 real and imaginary parts; zeros fill it up to a size that a product takes."""
+"""Channels of a spectrum: 18 real and imaginary parts, padded with zeros to a size for products."""
 
 
 @dataclass(slots=True)
 class _Conv:
-    """A convolution, with the activation in front of it."""
+    """A convolution with the activation before it."""
 
     weight: Tensor
     """Shape ``(taps, inputs, outputs)``, fp16."""
@@ -36,10 +36,10 @@ class _Conv:
     """Snake's alpha. None: the activation is a leaky ReLU with ``slope``."""
     slope: float = 1.0
     tail: int | None = None
-    """Number of this convolution's tail. None: it needs no past."""
+    """Index of this convolution's tail. None: it has none."""
 
     def __call__(self, activated: Tensor, rows: _Rows, *, then: _Conv | None = None, **into: Any) -> Any:
-        """Run the convolution. ``into``: see ``convolve``. Return the input of ``then``."""
+        """Run the convolution and return the input of ``then``. ``into``: arguments of ``convolve`` for the output."""
         following = None if then is None else rows.activation(then)
         return kernels.convolve(
             activated, self.weight, self.bias, dilation=self.dilation, then=following, **rows.ends(self), **into
@@ -47,21 +47,21 @@ class _Conv:
 
 
 class _Rows(Protocol):
-    """Knows where the rows of a batch begin and end at one rate, and so what a convolution sees around its inputs."""
+    """The start and end of a batch's rows at one rate, which decide the padding of convolutions."""
 
     def activation(self, conv: _Conv) -> kernels.Activation:
-        """Return the activation for ``conv``, with what ``conv`` sees around its inputs."""
+        """Return the activation before ``conv`` and its padding."""
 
     def ends(self, conv: _Conv) -> dict[str, Any]:
-        """Return the arguments of ``convolve`` that say where rows end."""
+        """Return the arguments of ``convolve`` for the ends of rows."""
 
     def activate(self, x: Tensor, conv: _Conv) -> Tensor:
-        """Turn ``x`` ``(rows, n, inputs)`` into the input of ``conv``, if no convolution before has done so."""
+        """Activate and pad ``x`` ``(rows, n, inputs)`` as the input of ``conv``."""
 
 
 @dataclass(slots=True, frozen=True)
-class _Pieces:
-    """Rows of streams. In front of a row's inputs are those kept from its previous feed."""
+class _StreamRows:
+    """Rows of streams. The tail of the previous feed precedes a row's inputs."""
 
     feed: Feed
     rate: int
@@ -81,8 +81,8 @@ class _Pieces:
 
 
 @dataclass(slots=True, frozen=True)
-class _Wholes:
-    """Whole rows. Zeros are before and after a row's inputs."""
+class _WholeRows:
+    """Whole sequences, padded with zeros on both sides."""
 
     count: Tensor
     """Number of positions of each row, ``(rows,)``, int64."""
@@ -106,7 +106,8 @@ class _Block:
         self.first = pairs[0][0]
 
     def __call__(self, x: Tensor, activated: Tensor, rows: _Rows, **into: Any) -> Any:
-        """Run the block. ``activated`` is the first convolution's input. ``into``: see ``convolve``, for the output."""
+        """Run the block. ``activated``: input of the first convolution. ``into``: arguments of ``convolve`` for the
+        output."""
         for (conv1, conv2), (following, _) in pairwise(self._pairs):
             y = torch.empty_like(x)
             activated = conv1(activated, rows, then=conv2)
@@ -121,19 +122,19 @@ class _Stage:
     up: _Conv
     upsample_rate: int
     skip: int
-    """STFT frames before those of this stage. The first stage reaches furthest back."""
+    """STFT frames at the start of the spectrum that this stage does not use. The first stage uses all."""
     source_stride: int
     source_down: _Conv
-    """The strided convolution as one over pieces, each as many STFT frames as the stride."""
+    """The strided convolution as a convolution over groups of ``source_stride`` STFT frames."""
     source_block: _Block
     blocks: list[_Block]
 
 
 class _Network:
-    """The network that makes the sound's spectrum from mel and the source's spectrum."""
+    """The network from mel and the excitation's spectrum to the output spectrum."""
 
     def __init__(self, plain: Any, tails: list[TailShape] | None = None) -> None:
-        """``tails``: the list to which a causal network adds its tails' shapes. None: the network is symmetric."""
+        """``tails``: list to which a causal network appends the shapes of its tails. None: the network is symmetric."""
         config = plain.config
         self._tails = tails
         strides = hift.source_strides(config)
@@ -184,13 +185,13 @@ class _Network:
         return _Block([(conv(conv1, snake1), conv(conv2, snake2)) for conv1, snake1, conv2, snake2 in convs])
 
     def __call__(self, mel: Tensor, spectrum: Tensor, rates: list[_Rows], begin: Callable[[Tensor], None]) -> Tensor:
-        """Return raw values of the sound's spectrum, ``(rows, 18, 120 n + 1)``.
+        """Return raw values of the output spectrum, ``(rows, 18, 120 n + 1)``.
 
         Args:
             mel: the input of ``pre``.
-            spectrum: ``(rows, frames, 18)``, with the frames around.
-            rates: the rows at the rate of mel frames, and at the rate after each stage.
-            begin: fills the first position of the input that the last stage up-samples.
+            spectrum: STFT of the excitation, ``(rows, frames, 18)``, with its context.
+            rates: the rows at the mel frame rate and at the rate after each stage.
+            begin: fills the first position of the last stage's up-sampled input.
         """
         spectrum = F.pad(spectrum.half(), (0, _BINS - self._bins))
         ups = [stage.up for stage in self._stages]
@@ -219,7 +220,7 @@ class _Network:
 
     @staticmethod
     def _up(stage: _Stage, activated: Tensor, rows: _Rows, again: int) -> Tensor:
-        """Up-sample. ``again`` is the number of positions that are left free in front."""
+        """Up-sample. ``again``: number of positions left free at the start."""
         taps, _, outputs = stage.up.weight.shape
         count, n = activated.shape[0], activated.shape[1] - (taps - 1)
         channels = outputs // stage.upsample_rate
@@ -232,8 +233,8 @@ class FusedHift(hift.Hift):
     """``Hift`` with fused weights and kernels."""
 
     def __init__(self, plain: hift.Hift) -> None:
-        """``plain`` is read and may be dropped after."""
-        nn.Module.__init__(self)  # no networks of its own
+        """Read ``plain``, which may be dropped afterwards."""
+        nn.Module.__init__(self)  # skip the plain layers
         self.config = plain.config
         self.m_source, self.spectrum = plain.m_source, plain.spectrum
         self.register_buffer("noise", plain.noise, persistent=False)
@@ -243,8 +244,8 @@ class FusedHift(hift.Hift):
 
     def _upsample(self, mel: Tensor, length: Tensor, spectrum: Tensor) -> Tensor:
         counts = list(accumulate(self.config.upsample_rates, mul, initial=length))
-        counts[-1] = counts[-1] + 1  # the reflected one
-        rates: list[_Rows] = [_Wholes(count) for count in counts]
+        counts[-1] = counts[-1] + 1  # the reflected position
+        rates: list[_Rows] = [_WholeRows(count) for count in counts]
         padding = hift.source_strides(self.config)[0] // 2
         spectrum = F.pad(spectrum.transpose(1, 2), (0, 0, padding, padding))
 
@@ -255,11 +256,11 @@ class FusedHift(hift.Hift):
 
 
 class FusedCausalHift(CausalHift):
-    """``CausalHift`` with fused weights and kernels; its tails are channels-last, fp16 and activated."""
+    """``CausalHift`` with fused weights and kernels. Its tails are channels-last, fp16 and activated."""
 
     def __init__(self, plain: CausalHift) -> None:
-        """``plain`` is read and may be dropped after."""
-        nn.Module.__init__(self)  # no networks of its own
+        """Read ``plain``, which may be dropped afterwards."""
+        nn.Module.__init__(self)  # skip the plain layers
         self.config = plain.config
         self.m_source, self.spectrum, self.strides = plain.m_source, plain.spectrum, plain.strides
         self.register_buffer("noise", plain.noise, persistent=False)
@@ -268,10 +269,12 @@ class FusedCausalHift(CausalHift):
         self._network = _Network(plain, self.tail_shapes)
 
     def _upsample(self, window: Tensor, spectrum: Tensor, first: Tensor, feed: Feed) -> Tensor:
-        rates: list[_Rows] = [_Pieces(feed, rate) for rate in accumulate(self.config.upsample_rates, mul, initial=1)]
+        rates: list[_Rows] = [
+            _StreamRows(feed, rate) for rate in accumulate(self.config.upsample_rates, mul, initial=1)
+        ]
 
         def begin(x: Tensor) -> None:
-            """Fill in the last position of the previous chunk, or the reflected one at the start of a stream."""
+            """Fill in the last position of the previous chunk, or the reflected position at the start of a stream."""
             tail = feed.tails[self._UP]
             x[:, 0] = before = tail.index_select(0, feed.slots)[:, :, 0]
             end = (feed.frames * (FRAME_SAMPLES // self.config.hop))[:, None, None]
@@ -283,7 +286,8 @@ class FusedCausalHift(CausalHift):
 
 
 class _F0Layers(nn.Module):
-    """The predictor's convolutions as products of inputs side by side, channels-last, in their own precision."""
+    """The predictor's convolutions as products over concatenated inputs, channels-last, in the precision of
+    ``plain``."""
 
     def __init__(self, plain: hift.F0Predictor | hift_causal.F0Predictor) -> None:
         super().__init__()
@@ -310,7 +314,7 @@ class FusedF0Predictor(_F0Layers):
     """CosyVoice2's f0 predictor."""
 
     def forward(self, mel: Tensor, real: Tensor) -> Tensor:
-        """As ``F0Predictor``'s."""
+        """See ``F0Predictor.forward``."""
         real = real.transpose(1, 2)
         x = mel.transpose(1, 2) * real
         for number in range(len(self._convs)):
@@ -322,15 +326,15 @@ class FusedCausalF0Predictor(_F0Layers):
     """CosyVoice3's f0 predictor, in fp64 like the plain one."""
 
     def __init__(self, plain: hift_causal.F0Predictor, tail_shapes: list[TailShape]) -> None:
-        """Add the shapes of the tails, ``(context, channels)``, to ``tail_shapes``."""
+        """Append the shapes of the tails, ``(context, channels)``, to ``tail_shapes``."""
         super().__init__(plain)
         self._first_tail = len(tail_shapes)
         for weight, _, taps in self._convs[1:]:
             tail_shapes.append(TailShape((taps - 1, len(weight) // taps), torch.float64))
 
     def forward(self, mel: Tensor, feed: Feed) -> Tensor:
-        """As ``F0Predictor``'s."""
-        x = self._layer(0, mel.transpose(1, 2))  # this one looks ahead and needs no past
+        """See ``F0Predictor.forward``."""
+        x = self._layer(0, mel.transpose(1, 2))  # looks ahead, needs no tail
         for number in range(1, len(self._convs)):
             x = self._layer(number, _extend(feed, self._first_tail + number - 1, x))
         return self._hertz(x)
@@ -354,7 +358,7 @@ def _exact(value: Tensor) -> Tensor:
 
 
 def _repeated(conv: Any, rate: int) -> Tensor:
-    """Turn a convolution over inputs that are repeated ``rate`` times into one over the inputs themselves.
+    """Turn a convolution over inputs that are each repeated ``rate`` times into one over the inputs.
 
     Its outputs are those of ``rate`` positions: shape ``(taps, inputs, rate * outputs)``.
     """
@@ -387,16 +391,16 @@ def _transposed(conv: Any, rate: int) -> Tensor:
 
 
 def _piecewise(conv: Any, stride: int) -> _Conv:
-    """Turn a strided convolution over a spectrum into one over pieces of ``stride`` frames of ``_BINS`` each."""
+    """Turn a strided convolution over a spectrum into one over groups of ``stride`` frames of ``_BINS`` channels."""
     weight = F.pad(conv.weight.permute(2, 1, 0), (0, 0, 0, _BINS - conv.in_channels))
     return _Conv(_half(weight.reshape(-1, stride * _BINS, conv.out_channels)), _exact(conv.bias))
 
 
 @torch.no_grad()
 def fuse(vocoder: hift.Hift | CausalHift) -> hift.Hift | CausalHift:
-    """Return the vocoder for a GPU. Do not use ``vocoder`` afterwards.
+    """Return the fused vocoder. Do not use ``vocoder`` afterwards.
 
-    A vocoder with fewer channels than a product takes, as in tests, stays as it is.
+    A tiny vocoder (tests), whose channels are too few for the kernels, is returned unchanged.
     """
     config = vocoder.config
     if config.base_channels >> len(config.upsample_rates) < _LEAST_CHANNELS:

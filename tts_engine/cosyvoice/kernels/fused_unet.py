@@ -1,9 +1,9 @@
 """The estimator of CosyVoice2 on a GPU: ``models.unet.CausalUNet`` with fused weights and kernels, for chunks with
 caches.
 
-It replaces that network in ``FlowV2.advance`` and ``whole``. In a chunk with caches, where ``unet_blocks`` can run, the
-twelve middle stages are one launch. Elsewhere a residual block takes six launches and a transformer block seven. The
-residual stream is fp32, products are in the dtype of the weights, sums are fp32.
+It replaces that network in ``FlowV2``. For chunks with caches, ``unet_blocks`` computes the twelve middle stages in one
+launch if the GPU can run it. Otherwise a residual block takes six launches and a transformer block seven. The residual
+stream is fp32, products are in the dtype of the weights, and sums are fp32.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _NORM_EPS = 1e-5
 
 @dataclass(slots=True)
 class _Conv:
-    """A causal convolution of three frames as a product over three frames side by side."""
+    """A causal convolution over three frames, as a product over three concatenated frames."""
 
     tail: int
     weight: Tensor
-    """Shape ``(outputs, 3 * inputs)``. The first one of a residual block also has the block's 1x1 convolution, as
-    further outputs."""
+    """Shape ``(outputs, 3 * inputs)``. The first one of a residual block has the outputs of the block's 1x1
+    convolution, too."""
     bias: Tensor
 
 
@@ -47,7 +47,7 @@ class _Norm:
 @dataclass(slots=True)
 class _Transformer:
     norm1: Tensor
-    """A row for the table of ``gate_add_modulate``: gate 1, shift, scale - 1."""
+    """A row of the table of ``gate_add_modulate``: gate 1, shift, scale - 1."""
     qkv: Tensor
     out: Tensor
     out_bias: Tensor
@@ -69,11 +69,10 @@ class _Stage:
 
 
 class FusedUNet(Estimator):
-    """The estimator. ``span`` feeds one chunk with its caches or, without caches, a whole sequence by full
-    attention."""
+    """The estimator. ``span`` is one chunk with caches, or whole sequences with full attention and without caches."""
 
     def __init__(self, unet: CausalUNet, *, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
-        """Read ``unet``, which may be dropped afterwards. Its time table must have been made before."""
+        """Read ``unet``, which may be dropped afterwards. The modulation table must exist already."""
         super().__init__()
         self.config, self.dtype = unet.config, dtype
         network: Any = unet  # submodules are Tensor | Module to a type checker
@@ -92,7 +91,7 @@ class FusedUNet(Estimator):
             weight, bias = conv.weight.permute(0, 2, 1).flatten(1), conv.bias
             if beside is None:
                 return _Conv(conv.tail, take(weight), take(bias))
-            now = F.pad(beside.weight[:, :, 0], (2 * conv.in_channels, 0))  # sees the last of the three frames
+            now = F.pad(beside.weight[:, :, 0], (2 * conv.in_channels, 0))  # applies to the last of the three frames
             return _Conv(conv.tail, take(weight, now), take(bias, beside.bias))
 
         def norm(layer: Any) -> _Norm:
@@ -137,7 +136,7 @@ class FusedUNet(Estimator):
         pass
 
     def begin(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor) -> Tensor:
-        """Return the input of the first convolution, ``(2 * rows, n, 320)``. Each step puts its state into it."""
+        """Return the input of the first convolution, ``(2 * rows, n, 320)``. Each step writes its state into it."""
         return kernels.join_branches(x, mu, speaker[:, None].expand_as(x), cond, dtype=self.dtype)
 
     def euler_step(
@@ -177,10 +176,10 @@ class FusedUNet(Estimator):
         return torch.addmm(self.proj_bias, y, self.proj.t()).view(rows, n, -1)
 
     def _residual(self, number: int, x: Tensor, y: Tensor | None, shifts: Tensor, span: Span) -> Tensor:
-        """Put ``x + y`` through the residual block of a stage. Return ``(rows, n, channels)``, fp32."""
+        """Apply the residual block of a stage to ``x + y``. Return ``(rows, n, channels)``, fp32."""
         stage, dim = self.stages[number], self.config.channels
         rows, n, _ = x.shape
-        # The first product also has the 1x1 convolution of the residual path.
+        # The first product includes the 1x1 convolution of the residual path.
         both = self._convolve(stage.conv1, x, y, span)
         h = kernels.norm_mish(
             both[:, :dim], stage.norm1.weight, stage.norm1.bias, _NORM_EPS, self.dtype,
@@ -192,8 +191,8 @@ class FusedUNet(Estimator):
         ).view(rows, n, dim)
 
     def _transform(self, number: int, h: Tensor, span: Span, one_launch: UNetBlocks | None) -> Tensor | None:
-        """Put ``h`` through the transformer blocks of a stage, in place. Return what the last part of them adds, if it
-        is not in ``h`` yet."""
+        """Apply the transformer blocks of a stage to ``h``, in place. Return the output of the last feed-forward part,
+        if it is not added yet."""
         if one_launch is not None:
             one_launch.transform(h, span, number)
             return None
@@ -204,20 +203,20 @@ class FusedUNet(Estimator):
         return part
 
     def _finish(self, number: int, h: Tensor, part: Tensor | None, span: Span) -> tuple[Tensor, Tensor]:
-        """Put ``h + part`` through the last convolution of a stage. Return what comes out, fp32, and what went in."""
+        """Apply the last convolution of a stage to ``h + part``. Return its output, fp32, and its input."""
         conv = self.stages[number].last
         assert conv is not None
         h = h if part is None else h + part.view_as(h)
         return self._convolve(conv, h, None, span).view(h.shape).float(), h
 
     def _convolve(self, conv: _Conv, x: Tensor, y: Tensor | None, span: Span) -> Tensor:
-        """Convolve ``x + y`` ``(rows, n, inputs)``; return ``(rows * n, outputs)``."""
+        """Convolve ``x + y`` ``(rows, n, inputs)``. Return ``(rows * n, outputs)``."""
         tail = None if span.tails is None else span.tails.data[conv.tail]
         three = kernels.unfold_three(x, y, tail, span, self.dtype)
         return product(three, conv.weight, conv.bias)
 
     def _transform_one(self, block: _Transformer, h: Tensor, part: Tensor | None, span: Span, layer: int) -> Tensor:
-        """Add ``part`` and then the attention to ``h``, in place. Return what the feed-forward part adds."""
+        """Add ``part`` and then the attention to ``h``, in place. Return the output of the feed-forward part."""
         rows, n, dim = h.shape
 
         def add_norm(part: Tensor | None, table: Tensor) -> Tensor:

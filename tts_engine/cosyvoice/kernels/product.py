@@ -1,4 +1,4 @@
-"""Products of many lines with weights, by cuBLAS, with numbers of lines that it multiplies fast."""
+"""Products by cuBLAS, with numbers of lines for which it has fast kernels."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _SPARE_LINES = 8
 
 
 def empty_lines(lines: int, width: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return memory for the ``x`` of a ``product``, ``(lines, width)``, with spare lines behind it."""
+    """Return an empty ``x`` for ``product``, ``(lines, width)``, with spare lines after it."""
     return torch.empty(lines + _SPARE_LINES, width, device=device, dtype=dtype)[:lines]
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None, *, gelu: Literal["tanh", "none"] | None = None) -> Tensor:
-    """Return ``x @ weight.T + bias``, ``(lines, n)``, with spare lines behind it.
+    """Return ``x @ weight.T + bias``, ``(lines, n)``, with spare lines after it.
 
     Args:
         x: ``(lines, k)``, from ``empty_lines`` or ``product``. weight: ``(n, k)``. bias: ``(n,)``.
-        gelu: the form of GELU that is taken of it. On a GPU, in one launch, it is always "tanh": an error of 4.5e-5 of
-            CosyVoice2's golden mel, a sixtieth of bf16's.
+        gelu: form of GELU applied to the result. On a GPU it is part of the product and always "tanh"; the difference
+            is much smaller than bf16's rounding.
     """
     lines, width = x.shape
     if _is_slow(lines):
@@ -38,6 +38,5 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None, *, gelu: Literal["ta
 
 
 def _is_slow(lines: int) -> bool:
-    """Does cuBLAS choose a slow kernel for so many lines? On an H100 the four products of a block of CosyVoice3's
-    estimator take 103 us with 3,200 lines, which are 32 clauses, and 90 with 3,208; 62 and 54 with 1,600 and 1,608."""
+    """Return True if cuBLAS chooses a slow kernel for this number of lines (measured on an H100)."""
     return lines > 512 and lines % 32 == 0

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 """Triton kernels of repetition-aware sampling: the rule of ``tts_engine.cosyvoice.sampling`` in one launch, for the
-slots of our own language model (``sample``), and for the logits of vLLM's (``leave_only_drawn``).
+slots of ``CudaLm`` (``sample``) and for vLLM's logits (``leave_only_drawn``).
 
-vLLM's processes load this module, so it imports nothing but Triton, torch and the networks' configuration.
+vLLM's processes import this module, so it imports only Triton, torch and the networks' configuration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _uniform(seed, counter):
 
 @triton.jit
 def _logits(place, inside):
-    """A row's logits as fp32, and whether it is broken: it has NaN or infinity. A broken row's are all 0."""
+    """Return a row's logits as fp32, and True if it has NaN or infinity; the logits are then all 0."""
     x = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
     broken = tl.sum(((x != x) | (x == float("inf"))).to(tl.int32)) > 0
     return tl.where(broken, 0.0, x), broken
@@ -42,9 +42,9 @@ def _drawn(
     x, column, ring, seed, step, least_repeats,
     TOP_P: tl.constexpr, TOP_K: tl.constexpr, PLACES: tl.constexpr, WINDOW: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
-    """The id that the row ``x`` draws. ``ring``: where its last ids are."""
+    """Return the id drawn for the row ``x``. ``ring``: pointer to its last ids."""
     e = tl.exp(x - tl.max(x))
-    enough = tl.sum(e.to(tl.float64)) * TOP_P  # constexpr: an argument would be rounded to fp32
+    enough = tl.sum(e.to(tl.float64)) * TOP_P  # TOP_P is a constexpr, because an argument would be rounded to fp32
     place = tl.arange(0, PLACES)
     kept = tl.zeros([PLACES], tl.float64)
     chosen = tl.zeros([PLACES], tl.int32)
@@ -97,9 +97,9 @@ def _sample(
     token = _drawn(x, column, ring, seed, step, least_repeats, TOP_P, TOP_K, PLACES, WINDOW, BACK)
     draw = tl.load(draws + slot)
     drawn = tl.where(draw >= 0, draw, token.to(tl.int64))
-    # A broken row becomes an impossible id, and the host fails only that request.
+    # A broken row gives id -1, and the host fails only that request.
     tl.store(tokens + row, tl.where(broken, -1, drawn))
-    if draw != -2:  # lm.FEED draws nothing
+    if draw != -2:  # lm.api.FEED draws nothing
         tl.store(last + slot, drawn)
         tl.store(ring + step % WINDOW, drawn)
         tl.store(steps + slot, step + 1)
@@ -123,11 +123,12 @@ def sample(
     logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, sampling: SamplingConfig,
     *, ids: int, first_stop: int, fill: int, advance: bool,
 ) -> None:  # fmt: skip
-    """Repetition-aware sampling (``sampling.ras``'s rule) of one id a row, into ``tokens`` ``(rows,)``; -1: NaN.
+    """Draw one id per row by the rule of ``sampling.ras`` into ``tokens`` ``(rows,)``; -1: NaN.
 
-    The first ``ids`` columns of ``logits`` count. ``state.draws`` and ``state.least`` are ``lm.Input``'s.
+    Only the first ``ids`` columns of ``logits`` are used. For ``state.draws`` and ``state.least`` see ``lm.api.Input``.
 
-    ``state`` (``cuda_steps.SlotState``) moves on: step, ring of the last ids, last id, and on ``advance`` the position.
+    ``state`` (``cuda_steps.SlotState``) is updated: step, ring of the last ids, last id, and with ``advance`` the
+    position.
     """
     rows, stride = logits.shape
     _sample[(rows,)](
@@ -170,13 +171,13 @@ def leave_only_drawn(
     controls: Tensor,
     sampling: SamplingConfig,
 ) -> None:
-    """Draw an id for each row by ``sampling.ras``'s rule, and leave only that one possible.
+    """Draw an id for each row by the rule of ``sampling.ras`` and mask all others.
 
     Args:
         logits: ``(rows, ids)``, changed in place. A row with NaN or infinity draws as if all ids were equally likely.
-        seeds, steps: ``(rows or more,)``, int64; steps move on.
-        rings: ``(rows or more, window)``, int64: the last ids; the drawn one joins them.
-        active: ``(rows or more,)``, bool: the logits of other rows are left as they are.
+        seeds, steps: ``(rows or more,)``, int64; steps are incremented.
+        rings: ``(rows or more, window)``, int64: the last ids, to which the drawn one is added.
+        active: ``(rows or more,)``, bool: the logits of other rows are not changed.
         controls: ``(rows or more, 2)``, int64: the first control id, and the only one that may be drawn.
     """
     rows, ids = logits.shape

@@ -1,6 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
-"""Triton kernels of the CUDA path. They do what cuBLAS does not, fused so that a layer takes eight launches, not
-thirty.
+"""Triton kernels of the transformers: all work besides the matrix products, fused to eight launches per layer.
 
 All kernels take tensors of fixed shapes and read lengths from device memory, so that calls can be captured in a CUDA
 graph. The plain networks in ``tts_engine.cosyvoice.models`` are their reference.
@@ -100,7 +99,7 @@ def _decode_attention(
     tl.store(keys + position * HEAD + HALF + half, kb)
     tl.store(values + position * HEAD + whole, v.to(dtype))
 
-    # The new position is in registers, so nothing waits for the stores above.
+    # The new key is in registers, so this does not wait for the stores above.
     top = tl.sum(qa.to(tl.float32) * ka.to(tl.float32)[None], 1) + tl.sum(
         qb.to(tl.float32) * kb.to(tl.float32)[None], 1
     )
@@ -134,7 +133,7 @@ def decode_attention(
     sin: Tensor,
     heads: int,
 ) -> Tensor:
-    """Rotate, append to the cache and attend, for one new position a row.
+    """Rotate, append to the cache and attend, for one new position per row.
 
     Args:
         qkv: ``(rows, (heads + 2 * kv_heads) * head_dim)``.
@@ -191,12 +190,12 @@ def _rotate_store(
 def rotate_store(
     qkv: Tensor, cache: Tensor, slots: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, heads: int
 ) -> None:
-    """Rotate the queries of prompts in place, and write rotated keys, and values, to the slots.
+    """Rotate the queries of prompts in place, and write rotated keys and values to the slots.
 
     Args:
         qkv: ``(lines, (heads + 2 * kv_heads) * head_dim)``.
         cache: of a layer, ``(2, slots, kv_heads, max_length, head_dim)``.
-        slots, positions: of each line, ``(lines,)``, int64. A line with a negative position is padding, and is left.
+        slots, positions: of each line, ``(lines,)``, int64. A line with a negative position is padding and is skipped.
         cos, sin: ``(max_length, head_dim / 2)``, fp32.
     """
     _, slots_total, kv_heads, max_length, head_dim = cache.shape
@@ -232,14 +231,14 @@ def _prompt_attention(
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
-    full = tl.maximum(past + 1, 0) // KEYS * KEYS  # all queries see the keys before
+    full = tl.maximum(past + 1, 0) // KEYS * KEYS  # keys before this are seen by all queries
     for begin in tl.range(0, full, KEYS, num_stages=STAGES):
         place = (begin + key)[:, None] * HEAD + channel[None]
         acc, total, top = attend(q, tl.load(keys + place), tl.load(values + place), None, acc, total, top)
     for begin in tl.range(full, end, KEYS, num_stages=STAGES):
         index = begin + key
         place = index[:, None] * HEAD + channel[None]
-        # What a slot holds behind the prompt may be NaN, which a weight of 0 would not hide.
+        # Values after the prompt's end may be NaN, which a weight of 0 would not hide.
         here = (index < end)[:, None]
         k = tl.load(keys + place, mask=here, other=0.0)
         v = tl.load(values + place, mask=here, other=0.0)
@@ -251,15 +250,15 @@ def _prompt_attention(
 
 
 def prompt_attention(qkv: Tensor, cache: Tensor, blocks: Tensor, heads: int) -> Tensor:
-    """Compute causal attention of prompts that lie one behind the other, over the keys and values of their slots.
+    """Compute causal attention of concatenated prompts over the keys and values of their slots.
 
-    A query's result does not depend on how a prompt is cut into blocks, nor on the other prompts.
+    The result does not depend on how a prompt is divided into blocks, nor on the other prompts.
 
     Args:
         qkv: ``(lines, (heads + 2 * kv_heads) * head_dim)``; only queries are read.
         cache: of a layer, ``(2, slots, kv_heads, max_length, head_dim)``, same dtype.
-        blocks: ``(4, blocks)``, int64: slot, first line, line behind the last of the prompt, position of the first line
-            (``lm.flat_prompts``). Each line is in one block; of up to 64 lines.
+        blocks: ``(4, blocks)``, int64: slot, first line, end line of the prompt (exclusive), position of the first line
+            (``lm.flat_prompts``). Each line is in one block, of up to 64 lines.
 
     Returns:
         ``(lines, heads * head_dim)``; 0 where the position is negative.
@@ -297,8 +296,8 @@ def copy_positions(cache: Tensor, sources: Tensor, targets: Tensor, counts: Tens
 
     Args:
         cache: ``(layers, 2, slots, kv_heads, max_length, head_dim)``.
-        sources, targets: slots, ``(rows,)``, int64. Where one of them is -1, nothing is copied.
-        counts: how many positions, ``(rows,)``, int64.
+        sources, targets: slots, ``(rows,)``, int64. If one of them is -1, nothing is copied.
+        counts: number of positions, ``(rows,)``, int64.
     """
     layers, _, slots_total, kv_heads, max_length, head_dim = cache.shape
     _copy_positions[(len(sources), layers * 2 * kv_heads)](
@@ -311,8 +310,8 @@ def copy_positions(cache: Tensor, sources: Tensor, targets: Tensor, counts: Tens
 
 
 def _line_warps(width: int, most: int) -> int:
-    """Warps for a norm's line: of a short one, one warp has all, and need not wait for others. 3,200 lines of 256 take
-    4.0 us on an H100, and 6.2 with eight warps."""
+    """Return the number of warps for the norm of a line. A short line is faster with one warp, which needs no
+    synchronisation."""
     return 1 if width <= 256 else most
 
 
@@ -353,17 +352,18 @@ def gate_add_modulate(
     dtype: torch.dtype,
     entry: Tensor | None = None,
 ) -> Tensor:
-    """Add ``gate * y`` to ``h`` in place (fp32); return LayerNorm, scale and shift of the sum, ``(rows * n, width)``.
+    """Add ``gate * y`` to ``h`` in place (fp32) and return the sum after LayerNorm, scale and shift, ``(rows * n,
+    width)``.
 
     Args:
-        h: fp32, or any without ``y``; y: any; ``(rows, n, width)``.
+        h: ``(rows, n, width)``, fp32 (without ``y``: any dtype); y: the same shape, any dtype.
         modulation: ``(entries, table)``; gate, shift, scale: the first column of each in the table.
-        entry: which entry rows take, int64: row ``i`` takes ``entry[i % len(entry)]``. None: row ``i`` takes entry
+        entry: table entries of the rows, int64: row ``i`` uses ``entry[i % len(entry)]``. None: row ``i`` uses entry
             ``i``.
     """
     rows, n, width = h.shape
     out = empty_lines(rows * n, width, device=h.device, dtype=dtype)
-    # A program for several lines of a row would read the table once, and takes longer.
+    # One line per program is faster than several, which would share the table.
     _gate_add_modulate[(rows * n,)](
         h, y, modulation, entry, out, n, modulation.stride(0), 1 if entry is None else len(entry), gate, shift, scale,
         width, eps, HAS_Y=y is not None, BLOCK=triton.next_power_of_2(width), num_warps=_line_warps(width, 8),
@@ -372,14 +372,14 @@ def gate_add_modulate(
 
 
 def join_branches(x: Tensor, *conditions: Tensor, dtype: torch.dtype) -> Tensor:
-    """Put a state and what conditions it side by side, for both branches of the guidance.
+    """Concatenate a state and its conditions, for both branches of the guidance.
 
     Args:
         x: ``(rows, n, channels)``; conditions: the same.
 
     Returns:
-        ``(2 * rows, n, any)``: the conditioned rows; then the unconditioned ones, with zeros behind the state.
-        ``guided_step`` puts the next states into it.
+        ``(2 * rows, n, any)``: the conditioned rows, then the unconditioned ones, with zeros after the state.
+        ``guided_step`` writes the next states into it.
     """
     rows, n, channels = x.shape
     joined = torch.zeros(2 * rows, n, (1 + len(conditions)) * channels, device=x.device, dtype=dtype)
@@ -436,8 +436,8 @@ def _turn(x, cos, sin, position, HALF: tl.constexpr):
 
 @triton.jit
 def attend(q, k, v, seen, acc, total, top, bias=None):
-    """Add more keys and values ``(KEYS, HEAD)``, where ``seen``, to the sums of a softmax of base 2. ``bias``: what is
-    added to the products of queries and keys."""
+    """Add keys and values ``(KEYS, HEAD)``, where ``seen``, to the running sums of a base-2 softmax. ``bias`` is added
+    to the products of queries and keys."""
     score = tl.dot(q, tl.trans(k), input_precision="ieee")
     if bias is not None:
         score += bias
@@ -499,15 +499,16 @@ def _chunk_attention(
 
 
 _TILE = 64
-"""Frames in a tile of queries. A page's keys fit into it."""
+"""Frames in a tile of queries; at least a page."""
 
 
 _FEW_ROWS = 16
-"""Rows of which all heads run at once, two programs on a multiprocessor."""
+"""Up to this many rows, all heads run at once with two programs per multiprocessor."""
 
 
 def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
-    """Rotate head 0, write keys and values to their page, and attend over this and all pages before. One chunk a row.
+    """Rotate head 0, write keys and values to their page, and attend over this and all earlier pages. One chunk per
+    row.
 
     Args:
         qkv: ``(rows, n, 3 * width)``; ``n`` up to a page.
@@ -523,8 +524,8 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, T
     assert n <= page_frames <= _TILE, f"{n} frames for pages of {page_frames} and tiles of {_TILE}"
     out = empty_lines(rows * n, width, device=qkv.device, dtype=qkv.dtype)
     cos, sin = turn or (None, None)
-    # Few rows wait for each page, so that many pages are asked for ahead. Of many rows, with 128 registers and two
-    # stages, four programs share a multiprocessor of an H200, so 32 rows of 16 heads run at once.
+    # Few rows are bound by latency, so many pages are loaded ahead. With many rows, two stages and 128 registers let
+    # four programs share a multiprocessor, so that 32 rows of 16 heads run at once on an H200.
     stages, registers = (5, None) if rows <= _FEW_ROWS else (2, 128)
     _chunk_attention[(heads, rows)](
         qkv, store[0], store[1], span.pages, span.start, span.length, cos, sin, out, n, span.pages.shape[1],
@@ -563,7 +564,7 @@ def _whole_attention(
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
-    # The tile in which the keys end comes first, because all others are full.
+    # The last, partial tile of keys comes first; all others are full.
     full = tl.maximum(tl.cdiv(end, KEYS) - 1, 0) * KEYS
     key = full + tl.arange(0, KEYS)
     seen = key < end
@@ -603,7 +604,8 @@ def whole_attention(qkv: Tensor, length: Tensor, turn: tuple[Tensor, Tensor] | N
 
 
 def span_attention(qkv: Tensor, span: Any, layer: int, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
-    """Compute a layer's attention over what a ``streaming.Span`` sees: a chunk with its pages, or a whole sequence."""
+    """Compute a layer's attention over the keys of a ``streaming.Span``: a chunk with its pages, or a whole
+    sequence."""
     if span.keys is None:
         return whole_attention(qkv, span.length, turn, heads)
     return chunk_attention(qkv, span.keys.data[layer], span, turn, heads)
@@ -622,7 +624,7 @@ def _grouped_conv(
     past = taps - 1
     x += row.to(tl.int64) * n * width
     if tail is not None:
-        tail += (tl.load(slots + row) + 1) * past * width  # one behind the last
+        tail += (tl.load(slots + row) + 1) * past * width  # end of the tail
     within = frame[:, None] * width + group * GROUP + channel[None]
     square = channel[:, None] * GROUP + channel[None]
     weight += group * taps * GROUP * GROUP
@@ -658,7 +660,7 @@ def _keep_tail(x, tail, slots, length, n, width, past, ROWS: tl.constexpr, BLOCK
     before = (slot * past + source + past)[:, None].to(tl.int64) * width + column[None]
     now = tl.load(x + here, mask=inside & (source >= 0)[:, None], other=0.0)
     old = tl.load(tail + before, mask=inside & (source < 0)[:, None], other=0.0)
-    tl.debug_barrier()  # with a short feed, a part of the tail moves within the tail
+    tl.debug_barrier()  # with a short feed, part of the tail moves within the tail
     value = tl.where((source < 0)[:, None], old, now.to(old.dtype))
     tl.store(tail + (slot * past + index)[:, None].to(tl.int64) * width + column[None], value, mask=inside)
 
@@ -675,7 +677,7 @@ def grouped_conv_mish(
     rows, n, width = x.shape
     groups, taps, group, _ = weight.shape
     out = torch.empty(rows, n, width, device=x.device, dtype=dtype)
-    # The taps follow one another. For a single clause, small products of many programs take half as long on a GPU.
+    # The taps are sequential. For a single clause, many programs with small products are faster on a GPU.
     tile, stages = (16, 5) if x.is_cuda and rows * n <= 100 else (64, 3)
     _grouped_conv[(triton.cdiv(n, tile), groups, rows)](
         x, tail, span.slots, weight, bias, residual, out, n, width, taps,
@@ -720,7 +722,7 @@ def _unfold_three(
         target = out + ((row * n + frame) * 3 + tap)[:, None] * width + column[None]
         tl.store(target, value.to(out.dtype.element_ty), mask=(frame < n)[:, None] & inside[None])
     if tail is not None:
-        if block == 0:  # only this one needs the old tail
+        if block == 0:  # only block 0 reads the old tail
             tl.debug_barrier()
             end = tl.load(length + row)
             for index in tl.static_range(2):
@@ -735,7 +737,7 @@ def _unfold_three(
 
 
 def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor | None, span: Any, dtype: torch.dtype) -> Tensor:
-    """Put each frame of ``x + y`` and the two frames before it side by side, the oldest first. Update the tail.
+    """Concatenate each frame of ``x + y`` with the two frames before it, oldest first. Update the tail.
 
     Args:
         x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``, any stride of slots.
@@ -792,7 +794,7 @@ def norm_mish(
 
     Args:
         x, residual: last axis contiguous. weight, bias: fp32.
-        shift: ``(rows, width)``, one row for every ``n`` lines.
+        shift: ``(rows, width)``, one row for each ``n`` lines.
     """
     lines, width = x.shape
     out = torch.empty(lines, width, device=x.device, dtype=dtype)

@@ -1,27 +1,27 @@
 // Stages of CosyVoice2's U-Net for one chunk of each row, in a single launch: a stage is a residual block of two
-// convolutions, which may be left out, and BLOCKS transformer blocks. CTAS blocks of threads, a cluster, keep a row on
-// the device for the whole launch. Each makes the outputs of one head, and an equal part of all other outputs. What they
-// make goes straight to the shared memory of the block that owns a line; that one adds, norms, and gives the normed line
-// to all others.
+// convolutions, which may be left out, and BLOCKS transformer blocks. A cluster of CTAS thread blocks
+// computes one row for the whole launch. Each block computes one head and an equal share of all other outputs. Partial
+// sums are sent to the shared memory of the block that owns the line, which adds and normalises them and sends the line
+// to all blocks.
 //
-// Products are mma.m16n8k16 with sixteen lines as its rows and eight outputs as its columns. The weights lie in memory
-// as the instruction's registers want them (unet_blocks.pack), and are asked for while a block waits for others.
+// Products are mma.m16n8k16 with sixteen lines as its rows and eight outputs as its columns. The weights are in memory
+// in the order of the instruction's registers (unet_blocks.pack), and are loaded while a block waits for others.
 //
-// It follows bf16.cuh and chunk_attention.cuh. Set by the host: TILES (of sixteen lines), BLOCKS (transformer blocks of a
+// Needs bf16.cuh and chunk_attention.cuh. Macros from the host: TILES (of sixteen lines), BLOCKS (transformer blocks of a
 // stage), EPS (of the norms).
 
 constexpr int WARPS = 8, CTAS = 8;
 constexpr int DIM = 256, INNER = 1024, WIDTH = CTAS * HEAD;
-constexpr int PAST = 2;                            // frames before the first that a convolution sees
+constexpr int PAST = 2;                            // earlier frames that a convolution needs
 constexpr int LINES = 16 * TILES, OWN = LINES / CTAS;
 constexpr int OWN_TILES = 2 * TILES < PAGE_TILES ? 2 * TILES : PAGE_TILES;
 
-// Rows of shared memory have an odd number of sixteen bytes, so that no banks conflict.
+// Rows of shared memory are odd multiples of 16 bytes, to avoid bank conflicts.
 constexpr int X_STRIDE = DIM + 8, INNER_STRIDE = INNER / CTAS + 8;
 constexpr int X_BYTES = (PAST + LINES) * X_STRIDE * 2;
-constexpr int SENT_BYTES = CTAS * OWN * DIM * 2;   // from each block its part of each line's sum
+constexpr int SENT_BYTES = CTAS * OWN * DIM * 2;   // each block's partial sums of each line
 constexpr int QKV_BYTES = 3 * LINES * HEAD_STRIDE * 2;
-constexpr int GROUPS = 2, BUFFERS = 2;             // groups of warps, each with every second page; pages on their way
+constexpr int GROUPS = 2, BUFFERS = 2;             // groups of warps, each with every second page; pages in flight per group
 constexpr int QKV_AT = X_BYTES + SENT_BYTES, PAGES_AT = QKV_AT + QKV_BYTES;
 constexpr int NUMBERS_AT = PAGES_AT + GROUPS * BUFFERS * PAGE_BYTES;
 
@@ -36,7 +36,7 @@ constexpr int BLOCK_V = 6 * DIM + INNER, STAGE_V = 7 * DIM;
 static_assert(INNER_STRIDE <= 3 * HEAD_STRIDE, "the inner lines take the place of queries, keys and values");
 static_assert(2 * 32 * 36 * 4 <= PAGE_BYTES / 2, "what two warps pass on takes the place of a page's keys");
 
-// A barrier of the cluster in two halves. Behind it all see what was sent in front of it.
+// A split barrier of the cluster. After await, all blocks see what was sent before arrive.
 __device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void await_all() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
@@ -78,7 +78,7 @@ __device__ __forceinline__ u32 line_address(u32 x, int stride, const Place& p) {
     return x + ((p.lane % 16) * stride + p.lane / 16 * 8) * 2;
 }
 
-// Add x @ w to d: M tiles of lines, the first at x and each STEP tiles behind the one before.
+// Add x @ w to d: M tiles of lines, the first at x and each STEP tiles after the previous one.
 template <int M, int N, int STEPS, int STEP = 1>
 __device__ __forceinline__ void product(
     float (&d)[M][N][4], const uint4 (&w)[STEPS][N], u32 x, int stride, int tiles = M) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void product(
         }
 }
 
-// Send this block's part of all lines' sums to the blocks that own them. A thread has eight neighbouring outputs of the
+// Send this block's partial sums of all lines to the blocks that own the lines. A thread has eight neighbouring outputs of the
 // 32 of its warp (unet_blocks.neighbours).
 __device__ __forceinline__ void send_parts(u32 sent, const float (&d)[TILES][4][4], int n, const Place& p) {
 #pragma unroll
@@ -170,14 +170,14 @@ __device__ __forceinline__ void add(Eight& x, const Eight& y) {
     for (int e = 0; e < 8; e++) x.v[e] += y.v[e];
 }
 
-// Add what all blocks made of the line that this warp owns.
+// Add all blocks' partial sums of the line that this warp owns.
 __device__ __forceinline__ void add_parts(Eight& h, const char* sent, const Place& p) {
 #pragma unroll
     for (int source = 0; source < CTAS; source++)
         add(h, wide(*(const uint4*)(sent + ((source * OWN + p.warp) * DIM + 8 * p.lane) * 2)));
 }
 
-// Give a line to all blocks of the cluster.
+// Send a line to all blocks of the cluster.
 __device__ __forceinline__ void give(u32 x, const Eight& line, const Place& p) {
     const u32 here = x + ((PAST + p.rank * OWN + p.warp) * X_STRIDE + 8 * p.lane) * 2;
     const uint4 packed = narrow(line);
@@ -187,7 +187,7 @@ __device__ __forceinline__ void give(u32 x, const Eight& line, const Place& p) {
 
 // -- attention
 
-// Ask for the keys and values of this head in a page, by the 128 threads of a group; always commit.
+// Start copies of the keys and values of this head in a page, with the 128 threads of a group; always commit.
 __device__ __forceinline__ void ask_for_page(
     u32 buffer, const bf16* keys, i64 values_behind, const int* numbers, int page, int older, int thread) {
     if (page < older) {
@@ -208,11 +208,11 @@ __device__ __forceinline__ void group_barrier(int group) {
 
 extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * WARPS, 1) unet_blocks(
     float* h,                          // (rows, n, DIM), fp32, changed in place
-    const bf16* __restrict__ weights,  // transformer blocks, of the first stage on: (stages * BLOCKS, CTAS, BLOCK_W)
+    const bf16* __restrict__ weights,  // transformer blocks, from the first stage on: (stages * BLOCKS, CTAS, BLOCK_W)
     const float* __restrict__ values,  // (stages * BLOCKS, BLOCK_V): norm 1, out bias, norm 2, down bias, up bias
     const bf16* __restrict__ conv_weights,  // (stages, CTAS, STAGE_W)
     const float* __restrict__ conv_values,  // (stages, STAGE_V): bias and norm of both, bias of the 1x1 one
-    const float* __restrict__ shifts,  // the time, of the first stage on: (rows, any) with DIM for each stage
+    const float* __restrict__ shifts,  // time shifts, from the first stage on: (rows, any), DIM for each stage
     bf16* keys,                        // of the first layer: (layers, 2, pages, PAGE, WIDTH)
     bf16* tails,                       // of the first convolution: (convolutions, slots, PAST, DIM)
     const i64* __restrict__ pages,     // (rows, pages_per_row)
@@ -232,7 +232,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * W
     const u32 x = shared_address(shared), sent = x + X_BYTES, qkv = x + QKV_AT;
     const char* sent_here = shared + X_BYTES;
     int* numbers = (int*)(shared + NUMBERS_AT);
-    const u32 from_first = line_address(x, X_STRIDE, p);  // of the first frame that a convolution sees
+    const u32 from_first = line_address(x, X_STRIDE, p);  // the first frame that a convolution reads
     const u32 from_now = from_first + PAST * X_STRIDE * 2;
     const int real = (int)length[row], older = (int)start[row] / PAGE;
     const int own_line = p.rank * OWN + p.warp;
@@ -248,10 +248,10 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * W
 
     Eight own = {};
     if (owner) own = load_eight(h + (row * n + own_line) * DIM, p);
-    arrive();  // from here on every block of the cluster is there
+    arrive();  // all blocks of the cluster have started after this barrier
     await_all();
 
-    // Of the norm of the next block, asked for ahead.
+    // Weights of the next block's norm, prefetched.
     Eight scale, bias;
     for (int stage = 0; stage < stages; stage++) {
         if (convolves) {
@@ -297,7 +297,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * W
                             send(there, pair(d[i][0][e], d[i][0][e + 1]));
                             if (number == 0) send(there + DIM * 2, pair(one[i][0][e], one[i][0][e + 1]));
                         }
-                // The last frames before `real`, of the tail where the feed is short. All have read the tail.
+                // The last frames before `real`, partly from the old tail if the feed is short. All threads have read the tail.
                 uint4 last = make_uint4(0, 0, 0, 0);
                 const bool keeps = p.rank == 0 && thread < PAST * DIM / 8;
                 if (keeps) last = *(const uint4*)(shared + ((real + thread / 32) * X_STRIDE + thread % 32 * 8) * 2);
@@ -367,7 +367,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * W
                 *(uint4*)(target + values_behind) = *(const uint4*)(source + LINES * HEAD_STRIDE * 2);
             }
 
-            // -- attention: four warps with sixteen queries each take every second page, four others the rest
+            // -- attention: four warps with sixteen queries each take every second page, the other four the rest
             Attended y = {};
             y.top[0] = y.top[1] = -1e30f;
             u32 q[4][4];
@@ -391,7 +391,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * W
                 y.sum[r] += __shfl_xor_sync(~0u, y.sum[r], 1);
                 y.sum[r] += __shfl_xor_sync(~0u, y.sum[r], 2);
             }
-            // The first group adds the second one's part to its own. It lies where keys were that have been read.
+            // The first group adds the second group's result, which overwrites keys that have been read.
             float* other = (float*)(shared + PAGES_AT + (BUFFERS + tile / 2) * PAGE_BYTES) + tile % 2 * 32 * 36 + p.lane;
             if (group == 1 && tile < TILES) {
 #pragma unroll
@@ -416,7 +416,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(32 * W
                     mine[r] /= fmaxf(sum, 1e-30f);
                     theirs[r] /= fmaxf(sum, 1e-30f);
                 }
-                // In the place of the queries, which these warps have in registers.
+                // Overwrites the queries, which these warps have in registers.
                 bf16* target = (bf16*)(shared + QKV_AT) + (16 * tile + p.g) * HEAD_STRIDE + 2 * p.t;
 #pragma unroll
                 for (int c = 0; c < 8; c++) {

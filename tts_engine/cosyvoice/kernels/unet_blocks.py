@@ -1,9 +1,9 @@
-"""Stages of CosyVoice2's U-Net as one launch (``unet_blocks.cu``): packed weights and the compiled kernel.
+"""Stages of CosyVoice2's U-Net as one kernel launch (``unet_blocks.cu``): packed weights and the kernel.
 
-With a launch for each part, the 56 transformer blocks of a step are 392 small kernels in a row, and one clause waits
-for their latencies. Here eight multiprocessors, a cluster, keep a row of the batch for all stages, and clusters do not
-wait for each other. It is made for the released sizes, bf16, chunks with caches, and GPUs with clusters and 170 KB of
-shared memory a block: Hopper and the Blackwell of servers.
+Otherwise the 56 transformer blocks of an Euler step are 392 small kernels, and a single clause waits for the latency of
+each. In this kernel a cluster of eight multiprocessors computes one row of the batch through all stages, and clusters
+do not wait for each other. It supports the released sizes, bf16, chunks with caches, and GPUs with clusters and 170 KB
+of shared memory per block (Hopper, data-centre Blackwell).
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from tts_engine.cosyvoice.models.config import FlowV2Config
 from tts_engine.cosyvoice.models.streaming import Span
 
 CTAS = 8
-"""Blocks of threads of a cluster: one for each head."""
+"""Thread blocks of a cluster, one for each head."""
 TILES = (2, 3, 4)
-"""Tiles of sixteen frames for which the kernel is compiled. Fewer frames take the next larger one."""
+"""Numbers of 16-frame tiles for which the kernel is compiled. Other lengths use the next larger one."""
 _CHANNELS, _HEAD_CHANNELS, _PAGE_FRAMES = 256, 64, 50
 _THREADS = 256
 _MOST_PAGES = 512
 
 
 def load(network: Any, *, device: torch.device, dtype: torch.dtype) -> UNetBlocks | None:
-    """Return the kernel with the weights of ``network``, a ``CausalUNet``, which may be dropped afterwards.
-    None: it cannot run these sizes there, or could not be compiled."""
+    """Return the kernel with the weights of ``network``, a ``CausalUNet``, which may be dropped afterwards. None: sizes
+    or device are not supported, or it could not be compiled."""
     if not _supported(network.config, device, dtype):
         return None
-    return if_compiled(lambda: UNetBlocks(network, device=device), "CosyVoice2's flow will take many launches a step")
+    return if_compiled(
+        lambda: UNetBlocks(network, device=device),
+        "the fused kernel is not available: CosyVoice2's flow takes many launches a step",
+    )
 
 
 def _supported(config: FlowV2Config, device: torch.device, dtype: torch.dtype) -> bool:
@@ -46,15 +49,15 @@ def _supported(config: FlowV2Config, device: torch.device, dtype: torch.dtype) -
 
 
 def _shared_bytes(tiles: int, pages: int) -> int:
-    """As ``unet_blocks.cu`` divides it: lines, parts of sums, queries with keys and values, four pages, their
-    numbers."""
+    """Return the shared memory of a block (see ``unet_blocks.cu``): lines, partial sums, queries, keys and values, four
+    pages, page numbers."""
     lines = 16 * tiles
     own = (2 + lines) * (_CHANNELS + 8) + lines * _CHANNELS + 3 * lines * (_HEAD_CHANNELS + 8)
     return 2 * (own + 4 * 2 * 64 * (_HEAD_CHANNELS + 8)) + 4 * pages
 
 
 def pack(weight: Tensor) -> Tensor:
-    """Order a weight ``(n, k)`` as the registers of two ``mma.m16n8k16`` want their second factor (PTX ISA, "Matrix
+    """Reorder a weight ``(n, k)`` for the registers of the second factor of two ``mma.m16n8k16`` (PTX ISA, "Matrix
     Fragments for mma.m16n8k16"): ``(n / 8, k / 32, 32 threads, 8)``."""
     n, k = weight.shape
     tile, line, step, product, half, thread, one = range(7)
@@ -63,12 +66,12 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def neighbours(outputs: int) -> Tensor:
-    """Return an order of the outputs in which a thread has eight neighbours in four tiles of eight."""
+    """Return an order of the outputs in which a thread has eight neighbouring outputs in four tiles of eight."""
     return torch.arange(outputs).view(-1, 4, 4, 2).transpose(1, 2).reshape(-1)
 
 
 class UNetBlocks:
-    """The packed weights of a network, and its kernels."""
+    """The packed weights of a network and its kernels."""
 
     def __init__(self, network: Any, *, device: torch.device) -> None:
         """See ``load``."""
@@ -80,11 +83,11 @@ class UNetBlocks:
             return weight.detach().to(device=device, dtype=torch.bfloat16)
 
         def outputs(layer: Any) -> Sequence[Tensor]:
-            """The part of a weight that each block of the cluster has to make its part of the outputs."""
+            """Split a weight by outputs, one part for each thread block."""
             return narrow(layer.weight).chunk(CTAS)
 
         def sums(layer: Any) -> Sequence[Tensor]:
-            """The part that each has to make its part of all sums."""
+            """Split a weight by inputs, one part for each thread block; the outputs are partial sums."""
             return narrow(layer.weight)[order].chunk(CTAS, dim=1)
 
         def exact(*values: Tensor) -> Tensor:
@@ -116,10 +119,10 @@ class UNetBlocks:
             values.append(exact(*parts, resnet.res_conv.bias))
         self._conv_weights, self._conv_values = _joined(weights), torch.stack(values)
         self._middle = len(network.down_blocks)
-        # The tails of the middle stages' convolutions lie behind this one (``ConvTails``).
+        # The tails of the middle stages' convolutions are adjacent, starting at this one (``ConvTails``).
         self._first_tail = network.mid_blocks[0][0].block1.block[0].tail
-        # The multiprocessors of a cluster are neighbours, so that some find no cluster: on an H100 14 clusters run at
-        # once, and 16 do not. Further ones wait until those have ended, and many launches take less than twice as long.
+        # A cluster needs neighbouring multiprocessors, so some stay unused: an H100 runs 14 clusters at once, not 16.
+        # More rows would take two rounds, which is slower than many small launches.
         processors: int = torch.cuda.get_device_properties(device).multi_processor_count
         self.most_rows = processors // (CTAS + 1)
         self._kernels = {tiles: self._compile(tiles) for tiles in TILES}
@@ -132,19 +135,20 @@ class UNetBlocks:
         return kernel
 
     def fits(self, span: Span, rows: int, frames: int) -> bool:
-        """Is this a chunk that it can feed, and soon?"""
+        """Return True if the kernel can compute this chunk, with all rows at once."""
         if span.keys is None or span.pages is None or span.tails is None:
             return False
         small = rows <= self.most_rows and frames <= _PAGE_FRAMES and span.pages.shape[1] <= _MOST_PAGES
         return small and span.keys.page_frames == _PAGE_FRAMES
 
     def transform(self, h: Tensor, span: Span, stage: int) -> None:
-        """Put ``h`` ``(rows, n, 256)``, fp32, through a stage's transformer blocks, in place. The chunk ``fits``."""
+        """Apply a stage's transformer blocks to ``h`` ``(rows, n, 256)``, fp32, in place. ``fits`` must be True for the
+        chunk."""
         self._launch(h, span, stage, 1, None)
 
     def middle(self, h: Tensor, span: Span, shifts: Tensor) -> None:
-        """Put ``h`` through all middle stages, in place. ``shifts``: what the time adds in each stage of the network,
-        ``(rows, stages * 256)``, fp32."""
+        """Apply all middle stages to ``h``, in place. ``shifts``: time shifts of all stages of the network, ``(rows,
+        stages * 256)``, fp32."""
         self._launch(h, span, self._middle, len(self._conv_values), shifts)
 
     def _launch(self, h: Tensor, span: Span, stage: int, stages: int, shifts: Tensor | None) -> None:
@@ -155,7 +159,7 @@ class UNetBlocks:
         data, pages, tail = span.keys.data, span.pages.contiguous(), span.tails.data[self._first_tail]
         first = stage * self._blocks
         convolves = shifts is not None
-        shifts = h if shifts is None else shifts[:, stage * width :]  # without convolutions it is not read
+        shifts = h if shifts is None else shifts[:, stage * width :]  # not read without convolutions
         tiles = next(tiles for tiles in TILES if 16 * tiles >= n)
         self._kernels[tiles](
             grid=(CTAS * rows, 1, 1),

@@ -1,16 +1,15 @@
 # mypy: ignore-errors
 """Triton kernels of the vocoders, channels-last, ``(rows, n, channels)``.
 
-The input of a convolution is activated, fp16, and padded with what the convolution sees around it. The convolution is
-an implicit GEMM. Everything that follows is part of the same launch, up to the activation for the next convolution.
-Fp16 has the mantissa of TF32; sums and the residual path are fp32.
+The input of a convolution is already activated and padded, in fp16. The convolution is an implicit GEMM, and the same
+launch does everything up to the activation for the next convolution. Fp16 has as many mantissa bits as TF32; sums and
+the residual path are fp32.
 
-The padding is zeros on both sides for CosyVoice2, and each row's past in front for CosyVoice3. A launch writes the
-padding for the next convolution, and that next convolution keeps the end of its input. So no launch reads what it
-writes, and a feed may be shorter than the past.
+The padding is zeros on both sides (CosyVoice2) or each row's tail at the start (CosyVoice3). A launch writes the
+padding for the next convolution, which then stores the end of its input as the new tail. So no launch reads what it
+writes, and a feed may be shorter than the tail.
 
-As in ``tts_engine.cosyvoice.kernels.transformer``, shapes are fixed and lengths come from device memory, so that calls
-can be captured in a CUDA graph.
+Shapes are fixed and lengths come from device memory, so that calls can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -25,12 +24,9 @@ from torch import Tensor
 
 @triton.jit
 def _activated(x, alpha, slope, SNAKE: tl.constexpr):
-    """Activate, limited to the range of fp16. Minimum and maximum are not used, because they would turn NaN into a
-    number.
-    """
+    """Activate and clamp to the range of fp16. ``tl.minimum`` and ``tl.maximum`` would turn NaN into a number."""
     if SNAKE:
-        # The square of a sine has the period pi. It is computed by a polynomial, because tl.sin's slow path for large
-        # angles would be most of the machine code. The relative error of 1e-6 is finer than fp16.
+        # sin^2 has the period pi. A polynomial (relative error 1e-6) avoids the large slow path of tl.sin.
         turn = x * (alpha * 0.3183098861837907)
         turn -= tl.floor(turn + 0.5)
         u = turn * turn
@@ -78,10 +74,10 @@ def _activate(
 
 
 class Activation(NamedTuple):
-    """The activation in front of a convolution, and the padding of its result."""
+    """The activation before a convolution, and the padding of its result."""
 
     tail: Tensor | None
-    """The convolution's inputs before this feed, activated: ``(slots, width, channels)``, fp16. None: zeros on both
+    """The convolution's activated inputs before this feed: ``(slots, width, channels)``, fp16. None: zeros on both
     sides."""
     alpha: Tensor | None
     """Snake's alpha, ``(channels,)``, fp32. None: leaky ReLU."""
@@ -91,25 +87,26 @@ class Activation(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of positions that are put in front."""
+        """Number of positions of padding at the start."""
         return self.padding if self.tail is None else self.tail.shape[1]
 
     def room(self, rows: int, n: int, channels: int, device: torch.device) -> Tensor:
-        """Return an empty tensor for ``n`` inputs of each row and their padding."""
+        """Return an empty tensor for ``n`` inputs per row and their padding."""
         around = 2 * self.padding if self.tail is None else self.width
         return torch.empty(rows, around + n, channels, device=device, dtype=torch.float16)
 
 
 def activate(x: Tensor, activation: Activation, *, slots: Tensor | None = None, count: Tensor | None = None) -> Tensor:
-    """Activate ``x`` and pad it with what a convolution sees around it.
+    """Activate ``x`` and pad it for a convolution.
 
     Args:
         x: ``(rows, n, channels)``, fp32.
-        slots: ``(rows,)``, int64: slots of the past.
+        slots: ``(rows,)``, int64: slots of the tails.
         count: ``(rows,)``, int64: number of real inputs of each row; zeros follow. None: all inputs are real.
 
     Returns:
-        ``(rows, width + n, channels)``, or ``width`` more, fp16. Values beyond its range become its largest number.
+        ``(rows, width + n, channels)``, or with zeros on both sides ``(rows, 2 * width + n, channels)``, fp16. Values
+        are clamped to its range.
     """
     x = x.contiguous()
     rows, n, channels = x.shape
@@ -124,7 +121,7 @@ def activate(x: Tensor, activation: Activation, *, slots: Tensor | None = None, 
 
 
 class Tile(NamedTuple):
-    """How the work of a convolution is cut into programs."""
+    """The share of one program in a convolution."""
 
     positions: int
     outputs: int
@@ -139,7 +136,7 @@ _PROCESSORS = 132
 
 
 def choose_tile(rows: int, n: int, c_in: int, c_out: int) -> Tile:
-    """Return wide tiles, which read less, or narrower ones if there would be too few. Measured on an H200."""
+    """Return a wide tile, which reads less, or a narrower one if there would be too few programs for an H200."""
     outputs = min(c_out & -c_out, 128)  # a power of two that divides c_out
     inputs = min(c_in & -c_in, 64)
     positions = 64
@@ -162,7 +159,7 @@ def _convolve(
     channel = column * OUTPUTS + tl.arange(0, OUTPUTS)
     inner = tl.arange(0, INPUTS)
     x += row * x_row
-    # Positions beyond the end read the last one, so no load needs a mask.
+    # Positions after the end read the last one, so loads need no mask.
     inputs = x + tl.minimum(position, n - 1)[:, None] * C_IN + inner[None]
     weights = weight + inner[:, None] * C_OUT + channel[None]
     PER_TAP: tl.constexpr = C_IN // INPUTS
@@ -233,16 +230,17 @@ def convolve(
     then: Activation | None = None,
     tile: Tile | None = None,
 ) -> Tensor | None:
-    """Write ``scale * (convolution + bias + residual)`` or add it to ``out``, and activate it for the next convolution.
+    """Write ``scale * (convolution + bias + residual)`` to ``out``, or add it, and activate it for the next
+    convolution.
 
     Args:
         x: ``(rows, (taps - 1) * dilation + n, c_in)``, fp16, padding included; rows need not be adjacent.
         weight: ``(taps, c_in, c_out)``, fp16; channels are multiples of 16. bias: ``(c_out,)``, fp32.
         residual: ``(rows, n, c_out)``, fp32.
-        out: like ``residual``, but rows need not be adjacent. None: only the activated result is wanted.
-        tail: the tensor that keeps the end of ``x``, ``(slots, (taps - 1) * dilation, c_in)``, fp16. None: the end is
-            not kept. Rows end at ``frames * rate``.
-        slots, frames: ``(rows,)``, int64: for ``tail``, and for the past in ``then``.
+        out: like ``residual``, but rows need not be adjacent. None: only the activated result is needed.
+        tail: gets the end of ``x``, ``(slots, (taps - 1) * dilation, c_in)``, fp16. None: the end is not stored. Rows
+            end at ``frames * rate``.
+        slots, frames: ``(rows,)``, int64: for ``tail`` and for the tail of ``then``.
         count: ``(rows,)``, int64: number of real results of each row; ``then`` gets zeros after them. None: all are
             real.
         then: activation of the convolution that reads the result.
@@ -256,7 +254,9 @@ def convolve(
     activated = None if then is None else then.room(rows, n, c_out, x.device)
     following = then or Activation(None, None, 0.0)
     tile = tile or choose_tile(rows, n, c_in, c_out)
-    assert max(0 if tail is None else tail.shape[1], following.width) <= tile.positions  # the first tile moves them
+    assert (
+        max(0 if tail is None else tail.shape[1], following.width) <= tile.positions
+    )  # the first tile copies the tails
     _convolve[(triton.cdiv(n, tile.positions), c_out // tile.outputs, rows)](
         x, weight, bias, residual, out, tail, activated, following.tail, following.alpha, slots, frames, count,
         n, x.stride(0), 0 if out is None else out.stride(0),

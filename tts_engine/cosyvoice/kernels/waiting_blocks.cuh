@@ -1,17 +1,17 @@
-// What kernels whose blocks wait for each other have in common. All blocks of a launch need a place on the device at the
-// same time, or those that have one wait forever. It follows bf16.cuh.
+// Shared by the kernels whose blocks synchronise with each other. All blocks of a launch must be resident at the same
+// time; otherwise the resident ones wait forever. Needs bf16.cuh.
 
-constexpr u32 MOST_LOOKS = 1 << 25;  // some 20 s: an engine that fails starts anew, one that waits forever does not
+constexpr u32 MOST_LOOKS = 1 << 25;  // about 20 s; then the kernel fails, so that the engine restarts
 
-// What other blocks have written in this launch: never from L1, which may hold what was there before.
+// Load what other blocks have written in this launch, bypassing L1, which may have old values.
 __device__ __forceinline__ u32 load_fresh_pair(const bf16* p) {
     u32 v;
     asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p));
     return v;
 }
 
-// A barrier in two halves: what is asked for between them is on its way while a block waits. Behind it a block sees what
-// the others wrote in front of it.
+// A split barrier: loads that are started between arrive and await overlap with the wait. After await, a block sees what
+// the others wrote before arrive.
 
 __device__ __forceinline__ void arrive(u32* arrived) {
     __syncthreads();

@@ -1,8 +1,8 @@
-"""Conditional flow matching: the Euler solver that both versions share, over any estimator.
+"""Conditional flow matching: the Euler solver of both versions.
 
 A batch of R rows is evaluated as 2 R rows: first the conditioned ones, then the unconditioned ones, whose mu, speaker
-and prompt mel are zero. Guidance combines them: ``v = (1 + rate) * v_cond - rate * v_uncond``. Rows may be at different
-steps.
+and prompt mel are zero. Classifier-free guidance combines them: ``v = (1 + rate) * v_cond - rate * v_uncond``. Rows may
+be at different steps.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from tts_engine.cosyvoice.models.config import MEL_CHANNELS
 from tts_engine.cosyvoice.models.streaming import Span
 
 NOISE_FRAMES = 15000
-"""Frames of the fixed noise. They limit a sequence, prompt included, to 300 s."""
+"""Frames of the fixed noise: the longest sequence, prompt included (300 s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTables:
-    """What depends only on the number of an Euler step."""
+    """Values that depend only on the index of the Euler step."""
 
     modulations: Tensor
     """Shape ``(steps, ...)``, from ``Estimator.modulations``."""
     widths: Tensor
     """Shape ``(steps,)``."""
     cfg_rate: float
-    """Rate of the guidance."""
+    """Rate of classifier-free guidance."""
 
 
 class Estimator(nn.Module):
-    """The network that the solver needs. ``dit.DiT`` and ``unet.CausalUNet`` are the two that exist."""
+    """Base of the networks that estimate the velocity: ``dit.DiT`` and ``unet.CausalUNet``."""
 
     attention_layers: int
     key_channels: int
@@ -43,14 +43,14 @@ class Estimator(nn.Module):
     tail_shapes: Sequence[tuple[int, int]]
     """Shapes of the convolutions' tails, for ``ConvTails``."""
     rows_at_once: int | None = None
-    """Most rows that it feeds in about the time of one. None: there is no such number."""
+    """Most rows that take about as long as one. None: no such number."""
 
     def modulations(self, t: Tensor) -> Tensor:
-        """Compute everything that depends only on time: ``(n,)`` to ``(n, ...)``."""
+        """Compute the values that depend only on the times ``(n,)``: ``(n, ...)``."""
         raise NotImplementedError
 
     def drop_time_weights(self) -> None:
-        """Free the weights that only ``modulations`` needs, once the table is made."""
+        """Free the weights that only ``modulations`` needs."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor, modulation: Tensor, span: Span) -> Tensor:
@@ -64,7 +64,7 @@ class Estimator(nn.Module):
         raise NotImplementedError
 
     def begin(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor) -> Any:
-        """Return what all Euler steps of a pass have in common, for ``euler_step``.
+        """Return the inputs that all Euler steps of a pass share, for ``euler_step``.
 
         Args:
             x, mu, cond: ``(rows, n, 80)``: state at time 0, condition from the tokens, prompt mel; speaker:
@@ -89,7 +89,7 @@ class Estimator(nn.Module):
             inputs: from ``begin``.
             step: ``(rows,)``, int64, 0 to ``steps - 1``.
             span: the span of ``2 * rows`` rows, conditioned ones first.
-            nearly_done: called once when the device has been given at least three quarters of the work.
+            nearly_done: called once after at least three quarters of the work has been launched.
         """
         mu, speaker, cond = inputs
         state, rate = x.to(mu.dtype), tables.cfg_rate

@@ -12,7 +12,7 @@ from typing import Literal
 Version = Literal[2, 3]
 
 SAMPLE_RATE = 24000
-"""Hz of the audio both versions make."""
+"""Sample rate of the audio, Hz."""
 MEL_CHANNELS = 80
 TOKEN_RATE = 25
 """Speech tokens per second."""
@@ -20,7 +20,7 @@ FRAMES_PER_TOKEN = 2
 FRAME_SAMPLES = 480
 """Samples of one mel frame at 24 kHz (50 Hz)."""
 LOOK_AHEAD_TOKENS = 3
-"""A chunk's mel depends on so many tokens behind the chunk (the pre-lookahead convolution has kernel 4)."""
+"""Tokens after a chunk that its mel depends on (the pre-lookahead convolution has kernel 4)."""
 SPEAKER_CHANNELS = 192
 
 
@@ -31,9 +31,9 @@ class SamplingConfig:
     top_p: float = 0.8
     top_k: int = 25
     window: int = 10
-    """The repetition rule looks at so many of the last generated ids."""
+    """Number of last generated ids that the repetition rule looks at."""
     tau_r: float = 0.1
-    """Share of the window that an id has to take for the rule to apply."""
+    """Share of the window from which on an id counts as repeated."""
     min_ratio: float = 2.0
     """Fewest speech tokens per text token."""
     max_ratio: float = 20.0
@@ -41,11 +41,11 @@ class SamplingConfig:
 
     @property
     def least_repeats(self) -> int:
-        """The rule applies to an id that occurs so many times or more. An integer, so that all samplers agree."""
+        """Occurrences in the window from which on an id counts as repeated. An integer, so that all samplers agree."""
         return math.ceil(self.window * self.tau_r)
 
     def lengths(self, text_tokens: int) -> tuple[int, int]:
-        """Return the fewest and most speech tokens for ``text_tokens`` ids of text, the prompt not counted."""
+        """Return the fewest and most speech tokens for ``text_tokens`` ids of text, not counting the prompt."""
         return int(text_tokens * self.min_ratio), int(text_tokens * self.max_ratio)
 
 
@@ -94,7 +94,7 @@ class LanguageModelConfig:
 
     @property
     def fill(self) -> int:
-        """The id by which the model asks for the next text block (interleaved layout)."""
+        """The id with which the model asks for the next text block (interleaved layout)."""
         return self.speech_token_size + (2 if self.version == 2 else 3)
 
     @property
@@ -127,7 +127,7 @@ class FlowV2Config:
     encoder_ffn: int = 2048
     encoder_layers: int = 6
     up_layers: int = 4
-    """Encoder layers after the upsampling; a constant of the published code, not of its configuration."""
+    """Encoder layers after the upsampling; a constant in the published code."""
     channels: int = 256
     heads: int = 8
     head_dim: int = 64
@@ -184,4 +184,4 @@ class ModelConfig:
     flow: FlowV2Config | FlowV3Config
     hift: HiftConfig
     random_weights: bool = False
-    """Was this checkpoint made by ``checkpoint.make``? Such a one is for tests and load; it makes noise, not speech."""
+    """True for a checkpoint of ``checkpoint.make``, whose output is noise."""

@@ -1,7 +1,8 @@
 """The conformer encoder of CosyVoice2's flow: tokens at 25 Hz in, hidden frames at 50 Hz out, chunk-causal.
 
 The layers are pre-norm transformer layers with relative positions (Transformer-XL: content and position bias), without
-convolution module and macaron half. Scores depend only on ``i - j``, so computing in chunks with cached keys is exact.
+convolution module and macaron half. Attention scores depend on positions only by ``i - j``, so computing in chunks with
+cached keys is exact.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LAYER_NORM_EPS = 1e-12
 
 
 def relative_sinusoids(offsets: Tensor, dim: int) -> Tensor:
-    """Turn offsets ``(n,)``, positive to the left, into ``(n, dim)``: sines on even channels, cosines on odd ones."""
+    """Embed offsets ``(n,)``, positive to the left, as ``(n, dim)``: sines on even channels, cosines on odd ones."""
     rate = torch.exp(torch.arange(0, dim, 2, device=offsets.device).float() * -(math.log(10000.0) / dim))
     phase = offsets[:, None].float() * rate
     return torch.stack([phase.sin(), phase.cos()], dim=-1).flatten(1)
@@ -31,11 +32,11 @@ class RelativeOffsets:
 
     def __init__(self, span: Span, n: int, dim: int) -> None:
         keys = span.key_count(n)
-        right = keys - 1 if span.chunk is None else span.chunk - 1  # how far ahead a query may see
+        right = keys - 1 if span.chunk is None else span.chunk - 1  # largest look-ahead of a query
         self.sinusoids = relative_sinusoids(torch.arange(-right, keys, device=span.start.device), dim)
         offset = span.positions(n)[:, :, None] - torch.arange(keys, device=span.start.device)
         self.index = (offset + right).clamp(0, right + keys - 1)
-        """The row of ``sinusoids`` for each pair, shape ``(rows, n, keys)``. Pairs outside are masked anyway."""
+        """The row of ``sinusoids`` for each pair, shape ``(rows, n, keys)``. Pairs outside the table are masked."""
 
 
 class RelativeAttention(nn.Module):
@@ -102,7 +103,7 @@ class LinearEmbedding(nn.Module):
 
 
 class Upsample(nn.Module):
-    """Each token twice, then a causal convolution over five frames."""
+    """Repeats each token twice, then applies a causal convolution over five frames."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The flow's estimator of Fun-CosyVoice3: a diffusion transformer (DiT) over mel frames, chunk-causal under its mask.
 
-Keys and shapes are those of the published checkpoint, prefix ``decoder.estimator.``. Time enters only through the
-adaptive LayerNorm. It is a table for the ten values of the schedule (``modulations``), not a computation per step.
+Parameter names and shapes are those of the published checkpoint, prefix ``decoder.estimator.``. Time enters only
+through the adaptive LayerNorm, whose values for the ten times of the schedule are a table (``modulations``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TimeEmbedding(nn.Module):
 
 
 class ConvPosition(nn.Module):
-    """Two grouped convolutions of 31 frames each; 60 frames of left context in all."""
+    """Two causal grouped convolutions of 31 frames each, with 60 frames of left context in total."""
 
     def __init__(self, dim: int, groups: int = 16) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ class InputEmbedding(nn.Module):
 
 
 class RotaryEmbedding(nn.Module):
-    """Interleaved rotary positions. The published code applies them to the first ``head_dim`` channels, before the
-    heads are split. So head 0 knows positions and the others do not."""
+    """Interleaved rotary positions. As in the published code, they are applied before the heads are split, to the first
+    ``head_dim`` channels, so only head 0 has positions."""
 
     inv_freq: Tensor
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
-        with torch.device("cpu"):  # real also where the parameters are made without values
+        with torch.device("cpu"):  # has values even if the parameters are on the meta device
             self.register_buffer("inv_freq", 10000.0 ** (-torch.arange(0, head_dim, 2).float() / head_dim))
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,7 +102,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.ff = nn.Sequential(
             nn.Sequential(nn.Linear(dim, dim * mult), nn.GELU(approximate="tanh")),
-            nn.Identity(),  # dropout in training
+            nn.Identity(),  # the place of a dropout
             nn.Linear(dim * mult, dim),
         )
 
@@ -112,7 +112,7 @@ class FeedForward(nn.Module):
 
 
 class AdaptiveNorm(nn.Module):
-    """Holds the linear layer that makes shifts, scales and gates from the time embedding."""
+    """The linear layer that turns the time embedding into shifts, scales and gates."""
 
     def __init__(self, dim: int, parts: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Block(nn.Module):
 
 
 class DiT(Estimator):
-    """Computes the velocity of the flow; each row has its own time."""
+    """The diffusion transformer. Each row has its own time."""
 
     def __init__(self, config: FlowV3Config) -> None:
         super().__init__()

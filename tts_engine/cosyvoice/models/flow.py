@@ -1,10 +1,10 @@
-"""The flow turns speech tokens into mel frames. This is what both versions share, in one pass and in chunks with
+"""The flow, which turns speech tokens into mel frames: the base of both versions, for one pass and for chunks with
 caches.
 
-``FlowV2`` and ``FlowV3`` differ in ``condition`` (how tokens become ``mu``) and in the estimator. The state of a call
-is a slot (convolution tails) and a list of blocks. A block holds what one chunk of 25 tokens leaves behind: encoder
-keys, and estimator keys for each Euler step and guidance branch. A block is never rewritten once its chunk is full, so
-calls may share the blocks of a voice prompt and own only the blocks behind it.
+``FlowV2`` and ``FlowV3`` differ in ``condition`` (from tokens to ``mu``) and in the estimator. The state of a sequence
+is a slot (convolution tails) and a list of blocks. A block has the keys and values of one chunk of 25 tokens: those of
+the encoder, and those of the estimator for each Euler step and guidance branch. A block is never rewritten once its
+chunk is complete, so sequences may share the blocks of a voice prompt.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from tts_engine.cosyvoice.models.config import (
 from tts_engine.cosyvoice.models.streaming import ConvTails, PagedKeys, Span
 
 SCRATCH = 0
-"""The block and slot that rows of padding use. No call gets them."""
+"""The block and slot for rows of padding. They are never allocated."""
 BRANCHES = 2
-"""Branches of the guidance: conditioned and unconditioned."""
+"""Branches of classifier-free guidance: conditioned and unconditioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRows:
-    """The rows that a batch advances. All tensors are int64 on the flow's device; rows of padding are all zeros."""
+    """The rows of a batch. All tensors are int64 on the flow's device; rows of padding are all zeros."""
 
     slots: Tensor
     """Slot of each row, shape ``(rows,)``."""
     blocks: Tensor
-    """Blocks of each row from the start of the prompt, shape ``(rows, blocks)``; 0 where the row has none yet."""
+    """Blocks of each row from the start of the prompt, shape ``(rows, blocks)``; 0 where it has none yet."""
     start: Tensor
     """Number of tokens fed before, a multiple of the chunk; shape ``(rows,)``."""
     length: Tensor
@@ -48,7 +48,7 @@ class FlowRows:
 
 
 class FlowCache:
-    """The state of many calls. The caller decides who owns which slot and block; number 0 of each is scratch."""
+    """The state of many sequences. The caller allocates slots and blocks; number 0 of each is scratch."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class FlowCache:
         branch = torch.arange(BRANCHES, device=step.device)
         offset = (step[None] * BRANCHES + branch[:, None]).flatten()  # conditioned rows first
         blocks = rows.blocks.repeat(BRANCHES, 1)
-        # Block 0 owns pages 0 .. per_slot - 1, so all of these are scratch too.
+        # Block 0 has pages 0 to per_slot - 1, so all of these are scratch too.
         return Span(
             start=rows.start.repeat(BRANCHES) * FRAMES_PER_TOKEN,
             length=rows.length.repeat(BRANCHES) * FRAMES_PER_TOKEN,
@@ -116,7 +116,7 @@ class FlowCache:
         )
 
     def estimator_spans(self, rows: FlowRows, steps: range) -> Iterator[Span]:
-        """Yield the spans of these steps, of which all rows do one after the other."""
+        """Yield the spans of these steps, with all rows at the same step."""
         first = self.estimator_span(rows, torch.full_like(rows.start, steps.start))
         for k in steps:
             later = (k - steps.start) * BRANCHES
@@ -128,30 +128,30 @@ class FlowCache:
         return (slots[:, None] * self._per_slot + torch.arange(self._per_slot, device=slots.device)).flatten()
 
     def reset(self, slots: Tensor) -> None:
-        """Begin sequences in these slots."""
+        """Start sequences in these slots."""
         self.condition_tails.reset(slots)
         self.tails.reset(self._all_steps(slots))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Let ``target`` continue where ``source`` is, e.g. at the end of a voice prompt. Listing blocks shares
-        them."""
+        """Copy the slots ``source`` to ``target``, for example at the end of a voice prompt. Blocks are shared by
+        listing them."""
         self.condition_tails.copy(source, target)
         self.tails.copy(self._all_steps(source), self._all_steps(target))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowPass:
-    """A pass on its way through the Euler steps."""
+    """A pass between two Euler steps."""
 
     x: Tensor
     """The state, shape ``(rows, n, 80)``, fp32. Each step changes it in place; after the last step it is the mel."""
     inputs: Any
-    """What the estimator's ``begin`` returned."""
+    """The result of ``Estimator.begin``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholePass(FlowPass):
-    """A pass over whole rows."""
+    """A pass over whole sequences."""
 
     span: Span
 
@@ -178,7 +178,7 @@ class Flow(nn.Module):
     times: Tensor
     widths: Tensor
     modulations: Tensor
-    """Shape ``(steps, ...)``. Row ``k`` is what the estimator needs to know about the time of step ``k``."""
+    """Shape ``(steps, ...)``: ``Estimator.modulations`` of the time of each step."""
 
     def __init__(self, solver: SolverConfig, *, vocab_size: int, token_channels: int) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Flow(nn.Module):
         return self.decoder.estimator
 
     def prepare(self) -> None:
-        """Make the tables that depend only on weights. Call this after the weights are loaded, in fp32."""
+        """Compute the tables that depend only on weights. Call this after loading, with fp32 weights."""
         self.modulations = self.estimator.modulations(self.times)
 
     def speaker(self, embedding: Tensor) -> Tensor:
@@ -210,7 +210,8 @@ class Flow(nn.Module):
 
         Args:
             tokens: shape ``(rows, n + 3)``, int64: ``n`` tokens to render, and three of look-ahead.
-            valid: shape ``(rows,)``, int64: number of real tokens. Behind them, at the end, the look-ahead is zeros.
+            valid: shape ``(rows,)``, int64: number of real tokens. After them (at the end of the utterance), the
+                look-ahead is zeros.
             span: the span at token rate; its ``length`` counts the tokens to render.
             frame_keys: the cache's keys at frame rate that belong to the keys of ``span``.
 
@@ -249,7 +250,7 @@ class Flow(nn.Module):
         streaming: bool,
         final: bool,
     ) -> Tensor:
-        """Render whole sequences in one pass, without a cache. Upstream makes an utterance's last chunk like this too.
+        """Render whole sequences in one pass, without a cache.
 
         Args:
             tokens: shape ``(rows, n)``, int64: prompt and speech tokens, padded on the right.
@@ -257,7 +258,7 @@ class Flow(nn.Module):
             prompt_mel: shape ``(rows, p, 80)``; prompt_frames: shape ``(rows,)``, number of its real frames.
             embedding: shape ``(rows, 192)``.
             streaming: True: chunk mask. False: full attention.
-            final: False: the last three tokens are only look-ahead.
+            final: False: the last three tokens are look-ahead only.
 
         Returns:
             mel, shape ``(rows, 2 n, 80)`` (prompt included), fp32; real up to ``2 * (length - (0 if final else 3))``.
@@ -283,7 +284,8 @@ class Flow(nn.Module):
     def advance(
         self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, cache: FlowCache
     ) -> Tensor:
-        """Feed the next chunk or chunks of each row through all steps. The result equals ``render(streaming=True)``.
+        """Run the next chunk or chunks of each row through all Euler steps. The result equals
+        ``render(streaming=True)``.
 
         Args:
             tokens: shape ``(rows, n + 3)``; valid: shape ``(rows,)``, as in ``condition``.
@@ -301,7 +303,7 @@ class Flow(nn.Module):
     def begin_chunk(
         self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, cache: FlowCache
     ) -> FlowPass:
-        """Do the part of ``advance`` before the first Euler step."""
+        """Run the part of ``advance`` before the first Euler step."""
         mu = self.condition(tokens, valid, cache.condition_span(rows), cache.frame_keys)
         x = self.start_state(rows.start, mu.shape[1])
         return FlowPass(x=x, inputs=self.estimator.begin(x, mu, speaker, cond))
@@ -315,8 +317,8 @@ class Flow(nn.Module):
         cache: FlowCache,
         nearly_done: Callable[[], None] = lambda: None,
     ) -> None:
-        """Do these Euler steps of ``advance``. A row that has become padding since ``begin_chunk`` touches only scratch
-        pages. ``nearly_done``: called towards the end of the last of them (``Estimator.euler_step``)."""
+        """Run these Euler steps of ``advance``. A row that has become padding since ``begin_chunk`` uses only scratch
+        pages. ``nearly_done``: passed to the last ``Estimator.euler_step``."""
         spans = cache.estimator_spans(rows, steps)
         for k, span in zip(steps, spans, strict=True):
             told = nearly_done if k == steps[-1] else lambda: None
@@ -327,7 +329,7 @@ class Flow(nn.Module):
         """Render whole rows under full attention: ``render(streaming=False, final=True)`` with fixed shapes.
 
         Args:
-            tokens: shape ``(rows, n + 3)``; this and the others are as in ``advance``.
+            tokens, valid, cond, speaker: as in ``advance``.
             length: shape ``(rows,)``, int64: number of tokens without look-ahead. 0: a row of padding.
 
         Returns:
@@ -340,7 +342,7 @@ class Flow(nn.Module):
 
     @torch.inference_mode()
     def begin_whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> WholePass:
-        """Do the part of ``whole`` before the first Euler step."""
+        """Run the part of ``whole`` before the first Euler step."""
         mu = self.condition(tokens, valid, Span.whole(length, chunk=None))
         span = Span.whole(length.repeat(BRANCHES) * FRAMES_PER_TOKEN, chunk=None)
         x = self.start_state(torch.zeros_like(length), mu.shape[1])
@@ -348,18 +350,19 @@ class Flow(nn.Module):
 
     @torch.inference_mode()
     def step_whole(self, whole: WholePass, k: int, nearly_done: Callable[[], None] = lambda: None) -> None:
-        """Do Euler step ``k`` of ``whole``. ``nearly_done``: see ``Estimator.euler_step``."""
+        """Run Euler step ``k`` of ``whole``. ``nearly_done``: see ``Estimator.euler_step``."""
         step = torch.full((len(whole.x),), k, device=whole.x.device)
         self._step(whole.x, whole.inputs, step, whole.span, nearly_done)
 
     def start_state(self, start: Tensor, frames: int) -> Tensor:
-        """Return the noise of ``frames`` frames from token ``start`` ``(rows,)`` on, shape ``(rows, frames, 80)``."""
+        """Return the noise of ``frames`` frames from token ``start``, shape ``(rows,)``, on: shape ``(rows, frames,
+        80)``."""
         index = start[:, None] * FRAMES_PER_TOKEN + torch.arange(frames, device=start.device)
         return self.noise[index.clamp(max=len(self.noise) - 1)]
 
 
 def place_prompt(prompt_mel: Tensor, prompt_frames: Tensor, start: Tensor, frames: int) -> Tensor:
-    """Return the condition for ``frames`` frames from token ``start`` on: the prompt's mel, and zeros behind it.
+    """Return the condition for ``frames`` frames from token ``start`` on: the prompt's mel, and zeros after it.
 
     Args:
         prompt_mel: shape ``(rows, p, 80)``; prompt_frames, start: shape ``(rows,)``.

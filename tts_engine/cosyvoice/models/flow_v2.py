@@ -16,7 +16,7 @@ from tts_engine.cosyvoice.models.unet import CausalUNet
 class FlowV2(Flow):
     def __init__(self, config: FlowV2Config) -> None:
         super().__init__(config.solver, vocab_size=config.vocab_size, token_channels=config.dim)
-        self.encoder: Any = UpsampleConformer(config)  # on a GPU its fused twin takes its place
+        self.encoder: Any = UpsampleConformer(config)  # replaced by FusedConformer on a GPU
         self.encoder_proj = nn.Linear(config.dim, MEL_CHANNELS)
         self.encoder_layers = (config.encoder_layers, config.up_layers)
         self.encoder_channels = config.dim

@@ -1,4 +1,4 @@
-"""Flow of Fun-CosyVoice3: token embedding, pre-lookahead, each frame twice, DiT. It has no encoder."""
+"""Flow of Fun-CosyVoice3: token embedding, pre-lookahead, repetition to 50 Hz, DiT. It has no encoder."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""HiFT, the vocoder of CosyVoice2, which turns mel frames into 24 kHz sound; and the parts shared with CosyVoice3's.
+"""HiFT, the vocoder of CosyVoice2, which turns mel frames into 24 kHz audio, and the parts shared with CosyVoice3's.
 
-A fundamental frequency per frame drives a bank of sines, the excitation. Its short-time spectrum joins the up-sampled
-mel at three rates. The result is a spectrum of 16-sample frames, which the inverse STFT turns into sound.
+A fundamental frequency per frame drives a bank of sines, the excitation. Its STFT is added to the up-sampled mel at
+three rates. The result is a spectrum of 16-sample frames, which the inverse STFT turns into audio.
 
-The symmetric network sees both sides, so streaming needs an overlap and a splice, exactly as upstream does it
-(``SpliceCache``). Rows of a batch may have different lengths: before every convolution, zeros are written where a row
-has ended, because the row alone would be padded with zeros there. Convolutions here are channels-first: ``(rows,
-channels, n)``. Weight norm is folded at loading.
+The network is symmetric (it sees both sides), so streaming needs overlap and cross-fade, as upstream does
+(``SpliceCache``). Rows of a batch may have different lengths: before every convolution, the padding of each row is set
+to zero. Convolutions here are channels-first: ``(rows, channels, n)``. Weight norm is folded at loading.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch.nn import functional as F
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, MEL_CHANNELS, SAMPLE_RATE, HiftConfig
 
 OVERLAP_FRAMES = 8
-"""So many frames of the previous chunk are vocoded again."""
+"""Frames of the previous chunk that are vocoded again."""
 OVERLAP_SAMPLES = OVERLAP_FRAMES * FRAME_SAMPLES
 NOISE_SECONDS = 20
 _MAX_MAGNITUDE = 100.0
@@ -39,7 +38,7 @@ class Snake(nn.Module):
 
 
 class SymmetricConv1d(nn.Conv1d):
-    """A convolution that keeps the length, with zeros on both sides."""
+    """A convolution with zero padding that keeps the length."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, dilation: int = 1) -> None:
         super().__init__(inputs, outputs, kernel, dilation=dilation, padding=(kernel - 1) * dilation // 2)
@@ -105,7 +104,7 @@ def phase_steps(f0: Tensor, harmonics: int) -> Tensor:
 
 
 def sine_source(config: HiftConfig, f0: Tensor, phase: Tensor, noise: Tensor) -> Tensor:
-    """Return sines where the sound is voiced, plus noise everywhere: ``(rows, samples, harmonics + 1)``.
+    """Return sines where the frame is voiced, plus noise everywhere: ``(rows, samples, harmonics + 1)``.
 
     Args:
         f0: shape ``(rows, frames)``, Hz.
@@ -121,7 +120,7 @@ def sine_source(config: HiftConfig, f0: Tensor, phase: Tensor, noise: Tensor) ->
 class Spectrum(nn.Module):
     """The STFT of 16 samples every 4 under a periodic Hann window, and its inverse, as matrix products.
 
-    Unlike ``torch.stft``, matrix products batch, take any dtype, and fit into a CUDA graph.
+    Matrix products work in batches, with any dtype and in CUDA graphs; ``torch.stft`` does not.
     """
 
     window: Tensor
@@ -136,7 +135,7 @@ class Spectrum(nn.Module):
             bins = n_fft // 2 + 1
             angle = 2 * math.pi / n_fft * torch.outer(torch.arange(n_fft), torch.arange(bins)).double()
             analysis = torch.cat([angle.cos(), -angle.sin()], dim=1) * window[:, None]
-            # In a real inverse the bins between the first and the last count twice; these two have no imaginary part.
+            # In a real inverse DFT all bins but the first and last count twice; those two have no imaginary part.
             twice = torch.full((bins, 1), 2.0, dtype=torch.float64)
             twice[0] = twice[-1] = 1
             synthesis = torch.cat([twice * angle.T.cos(), -twice * angle.T.sin()]) / n_fft * window
@@ -181,9 +180,9 @@ class Hift(nn.Module):
     noise: Tensor
 
     def __init__(self, config: HiftConfig, *, noise_seconds: int = NOISE_SECONDS) -> None:
-        """``noise_seconds`` is the length of the excitation's noise table; longer streams repeat it.
+        """``noise_seconds``: length of the excitation's noise table; longer streams repeat it.
 
-        Upstream draws new noise in every call. With a table a stream sounds the same in any batch.
+        Upstream draws new noise in every call. With a table, a stream sounds the same in any batch.
         """
         super().__init__()
         self.config = config
@@ -231,7 +230,7 @@ class Hift(nn.Module):
         x = mel.transpose(1, 2)
         real = inside(x, length)
         f0 = self.f0_predictor(x, real)
-        # The phase does not turn beyond the end: the last half frame keeps the phase of the last frame's centre.
+        # The phase stops at the end: the last half frame keeps the phase of the last frame's centre.
         turns = (phase_steps(f0, self.config.harmonics) * real).cumsum(dim=-1)
         phase = F.interpolate(turns * 2 * math.pi * FRAME_SAMPLES, scale_factor=float(FRAME_SAMPLES), mode="linear")
         out: Tensor = self.m_source(sine_source(self.config, f0, phase, noise))
@@ -248,9 +247,9 @@ class Hift(nn.Module):
         return samples[:, half:-half].clamp(-config.audio_limit, config.audio_limit)
 
     def _upsample(self, mel: Tensor, length: Tensor, spectrum: Tensor) -> Tensor:
-        """Turn mel and the source's spectrum ``(rows, 18, 120 n + 1)`` into raw values of the sound's spectrum.
+        """Turn mel and the excitation's STFT ``(rows, 18, 120 n + 1)`` into raw values of the output spectrum.
 
-        The result has the shape of the source's spectrum.
+        The result has the shape of ``spectrum``.
         """
         config = self.config
         x = mel.transpose(1, 2)
@@ -269,7 +268,7 @@ class Hift(nn.Module):
         return out
 
     def _source_spectrum(self, source: Tensor, length: Tensor) -> Tensor:
-        """Return the STFT of the excitation, reflected at both ends of each row, with zeros beyond a row's end."""
+        """Return the STFT of the excitation, reflected at both ends of each row, and zeros after a row's end."""
         half = self.config.n_fft // 2
         index = torch.arange(-half, source.shape[1] + half, device=source.device).abs()
         end = length[:, None] * FRAME_SAMPLES
@@ -281,14 +280,14 @@ class Hift(nn.Module):
     def forward(self, mel: Tensor, length: Tensor, slots: Tensor, cache: SpliceCache, final: Tensor) -> Tensor:
         """Vocode the next frames of each row, as upstream splices them.
 
-        The last 8 frames of a row are vocoded again with the excitation that they had, and cross-faded with the sound
-        of them that was kept. The two halves of the Hamming window sum to 1.08; upstream has this slight bump too.
+        The last 8 frames of the previous chunk are vocoded again with their old excitation, and cross-faded with their
+        kept samples. The two halves of the Hamming window sum to 1.08, as in upstream.
 
         Args:
             mel: shape ``(rows, n, 80)``; padding on the right.
             length: shape ``(rows,)``, int64: number of real frames, at least 8 if more follow.
             slots: shape ``(rows,)``, int64; 0 for rows of padding.
-            final: unused here, because the sound of a chunk does not depend on it (see ``valid``).
+            final: unused; only ``valid`` depends on it.
 
         Returns:
             samples, shape ``(rows, 480 (n + 8))``; ``valid`` says which of them are to be heard now.
@@ -318,31 +317,30 @@ class Hift(nn.Module):
         cache.source.index_copy_(0, slots, source.gather(1, index))
         cache.samples.index_copy_(0, slots, samples.gather(1, index))
         cache.frames.index_copy_(0, slots, fed + length)
-        return samples.clamp(-1, 1)  # the window's bump may lift a sample over the limit
+        return samples.clamp(-1, 1)  # the windows sum to 1.08
 
     @staticmethod
     def valid(*, before: int, frames: int, final: bool) -> tuple[int, int]:
-        """Return the first and last (exclusive) sample to be heard of a row that got ``frames`` frames after
-        ``before``.
+        """Return the range of playable samples of a row that got ``frames`` frames after ``before`` earlier ones.
 
-        The last 160 ms are kept back until the end.
+        The last 160 ms are held back until the end.
         """
         held = (OVERLAP_FRAMES if before else 0) + frames
         return 0, max(held - (0 if final else OVERLAP_FRAMES), 0) * FRAME_SAMPLES
 
     def new_cache(self, *, slots: int, device: torch.device | str = "cpu") -> SpliceCache:
-        """Return a cache for ``slots - 1`` calls; slot 0 is scratch."""
+        """Return a cache for ``slots - 1`` streams; slot 0 is scratch."""
         return SpliceCache(slots=slots, device=device)
 
 
 def _take(x: Tensor, frames: Tensor) -> Tensor:
-    """Return the frames ``(rows, n)`` of ``x`` ``(rows, m, channels)``. An index beyond the end gives the last
-    frame."""
+    """Return the frames with indices ``(rows, n)`` of ``x`` ``(rows, m, channels)``. An index beyond the end gives the
+    last frame."""
     return x.gather(1, frames.clamp(max=x.shape[1] - 1)[:, :, None].expand(-1, -1, x.shape[2]))
 
 
 def source_strides(config: HiftConfig) -> list[int]:
-    """Return how much slower than the STFT each stage runs: 15, 3, 1."""
+    """Return the number of STFT frames per position of each stage: 15, 3, 1."""
     strides = [1]
     for rate in reversed(config.upsample_rates[1:]):
         strides.insert(0, strides[0] * rate)
@@ -350,17 +348,17 @@ def source_strides(config: HiftConfig) -> list[int]:
 
 
 class SpliceCache:
-    """What ``Hift`` keeps of each call between two chunks: mel, excitation and sound of the last 160 ms."""
+    """The state of each stream of ``Hift``: mel, excitation and samples of the last 160 ms."""
 
     def __init__(self, *, slots: int, device: torch.device | str = "cpu") -> None:
         self.mel = torch.zeros(slots, OVERLAP_FRAMES, MEL_CHANNELS, device=device)
         self.source = torch.zeros(slots, OVERLAP_SAMPLES, device=device)
         self.samples = torch.zeros(slots, OVERLAP_SAMPLES, device=device)
-        """Sound that was kept back. It is cross-faded with the next chunk."""
+        """Samples that were held back, to be cross-faded with the next chunk."""
         self.frames = torch.zeros(slots, device=device, dtype=torch.long)
 
     def reset(self, slots: Tensor) -> None:
-        """Begin streams in these slots."""
+        """Start streams in these slots."""
         self.frames.index_fill_(0, slots, 0)
 
 

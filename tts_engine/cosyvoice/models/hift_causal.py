@@ -1,12 +1,12 @@
-"""HiFT of CosyVoice3. Every convolution looks left, so a stream can be vocoded exactly, in chunks of constant cost.
+"""HiFT of CosyVoice3. Every convolution is causal, so vocoding in chunks is exact and has constant cost.
 
-A frame of mel needs the four frames behind it (``conv_pre``; the f0 network needs three). So the output is four frames
-behind the input, and eight samples more, because the inverse STFT of a sample needs the frames around it. Upstream
-waits for eight frames; the samples are the same.
+The first convolution (``conv_pre``) has four frames of look-ahead and the f0 network three. The inverse STFT of a
+sample needs the frames around it. The output therefore lags the input by four frames and eight samples. Upstream waits
+for eight frames; the samples are the same.
 
-The state of a call is a slot in ``VocoderCache``: mel frames that are not decoded yet, the phase of the nine sines, the
-tails of the convolutions, the last samples of excitation and the last STFT frames. Rows of a batch may be at their
-start, middle or end and have different lengths. Padding on the right is harmless, and slot 0 is scratch.
+The state of a stream is a slot in ``VocoderCache``: mel frames that are not decoded yet, phases of the nine sines,
+convolution tails, last samples of excitation and last STFT frames. Rows of a batch may be at their start, middle or end
+and have different lengths, padded on the right. Slot 0 is scratch.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _left(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> LeftConv
 
 
 class Feed:
-    """One batch on its way through the network. It gives each convolution its past and keeps the end for the next
-    feed."""
+    """One pass of a batch through the network. It prepends each convolution's tail to its input and stores the new
+    tail."""
 
     def __init__(self, tails: list[Tensor], slots: Tensor, frames: Tensor) -> None:
         self.tails, self.slots, self.frames = tails, slots, frames
@@ -62,7 +62,7 @@ class Feed:
         return F.conv1d(x, conv.weight, conv.bias, dilation=conv.dilation)
 
     def extend(self, tail: int, x: Tensor, length: Tensor) -> Tensor:
-        """Put the tail before ``x`` and keep the inputs up to ``length`` ``(rows,)``."""
+        """Prepend the tail to ``x`` and store the last inputs before ``length``, shape ``(rows,)``, as the new tail."""
         buffer = self.tails[tail]
         x = torch.cat([buffer.index_select(0, self.slots).to(x.dtype), x], dim=2)
         last = length[:, None] + torch.arange(buffer.shape[2], device=x.device)
@@ -88,8 +88,8 @@ class ResBlock(nn.Module):
 
 
 class F0Predictor(nn.Module):
-    """Predicts the fundamental frequency per frame, Hz. In fp64, since rounding could turn a frame at the voicing
-    threshold."""
+    """Predicts the fundamental frequency per frame, Hz. It is fp64, as in upstream, because rounding could flip a frame
+    at the voicing threshold."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class F0Predictor(nn.Module):
     def forward(self, mel: Tensor, feed: Feed) -> Tensor:
         """Turn mel ``(rows, 80, n + 3)``, fp64, into ``(rows, n)``."""
         first: LeftConv1d = self.condnet[0]  # type: ignore[assignment]
-        x = F.elu(F.conv1d(mel, first.weight, first.bias))  # this one looks ahead and needs no past
+        x = F.elu(F.conv1d(mel, first.weight, first.bias))  # looks ahead, needs no tail
         for conv in list(self.condnet)[2::2]:
             x = F.elu(feed(conv, x, 1))  # type: ignore[arg-type]
         out: Tensor = self.classifier(x.transpose(1, 2))
@@ -110,7 +110,7 @@ class F0Predictor(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class TailShape:
-    """Shape of what each slot keeps of one input: ``(channels, n)``, or ``(n, channels)`` in the network for a GPU."""
+    """Shape of one tail: ``(channels, n)``, or ``(n, channels)`` in the network for a GPU."""
 
     shape: tuple[int, int]
     dtype: torch.dtype | None = None
@@ -123,8 +123,7 @@ class CausalHift(nn.Module):
     noise: Tensor
 
     def __init__(self, config: HiftConfig, *, noise_seconds: int = NOISE_SECONDS) -> None:
-        """``noise_seconds`` is the length of the excitation's noise table (259 MB at 300 s); longer streams repeat
-        it."""
+        """``noise_seconds``: length of the excitation's noise table (259 MB at 300 s); longer streams repeat it."""
         super().__init__()
         self.config = config
         base = config.base_channels
@@ -154,7 +153,7 @@ class CausalHift(nn.Module):
         self.register_buffer("noise", source_noise(seconds=noise_seconds), persistent=False)
         self.tail_shapes = self._number_tails()
 
-    # Numbers of the tails that each slot has in front of those of the convolutions.
+    # Numbers of the first tails of a slot; those of the convolutions follow.
     _UP, _MEL, _SOURCE, _FRAMES = range(4)
     _FIRST_CONVOLUTION = 4
 
@@ -177,7 +176,7 @@ class CausalHift(nn.Module):
 
     @property
     def _source_context(self) -> int:
-        """Samples of excitation that are needed before a chunk.
+        """Samples of excitation needed before a chunk.
 
         The first ``source_down`` reaches 14 STFT frames back, and an STFT frame reaches 8 samples back.
         """
@@ -200,8 +199,8 @@ class CausalHift(nn.Module):
             mel: shape ``(rows, n, 80)``; padding on the right.
             length: shape ``(rows,)``, int64: number of real frames.
             slots: shape ``(rows,)``, int64; 0 for rows of padding.
-            final: shape ``(rows,)``, bool: does the stream end with these frames?
-            any_final: False promises that ``final`` is False everywhere; this saves four frames of work.
+            final: shape ``(rows,)``, bool: True where the stream ends with these frames.
+            any_final: False promises that ``final`` is False everywhere, which saves four frames of work.
 
         Returns:
             samples, shape ``(rows, 480 (n + 4) + 8)``, or four frames fewer; ``valid`` says which of them are real.
@@ -210,13 +209,13 @@ class CausalHift(nn.Module):
         half, hop = config.n_fft // 2, config.hop
         count = cache.frames.index_select(0, slots)
         pending = cache.pending.index_select(0, slots)
-        decoded = count - pending  # frames whose sound has been made, except for the last samples
+        decoded = count - pending  # frames that have been decoded, except for the last samples
         first = decoded == 0
         steps = mel.shape[1] + (LOOK_AHEAD_FRAMES if any_final else 0)
         ready = (pending + length - torch.where(final, 0, LOOK_AHEAD_FRAMES)).clamp(min=0)
         feed = Feed(cache.tails, slots, ready)
 
-        # The window that this call works on: mel from frame `decoded` to `ready + 4`, zeros beyond the end.
+        # The mel of this call: frames `decoded` to `ready + 4`, with zeros after the end.
         history = cache.tails[self._MEL].index_select(0, slots)
         window = torch.cat([history, mel.transpose(1, 2).float()], dim=2)
         frame = torch.arange(steps + LOOK_AHEAD_FRAMES, device=mel.device)
@@ -227,7 +226,7 @@ class CausalHift(nn.Module):
         keep = (ready[:, None] + torch.arange(LOOK_AHEAD_FRAMES, device=mel.device))[:, None]
         cache.tails[self._MEL].index_copy_(0, slots, window.gather(2, keep.expand(-1, MEL_CHANNELS, -1)))
 
-        # The excitation is one frame longer than the sound, because the STFT at the chunk's end looks eight samples
+        # The excitation is one frame longer than the output, because the STFT at the chunk's end looks eight samples
         # ahead.
         f0 = self.f0_predictor(window.double(), feed).float()
         turn = phase_steps(f0, config.harmonics).double()
@@ -235,7 +234,7 @@ class CausalHift(nn.Module):
         turns = torch.cat([begun, begun + turn.cumsum(dim=-1)], dim=-1)
         last = ready[:, None, None].expand(-1, turns.shape[1], 1)
         cache.turns.index_copy_(0, slots, turns.gather(2, last)[:, :, 0])
-        # As upstream does: rounded to fp32 at the same place, and constant within a frame.
+        # As in upstream: rounded to fp32 here, and constant within a frame.
         phase = (turns[:, :, 1:].float() * 2 * math.pi * FRAME_SAMPLES).repeat_interleave(FRAME_SAMPLES, dim=2)
         position = decoded[:, None] * FRAME_SAMPLES + torch.arange(phase.shape[2], device=mel.device)
         noise = self.noise[position % len(self.noise)].float()
@@ -265,21 +264,21 @@ class CausalHift(nn.Module):
 
     @staticmethod
     def valid(*, before: int, frames: int, final: bool) -> tuple[int, int]:
-        """Return the first and last (exclusive) real sample of a row that got ``frames`` frames after ``before``."""
+        """Return the range of real samples of a row that got ``frames`` frames after ``before`` earlier ones."""
         decoded = max(before - LOOK_AHEAD_FRAMES, 0)
         ready = before + frames - decoded if final else max(before + frames - LOOK_AHEAD_FRAMES, 0) - decoded
         begin = 0 if decoded else DELAY_SAMPLES
         return begin, max(begin, ready * FRAME_SAMPLES + (DELAY_SAMPLES if final else 0))
 
     def new_cache(self, *, slots: int, device: torch.device | str = "cpu") -> VocoderCache:
-        """Return a cache for ``slots - 1`` calls; slot 0 is scratch."""
+        """Return a cache for ``slots - 1`` streams; slot 0 is scratch."""
         return VocoderCache(self, slots=slots, device=device)
 
     def _source_spectrum(self, source: Tensor, first: Tensor, final: Tensor, ready: Tensor) -> Tensor:
         """Return the STFT frames from 14 before the chunk to its end: ``(rows, 18, 14 + 120 n + 1)``.
 
-        ``source`` begins ``_source_context`` samples before the chunk. It is reflected at the ends of a stream. Frames
-        before the start of a stream are zeros, since they pad ``source_downs``.
+        ``source`` begins ``_source_context`` samples before the chunk and is reflected at the ends of a stream. Frames
+        before the start of a stream are zeros, the padding of ``source_downs``.
         """
         config = self.config
         context, half = self._source_context, config.n_fft // 2
@@ -295,11 +294,11 @@ class CausalHift(nn.Module):
         return out
 
     def _upsample(self, window: Tensor, spectrum: Tensor, first: Tensor, feed: Feed) -> Tensor:
-        """Turn mel ``(rows, 80, n + 4)`` and the source's spectrum into raw values of the sound's spectrum.
+        """Turn mel ``(rows, 80, n + 4)`` and the excitation's STFT into raw values of the output spectrum.
 
         The result has shape ``(rows, 18, 120 n + 1)``. The network makes ``120 T + 1`` STFT frames for ``T`` mel
-        frames. A chunk takes frames ``120 a`` to ``120 b`` with both ends, so its first frame repeats the last one of
-        the previous chunk. Tails end before the frame that will be repeated.
+        frames. A chunk has frames ``120 a`` to ``120 b`` inclusive, so its first frame repeats the last one of the
+        previous chunk. Tails end before the frame that will be repeated.
         """
         config = self.config
         x = F.conv1d(window.to(self.conv_pre.weight.dtype), self.conv_pre.weight, self.conv_pre.bias)
@@ -314,7 +313,7 @@ class CausalHift(nn.Module):
                 reflected = x[:, :, 1:2]
                 x = feed.extend(self._UP, x, feed.frames * rate)
                 x = torch.cat([torch.where(first[:, None, None], reflected, x[:, :, :1]), x[:, :, 1:]], dim=2)
-            # The first stage reaches furthest back. The others start later in the same spectrum.
+            # The first stage needs the most earlier frames. The others start later in the same spectrum.
             skip = (self.strides[0] - 1) - (self.strides[i] - 1)
             x = x + self.source_resblocks[i](self.source_downs[i](spectrum[:, :, skip:]), feed, rate)
             blocks = self.resblocks[i * count : (i + 1) * count]
@@ -323,7 +322,7 @@ class CausalHift(nn.Module):
 
 
 class VocoderCache:
-    """The state of each call's stream. The caller decides who owns which slot; slot 0 is scratch."""
+    """The state of each stream. The caller allocates slots; slot 0 is scratch."""
 
     def __init__(
         self, hift: CausalHift, *, slots: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
@@ -332,12 +331,12 @@ class VocoderCache:
             torch.zeros(slots, *tail.shape, device=device, dtype=tail.dtype or dtype) for tail in hift.tail_shapes
         ]
         self.turns = torch.zeros(slots, hift.config.harmonics + 1, device=device, dtype=torch.float64)
-        """Cycles of each sine so far. They are fp64 because errors would add up over a stream."""
+        """Cycles of each sine so far, fp64 because errors add up over a stream."""
         self.frames = torch.zeros(slots, device=device, dtype=torch.long)
         self.pending = torch.zeros(slots, device=device, dtype=torch.long)
 
     def reset(self, slots: Tensor) -> None:
-        """Begin streams in these slots."""
+        """Start streams in these slots."""
         for buffer in (*self.tails, self.turns, self.frames, self.pending):
             buffer.index_fill_(0, slots, 0)
 
@@ -346,9 +345,8 @@ def source_noise(*, seconds: int) -> Tensor:
     """Return the fixed noise of the excitation: uniform in [0, 1), ``(samples, 9)``, counted from the start of a
     stream.
 
-    The noise is not in the checkpoint. Upstream draws it while it builds the networks after seed 0. Therefore the
-    initial weights that come before it in the random sequence are drawn here too, and dropped. A shorter table is the
-    beginning of a longer one.
+    The noise is not in the checkpoint: upstream draws it while it builds the networks after seed 0. The initial weights
+    that upstream draws before it are drawn here too, and dropped. A shorter table is the beginning of a longer one.
     """
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

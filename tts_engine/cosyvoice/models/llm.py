@@ -1,8 +1,8 @@
 """The language model of both versions: a Qwen2 backbone, speech embedding and speech head.
 
 An utterance is one sequence: ``[sos] [prompt text] [text] [task] [prompt speech]``, then generated speech ids. The
-module has no state: keys and values live in a ``KeyValueCache`` with one slot per sequence. The checkpoint's text head,
-which is tied to the embedding, is never computed.
+module has no state: keys and values are in a ``KeyValueCache`` with one slot per sequence. The checkpoint's text head
+is not used.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from tts_engine.cosyvoice.models.streaming import split_heads
 
 
 class KeyValueCache:
-    """Keys and values ``[layers, 2, slots, kv_heads, max_length, head_dim]``. A slot holds one sequence from position
-    0.
+    """The KV cache ``[layers, 2, slots, kv_heads, max_length, head_dim]``. A slot has one sequence from position 0.
 
-    Nothing is ever cleared: a new sequence overwrites the old one, and masks hide what is beyond its length.
+    It is never cleared: a new sequence overwrites the old one, and masks hide positions beyond its length.
     """
 
     def __init__(
@@ -73,7 +72,8 @@ class Attention(nn.Module):
         k = rotate(split_heads(self.k_proj(x), self.kv_heads).transpose(1, 2), step.cos, step.sin)
         v = split_heads(self.v_proj(x), self.kv_heads).transpose(1, 2)
         k, v = step.append(layer, k, v)
-        # Query heads that share a key head become queries of that head, so the keys are not copied per query head.
+        # Query heads that share a key head become queries of that head, so that keys are not copied for each query
+        # head.
         q = q.reshape(rows, self.kv_heads, -1, q.shape[-1])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=step.mask)
         out = out.reshape(rows, self.heads, n, -1).transpose(1, 2).reshape(rows, n, -1)
@@ -108,7 +108,7 @@ class Layer(nn.Module):
 
 
 class _Step:
-    """Where one forward call reads and writes. It is the same for all layers."""
+    """The positions and slots of one forward call, the same for all layers."""
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ class _Step:
         self.cos, self.sin = (torch.cat([f, f], dim=-1).to(x.dtype) for f in (phase.cos(), phase.sin()))
         mask = torch.arange(keys, device=x.device) <= self.position[:, :, None]
         self.mask = mask[:, None].repeat(1, 1, config.heads // config.kv_heads, 1)
-        # Padding on the right of a prefill may run past the last position. It is written to the last position, which
-        # the sequence itself writes later if it ever gets there.
+        # Right padding of a prefill may exceed the last position. It is then written to the last position, which the
+        # sequence overwrites if it gets there.
         self.write = self.position.clamp(max=cache.data.shape[4] - 1)
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,7 +151,7 @@ class Backbone(nn.Module):
 
 
 class _Named(nn.Module):
-    """A level in the checkpoint's names that holds one module, ``model``."""
+    """A level of the checkpoint's names with one module, ``model``."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -222,14 +222,14 @@ class SpeechLanguageModel(nn.Module):
     ) -> Tensor:
         """Return the hidden states after the final norm, ``(rows, n, hidden)``.
 
-        Decoding has ``n = 1``. Prefill has any ``n``, with padding on the right; later ids overwrite what the padding
-        wrote, before anything sees it. All shapes are fixed, so that a step can be captured.
+        Decode has ``n = 1``. Prefill has any ``n``, padded on the right; later ids overwrite the keys of the padding
+        before anything attends to them. All shapes are fixed, so that a step can be captured in a CUDA graph.
 
         Args:
             x: embeddings, shape ``(rows, n, hidden)``.
             start: shape ``(rows,)``, int64: position of each row's first embedding.
             slots: shape ``(rows,)``, int64. None: row ``i`` is slot ``i``, and the cache is read without a copy.
-            keys: how many positions to attend over, at least the highest position + 1. None: the whole cache.
+            keys: number of positions to attend over, at least the highest position + 1. None: the whole cache.
         """
         step = _Step(self.config, x, start, slots, cache, cache.data.shape[4] if keys is None else keys)
         for number, layer in enumerate(self.backbone.layers):

@@ -16,9 +16,9 @@ class PreLookahead(nn.Module):
         self.conv2 = CausalConv1d(inner, channels, 3)
 
     def forward(self, x: Tensor, span: Span) -> Tensor:
-        """Turn ``(rows, n + 3, channels)`` into ``(rows, n, channels)``. The last three frames are only look-ahead.
+        """Turn ``(rows, n + 3, channels)`` into ``(rows, n, channels)``. The last three frames are look-ahead only.
 
-        At the true end of a sequence the look-ahead is zeros.
+        At the end of an utterance the look-ahead is zeros.
         """
         y = F.leaky_relu(self.conv1(x.transpose(1, 2)).transpose(1, 2), 0.01)
         out: Tensor = x[:, :-LOOK_AHEAD_TOKENS] + self.conv2(y, span)

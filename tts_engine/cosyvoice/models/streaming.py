@@ -1,15 +1,15 @@
-"""State of computation in chunks, kept outside the networks: paged keys and values, and tails of convolutions.
+"""The state of chunked computation, kept outside the networks: paged keys and values, and convolution tails.
 
-A batch has rows. A row is one sequence that has been fed ``start`` frames and is now fed up to ``n`` more. A ``Span``
-tells this to the networks, which own no state. A span without a cache computes whole sequences at once.
+A row of a batch is one sequence that has been fed ``start`` frames and is now fed up to ``n`` more. A ``Span``
+describes the rows for the networks, which own no state. A span without a cache computes whole sequences at once.
 
-Keys and values live in pages of one chunk (50 frames). A page is written once, and rows may share the pages of a common
-prefix, such as a voice prompt. Tails are the last inputs of each causal convolution; they live in slots. Page 0 and
-slot 0 are scratch, for rows that only pad a batch to a fixed size. All shapes depend only on the sizes of the
-arguments, and tensors index all writes, so a call can be captured in a CUDA graph.
+Keys and values are in pages of one chunk (50 frames). A page is written once, and rows may share the pages of a common
+prefix, such as a voice prompt. Tails are the last inputs of each causal convolution; they are in slots. Page 0 and slot
+0 are scratch, for rows that only pad a batch. All shapes depend only on the sizes of the arguments, and tensors index
+all writes, so a call can be captured in a CUDA graph.
 
-Exactness: under the chunk mask a query sees the keys up to the end of its own chunk. So feeding whole chunks gives the
-same values as one pass over everything. Only the last feed of a sequence may end inside a chunk.
+Under the chunk mask, a query attends to the keys up to the end of its own chunk. Feeding whole chunks therefore gives
+the same values as one pass. Only the last feed of a sequence may end inside a chunk.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class PagedKeys:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        # Zeros, not uninitialised memory: a masked key has weight 0, and 0 times a stray NaN is NaN.
+        # Zeros, because a masked key has weight 0, and 0 times NaN is NaN.
         self.data = torch.zeros(layers, 2, pages, page_frames, channels, device=device, dtype=dtype)
         self.page_frames = page_frames
 
     def append(self, layer: int, new: Tensor, pages: Tensor, start: Tensor) -> Tensor:
-        """Write the fed frames and return the keys and values that the rows can see.
+        """Write the fed frames and return all keys and values of the rows.
 
         Args:
             new: shape ``(2, rows, n, channels)``, keys and values; ``n`` is padded to whole pages.
@@ -56,7 +56,7 @@ class PagedKeys:
         new = F.pad(new, (0, 0, 0, count * self.page_frames - n)).to(self.data.dtype)
         first = start // self.page_frames
         index = first[:, None] + torch.arange(count, device=start.device)
-        # A row shorter than the batch's n has no pages for its padding, which is written to the scratch page.
+        # The padding of a row has no pages and is written to the scratch page.
         target = torch.where(
             index < pages.shape[1], pages.gather(1, index.clamp(max=pages.shape[1] - 1)), torch.zeros_like(index)
         )
@@ -76,8 +76,8 @@ class ConvTails:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """``shapes`` has ``(width, channels)`` for each convolution, from ``number_tails``. Those of equal shape that
-        follow one another do so in memory, too."""
+        """``shapes``: ``(width, channels)`` of each convolution, from ``number_tails``. Consecutive tails of equal
+        shape are adjacent in memory."""
         runs = ((shape, len(list(run))) for shape, run in groupby(shapes))
         self.data = [
             tail
@@ -86,18 +86,18 @@ class ConvTails:
         ]
 
     def reset(self, slots: Tensor) -> None:
-        """Begin sequences in these slots: set the tails to zeros, with which the convolutions pad."""
+        """Start sequences in these slots: set the tails to zero, the convolutions' padding."""
         for buffer in self.data:
             buffer.index_fill_(0, slots, 0)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Let the slots ``target`` continue where the slots ``source`` are, for example at the end of a voice
-        prompt."""
+        """Copy the slots ``source`` to ``target``, for example at the end of a voice prompt."""
         for buffer in self.data:
             buffer.index_copy_(0, target, buffer.index_select(0, source))
 
     def extend(self, tail: int, x: Tensor, slots: Tensor, length: Tensor) -> Tensor:
-        """Put the tail before ``x`` (rows, n, channels) and keep the last inputs up to ``length`` for the next feed."""
+        """Prepend the tail to ``x`` ``(rows, n, channels)`` and store the last inputs before ``length`` as the new
+        tail."""
         buffer = self.data[tail]
         width = buffer.shape[1]
         x = torch.cat([buffer.index_select(0, slots).to(x.dtype), x], dim=1)
@@ -108,24 +108,24 @@ class ConvTails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What a batch feeds now, what it may attend to, and where its state is."""
+    """The rows of a batch: what is fed now, what it may attend to, and where the state is."""
 
     start: Tensor
-    """Number of frames fed before, a multiple of ``chunk`` if there is a state; shape ``(rows,)``, int64."""
+    """Number of frames fed before, a multiple of ``chunk`` if there is a cache; shape ``(rows,)``, int64."""
     length: Tensor
-    """Number of real frames that are fed now; the rest is padding on the right. Shape ``(rows,)``, int64."""
+    """Number of real frames fed now; the rest is padding on the right. Shape ``(rows,)``, int64."""
     chunk: int | None
-    """Frames per chunk of the attention mask. None: every frame sees its whole row."""
+    """Frames per chunk of the attention mask. None: every frame attends to its whole row."""
     keys: PagedKeys | None = None
     tails: ConvTails | None = None
     pages: Tensor | None = None
-    """The pages of each row's keys from position 0 on: shape ``(rows, pages)``, int64."""
+    """Pages of each row from position 0 on: shape ``(rows, pages)``, int64."""
     slots: Tensor | None = None
-    """The slot of each row's tails: shape ``(rows,)``, int64."""
+    """Slot of each row's tails: shape ``(rows,)``, int64."""
 
     @staticmethod
     def whole(length: Tensor, *, chunk: int | None) -> Span:
-        """Return the span of whole sequences from position 0, without state."""
+        """Return the span of whole sequences from position 0, without a cache."""
         return Span(start=torch.zeros_like(length), length=length, chunk=chunk)
 
     def scaled(self, factor: int, keys: PagedKeys | None) -> Span:
@@ -143,15 +143,15 @@ class Span:
         return self.start[:, None] + torch.arange(n, device=self.start.device)
 
     def key_count(self, n: int) -> int:
-        """Return how many keys ``append`` returns if ``n`` frames are fed."""
+        """Return the number of keys that ``append`` returns if ``n`` frames are fed."""
         if self.keys is None or self.pages is None:
             return n
         return self.pages.shape[1] * self.keys.page_frames
 
     def mask(self, n: int) -> Tensor:
-        """Return True where a query sees a key: shape ``(rows, n, keys)``.
+        """Return the attention mask, True where a query attends to a key: shape ``(rows, n, keys)``.
 
-        Every query sees at least one key (a row of padding sees key 0), since a softmax over no key is NaN.
+        Every query has at least one key (in a row of padding, key 0), because a softmax over no key is NaN.
         """
         limit = (self.start + self.length).clamp(min=1)[:, None].expand(-1, n)
         if self.chunk is not None:
@@ -159,7 +159,7 @@ class Span:
         return torch.arange(self.key_count(n), device=limit.device) < limit[:, :, None]
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add keys and values ``(rows, n, channels)`` of a layer. Return all those that ``mask`` covers."""
+        """Append keys and values ``(rows, n, channels)`` of a layer. Return all that ``mask`` covers."""
         if self.keys is None:
             return k, v
         assert self.pages is not None
@@ -167,7 +167,7 @@ class Span:
         return k, v
 
     def extend(self, tail: int, x: Tensor, width: int) -> Tensor:
-        """Put ``width`` earlier frames before ``x`` (rows, n, channels); zeros at the start of a sequence."""
+        """Prepend the ``width`` earlier frames to ``x`` ``(rows, n, channels)``; zeros at the start of a sequence."""
         if self.tails is None:
             return F.pad(x, (0, 0, width, 0))
         assert self.slots is not None
@@ -175,10 +175,10 @@ class Span:
 
 
 class CausalConv1d(nn.Conv1d):
-    """A convolution over frames that sees only the past. Input and output have shape ``(rows, n, channels)``."""
+    """A causal convolution over frames. Input and output have shape ``(rows, n, channels)``."""
 
     tail = -1
-    """Number of this convolution's tail in ``ConvTails``; ``number_tails`` sets it."""
+    """Index of this convolution's tail in ``ConvTails``, set by ``number_tails``."""
 
     def forward(self, x: Tensor, span: Span) -> Tensor:  # type: ignore[override]
         x = span.extend(self.tail, x, self.kernel_size[0] - 1)

@@ -1,7 +1,7 @@
 """The flow's estimator of CosyVoice2: a causal U-Net that never changes the frame rate.
 
-It has residual convolution blocks, each followed by transformer blocks. All convolutions see only the left, and
-LayerNorm works per frame, so under the chunk mask the network is exactly chunk-causal.
+It has residual convolution blocks, each followed by transformer blocks. All convolutions are causal and LayerNorm works
+per frame, so under the chunk mask the network is exactly chunk-causal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CausalBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        # The published names count transpositions as layers: 0 is the convolution, 2 the norm.
+        # The published names count a transposition as a layer: 0 is the convolution, 2 the norm.
         self.block = nn.ModuleList([CausalConv1d(inputs, outputs, 3), nn.Identity(), nn.LayerNorm(outputs)])
 
     def forward(self, x: Tensor, span: Span) -> Tensor:
@@ -107,7 +107,7 @@ class TransformerBlock(nn.Module):
 
 
 class CausalUNet(Estimator):
-    """Computes the velocity of the flow; each row has its own time."""
+    """The U-Net. Each row has its own time."""
 
     def __init__(self, config: FlowV2Config) -> None:
         super().__init__()

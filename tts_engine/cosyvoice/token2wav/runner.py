@@ -208,7 +208,7 @@ class ModelRunner:
         """
         with self.on_stream():  # the zeroing of a new batch's buffers must precede the rows
             batch = self._batch_for(shape, rows, staged=staged)
-        host = self._host(batch.packed.shape)
+        host = self._host_zeros(batch.packed.shape)
         batch.fill(host.numpy(), rows)
         fresh = [row.slot for row in rows if shape == "chunk" and row.start == 0]
         copies = [(row.source, row.slot) for row in rows if row.source]
@@ -216,21 +216,21 @@ class ModelRunner:
         with run.timed():
             cache = self.state.flow_cache
             if copies:
-                sources, targets = (self._there(part) for part in zip(*copies, strict=True))
+                sources, targets = (self._to_device(part) for part in zip(*copies, strict=True))
                 cache.copy(sources, targets)
             if fresh:
-                cache.reset(self._there(fresh))
+                cache.reset(self._to_device(fresh))
             batch.packed.copy_(host, non_blocking=True)
             batch.run(0)
         return run
 
-    def _host(self, shape: Sequence[int]) -> Tensor:
+    def _host_zeros(self, shape: Sequence[int]) -> Tensor:
         """Return int64 zeros in host memory (pinned on a GPU, for asynchronous copies)."""
         return torch.zeros(shape, dtype=torch.long, pin_memory=self.works_ahead)
 
-    def _there(self, numbers: Sequence[int]) -> Tensor:
+    def _to_device(self, numbers: Sequence[int]) -> Tensor:
         """Copy numbers to the device asynchronously. ``torch.tensor`` would wait for all earlier work."""
-        host = self._host((len(numbers),))
+        host = self._host_zeros((len(numbers),))
         host.numpy()[:] = numbers
         return host.to(self.device, non_blocking=True)
 

@@ -199,7 +199,7 @@ def test_bistream_refuses_a_control_id_out_of_place() -> None:
     machine = Bistream(config, prompt_text=[1, config.end_of_prompt_id], prompt_speech=[])
     machine.push_text([5])
     assert machine.next() is not None
-    with pytest.raises(UnexpectedControlId, match=f"drew control id {config.eos}; only {config.fill}"):
+    with pytest.raises(UnexpectedControlId, match=f"drew control id {config.eos}, expected {config.fill}"):
         machine.drawn(config.eos)
 
 
