@@ -7,6 +7,7 @@ same exposition. All others come once per turn or call, which is rare enough for
 from __future__ import annotations
 
 import platform
+from collections import Counter as CounterOf
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
 from gateway.postgres import DatabaseState
+from gateway.seams.leg import RtpReport
 from gateway.seams.sip_state import SipState
 
 _MODELS = 32
@@ -36,6 +38,26 @@ def _by_label(metric: M) -> Callable[..., M]:
     """Return ``metric.labels`` with a cache, for counts of every call: prometheus_client checks all label names in each
     look-up."""
     return cache(metric.labels)
+
+
+def _dropped(registry: CollectorRegistry) -> Counter:
+    return Counter(
+        "talkspurt_dropped",
+        "Messages, packets and pieces of audio that were dropped, by what and why. dialogue_*: audio to a slow "
+        "manager, its bad and late messages. sip_*: messages. rtp_*: packets. audio_*: caller audio on its way to "
+        "detector and recogniser.",
+        ["what"],
+        registry=registry,
+    )
+
+
+def dropped_text(totals: Mapping[str, int]) -> str:
+    """Return the exposition of a process that has no other figures: the number of things dropped since the start."""
+    registry = CollectorRegistry()
+    counter = _dropped(registry)
+    for what, total in totals.items():
+        counter.labels(what).inc(total)
+    return generate_latest(registry).decode()
 
 
 class Metrics(Collector):
@@ -204,6 +226,8 @@ class Metrics(Collector):
             ["trunk"], registry=registry,
         )  # fmt: skip
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
+        self._dropped = _dropped(registry)
+        self._dropped_before: CounterOf[str] = CounterOf()
         self._rtp_lost = Counter(
             "talkspurt_rtp_lost", "RTP packets from callers that never arrived.", registry=registry
         )
@@ -254,11 +278,19 @@ class Metrics(Collector):
         for trunk in state.trunks:
             self._sip_trunk_answers.labels(trunk.trunk).set(trunk.answers)
 
-    def rtp(self, *, lost: int, jitter_s: float) -> None:
-        """Take an RTP report: the packets lost since the last one, and the present jitter. It comes with every RTCP
-        report and at the leg's end."""
-        self._rtp_lost.inc(lost)
-        self._rtp_jitter.observe(jitter_s)
+    def rtp(self, report: RtpReport) -> None:
+        """Take the report of an RTP leg, which comes with every RTCP report and at the leg's end."""
+        self._rtp_lost.inc(report.lost)
+        if report.jitter_s is not None:
+            self._rtp_jitter.observe(report.jitter_s)
+        for reason, count in report.dropped.items():
+            self._dropped.labels(f"rtp_{reason}").inc(count)
+
+    def dropped(self, totals: Mapping[str, int]) -> None:
+        """Take the number of dropped things since the start, by what was dropped and why."""
+        for what, total in totals.items():
+            self._dropped.labels(what).inc(total - self._dropped_before[what])
+            self._dropped_before[what] = total
 
     # --- per turn --------------------------------------------------------------------------------------------------
 

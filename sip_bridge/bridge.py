@@ -22,7 +22,7 @@ from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.listener.certificates import Certificates
 from gateway.listener.source_limit import SourceLimit
-from gateway.seams.leg import CallEvents
+from gateway.seams.leg import CallEvents, RtpReport
 from gateway.seams.originate import CallOrder
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from sip_bridge.call import IncomingCall, SipCall
@@ -60,7 +60,7 @@ class SipBridge:
         calling: decides which targets may be called.
         begin: makes the session of a call. Raises ``Rejected``.
         check_room: raises ``Rejected`` if there is no room for one more call.
-        on_report: takes the number of lost RTP packets and the jitter.
+        on_report: takes figures of received RTP.
         on_rejected: takes the reason of each refused call, for the metric.
         new_call_id: makes the session id of an outgoing call.
         routes: names of the routes that an outgoing call may use.
@@ -78,7 +78,7 @@ class SipBridge:
         *,
         begin: Callable[[SipCall], CallEvents],
         check_room: Callable[[], None],
-        on_report: Callable[[int, float], None],
+        on_report: Callable[[RtpReport], None],
         on_rejected: Callable[[str], None],
         new_call_id: Callable[[], str] = lambda: "",
         routes: Container[str] = (),
@@ -116,8 +116,6 @@ class SipBridge:
         self.local = LocalAddress(config.advertised, config.port)
         """The address at which peers reach us. Its ports are known after ``start``."""
         self.client = Client(self.endpoint)
-        self.counts: Counter[str] = Counter()
-        """Number of calls that were ``accepted``, and of refused calls by reason."""
         self._begin = begin
         self._calling = calling
         self._check_room = check_room
@@ -224,6 +222,12 @@ class SipBridge:
             "transactions": self.endpoint.transactions,
             "ports": self._ports.in_use,
         }
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """The number of SIP messages that were dropped or refused since the start, by reason."""
+        unsent = {"unsent": self._shared.unsent} if self._shared is not None else {}
+        return {**self.endpoint.counts, **unsent}
 
     # --- state shared by several workers -----------------------------------------------------------------------------
 
@@ -394,14 +398,11 @@ class SipBridge:
             log.exception("SIP call failed")
             self._rejected("internal", peer)
             refusal = Refusal(500)
-        if refusal is None:
-            self.counts["accepted"] += 1
-        elif call is not None:
+        if refusal is not None and call is not None:
             call.abandon()
         return refusal
 
     def _rejected(self, reason: str, peer: Peer, why: str = "") -> None:
-        self.counts[reason] += 1
         self._on_rejected(reason)
         log.info("call rejected", extra={"why": why or reason, "transport": "sip", "source": peer.host})
 
@@ -502,9 +503,9 @@ class SipBridge:
         order = CallOrder(target=str(target), route=call.route, custom_parameters=call.caller.parameters)
         self.outgoing.place_for(order, call.tell_referred)
 
-    def on_report(self, lost: int, jitter_s: float) -> None:
-        """Report RTP statistics."""
-        self._on_report(lost, jitter_s)
+    def on_report(self, report: RtpReport) -> None:
+        """Report figures of received RTP."""
+        self._on_report(report)
 
 
 @dataclass(frozen=True, slots=True)

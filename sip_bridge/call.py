@@ -14,7 +14,7 @@ from typing import Protocol
 from gateway.errors import Rejected
 from gateway.media.latch import Latch
 from gateway.media.timer import DeadlineTimer
-from gateway.seams.leg import CallEvents, Reception, TransferStart
+from gateway.seams.leg import CallEvents, Reception, RtpReport, TransferStart
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, Refusal
 from sip_bridge.dialog.effects import (
@@ -98,8 +98,8 @@ class Host(Protocol):
         """Place the call that a peer requested by REFER, and report its outcome to the peer."""
         ...
 
-    def on_report(self, lost: int, jitter_s: float) -> None:
-        """Take the number of RTP packets lost since the last report, and the jitter in seconds."""
+    def on_report(self, report: RtpReport) -> None:
+        """Take figures of received RTP since the last report."""
         ...
 
 

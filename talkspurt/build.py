@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -183,7 +183,7 @@ class Gateway:
             check_room=self.directory.check_room,
             begin=lambda leg: self.calls.begin(leg.incoming(), leg),
             on_rejected=self.metrics.call_rejected,
-            on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+            on_report=self.metrics.rtp,
             trusted_proxies=config.server.trusted_proxies,
         )
         self.calling = CallingPolicy(
@@ -196,7 +196,7 @@ class Gateway:
                 self.calling,
                 begin=lambda call: self.calls.begin(incoming_call(call), call),
                 check_room=self.directory.check_room,
-                on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+                on_report=self.metrics.rtp,
                 on_rejected=self.metrics.call_rejected,
                 new_call_id=self.directory.new_call_id,
                 routes=config.routes,
@@ -287,6 +287,7 @@ class Gateway:
             self.dialogue_stats,
             lambda: self.sip.kept if self.sip is not None else {},
             self._sip_state,
+            lambda: self._dropped(recognisers.values()),
             engine.metrics,
             lambda: engine.moves,
             lambda: engine.linked,
@@ -324,6 +325,18 @@ class Gateway:
         path = Path(config.folder) / f"{call_id}.wav"
         rate = min(rate, config.max_sample_rate)
         return Recorder(path, rate=rate, max_s=config.max_s, started=time.monotonic(), key=config.key)
+
+    def _dropped(self, recognisers: Iterable[Recogniser]) -> dict[str, int]:
+        """Return the numbers of things dropped since the start, for ``Metrics.dropped``."""
+        dialogue = self.dialogue_stats
+        return {
+            "dialogue_audio": dialogue.audio_dropped,
+            "dialogue_bad": dialogue.bad_messages,
+            "dialogue_late": dialogue.late_messages,
+            "audio_utterance_full": sum(recogniser.dropped for recogniser in set(recognisers)),
+            **{f"audio_{reason}": count for reason, count in self.uplink.dropped.items()},
+            **{f"sip_{reason}": count for reason, count in (self.sip.dropped if self.sip else {}).items()},
+        }
 
     def _sip_state(self) -> SipState:
         return self.sip.state if self.sip is not None else SipState()

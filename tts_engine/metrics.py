@@ -64,6 +64,11 @@ BATCH_SIZE = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     registry=REGISTRY,
 )
+RECOMPUTED = Counter(
+    "talkspurt_engine_recomputed_chunks",
+    "Chunks that ran again without sound, because another clause had taken their cache",
+    registry=REGISTRY,
+)
 CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's caches", ["cache"], registry=REGISTRY)
 GPU_MEMORY_USED = Gauge(
     "talkspurt_gpu_memory_used_bytes",
@@ -134,6 +139,10 @@ class PrometheusObserver:
         """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""
         BATCH_SIZE.observe(rows)
         CACHE_BYTES.labels(cache).set(cache_bytes)
+
+    def recomputed(self, chunks: int) -> None:
+        """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""
+        RECOMPUTED.inc(chunks)
 
     def gpu(self, name: str, *, used_bytes: int, total_bytes: int, utilisation: float) -> None:
         """See ``tts_engine.cosyvoice.gpu_sampler.GpuObserver``. Called in the sampler's thread."""

@@ -151,6 +151,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "protocol.md", ((rate("talkspurt_stale_tokens_total"), "tokens"),),
         ),
         Panel(
+            "Dropped messages, packets and audio", "ops",
+            "What arrived and was not used, by what and why. Some is normal: strangers, late packets, scanners.",
+            "TalkspurtRtpLoss", ((rate("talkspurt_dropped_total", "what"), "{{what}}"),),
+        ),
+        Panel(
             "Packets from callers that never came", "percentunit", "Of SIP calls, one packet in 20 ms.",
             "TalkspurtRtpLoss",
         ),
@@ -240,6 +245,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Clauses made ahead", "ops", "Kept, or dropped since the next token showed that they were not complete.",
             "latency.md", ((rate("talkspurt_engine_drafts_total", "outcome"), "{{outcome}}"),),
+        ),
+        Panel(
+            "Chunks that ran again", "ops", "Another clause had taken their cache: the cache is too small.",
+            "models.md", ((rate("talkspurt_engine_recomputed_chunks_total"), "chunks"),),
         ),
         Panel(
             "Memory of the engine's caches", "bytes", "Bounded by the configuration.", "models.md",

@@ -76,6 +76,7 @@ class DialogueStats:
     replayed: int = 0
     """Messages sent on a later line, because no line was up or the earlier peer had not read them."""
     bad_messages: int = 0
+    """Messages that could not be read."""
     late_messages: int = 0
     """Messages for calls that had just ended."""
 

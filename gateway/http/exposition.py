@@ -17,6 +17,7 @@ class Exposition:
     Args:
         sip: sizes of the SIP side's tables, by name.
         sip_state: state of registrations and trunks.
+        dropped: numbers of things dropped since the start, by what and why.
         engine: returns the engine's own text; raises ``EngineError``.
         moves: number of turns that were continued at another engine.
         linked: for each engine, True if it is connected.
@@ -29,6 +30,7 @@ class Exposition:
         dialogues: DialogueStats,
         sip: Callable[[], Mapping[str, int]],
         sip_state: Callable[[], SipState],
+        dropped: Callable[[], Mapping[str, int]],
         engine: Callable[[], Awaitable[bytes]],
         moves: Callable[[], int],
         linked: Callable[[], Sequence[bool]],
@@ -39,6 +41,7 @@ class Exposition:
         self._dialogues = dialogues
         self._sip = sip
         self._sip_state = sip_state
+        self._dropped = dropped
         self._engine = engine
         self._moves = moves
         self._linked = linked
@@ -59,6 +62,7 @@ class Exposition:
         self._metrics.dialogue_missed(replayed=self._dialogues.replayed, dropped=self._dialogues.messages_dropped)
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
         self._metrics.sip_state(self._sip_state())
+        self._metrics.dropped(self._dropped())
         self._metrics.moved_turns(total=self._moves())
         self._metrics.engines_linked(self._linked())
         return self._metrics.exposition()

@@ -35,7 +35,6 @@ class JitterBuffer:
     _CLOCK_RESTART_S = 0.5  # a jump of the offset by this much means that the sender's clock has restarted
 
     def __init__(self, clock_hz: int, *, min_wait_s: float = 0.04, max_wait_s: float = 0.16) -> None:
-        self.lost = 0
         self.late = 0
         """Packets that came twice, or after they had been given up."""
         self.deadline: float | None = None
@@ -148,7 +147,6 @@ class JitterBuffer:
 
     def _skip(self, packets: int, media_s: float | None) -> int:
         """Return the number of frames to conceal for ``packets`` missing packets before media time ``media_s``."""
-        self.lost += packets
         missing = packets
         if self._covered_s is not None and media_s is not None:
             missing = round((media_s - self._covered_s) / self.frame_s)

@@ -34,8 +34,6 @@ class Latch:
     ) -> None:
         self.remote: PeerAddress | None = None
         """Destination address. None: nothing is sent."""
-        self.refused = 0
-        """Number of packets from other sources."""
         self._named: PeerAddress | None = None
         self._policy = policy
         self._signalling_host = signalling_host
@@ -78,7 +76,6 @@ class Latch:
                 self._locked = True
                 self._candidate = None
                 return True
-        self.refused += 1
         return False
 
     def knows(self, host: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,6 +22,7 @@ from gateway.media.latch import Latch, PeerAddress
 from gateway.media.rtcp import INTERVAL_S, Reporter, is_rtcp
 from gateway.media.rtp import IncomingStream, OutgoingStream, parse
 from gateway.media.srtp import Srtp
+from gateway.seams.leg import RtpReport
 from voicecodecs.comfort_noise import noise_frames, read_level_dbov, write_level_dbov
 from voicecodecs.registry import AudioFormat
 
@@ -109,13 +110,14 @@ class RtpStats:
 class _PeerStream:
     """One stream of the peer (SSRC)."""
 
-    __slots__ = ("dtmf", "lost_reported", "order", "stream")
+    __slots__ = ("dtmf", "late_reported", "lost_reported", "order", "stream")
 
     def __init__(self, ssrc: int, clock_hz: int) -> None:
         self.stream = IncomingStream(ssrc=ssrc, clock_hz=clock_hz)
         self.order = JitterBuffer(clock_hz)
         self.dtmf = TelephoneEvents()
         self.lost_reported = 0
+        self.late_reported = 0
 
 
 class RtpSession:
@@ -130,8 +132,7 @@ class RtpSession:
         srtp: encryption of both directions from now on; may also be set later.
         report_every_s: mean interval of reports.
         keep_alive: send keep-alives during silence.
-        on_report: called with every sent report, when the peer begins another stream, and at the end: packets lost
-            since the last call, and jitter (seconds).
+        on_report: called with every sent report, when the peer begins another stream, and at the end.
         arrival: reception statistics of a call that may have several sessions.
         luck: source of first numbers and report times; must not be guessable (RFC 3550 section 5.1).
     """
@@ -149,7 +150,7 @@ class RtpSession:
         srtp: Srtp | None = None,
         report_every_s: float = INTERVAL_S,
         keep_alive: bool = True,
-        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+        on_report: Callable[[RtpReport], None] = lambda report: None,
         arrival: Arrival | None = None,
         luck: random.Random | None = None,
     ) -> None:
@@ -157,8 +158,8 @@ class RtpSession:
         self.srtp = srtp
         self.heard_at = now
         """Time of the peer's last packet or of the last agreement."""
-        self.unreadable = 0
-        """Datagrams that were not RTP or RTCP of this call."""
+        self.dropped: Counter[str] = Counter()
+        """Datagrams that were not used, by the reasons of ``RtpReport.dropped``, since the last report."""
         self._path = path
         self._events = events
         self._name = name
@@ -289,16 +290,24 @@ class RtpSession:
             self.receive_rtcp(datagram, now, source)
             return
         terms = self.terms
+        clear = datagram
+        if self.srtp is not None:
+            try:
+                clear = self.srtp.unprotect(datagram)
+            except ProtocolError:
+                self.dropped["rejected"] += 1
+                return
         try:
-            packet = parse(self.srtp.unprotect(datagram) if self.srtp else datagram)
+            packet = parse(clear)
         except ProtocolError:
-            self.unreadable += 1
+            self.dropped["unreadable"] += 1
             return
         if packet.payload_type not in (terms.receive_type, terms.receive_dtmf_type, terms.noise_type):
-            self.unreadable += 1
+            self.dropped["unreadable"] += 1
             return
         latch = self._latch
         if latch is not None and not (source and latch.accept(source, packet.ssrc, packet.sequence, now=now)):
+            self.dropped["stranger"] += 1
             return
         self.heard_at = now
         arrivals = self._arrivals
@@ -322,11 +331,19 @@ class RtpSession:
     def receive_rtcp(self, datagram: bytes, now: float, source: PeerAddress | None = None) -> None:
         """Take a datagram of the RTCP port."""
         if self._latch is not None and not (source and self._latch.knows(source[0])):
+            self.dropped["stranger"] += 1
             return
+        clear = datagram
+        if self.srtp is not None:
+            try:
+                clear = self.srtp.unprotect_rtcp(datagram)
+            except ProtocolError:
+                self.dropped["rejected"] += 1
+                return
         try:
-            trip_s = self.reporter.received(self.srtp.unprotect_rtcp(datagram) if self.srtp else datagram, now=now)
+            trip_s = self.reporter.received(clear, now=now)
         except ProtocolError:
-            self.unreadable += 1
+            self.dropped["unreadable"] += 1
             return
         remote = self.reporter.remote
         if remote is not None:
@@ -385,11 +402,16 @@ class RtpSession:
         return [self._arrivals.stream] if self._arrivals else []
 
     def _report_losses(self) -> None:
-        arrivals = self._arrivals
+        arrivals, dropped = self._arrivals, self.dropped
+        self.dropped = Counter()
         if arrivals is not None:
             lost = max(arrivals.stream.lost, arrivals.lost_reported)  # a late packet reduces it, which a counter cannot
-            self._on_report(lost - arrivals.lost_reported, arrivals.stream.jitter_s)
-            arrivals.lost_reported = lost
+            new, arrivals.lost_reported = lost - arrivals.lost_reported, lost
+            if late := arrivals.order.late - arrivals.late_reported:
+                dropped["late"], arrivals.late_reported = late, arrivals.order.late
+            self._on_report(RtpReport(lost=new, jitter_s=arrivals.stream.jitter_s, dropped=dropped))
+        elif dropped:  # all of the peer's packets, for example because it has another key
+            self._on_report(RtpReport(dropped=dropped))
 
     @property
     def stats(self) -> RtpStats:

@@ -25,7 +25,6 @@ class Srtp:
     """
 
     def __init__(self, outgoing: pylibsrtp.Session, incoming: pylibsrtp.Session) -> None:
-        self.rejected = 0
         """Packets that were not authentic, or came twice."""
         self._out = outgoing
         self._in = incoming
@@ -78,5 +77,4 @@ class Srtp:
         try:
             return unprotect(packet)
         except (pylibsrtp.Error, ValueError) as error:
-            self.rejected += 1
             raise ProtocolError(f"SRTP packet of {len(packet)} bytes refused: {error}") from error

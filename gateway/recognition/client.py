@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import aiohttp
 from yarl import URL
@@ -75,9 +75,11 @@ class ListenStream:
         *,
         partials: bool,
         reconnect_max_s: float,
+        on_dropped: Callable[[], None],
     ) -> None:
         self._events = events
         self._reconnect_max_s = reconnect_max_s
+        self._on_dropped = on_dropped
         self._http = http
         self._url = url
         self._config = config
@@ -87,8 +89,6 @@ class ListenStream:
         self._most_frames = int(config.max_utterance_s * SAMPLE_RATE * 2 / FRAME_BYTES) + 1
         self._broken = False
         self._closed = False
-        self.dropped = 0
-        """Frames dropped because the utterance was full."""
         self._task = asyncio.create_task(self._run(), name="recogniser stream")
 
     def push(self, pcm: bytes) -> None:
@@ -96,7 +96,7 @@ class ListenStream:
             self._begin()
         utterance = self._waiting[-1]
         if len(utterance.frames) >= self._most_frames:
-            self.dropped += 1
+            self._on_dropped()
             return
         utterance.frames.append(pcm)
         self._wake.set()
@@ -269,6 +269,7 @@ class ListenRecogniser:
         self._reconnect_max_s = reconnect_max_s
         self._config = config
         self._http = aiohttp.ClientSession(connector=connector or aiohttp.TCPConnector(limit=0))
+        self.dropped = 0
 
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
@@ -282,8 +283,17 @@ class ListenRecogniser:
         )
         url = self._url.extend_query(query)
         return ListenStream(
-            events, self._http, url, self._config, partials=partials, reconnect_max_s=self._reconnect_max_s
+            events,
+            self._http,
+            url,
+            self._config,
+            partials=partials,
+            reconnect_max_s=self._reconnect_max_s,
+            on_dropped=self._count_dropped,
         )
+
+    def _count_dropped(self) -> None:
+        self.dropped += 1
 
     async def aclose(self) -> None:
         await self._http.close()

@@ -57,6 +57,10 @@ class EmbeddedRecogniser(ChildProcess):
             raise RecognitionError(f"the embedded recogniser supports English only, not {language!r}")
         return self._recogniser.open(events, language=language, hints=(), partials=partials)
 
+    @property
+    def dropped(self) -> int:
+        return self._recogniser.dropped
+
     async def aclose(self) -> None:
         await self._recogniser.aclose()
         await super().aclose()

@@ -52,6 +52,19 @@ class Reception:
     """Interarrival jitter of the sent audio, from the peer's last report."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RtpReport:
+    """Figures of received RTP since the previous report of the same session."""
+
+    lost: int = 0
+    """The peer's packets that did not arrive."""
+    jitter_s: float | None = None
+    """Interarrival jitter now (RFC 3550 section 6.4.1). None: no packet of the call has arrived."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Dropped packets, by reason. ``unreadable``: not RTP or RTCP of this call. ``rejected``: not authentic SRTP.
+    ``stranger``: from another source. ``late``: given up before, or a repetition."""
+
+
 class TransferStart(enum.Enum):
     """Result of a leg's attempt to start a transfer."""
 

@@ -57,6 +57,11 @@ class RecognitionStream(Protocol):
 class Recogniser(Protocol):
     """Opens the recognition stream of a call."""
 
+    @property
+    def dropped(self) -> int:
+        """Frames of 20 ms dropped since the start, because their utterances were too long."""
+        ...
+
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:

@@ -7,7 +7,7 @@ for the recogniser, touch tones, raw audio for a subscriber, both sides for a re
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Protocol
@@ -43,6 +43,8 @@ class Worker(Protocol):
 
     recordings: RecordingThread
     on_recording_lost: Callable[[str], None]
+    dropped: Counter[str]
+    """Number of payloads that were not processed, by reason."""
 
     def notify(self, stream: Stream) -> None: ...
 
@@ -85,8 +87,6 @@ class Stream:
         self._waiting: deque[tuple[int, bool, bytes, float, float]] = deque()
         """Payloads: number, True for the caller's, bytes, time of arrival or sending, time at which it is heard."""
         self._number = 0
-        self.dropped = 0
-        """Payloads that were not processed: they came too fast, or the thread was too slow."""
         self.heard_s = 0.0
         self._credit_s = _CREDIT_S
         """Seconds of audio that may be queued now; grows with time."""
@@ -128,7 +128,7 @@ class Stream:
         self._pushed_at = now
         seconds = self._seconds(payload)
         if seconds > self._credit_s:
-            self.dropped += 1
+            self._worker.dropped["too_fast"] += 1
             return
         self._credit_s -= seconds
         self._put(True, payload, now, now)
@@ -149,7 +149,7 @@ class Stream:
     def _put(self, from_caller: bool, payload: bytes, now: float, heard_at: float) -> None:
         if len(self._waiting) >= (_MAX_WAITING_TAPED if self.tapes.wanted else _MAX_WAITING):
             self._waiting.popleft()
-            self.dropped += 1
+            self._worker.dropped["thread_late"] += 1
         self._number += 1
         self._waiting.append((self._number, from_caller, payload, now, heard_at))
         self._worker.notify(self)

@@ -14,7 +14,7 @@ import importlib.util
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,8 @@ class UplinkWorker:
         self._barge_in = barge_in
         self._recorder = recorder
         self.on_recording_lost = on_recording_lost
+        self.dropped: Counter[str] = Counter()
+        """Payloads of all calls that were not processed: ``too_fast`` for real time, or ``thread_late``."""
         self._gather_s = gather_s
         self._clock = clock
         self.recordings = RecordingThread(hang_s=hang_s, clock=clock)

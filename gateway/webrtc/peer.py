@@ -23,6 +23,7 @@ from gateway.media.arrival import Arrival
 from gateway.media.rtp_session import RtpEvents, RtpSession, RtpStats, RtpTerms
 from gateway.media.srtp import Srtp
 from gateway.media.timer import DeadlineTimer
+from gateway.seams.leg import RtpReport
 from gateway.webrtc.channel import Channel, ChannelTransport
 from gateway.webrtc.ice import IceConnection, IceSettings
 from gateway.webrtc.sdp import Codec, Offer, write_answer
@@ -78,8 +79,7 @@ class Peer:
         lost_after_s: a peer that is silent for this long (no media, report or check) counts as lost.
         channel: True: accept an offered data channel.
         max_message_bytes: largest message on the data channel.
-        on_report: called once a second while the peer sends, with the packets lost since the last time and the jitter
-            in seconds.
+        on_report: called once a second while the peer sends.
         arrival: reception statistics over all connections of the call.
     """
 
@@ -94,7 +94,7 @@ class Peer:
         lost_after_s: float,
         channel: bool,
         max_message_bytes: int,
-        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+        on_report: Callable[[RtpReport], None] = lambda report: None,
         arrival: Arrival | None = None,
     ) -> None:
         self.offer = offer

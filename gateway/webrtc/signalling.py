@@ -23,7 +23,7 @@ from gateway.http.request.auth import WHO
 from gateway.http.request.routes import ApiModel, Route
 from gateway.listener.forwarded import Proxies
 from gateway.principal import Principal
-from gateway.seams.leg import CallEvents
+from gateway.seams.leg import CallEvents, RtpReport
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.ice import IceSettings
 from gateway.webrtc.leg import Begin, WebRtcLeg
@@ -92,8 +92,7 @@ class WebRtc:
         check_room: raises ``Rejected`` if the process takes no more calls.
         begin: makes a session.
         on_rejected: called with the code when a call is refused after its offer was answered.
-        on_report: called for every connection once a second, with the packets lost since the last time and the jitter
-            in seconds.
+        on_report: called for every connection once a second.
         trusted_proxies: networks whose ``X-Forwarded-For`` is trusted.
     """
 
@@ -107,7 +106,7 @@ class WebRtc:
         check_room: Callable[[], None],
         begin: Begin,
         on_rejected: Callable[[str], None] = lambda code: None,
-        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+        on_report: Callable[[RtpReport], None] = lambda report: None,
         trusted_proxies: Sequence[str] = (),
     ) -> None:
         self._config = config

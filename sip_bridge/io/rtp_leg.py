@@ -18,7 +18,7 @@ from gateway.media.latch import Latch, PeerAddress
 from gateway.media.rtp_session import RtpEvents, RtpSession, RtpTerms
 from gateway.media.srtp import Srtp
 from gateway.media.timer import DeadlineTimer
-from gateway.seams.leg import Reception
+from gateway.seams.leg import Reception, RtpReport
 from sip_bridge.io.ports import PortPair
 from sip_bridge.message.sdp import Agreed
 
@@ -78,8 +78,7 @@ class RtpLeg:
         latch: decides where to send, and whose packets to accept.
         silence_s: if no packet comes for this long while the call is not on hold, the media is lost
             (``on_leg_closed``).
-        on_report: called with each report that we send and at the end, with the packets lost since the last time and
-            the jitter in seconds.
+        on_report: called with each report that we send and at the end.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class RtpLeg:
         latch: Latch,
         *,
         silence_s: float = 30.0,
-        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+        on_report: Callable[[RtpReport], None] = lambda report: None,
     ) -> None:
         self.session: RtpSession | None = None
         """The RTP session, which begins with the first agreement. None: there is no agreement yet."""

@@ -65,6 +65,11 @@ class SipPort:
             self._reading = True
             asyncio.get_running_loop().add_reader(self.udp.fileno(), self._read)
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """The number of SIP messages that were dropped since the start, by reason."""
+        return {**self.dispatcher.counts, "undelivered": self.undelivered.total()}
+
     def stop(self) -> None:
         """Stop reading the port for now."""
         if self._reading:

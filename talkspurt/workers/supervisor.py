@@ -38,6 +38,7 @@ from gateway.cluster.memory_state import MemoryState
 from gateway.cluster.siblings import own_socket_of
 from gateway.listener.no_room import NO_ROOM, rest
 from gateway.listener.server import raise_open_files
+from gateway.metrics import dropped_text
 from sip_bridge.io.ports import share
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
@@ -344,6 +345,8 @@ class Supervisor:
     async def _metrics(self, request: web.Request) -> web.Response:
         await asyncio.gather(*(self._scrape(worker) for worker in self.workers))
         texts = [worker.last_metrics for worker in self.workers if worker.last_metrics]
+        if self._sip is not None:
+            texts.append(dropped_text({f"sip_{reason}": count for reason, count in self._sip.dropped.items()}))
         return web.Response(text=metrics_sum.add(texts, list(self._retired.values())))
 
     async def _scrape(self, worker: Worker) -> None:

@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.call.stats import Meter
 from gateway.metrics import Metrics
 from gateway.postgres import DatabaseState
+from gateway.seams.leg import RtpReport
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 
 NAMES = {
@@ -43,6 +44,7 @@ NAMES = {
     "talkspurt_model_trial_returns_total": {"reason"},
     "talkspurt_playout_buffer_seconds": set(),
     "talkspurt_carrier_mark_delay_seconds": set(),
+    "talkspurt_dropped_total": {"what"},
     "talkspurt_rtp_lost_total": set(),
     "talkspurt_rtp_jitter_seconds": set(),
     "talkspurt_sip_registered": {"registrar"},
@@ -87,7 +89,10 @@ def used() -> Metrics:
     metrics.model_failure("next", "error")
     metrics.trial_returned("errors")
     metrics.tokens_dropped(4)
-    metrics.rtp(lost=2, jitter_s=0.003)
+    metrics.rtp(RtpReport(lost=2, jitter_s=0.003, dropped={"late": 3}))
+    metrics.rtp(RtpReport(dropped={"rejected": 1}))
+    metrics.dropped({"sip_limited": 2})
+    metrics.dropped({"sip_limited": 7})
     accounts = [RegistrationState("sip:a", "", True, 200), RegistrationState("sip:a", "x", False, 403)]
     metrics.sip_state(SipState((*accounts, RegistrationState("sip:b", "", True, 200)), (TrunkState("pbx", True),)))
     metrics.pacing_error("twilio").observe(0.0015)
@@ -131,6 +136,9 @@ def test_what_happened_is_counted() -> None:
     assert values["talkspurt_dialogue_missed_total", "replayed"] == 5
     assert values["talkspurt_dialogue_missed_total", "dropped"] == 2
     assert values["talkspurt_rtp_lost_total",] == 2
+    assert values["talkspurt_rtp_jitter_seconds_count",] == 1, "none where nothing arrived"
+    dropped = {key[1]: value for key, value in values.items() if key[0] == "talkspurt_dropped_total"}
+    assert dropped == {"rtp_late": 3, "rtp_rejected": 1, "sip_limited": 7}
     assert (values["talkspurt_sip_registered", "sip:a"], values["talkspurt_sip_registered", "sip:b"]) == (0, 1)
     assert values["talkspurt_sip_trunk_answers", "pbx"] == 1
     linked = {key[1]: value for key, value in values.items() if key[0] == "talkspurt_engine_linked"}

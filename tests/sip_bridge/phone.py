@@ -13,6 +13,7 @@ from typing import Any
 from gateway.calling.policy import CallingPolicy
 from gateway.config import CallingConfig, RouteConfig
 from gateway.errors import Rejected
+from gateway.seams.leg import RtpReport
 from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from sip_bridge.config import SipConfig
@@ -89,7 +90,7 @@ class Bridge:
         elsewhere: Callable[[str], Any] | None = None,
     ) -> None:
         self.sessions: list[Told] = []
-        self.reports: list[tuple[int, float]] = []
+        self.reports: list[RtpReport] = []
         self.rejected: list[str] = []
         self.room = True
         self._ready = ready
@@ -99,7 +100,7 @@ class Bridge:
             policy(config),
             begin=self._begin,
             check_room=self._check_room,
-            on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
+            on_report=self.reports.append,
             on_rejected=self.rejected.append,
             new_call_id=lambda: f"VX{next(_numbers):032x}",
             routes={"default"},

@@ -106,6 +106,5 @@ async def test_calls_are_taken_beside_a_thousand_forged_packets_a_second(trunk: 
                 assert world.replied("BYE").status == 200
                 assert world.bridge.endpoint.transactions < 200
             await world.run(0.001)
-        assert world.bridge.counts["accepted"] == 15
         assert world.bridge.endpoint.counts["limited"] == 0
         await world.finish()

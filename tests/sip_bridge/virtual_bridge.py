@@ -155,7 +155,7 @@ class VirtualBridge:
             policy(config),
             begin=self._begin,  # type: ignore[arg-type]
             check_room=self._check_room,
-            on_report=lambda lost, jitter_s: None,
+            on_report=lambda report: None,
             on_rejected=lambda reason: self.note("rejected", reason),
             new_call_id=lambda: "VX" + "f" * 32,
             routes={"default"},

@@ -67,6 +67,10 @@ class StepObserver(Protocol):
         """Count a batch of ``rows`` clauses. ``cache_bytes``: bytes of the cache in use after it."""
         ...
 
+    def recomputed(self, chunks: int) -> None:
+        """Count chunks that ran again without sound, because their cache had been taken."""
+        ...
+
 
 class CosyVoiceSynthesizer(EditsVoiceFiles):
     """One checkpoint on one device. Call ``start`` before use and ``aclose`` at the end."""
@@ -109,6 +113,8 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
         self._admission, self._first_chunk = admission, FirstChunk()
         self._observer, self._block_bytes, self._gpu_sampler = observer, block_bytes, gpu_sampler
+        self._recomputed = 0
+        """``Scheduler.recomputed_chunks`` as the observer knows it."""
         self._scheduler = worker.scheduler
         self._giving_way = GivingWay(lambda: self._scheduler.silent > 0)
         self._waiting = 0
@@ -324,6 +330,10 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         if self._observer is not None:
             used = self._worker.config.blocks - self._worker.blocks.free_blocks
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
+            recomputed = self._scheduler.recomputed_chunks
+            if recomputed > self._recomputed:
+                self._observer.recomputed(recomputed - self._recomputed)
+                self._recomputed = recomputed
 
     async def _chunk(
         self, rendering: Rendering, words: _Words, playhead: Hearing, begun: float, text_s: float, *, final: bool

@@ -481,6 +481,8 @@ class _Uplink:
 
 
 class _Recogniser:
+    dropped = 0
+
     def __init__(self, world: VirtualSession) -> None:
         self._world = world
 

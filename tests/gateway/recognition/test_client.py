@@ -258,15 +258,18 @@ async def test_recogniser_that_says_nothing_is_waited_for_so_long_and_its_connec
 async def test_queues_are_bounded() -> None:
     ear = Ear()
     nobody = f"ws://127.0.0.1:{free_port()}{listen.PATH}"
-    async with stream(nobody, config(max_utterance_s=1), ear) as made:
-        for _ in range(200):
-            made.push(FRAME)
-        assert made.dropped == 200 - 51
-        for _ in range(8):
-            made.finish()
-            made.push(FRAME)
-        await ear.until_finals(5)  # of nine, four may wait
-        assert ear.finals == [""] * 5
+    recogniser = ListenRecogniser(nobody, config(max_utterance_s=1))
+    made = recogniser.open(ear, language="en-US", hints=(), partials=False)
+    for _ in range(200):
+        made.push(FRAME)
+    assert recogniser.dropped == 200 - 51
+    for _ in range(8):
+        made.finish()
+        made.push(FRAME)
+    await ear.until_finals(5)  # of nine, four may wait
+    assert ear.finals == [""] * 5
+    await made.aclose()
+    await recogniser.aclose()
 
 
 @pytest.mark.parametrize(

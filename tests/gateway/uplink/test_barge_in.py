@@ -64,7 +64,7 @@ async def listen(
             await settled(worker)
     await settled(worker)
     worker.close()
-    assert stream.dropped == 0
+    assert not worker.dropped
     return heard
 
 

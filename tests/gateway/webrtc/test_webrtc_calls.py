@@ -123,7 +123,7 @@ async def test_reports_of_both_sides_are_kept() -> None:
         phone.say(type="text", token="Some words to say.", last=True, turn="a")
         await until(lambda: "finished" in phone.turn_events("a"), "the turn's end")
         await until(lambda: peer.stats.round_trip_s is not None, "a report on a report")
-        assert made.reports and made.reports[-1][0] == 0
+        assert made.reports and made.reports[-1].lost == 0
         seen = [report for report in (await phone.connection.getStats()).values() if report.type == "inbound-rtp"]
         assert seen[0].packetsReceived == peer.stats.packets_sent > 20
         assert (seen[0].packetsLost, peer.stats.remote_lost, peer.stats.lost) == (0, 0, 0)

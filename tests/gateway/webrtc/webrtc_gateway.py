@@ -42,7 +42,7 @@ from gateway.limits.limiter import Limiter
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
-from gateway.seams.leg import CallInfo
+from gateway.seams.leg import CallInfo, RtpReport
 from gateway.tokens import Tokens
 from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
@@ -63,12 +63,12 @@ class TestGateway:
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=LIMITS.calls)
         self.routes = routes
         self.ended: list[str] = []
-        self.reports: list[tuple[int, float]] = []
+        self.reports: list[RtpReport] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.webrtc = WebRtc(
             config, routes, LIMITS,
             new_call_id=self.directory.new_call_id, check_room=self.directory.check_room, begin=self.begin,
-            trusted_proxies=("127.0.0.0/8",), on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
+            trusted_proxies=("127.0.0.0/8",), on_report=self.reports.append,
         )  # fmt: skip
         self.services: Services
         self.tokens = Tokens(None, lifetime_s=60)

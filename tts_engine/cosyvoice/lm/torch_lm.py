@@ -101,8 +101,6 @@ class TorchLm(DeviceThread):
         self._live: list[LmSequence] = []
         self._free = list(range(steps.slots))[::-1]
         self.busy = never
-        self.rounds = 0
-        """Number of decode steps so far."""
 
     @property
     def live(self) -> int:
@@ -256,7 +254,6 @@ class TorchLm(DeviceThread):
             if due:
                 inputs = [given for s in due if (given := s.launch()) is not None]
                 flying.append((self._steps.decode([s.slot for s in due], inputs), due))
-                self.rounds += 1
             self._live, self._beginning = self._live + started, []
             for _ in range(before if started or due else len(flying)):
                 self._take(*flying.popleft())

@@ -34,6 +34,7 @@ class Words:
     paused: int = 0
     finished: int = 0
     closed: int = 0
+    dropped: int = 0
 
     def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> Words:
         self.opened.append({"language": language, "hints": hints, "partials": partials})

@@ -55,6 +55,16 @@ async def running(steps: EagerLm | None = None, config: TorchLmConfig = SMALL) -
         await lm.aclose()
 
 
+class Counting(EagerLm):
+    """Counts its decode steps."""
+
+    rounds = 0
+
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
+        self.rounds += 1
+        return super().decode(slots, inputs)
+
+
 @dataclass
 class Some:
     """A reader who wants so many ids each time, and whose caller has so much in hand."""
@@ -118,26 +128,26 @@ async def test_closing_the_generator_frees_the_slot() -> None:
 
 async def test_a_clause_is_not_drawn_beyond_what_its_reader_asked_for() -> None:
     taken: list[int] = []
-    reader = Some(4)
-    async with running() as lm:
+    reader, steps = Some(4), Counting(network(), slots=3, max_length=96)
+    async with running(steps) as lm:
         stream = lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=1, reader=reader)
         async with aclosing(stream) as groups:
             for wanted in (4, 11):  # the first id of all is the prefill's
                 taken += await anext(groups)
                 reader.count = 7
-                assert (len(taken), lm.rounds + 1, lm._due()) == (wanted, wanted, [])
+                assert (len(taken), steps.rounds + 1, lm._due()) == (wanted, wanted, [])
 
 
 async def test_while_others_are_busy_only_the_urgent_are_drawn_for_and_some_ride_along() -> None:
-    config = TorchLmConfig(riding_rows=2, urgent_s=0.4)
-    async with running(config=config) as lm:
+    steps = Counting(network(), slots=3, max_length=96)
+    async with running(steps, TorchLmConfig(riding_rows=2, urgent_s=0.4)) as lm:
         busy = True
         lm.busy = lambda: busy
         calm = [Some(3, slack=1.0), Some(3, slack=2.0)]
         streams = [lm.generate(PROMPTS[n], min_tokens=80, max_tokens=80, seed=n, reader=r) for n, r in enumerate(calm)]
         waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
         await until(lambda: lm.live == 2)
-        assert lm.rounds == 0
+        assert steps.rounds == 0
         urgent = lm.generate(PROMPTS[2], min_tokens=80, max_tokens=80, seed=2, reader=Some(3, slack=0.1))
         await anext(urgent)
         await asyncio.wait(waiting[:1])
@@ -150,7 +160,7 @@ async def test_while_others_are_busy_only_the_urgent_are_drawn_for_and_some_ride
             await stream.aclose()
 
 
-class FreePlaces(EagerLm):
+class FreePlaces(Counting):
     """A step of one clause takes as long as one of three."""
 
     def filled(self, rows: int) -> int:
@@ -158,7 +168,8 @@ class FreePlaces(EagerLm):
 
 
 async def test_a_paused_clause_is_drawn_ahead_along_with_others_and_not_by_itself() -> None:
-    async with running(FreePlaces(network(), slots=3, max_length=96), TorchLmConfig(ahead=5)) as lm:
+    steps = FreePlaces(network(), slots=3, max_length=96)
+    async with running(steps, TorchLmConfig(ahead=5)) as lm:
         paused = lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=0, reader=Some(3))
         async with aclosing(paused) as groups:
             taken = [*await anext(groups)]
@@ -168,9 +179,9 @@ async def test_a_paused_clause_is_drawn_ahead_along_with_others_and_not_by_itsel
             assert await ids(lm, 1, least=30, most=30) == alone(1, least=30, most=30)
             assert len(sequence.tokens) == 3 + 5
             assert not sequence.waker.is_set(), "nobody waits for these"
-            rounds = lm.rounds
+            rounds = steps.rounds
             taken += await anext(groups)
-            assert lm.rounds == rounds
+            assert steps.rounds == rounds
         assert taken == alone(0, least=80, most=80)[:8]
 
 
