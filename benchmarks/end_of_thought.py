@@ -271,8 +271,6 @@ def main() -> None:
         usual_s=config.end_of_speech_ms / 1000,
         finished_s=thought.finished_ms / 1000,
         hesitating_s=thought.hesitating_ms / 1000,
-        finished_from=thought.finished_from,
-        hesitating_below=thought.hesitating_below,
     )
     vad_silence_s = MIN_SILENCE_S
     looks = [event for clip in heard for event in clip.heard if event.kind == "lulled"]

@@ -101,14 +101,14 @@ class ServerConfig(Section):
     drain_s: float = Field(30.0, ge=0)
     """Time for live calls to end after SIGTERM, seconds. More loses fewer calls; less restarts sooner."""
     drain_notice_s: float = Field(0.0, ge=0)
-    """Time after SIGTERM in which `/readyz` answers 503 while new calls are still taken, seconds; then `drain_s`
-    begins. Behind HAProxy or Envoy, set a second more than their checks take (3 with our samples)."""
+    """Time after SIGTERM in which `/readyz` answers 503 and new calls are still taken, seconds; then `drain_s`
+    begins. Behind HAProxy or Envoy: a second more than their checks take (3 with our samples)."""
     insecure: bool = False
     """Serve `/`, `/v1` and `/metrics` beyond loopback without `auth`. For private networks only, never with
     `public_url`."""
     stream_token_secret: SecretStr | None = Field(None, min_length=1)
-    """Key that signs stream tokens, those of `POST /v1/tokens`, and sign-ins. Set it if several instances share one
-    address, or if sign-ins should outlive a restart. Default: a random key per process."""
+    """Key that signs stream tokens, those of `POST /v1/tokens`, and sign-ins. Needed for several instances and for
+    sign-ins that outlive a restart. Default: random."""
 
     @property
     def is_local(self) -> bool:
@@ -183,7 +183,7 @@ class CallingConfig(Section):
 
     allowed_targets: TargetPatterns = ()
     """Targets that may be called: numbers (`+4930*`), extensions (`agent-7`), SIP addresses (`*@pbx.example`). `*`
-    stands for any characters except `*` and `#`; `%2A` is a star. An address without a port allows any port. Empty:
+    stands for any characters except `*` and `#`; `%2A` is a star. Without a port, any port. Empty:
     none. SIP calls may use `sip.allowed_targets` too."""
     denied_targets: TargetPatterns = ()
     """Exceptions from all allowed targets, in the same form. A number also excepts SIP addresses with that user."""
@@ -259,7 +259,7 @@ class RouteConfig(Section):
     language: str = "en-US"
     """BCP 47 tag of the spoken and the recognised language."""
     welcome_greeting: str = ""
-    """Spoken before anything else."""
+    """Spoken first."""
     welcome_greeting_interruptible: Interruptible | bool = "any"
     """Input that cuts the greeting."""
     interruptible: Interruptible | bool = "any"
@@ -269,8 +269,7 @@ class RouteConfig(Section):
     dtmf_detection: bool = True
     """Report keys, and let them interrupt."""
     inband_dtmf: bool = False
-    """Find keys in the caller's audio too, for peers without telephone events. G.711 only; all audio is then decoded,
-    and speech is rarely taken for a key."""
+    """Find keys in the caller's audio too, for peers without telephone events. G.711 only; takes CPU time."""
     partial_prompts: bool = False
     """Send prompts that are not final. Off for applications that answer every prompt, as most do."""
     report_input_during_agent_speech: Interruptible = "none"
@@ -278,8 +277,7 @@ class RouteConfig(Section):
     ignore_backchannel: bool = False
     """Let short acknowledgements (mhm, yes) neither interrupt nor become a prompt. Needs a recogniser."""
     echo_prompt_filtering: bool = False
-    """Drop prompts that repeat our own speech, three words or more in order. A caller who repeats a sentence over us is
-    dropped too. Needs a recogniser."""
+    """Drop prompts that repeat three or more words of our own speech. Needs a recogniser."""
     hints: tuple[str, ...] = ()
     """Phrases that the recogniser should expect; the embedded one ignores them."""
     events: tuple[Literal["speaker-events", "tokens-played", "debugging", "config-updated"], ...] = ()
@@ -361,24 +359,9 @@ class EndOfThoughtConfig(Section):
     model: LocalPath = ""
     """File of the turn model, Smart Turn v3 in ONNX. Empty: that of the package `pipecat-ai`, if installed."""
     finished_ms: int = Field(288, ge=160)
-    """Silence that ends an utterance after a finished thought, milliseconds. More answers fewer callers too early."""
+    """Silence that ends a finished thought, milliseconds. More answers fewer callers too early."""
     hesitating_ms: int = Field(1000, ge=100)
-    """Silence that ends an utterance in the middle of a thought, milliseconds. More gives callers time to find a
-    word."""
-    finished_from: float = Field(0.5, ge=0, le=1)
-    """Probability from which a thought counts as finished. More answers fewer callers too early, and more of them
-    late."""
-    hesitating_below: float = Field(0.2, ge=0, le=1)
-    """Probability below which the caller counts as hesitating. Between the two, `end_of_speech_ms` holds."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> EndOfThoughtConfig:
-        if self.hesitating_below > self.finished_from:
-            raise ValueError(
-                f"recogniser.end_of_thought.hesitating_below is {self.hesitating_below:g}, expected at most "
-                f"finished_from ({self.finished_from:g})"
-            )
-        return self
+    """Silence that ends an unfinished thought, milliseconds. More gives callers time to find a word."""
 
 
 class RecogniserConfig(Section):
@@ -387,8 +370,6 @@ class RecogniserConfig(Section):
     end_of_speech_ms: int = Field(600, ge=100)
     """Silence that ends the caller's utterance, milliseconds. Less answers sooner; more lets callers think. A turn
     model shortens or lengthens it (`end_of_thought`)."""
-    max_utterance_s: float = Field(15.0, ge=1, le=60)
-    """Longest utterance, seconds. A caller who speaks on gets a prompt each time this has passed."""
     final_timeout_ms: int = Field(2000, ge=100)
     """Longest wait for the words of a finished utterance, milliseconds; then there is no prompt."""
     backchannels: tuple[str, ...] = (
@@ -651,8 +632,8 @@ class AuthConfig(Section):
     jwt: JwtConfig | None = None
     """JSON Web Tokens that are accepted like keys."""
     token_s: int = Field(600, gt=0)
-    """Default life of a browser's token (`POST /v1/tokens`), seconds. More lets long calls come back after a network
-    loss; less limits misuse."""
+    """Default life of a browser's token (`POST /v1/tokens`), seconds. More lets calls come back after a network loss;
+    less limits misuse."""
     token_max_s: int = Field(86_400, gt=0)
     """Longest life that a browser's token may ask for, seconds."""
     session_s: int = Field(43_200, gt=0)
@@ -695,7 +676,7 @@ class LimitsConfig(Section):
     """Bounds. What exceeds them is refused, never queued without end."""
 
     calls: int = Field(500, gt=0)
-    """Most live calls of this process; one more is rejected, and the readiness check answers 503."""
+    """Most live calls of this process; one more is rejected, and `/readyz` answers 503."""
     tick_lateness_ms: int = 0
     """Take no new calls while the 99th percentile of the frame timer's lateness in 5 s exceeds this, milliseconds: 5,
     10, 20 (one frame) or 50. Less keeps calls smoother; more lets more in. 0: never."""
@@ -704,7 +685,7 @@ class LimitsConfig(Section):
     turns_queued: int = Field(64, gt=0)
     """Most waiting turns of one call."""
     message_bytes: int = Field(1_000_000, gt=0)
-    """Largest WebSocket message or REST body, bytes, except reference audio (`voice_bytes`)."""
+    """Largest WebSocket message or REST body, bytes."""
     voice_bytes: int = Field(12_000_000, gt=0)
     """Largest reference audio of a voice, bytes; the engine takes at most 16 MiB. 30 s of 48 kHz stereo float32 are
     11.5 MB."""
@@ -807,8 +788,8 @@ class WebRtcConfig(Section):
     restart_s: float = Field(15.0, ge=0)
     """Time for a lost browser to come back with a new offer, seconds."""
     lead_ms: int = Field(40, ge=0, le=200)
-    """Audio sent ahead of real time, milliseconds, at most `playout.lead_ms`. It fills the browser's jitter buffer at
-    once; with less, the caller hears less after a cut."""
+    """Audio sent ahead of real time, milliseconds, at most `playout.lead_ms`. It fills the browser's jitter buffer;
+    with less, the caller hears less after a cut."""
     data_channel: bool = True
     """Give browsers the data channel `talkspurt`: captions, turns, recognised words. A browser with a token of scope
     `lead`, with a key of scope `calls`, or where no keys are required, also leads the dialogue there."""
@@ -850,7 +831,7 @@ class AudioSocketConfig(Section):
     """The TCP listener for Asterisk AudioSocket. Without this section there is none."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. The protocol has neither keys nor TLS: private networks only."""
+    """Address to listen on. The protocol has no keys and no TLS: private networks only."""
     port: int = Field(9092, ge=0, le=65535)
     """TCP port; 0 takes a free one."""
     allowed: Networks = ("127.0.0.0/8", "::1/128")

@@ -67,10 +67,10 @@ _FILE = re.compile(r"\.(?:py|js|jsonl?|yaml|txt|sqlite3|pem|local)$")
 def test_the_keys_that_a_document_names_exist() -> None:
     """Names in code that begin with a section of the configuration are keys of the reference, unless they are files."""
     reference = (ROOT / "docs/configuration.md").read_text()
-    sections = set(re.findall(r"^## `([^`]+)`", reference, flags=re.M))
+    sections = set(re.findall(r"(?:^### |The same keys stand in )`([^`]+)`", reference, flags=re.M))
     roots = {section.partition(".")[0] for section in sections}
-    known = {part for section in sections for part in section.split(".")}
-    known |= {"NAME", *re.findall(r"^\| `(\w+)` \|", reference, flags=re.M)}
+    known = {part.strip("[]") for section in sections for part in section.split(".")}
+    known |= {"NAME", *re.findall(r"^\* `(\w+)` \(", reference, flags=re.M)}
     named = {
         (str(path.relative_to(ROOT)), whole)
         for path in DOCUMENTS

@@ -186,8 +186,7 @@ class ModelConfig(EngineModel):
     """Model directory of a CosyVoice engine in the official layout (``docs/models.md``)."""
 
     device: Device = "cuda"
-    """Device of a CosyVoice engine: ``cuda`` (the first GPU), ``cuda:1``, or ``cpu`` for tiny models and tests. All
-    models of an engine share one GPU."""
+    """Device of a CosyVoice engine: ``cuda`` (the first GPU), ``cuda:1``, or ``cpu`` for tests. Its models share it."""
 
     cosyvoice: CosyVoiceConfig = CosyVoiceConfig()
     """Settings of a CosyVoice engine."""
@@ -288,7 +287,7 @@ class EngineConfig(ModelConfig):
 
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """TCP port of the engine's own ``/metrics`` and ``/readyz``; 0 takes a free one. Default: none, the gateway shows
-    the engine's metrics. With several ``devices`` each further engine has the next port."""
+    the engine's metrics. Further ``devices`` have the next ports."""
 
     metrics_host: str = "127.0.0.1"
     """Address of ``metrics_port``. Beyond loopback it is HTTPS with client certificates, so it needs ``tls`` with

@@ -17,7 +17,7 @@ from yarl import URL
 from gateway.config import RecogniserConfig
 from gateway.errors import ProtocolError
 from gateway.recognition import listen
-from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE, RecognitionEvents, RecognitionStream
+from gateway.seams.recogniser import FRAME_BYTES, MAX_UTTERANCE_S, SAMPLE_RATE, RecognitionEvents, RecognitionStream
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class ListenStream:
         self._partials = partials
         self._waiting: deque[_Utterance] = deque()  # the first one is being recognised
         self._wake = asyncio.Event()
-        self._most_frames = int(config.max_utterance_s * SAMPLE_RATE * 2 / FRAME_BYTES) + 1
+        self._most_frames = int(MAX_UTTERANCE_S * SAMPLE_RATE * 2 / FRAME_BYTES) + 1
         self._broken = False
         self._closed = False
         self._task = asyncio.create_task(self._run(), name="recogniser stream")

@@ -14,6 +14,9 @@ from gateway.errors import GatewayError
 
 SAMPLE_RATE = 16000
 """Sample rate of the pushed audio, hertz: s16le, mono."""
+MAX_UTTERANCE_S = 15.0
+"""Longest utterance, seconds. A caller who speaks on gets a prompt each time this has passed."""
+
 FRAME_BYTES = SAMPLE_RATE // 50 * 2
 """Bytes of 20 ms of that audio."""
 

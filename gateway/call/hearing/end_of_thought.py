@@ -22,8 +22,11 @@ class Patience:
     usual_s: float
     finished_s: float
     hesitating_s: float
-    finished_from: float
-    hesitating_below: float
+    finished_from: float = 0.5
+    """Probability from which a thought counts as finished. More answers fewer callers too early, and more
+    of them late."""
+    hesitating_below: float = 0.2
+    """Probability below which the caller counts as hesitating. Between the two, ``usual_s`` holds."""
 
     def is_finished(self, probability: float | None) -> bool:
         """Return True if the model says that the thought is complete. ``None``: the model has not answered."""

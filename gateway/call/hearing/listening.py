@@ -23,7 +23,7 @@ from gateway.call.turn_taking.barge_in import Event
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Outbound, Prompt
-from gateway.seams.recogniser import Recogniser, RecognitionStream
+from gateway.seams.recogniser import MAX_UTTERANCE_S, Recogniser, RecognitionStream
 from gateway.seams.turn_model import Look, TurnModel
 from gateway.uplink.vad import MIN_SILENCE_S
 from gateway.upward import upward
@@ -111,14 +111,12 @@ def hearing(
             usual_s=config.end_of_speech_ms / 1000,
             finished_s=config.end_of_thought.finished_ms / 1000,
             hesitating_s=config.end_of_thought.hesitating_ms / 1000,
-            finished_from=config.end_of_thought.finished_from,
-            hesitating_below=config.end_of_thought.hesitating_below,
         ),
         vad_silence_s=MIN_SILENCE_S,
         stall_s=_STALL_S,
         turn_model=turn_model if route.end_of_thought else None,
         lasts_s=max(false_alarm_ms, _AGREEMENT_MS if route.ignore_backchannel else 0) / 1000,
-        most_frames=round(config.max_utterance_s * 50),
+        most_frames=round(MAX_UTTERANCE_S * 50),
         acknowledgements=acknowledgements,
         agreement_s=_AGREEMENT_MS / 1000,
         drops_echo=route.echo_prompt_filtering,

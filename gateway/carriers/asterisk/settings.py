@@ -13,12 +13,12 @@ class AsteriskConfig(CarrierSection):
     username: str = ""
     """User name in `websocket_client.conf`, checked on media sockets."""
     password: SecretStr | None = Field(None, min_length=1)
-    """Password of that user."""
+    """Password of `username`."""
     answer: bool = False
     """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
     media_url: str = ""
-    """Where Asterisk takes media sockets, e.g. `ws://asterisk:8088/media`, for channels of
-    `Dial(WebSocket/INCOMING/...)`: `POST /v1/calls/attach` connects to them. Empty: there are no such channels."""
+    """Address for media sockets of `Dial(WebSocket/INCOMING/...)` channels, `ws://asterisk:8088/media`; `POST
+    /v1/calls/attach` connects to them. Empty: none."""
 
     @model_validator(mode="after")
     def _a_websocket(self) -> AsteriskConfig:

@@ -11,18 +11,16 @@ from gateway.config import NUMBER, Section
 
 
 class EslConfig(Section):
-    """FreeSWITCH's event socket. Over it we end and transfer calls, hear their keys and start streams."""
+    """FreeSWITCH's event socket, for ending and transferring calls, keys, and starting streams."""
 
     host: str = "127.0.0.1"
-    """Address that `mod_event_socket` listens on. The password crosses the network in clear text, so use only a private
-    network."""
+    """Address of `mod_event_socket`. The password crosses the network in clear text: private networks only."""
     port: int = Field(8021, gt=0, le=65535)
-    """TCP port that `mod_event_socket` listens on."""
+    """TCP port of `mod_event_socket`."""
     password: SecretStr = Field(min_length=1)
     """`password` of `event_socket.conf.xml`."""
     after: str = Field("", pattern=r"^[A-Za-z0-9_.+*#-]*$")
-    """Extension where a call goes on when the bot ends it; channel variables tell what the session left behind. Empty:
-    hang up."""
+    """Extension for a call after the bot; channel variables hold the session's results. Empty: hang up."""
     dialplan: str = Field("XML", pattern=r"^[A-Za-z0-9_-]+$")
     """Dialplan of `after` and of transfers to numbers."""
     context: str = Field("default", pattern=r"^[A-Za-z0-9_.-]+$")
@@ -30,7 +28,7 @@ class EslConfig(Section):
     sip_profile: str = Field("external", pattern=r"^[A-Za-z0-9_.-]+$")
     """Sofia profile of transfers to SIP addresses."""
     media_url: str = ""
-    """Our address as FreeSWITCH reaches it, e.g. `ws://talkspurt:8080`, for streams that we start. Empty:
+    """Our address as FreeSWITCH reaches it, `ws://talkspurt:8080`, for streams that we start. Empty:
     `server.public_url`."""
 
 
@@ -38,15 +36,14 @@ class FreeSwitchConfig(CarrierSection):
     """FreeSWITCH with mod_audio_stream."""
 
     token: SecretStr | None = Field(None, min_length=1)
-    """Token that media sockets have to bring as `Authorization: Bearer` (`STREAM_EXTRA_HEADERS`)."""
+    """Token of media sockets, `Authorization: Bearer` (`STREAM_EXTRA_HEADERS`)."""
     sample_rate: Annotated[Literal[8000, 16000, 24000, 32000, 48000], NUMBER] = 8000
     """Sample rate of the start command, hertz, unless the address says `?rate=`."""
     playback: Literal["binary", "file"] = "binary"
-    """How audio goes back: `rawAudio` with binary messages (commercial edition), or `streamAudio` files (community
-    edition), which `esl` plays one behind the other; without `esl` an application of yours has to. With files let
-    `sample_rate` be the rate of the calls' codec."""
+    """Way of audio back: `binary` messages with `rawAudio` (commercial edition), or `streamAudio` files (community
+    edition), which `esl` plays. With files let `sample_rate` be that of the calls' codec."""
     clear_message: str = ""
-    """Text message that empties the module's queue, if the module knows one. Empty: after a cut our voice is heard some
-    60 ms longer."""
+    """Text message that empties the module's queue, if it knows one. Empty: our voice is heard 60 ms longer after a
+    cut."""
     esl: EslConfig | None = None
     """The switch's event socket. Without it only the dialplan can end or transfer calls."""

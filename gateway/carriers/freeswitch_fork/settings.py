@@ -17,11 +17,11 @@ class FreeSwitchForkConfig(CarrierSection):
     username: str = ""
     """`MOD_AUDIO_BASIC_AUTH_USERNAME`, checked on media sockets."""
     password: SecretStr | None = Field(None, min_length=1)
-    """Password of that user."""
+    """Password of `username`."""
     sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], NUMBER] = 8000
     """Sample rate of the start command, hertz, unless the address says `?rate=`."""
     streaming: bool = True
-    """`bidir_stream` of the start command. Off, or with the old module, audio goes back in `playAudio` files and there
-    are no marks."""
+    """`bidir_stream` of the start command. Off, or with the old module: audio returns in `playAudio` files, without
+    marks."""
     esl: EslConfig | None = None
     """The switch's event socket. Without it only the dialplan can end or transfer calls."""

@@ -25,7 +25,6 @@ class GenesysConfig(CarrierSection):
     api_key: SecretStr | None = Field(None, min_length=1)
     """The integration's `X-API-KEY`."""
     client_secret: Annotated[SecretStr, AfterValidator(_base64)] | None = Field(None, min_length=1)
-    """The integration's client secret, base64. It checks the HTTP message signature of media sockets."""
+    """The integration's client secret, base64, which checks the signature of media sockets."""
     message_ms: Annotated[Literal[100, 200], NUMBER] = 200
-    """Audio per message, milliseconds. The peer is said to allow five messages a second; 100 needs a peer that allows
-    more."""
+    """Audio per message, milliseconds. 100 needs a peer that allows more than five messages a second."""

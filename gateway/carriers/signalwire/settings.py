@@ -15,13 +15,12 @@ class SignalWireConfig(BufferingCarrierSection):
     signing_key: SecretStr | None = Field(None, min_length=1)
     """Key that checks `X-SignalWire-Signature` on webhooks."""
     stream_token: SecretStr | None = Field(None, min_length=1)
-    """The `authBearerToken` of streams that were not started by our webhook."""
+    """`authBearerToken` of streams that our webhook did not start."""
     after_url: str = ""
-    """URL where a call goes on after its session; it gets `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang
-    up."""
+    """URL for a call after its session, with `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang up."""
     codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
-    """Codec that our webhook asks for. L16 carries wideband voices; PCMU is what phones have."""
+    """Codec that our webhook asks for. L16 carries wideband voices; phones have PCMU."""
     realtime: bool = False
-    """Ask for a stream that is kept live instead of buffered."""
+    """Ask for a live stream instead of a buffered one."""
     l16_byte_order: Literal["little", "big"] = "little"
-    """Byte order of L16, which the vendor does not document. With the wrong one the caller hears loud noise."""
+    """Byte order of L16, which the vendor does not document. The wrong one is loud noise."""

@@ -25,21 +25,20 @@ class TelnyxConfig(BufferingCarrierSection):
     """Telnyx's secrets and options."""
 
     public_key: Annotated[str, AfterValidator(_ed25519)] = ""
-    """The account's Ed25519 public key in base64. It checks webhooks."""
+    """The account's Ed25519 public key in base64, which checks webhooks."""
     stream_token: SecretStr | None = Field(None, min_length=1)
-    """The `stream_auth_token` of streams that were not started by our webhook."""
+    """`stream_auth_token` of streams that our webhook did not start."""
     after_url: str = ""
-    """URL where a call goes on after its session; it gets `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang
-    up."""
+    """URL for a call after its session, with `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang up."""
     codec: Literal["PCMU", "PCMA", "G722", "L16"] = "PCMU"
-    """Codec that we send (`stream_bidirectional_codec`); our webhook asks for it."""
+    """Codec that we send and our webhook asks for (`stream_bidirectional_codec`)."""
     sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], NUMBER] = 8000
     """Sample rate of L16, hertz."""
     l16_byte_order: Literal["little", "big"] = "little"
-    """Byte order of L16, on which reports differ. With the wrong one the caller hears loud noise."""
+    """Byte order of L16; reports differ. The wrong one is loud noise."""
     api_key: SecretStr | None = Field(None, min_length=1)
-    """Key of the Call Control API, which ends and transfers calls whose stream our TeXML did not start. Without the key
-    such calls go on when the bot ends them."""
+    """Key of the Call Control API, which ends and transfers calls that our TeXML did not start. Without it they
+    continue after the bot."""
     api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
     """Address of the Call Control API."""
 

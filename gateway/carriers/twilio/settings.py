@@ -13,5 +13,4 @@ class TwilioConfig(BufferingCarrierSection):
     auth_token: SecretStr | None = Field(None, min_length=1)
     """Token that checks `X-Twilio-Signature` on webhooks and media sockets."""
     after_url: str = ""
-    """URL where a call goes on after its session; it gets `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang
-    up."""
+    """URL for a call after its session, with `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang up."""

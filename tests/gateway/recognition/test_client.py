@@ -255,10 +255,11 @@ async def test_recogniser_that_says_nothing_is_waited_for_so_long_and_its_connec
     assert ear.finals == [""] and deaf.heard[0] == [1]
 
 
-async def test_queues_are_bounded() -> None:
+async def test_queues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.recognition.client.MAX_UTTERANCE_S", 1.0)
     ear = Ear()
     nobody = f"ws://127.0.0.1:{free_port()}{listen.PATH}"
-    recogniser = ListenRecogniser(nobody, config(max_utterance_s=1))
+    recogniser = ListenRecogniser(nobody, config())
     made = recogniser.open(ear, language="en-US", hints=(), partials=False)
     for _ in range(200):
         made.push(FRAME)
