@@ -19,6 +19,10 @@
 # Inside a container the listener has to leave loopback. `INSECURE` opens the console, /v1 and /metrics without a key:
 # for a port published on 127.0.0.1 only. `CARRIERS={}` leaves out the demo's carriers, which check nothing: a listener
 # beyond loopback refuses them. For a real carrier mount a configuration and pass its secrets: `-v ./my.yaml:/app/configs/my.yaml:ro --env-file .env … talkspurt serve -c configs/my.yaml`.
+#
+# `tests/peers/image/try` builds the CPU image with buildah, starts it and lets it speak. The image was built so on a base
+# image that was made of Debian and Python 3.12 in place of the one below: 78 s, 604 MB of packages, user 10001,
+# /readyz 200, /v1/tts answers, no library reports. The CUDA image was only checked by a linter.
 
 FROM python:3.12-slim-bookworm AS wheel
 WORKDIR /src

@@ -31,6 +31,7 @@ from tests.waiting import PATIENCE_S, until
 
 pytestmark = needs_strace
 
+PATIENT_MS = round(1000 * PATIENCE_S)
 ROOT = Path(__file__).parents[2]
 TALKSPURT = (sys.executable, "-m", "talkspurt")
 
@@ -65,12 +66,13 @@ async def server(recording: Recording, config: Path | str, **own: str) -> AsyncI
 
 async def called(url: str, first: Press | Text, dialect: str = "twilio") -> None:
     """Make a call, and hang up when something is heard."""
-    heard = Expect("speech", round(1000 * PATIENCE_S))
+    heard = Expect("speech", PATIENT_MS)
     caller = Caller(CallOptions(url=url, dialect=dialect, steps=(first, heard, HangUp())))
     await caller.run()
     assert caller.report()["audio_ms"] > 0
 
 
+@pytest.mark.slow
 async def test_the_demo_answers_calls_of_a_carrier_and_a_browser(folder: Path) -> None:
     recording = Recording(folder)
     shutil.copytree(ROOT / "configs", recording.work / "configs")  # it keeps calls in a folder beside its own
@@ -86,8 +88,10 @@ async def test_the_demo_answers_calls_of_a_carrier_and_a_browser(folder: Path) -
                 assert answer.status == 200 and await answer.read()
 
 
-async def test_all_languages_of_the_embedded_engine(folder: Path) -> None:
+@pytest.mark.slow
+async def test_all_languages_of_the_embedded_engine_on_two_workers(folder: Path) -> None:
     config = """
+server: {workers: 2}
 engine: {kind: embedded, cache_folder: cache, embedded: {espeak: [de], mandarin: {}}}
 routes: {de: {voice: "espeak:de"}, zh: {language: zh-CN}}
 carriers: {twilio: {verify: false}}
@@ -136,6 +140,7 @@ routes: {{talk: {{}}}}
         assert traced
 
 
+@pytest.mark.slow
 async def test_cosyvoice_and_its_processes(folder: Path) -> None:
     """The voice model in a process of its own, as on a GPU."""
     recording = Recording(folder / "server")
@@ -161,7 +166,8 @@ async def test_the_ivr_of_the_examples_and_the_program_that_calls_it(folder: Pat
     async with server(Recording(folder / "server"), config) as address:
         caller = Recording(folder / "caller")
         url = f"ws://{address}/media/twilio"
-        await caller.run(*TALKSPURT, "call", url, "--dtmf", "1", "-o", "heard.wav")
+        (caller.work / "steps.yaml").write_text(f"[dtmf: '1', expect: {{speech_ms: {PATIENT_MS}}}, hang_up: true]")
+        await caller.run(*TALKSPURT, "call", url, "--script", "steps.yaml", "-o", "heard.wav")
     assert_quiet(caller)
 
 
@@ -177,17 +183,7 @@ SPEAKING = "from hibari import Hibari\nfrom tts_engine.embedded.hibari import *\
         pytest.param((*TALKSPURT, "doctor"), id="doctor"),
         pytest.param((sys.executable, "-c", HEARING), id="program-that-hears"),
         pytest.param((sys.executable, "-c", SPEAKING), id="program-that-speaks"),
-        pytest.param(
-            (
-                sys.executable,
-                "-m",
-                "pytest",
-                "-p",
-                "no:cacheprovider",
-                str(ROOT / "tests/tts_engine/embedded/onnx/test_narrow.py"),
-            ),
-            id="pytest",
-        ),
+        pytest.param((sys.executable, "-m", "pytest", "-p", "no:cacheprovider", NARROW), id="pytest"),
     ],
 )
 async def test_a_program_that_ends(folder: Path, command: tuple[str, ...]) -> None:
