@@ -58,12 +58,12 @@ INSERT: Mapping[str, Callable[[Table], Any]] = {"postgresql": postgresql.insert,
 TIDIED_AT_ONCE = 2_000
 """Most old rows that one transaction deletes."""
 
-_PART = 20
-_BREATH_S = 0.05
+_ROWS_AT_A_TIME = 20
+_REST_S = 0.05
 """Pause after this many rows, so that a long backlog does not compete with the loop that paces calls."""
 
 _TIDY_S = 3_600.0
-_LOCK = 0x74616C6B  # identifies this program's advisory locks, since other programs may share the database
+_LOCK_SPACE = 0x74616C6B  # this program's advisory locks; others may share the database
 _MAKES_TABLES, _TIDIES = 1, 2
 
 What = Literal["calls", "records"]
@@ -147,7 +147,7 @@ class SharedDatabase:
         """Move ended rows every ``MOVE_EVERY_S``, until cancelled."""
         while True:
             moved = await self._in_thread(self.move)
-            await asyncio.sleep(_BREATH_S if moved == _PART else MOVE_EVERY_S)
+            await asyncio.sleep(_REST_S if moved == _ROWS_AT_A_TIME else MOVE_EVERY_S)
 
     async def ask(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` in a transaction.
@@ -162,7 +162,7 @@ class SharedDatabase:
         """Move the last rows within ``postgres.timeout_s``, and close the connection."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.timeout_s):
-                while self._fault is None and await self._in_thread(self.move) == _PART:
+                while self._fault is None and await self._in_thread(self.move) == _ROWS_AT_A_TIME:
                     pass
         closed = asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
@@ -201,7 +201,7 @@ class SharedDatabase:
             self._waiting = connection.execute(waiting).scalar_one()
             if not self._is_mover():
                 return ()
-            rows = connection.execute(oldest.limit(_PART)).mappings().all()
+            rows = connection.execute(oldest.limit(_ROWS_AT_A_TIME)).mappings().all()
         if (too_many := self._waiting - MAX_WAITING) > 0:
             self._give_up(too_many)
         return [{name: _storable(value) for name, value in row.items()} for row in rows]
@@ -298,7 +298,7 @@ class SharedDatabase:
 
     def _locked(self, connection: Connection, function: str, number: int) -> bool:
         statement = text(f"SELECT {function}(:program, :number)")
-        return connection.execute(statement, {"program": _LOCK, "number": number}).scalar() is not False
+        return connection.execute(statement, {"program": _LOCK_SPACE, "number": number}).scalar() is not False
 
     def _note(self, fault: str | None) -> None:
         if fault is not None and self._fault != fault:

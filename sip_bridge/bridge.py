@@ -67,7 +67,7 @@ class SipBridge:
         ready: returns True if OPTIONS may be answered with 200.
         shared: the address that the workers share. None: this is the only worker, and it listens itself.
         secret: signs the nonces of our challenges, the same in all workers. Empty: a random one.
-        elsewhere: fetches another worker's ``describe`` of a call. Returns None if the id is no call of another worker.
+        elsewhere: fetches another worker's ``describe`` of a call. Returns None if no other worker has the call.
         frames_first: sends the audio frames that are due, between two messages.
     """
 

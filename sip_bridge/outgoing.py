@@ -210,20 +210,20 @@ class Outgoing:
         now = asyncio.get_running_loop().time()
         allowed = self._calling_policy.place(order, transport="sip", domain=domain, now=now)
         try:
-            way = self._way(order, read_target(allowed.target, domain), proxies)
-            handed = headers_of(order.custom_parameters, way.trunk.headers)
+            path = self._path(order, read_target(allowed.target, domain), proxies)
+            handed = headers_of(order.custom_parameters, path.trunk.headers)
             headers = [*own_headers, *((name, value) for name, value in handed if self._calling_policy.may_set(name))]
-            from_ = _from(allowed.from_, way.trunk, self._host.config.advertised)
-            peer = await self._located(way)
+            from_ = _from(allowed.from_, path.trunk, self._host.config.advertised)
+            peer = await self._located(path)
             attempt = Attempt(call_id=self._new_call_id(), route=order.route)
-            call = self._call(attempt, order, way, peer, from_, headers)
+            call = self._call(attempt, order, path, peer, from_, headers)
         except BaseException as error:
             allowed.over()
             if isinstance(error, ProtocolError):
                 raise Rejected(str(error), status=422, code="invalid_body", param="target") from None
             raise
         self._remember(attempt)
-        return attempt, self._own(self._carry(attempt, call, order, way, from_, headers, allowed))
+        return attempt, self._own(self._carry(attempt, call, order, path, from_, headers, allowed))
 
     def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -301,17 +301,17 @@ class Outgoing:
             raise Rejected(f"trunk {order.trunk} has no proxy", status=422, code="invalid_body", param="trunk")
         return {order.trunk: Uri.parse(trunks[order.trunk].proxy)}
 
-    def _way(self, order: CallOrder, uri: Uri, proxies: Mapping[str, Uri]) -> _Way:
+    def _path(self, order: CallOrder, uri: Uri, proxies: Mapping[str, Uri]) -> _Path:
         name = order.trunk or next((name for name, proxy in proxies.items() if _leads_to(proxy, uri)), "")
         if name:
-            return _Way(name, self._host.config.trunks[name], uri, proxies[name])
-        return _Way("", TrunkConfig.model_construct(), uri, uri)
+            return _Path(name, self._host.config.trunks[name], uri, proxies[name])
+        return _Path("", TrunkConfig.model_construct(), uri, uri)
 
-    async def _located(self, way: _Way) -> Peer:
-        if not self._host.reachable(way.name):
-            raise Rejected(f"trunk {way.name} does not answer", status=503, code="unreachable", param="trunk")
+    async def _located(self, path: _Path) -> Peer:
+        if not self._host.reachable(path.name):
+            raise Rejected(f"trunk {path.name} does not answer", status=503, code="unreachable", param="trunk")
         try:
-            return await locate(way.next_hop, family=_family(self._host.config))
+            return await locate(path.next_hop, family=_family(self._host.config))
         except Unreachable as error:
             raise Rejected(str(error), status=503, code="unreachable", param="target") from None
 
@@ -321,7 +321,7 @@ class Outgoing:
         self,
         attempt: Attempt,
         order: CallOrder,
-        way: _Way,
+        path: _Path,
         peer: Peer,
         from_: Address,
         headers: Sequence[tuple[str, str]],
@@ -331,13 +331,13 @@ class Outgoing:
 
         call = OutgoingCall(
             self._host,
-            way.name,
-            way.trunk,
+            path.name,
+            path.trunk,
             peer,
-            self._host.reserve(way.name, way.trunk),
-            uri=way.uri,
+            self._host.reserve(path.name, path.trunk),
+            uri=path.uri,
             from_=from_,
-            caller=Caller(number_of(from_.uri), number_of(way.uri), parameters=dict(order.custom_parameters)),
+            caller=Caller(number_of(from_.uri), number_of(path.uri), parameters=dict(order.custom_parameters)),
             route=order.route,
             headers=headers,
             invites=self._invites,
@@ -353,13 +353,13 @@ class Outgoing:
         attempt: Attempt,
         call: OutgoingCall,
         order: CallOrder,
-        way: _Way,
+        path: _Path,
         from_: Address,
         headers: Sequence[tuple[str, str]],
         allowed: Allowed,
     ) -> None:
         """Follow an attempt to its end, through redirections."""
-        tried = {str(way.uri)}
+        tried = {str(path.uri)}
         ahead: list[Uri] = []
         answered = False
         try:
@@ -373,9 +373,9 @@ class Outgoing:
                 try:
                     bare = str(replace(uri, params={}, headers=""))
                     self._calling_policy.target(
-                        bare, route=order.route, transport="sip", domain=domain_of(way.next_hop)
+                        bare, route=order.route, transport="sip", domain=domain_of(path.next_hop)
                     )
-                    elsewhere = replace(way, uri=uri, next_hop=uri)
+                    elsewhere = replace(path, uri=uri, next_hop=uri)
                     peer = await self._located(elsewhere)
                     call = self._call(attempt, order, elsewhere, peer, from_, headers)
                     outcome = await call.outcome
@@ -405,7 +405,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Path:
     """The trunk and next hop by which a target is called."""
 
     name: str

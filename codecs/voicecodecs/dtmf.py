@@ -62,7 +62,7 @@ def tones(
             pieces.append(np.zeros(round(sample_rate * PAUSE_W_MS / 1000), np.float32))
             continue
         if digit.upper() not in _FREQUENCIES:
-            raise ValueError(f"character {at + 1} of {len(digits)} is no key, expected 0-9, A-D, *, # or w")
+            raise ValueError(f"character {at + 1} of {len(digits)} is not a key, expected 0-9, A-D, *, # or w")
         low, high = _FREQUENCIES[digit.upper()]
         t = np.arange(round(sample_rate * tone_ms / 1000)) / sample_rate
         tone = _amplitude(level_dbm0) * np.sin(2 * np.pi * low * t)

@@ -61,7 +61,7 @@ class AudioFormat:
             expected = ", ".join(map(str, durations))
             raise ValueError(f"{self.encoding} ptime_ms is {self.ptime_ms}, expected one of {expected}")
         if self.sample_rate * self.ptime_ms % 1000:
-            raise ValueError(f"ptime_ms {self.ptime_ms} is no whole number of samples at {self.sample_rate} Hz")
+            raise ValueError(f"ptime_ms {self.ptime_ms} is not a whole number of samples at {self.sample_rate} Hz")
 
     @property
     def frame_samples(self) -> int:

@@ -214,10 +214,10 @@ class Clips:
             if not path.is_relative_to(folder):
                 raise ClipError("play.source leads out of the clip folder")
             if not path.is_file():
-                raise ClipError("play.source is no file of the clip folder")
+                raise ClipError("play.source is not a file of the clip folder")
             status = path.stat()
         except (OSError, ValueError, RuntimeError) as exc:  # a missing file, a zero byte, a loop of links
-            raise ClipError("play.source is no file of the clip folder") from exc
+            raise ClipError("play.source is not a file of the clip folder") from exc
         if status.st_size > self._config.max_bytes:
             raise ClipError(f"play.source is {status.st_size} bytes, expected at most {self._config.max_bytes}")
         return path, status.st_mtime_ns

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_ALIKE = ("talkspurt_build_info", "talkspurt_database_answers", "talkspurt_database_waiting",
+_SAME_IN_ALL_WORKERS = ("talkspurt_build_info", "talkspurt_database_answers", "talkspurt_database_waiting",
           "talkspurt_dialogue_connected", "talkspurt_engine_linked", "talkspurt_sip_registered",
           "talkspurt_sip_trunk_answers")  # fmt: skip
 _COUNTED = ("_total", "_count", "_sum", "_bucket")
@@ -50,4 +50,4 @@ def _join(series: str, one: float, other: float) -> float:
     name = series.partition("{")[0]
     if name.endswith("_created"):
         return min(one, other)
-    return max(one, other) if name in _ALIKE else one + other
+    return max(one, other) if name in _SAME_IN_ALL_WORKERS else one + other

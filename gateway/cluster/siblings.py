@@ -30,7 +30,7 @@ model on trial."""
 _PART_S = 5.0
 """Longest wait for one worker's part of a list."""
 
-_OF_FIRST = {
+_ROUTES_OF_FIRST = {
     *((method, "/v1/calls/expected/{uuid}") for method in ("PUT", "POST", "DELETE")),
     *((method, "/v1/trial") for method in ("GET", "PUT", "DELETE")),
     ("DELETE", "/v1/models/{model_id}"),  # a model on trial is not unloaded
@@ -94,7 +94,7 @@ class Siblings:
                 return await together[wanted](request)
             if wanted == ("GET", "/v1/dialogue") and self.relay is not None:
                 return await self.relay(request)
-            if wanted in _OF_FIRST:
+            if wanted in _ROUTES_OF_FIRST:
                 worker = FIRST
             elif wanted == ("POST", "/v1/calls"):
                 worker = await self.next()

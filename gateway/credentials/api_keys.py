@@ -66,7 +66,7 @@ def read(path: Path) -> tuple[StoredKey, ...]:
     """Return the keys of a file, including revoked and expired ones. A missing file has none.
 
     Raises:
-        CredentialsError: the file cannot be read, or is no file of keys.
+        CredentialsError: the file cannot be read, or is not a file of keys.
     """
     try:
         return _File.model_validate_json(path.read_bytes()).keys
@@ -77,7 +77,7 @@ def read(path: Path) -> tuple[StoredKey, ...]:
     except ValidationError as exc:
         problem = exc.errors(include_input=False)[0]
         place = ".".join(str(part) for part in problem["loc"])
-        raise CredentialsError(f"{path} is no file of keys: {place}: {problem['msg']}") from None
+        raise CredentialsError(f"{path} is not a file of keys: {place}: {problem['msg']}") from None
 
 
 def create(

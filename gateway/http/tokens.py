@@ -16,7 +16,7 @@ from gateway.errors import Rejected
 from gateway.http.request.auth import TENANT, WHO, Authenticator
 from gateway.http.request.routes import ApiModel, Route
 
-_WANTS: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls"}
+_NEEDED_SCOPES: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls"}
 """Scope of a token -> the scope that the key needs to make it."""
 
 
@@ -73,7 +73,7 @@ class BrowserTokens:
         body, who = TokenBody.model_validate_json(await request.read()), request[WHO]
         if who.token:
             raise Rejected("a token cannot make tokens, expected an API key", status=403, code="missing_scope")
-        who.check_scope(_WANTS[body.scope])
+        who.check_scope(_NEEDED_SCOPES[body.scope])
         route, ttl_s = body.route, body.ttl_s or self._auth.token_s
         if body.call:
             if body.scope != "read":

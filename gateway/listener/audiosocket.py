@@ -76,7 +76,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._silence = b""
         self._errors = 0
         self._full = False
-        self._said_something = False
+        self._frame_sent = False
         self._arrival: MessageArrival | None = None
         self._asking: asyncio.Task[None] | None = None
 
@@ -241,9 +241,9 @@ class AudioSocketLeg(asyncio.Protocol):
         """Send one frame of silence if no speech was sent since the last run."""
         if self._transport is None or self._transport.is_closing():
             return
-        if not self._said_something and not self._full:
+        if not self._frame_sent and not self._full:
             self._transport.write(self._silence)
-        self._said_something = False
+        self._frame_sent = False
         self._keepalive = asyncio.get_running_loop().call_later(_KEEPALIVE_S, self._keep_alive)
 
     def _later(self, delay_s: float, what: Callable[[], None]) -> None:
@@ -272,7 +272,7 @@ class AudioSocketLeg(asyncio.Protocol):
         """Write one frame now, header and payload together. False: the peer's buffer is full."""
         if self._transport is None or self._full or self._transport.is_closing():
             return False
-        self._said_something = True
+        self._frame_sent = True
         self._transport.write(self._wire.audio(payload))
         return True
 

@@ -32,7 +32,7 @@ class Proxies:
         self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
 
     def trusts(self, peer: str) -> bool:
-        """Return True if this peer's headers are trusted. False if ``peer`` is no IP address."""
+        """Return True if this peer's headers are trusted. False if ``peer`` is not an IP address."""
         address = _address(peer)
         return address is not None and any(address in network for network in self._networks)
 
@@ -54,7 +54,7 @@ class PublicUrl:
         self._local = server.is_local
         self._scheme = "https" if server.tls is not None else "http"
         self._proxies = Proxies(server.trusted_proxies)
-        self._told = False
+        self._mismatch_logged = False
 
     def of(self, peer: str, headers: Headers) -> str:
         """Return ``http(s)://host[:port]`` from the configuration, or else from the request.
@@ -85,9 +85,9 @@ class PublicUrl:
     def tell_of_mismatch(self, dialect: str, peer: str, headers: Headers) -> None:
         """Report a signature that does not match our address. If a proxy may be the reason, log that once."""
         forwarded = [name for name in headers if name.lower().startswith("x-forwarded-")]
-        if self._fixed or self._told or not forwarded:
+        if self._fixed or self._mismatch_logged or not forwarded:
             return
-        self._told = True
+        self._mismatch_logged = True
         log.error(
             "a signature does not match and the request came through a proxy: set server.public_url to the address "
             "that the carrier calls (logged once)",
@@ -106,7 +106,7 @@ def _is_authority(text: str) -> bool:
     try:
         parts = urlsplit(f"//{text}")
         return parts.netloc == text and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number, or a bracket is not closed
+    except ValueError:  # the port is not a number, or a bracket is not closed
         return False
 
 

@@ -37,17 +37,17 @@ class Beginnings:
         self._wait_s = wait_s
         self._on_late = on_late
         self._untaken: deque[Beginning] = deque()
-        self._hangs = False
+        self._file_hangs = False
         """True if a wait has timed out since the file last took something."""
 
     def add(self, record: MeterRecord) -> asyncio.Future[None]:
         """Queue a beginning. The future is done when the file has it, or after a wait in vain."""
         loop = asyncio.get_running_loop()
         beginning = Beginning(record, loop.create_future(), None)
-        if self._hangs:
-            self._go_on_without(beginning)
+        if self._file_hangs:
+            self._stop_waiting(beginning)
         else:
-            beginning.bound = loop.call_later(self._wait_s, self._go_on_without, beginning)
+            beginning.bound = loop.call_later(self._wait_s, self._stop_waiting, beginning)
         self._untaken.append(beginning)
         return beginning.over
 
@@ -61,14 +61,14 @@ class Beginnings:
             beginnings[0].over.get_loop().call_soon_threadsafe(self._written, beginnings)
 
     def _written(self, beginnings: Sequence[Beginning]) -> None:
-        self._hangs = False
+        self._file_hangs = False
         for beginning in beginnings:
             if beginning.bound is not None:
                 beginning.bound.cancel()
             _end(beginning)
 
-    def _go_on_without(self, beginning: Beginning) -> None:
-        self._hangs = True
+    def _stop_waiting(self, beginning: Beginning) -> None:
+        self._file_hangs = True
         if not beginning.over.done():
             self._on_late()
         _end(beginning)

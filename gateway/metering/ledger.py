@@ -21,8 +21,8 @@ IS_OVER = records.c.outcome != "open"
 """Condition for records that have ended."""
 
 _DAY_S = 86_400
-_PART = 25  # rows that are read at a time
-_MANY = 10**9
+_ROWS_AT_A_TIME = 25  # rows that are read at a time
+_NO_LIMIT = 10**9
 
 # Statements for every call are built once: SQLAlchemy takes longer to build one than SQLite to run it.
 _BEGIN = {name: insert(records).on_conflict_do_nothing(index_elements=["id"]) for name, insert in INSERT.items()}
@@ -49,12 +49,12 @@ def begin(connection: Connection, begun: Iterable[MeterRecord], owner: str) -> N
 def write_ahead(connection: Connection, so_far: Iterable[MeterRecord]) -> None:
     """Update the counts of records that are still open."""
     is_open = update(records).where(records.c.id == bindparam("of_id"), records.c.outcome == "open")
-    values = [{"of_id": record.id} | {name: getattr(record, name) for name in _MOVES} for record in so_far]
+    values = [{"of_id": record.id} | {name: getattr(record, name) for name in _CHANGING_FIELDS} for record in so_far]
     if values:
-        connection.execute(is_open.values({name: bindparam(name) for name in _MOVES}), values)
+        connection.execute(is_open.values({name: bindparam(name) for name in _CHANGING_FIELDS}), values)
 
 
-_MOVES = (
+_CHANGING_FIELDS = (
     *("endedAt", "characters", "audioSeconds", "turns", "cuts", "gaps", "gapMs", "firstPacketMs"),
     *("packetsReceived", "packetsLost", "lossFraction", "jitterMs", "maxJitterMs"),
     *("remotePacketsLost", "remoteJitterMs"),
@@ -131,9 +131,11 @@ def find(
     """Return a tenant's records that began in a time range, oldest first; ``after`` as in ``Records.find``."""
     found: list[MeterRecord] = []
     while len(found) < limit:  # in parts, between which the loop that paces calls runs
-        part = _part(connection, tenant, since=since, until=until, limit=min(_PART, limit - len(found)), after=after)
+        part = _part(
+            connection, tenant, since=since, until=until, limit=min(_ROWS_AT_A_TIME, limit - len(found)), after=after
+        )
         found += part
-        if len(part) < _PART:
+        if len(part) < _ROWS_AT_A_TIME:
             break
         after = (part[-1].startedAt, part[-1].id)
         time.sleep(0)
@@ -166,8 +168,8 @@ def days(connection: Connection, tenant: str, others: Sequence[MeterRecord] = ()
     if connection.dialect.name == "postgresql":  # so that rows that another process moves meanwhile are seen once
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     there: set[str] = set()
-    for start in range(0, len(others), _PART):
-        ids = [record.id for record in others[start : start + _PART]]
+    for start in range(0, len(others), _ROWS_AT_A_TIME):
+        ids = [record.id for record in others[start : start + _ROWS_AT_A_TIME]]
         there.update(connection.execute(select(records.c.id).where(records.c.id.in_(ids))).scalars())
     wanted = select(*(column for column in usage.c if column.name != "tenant")).where(usage.c.tenant == tenant)
     sums = {row["day"]: dict(row) for row in connection.execute(wanted).mappings()}
@@ -177,7 +179,7 @@ def days(connection: Connection, tenant: str, others: Sequence[MeterRecord] = ()
     return [UsageDay(**sums[day]) for day in sorted(sums, reverse=True)]
 
 
-def delete_old(connection: Connection, *, keep_days: int, now: float, most: int = _MANY) -> int:
+def delete_old(connection: Connection, *, keep_days: int, now: float, most: int = _NO_LIMIT) -> int:
     """Delete up to ``most`` ended records older than ``keep_days``, and usage older than ``USAGE_DAYS``. Return the
     number of records."""
     old = select(records.c.id).where(records.c.startedAt < now - keep_days * _DAY_S, IS_OVER).limit(most)

@@ -98,11 +98,11 @@ class Records:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="records, read")
         self._beginnings = Beginnings(wait_s=BEGIN_WAIT_S, on_late=self._late)
-        self._asked_to_begin = False
+        self._begin_requested = False
         """True if the thread will take the waiting ``_beginnings``."""
         self._waiting = 0
         self._uncounted: list[MeterRecord] = []
-        self._going_on: dict[str, Callable[[], MeterRecord]] = {}
+        self._open_records: dict[str, Callable[[], MeterRecord]] = {}
         self._database: Engine | None = None
         self._sync = DiskSync(Path(config.path), self._opened) if config.database_url else None
         self._lock_file: int | None = None
@@ -160,18 +160,18 @@ class Records:
         """
         if not self.keeps_records:
             return _done()
-        self._going_on[record.id] = so_far
+        self._open_records[record.id] = so_far
         if self._waiting >= WAITING:
             self._lost("queue_full", True)
             return _done()
         self._waiting += 1
         written = self._beginnings.add(record)
-        if not self._asked_to_begin:
-            self._asked_to_begin = True
+        if not self._begin_requested:
+            self._begin_requested = True
             try:
                 self._submit(lambda: None)
             except RuntimeError:
-                self._asked_to_begin = False
+                self._begin_requested = False
                 refused = self._beginnings.take()
                 self._waiting -= len(refused)
                 self._beginnings.tell_written(refused)
@@ -180,7 +180,7 @@ class Records:
 
     def end(self, record: MeterRecord) -> None:
         """Write the end of a call or request, and count it. Never blocks, never raises."""
-        self._going_on.pop(record.id, None)
+        self._open_records.pop(record.id, None)
         if self.keeps_records:
             self._write(lambda connection: self._end(connection, record, self._owner))
         else:
@@ -196,11 +196,11 @@ class Records:
 
     def write_ahead(self) -> None:
         """Update the open records, and end those of dead processes. Never blocks, never raises."""
-        so_far = [told() for told in self._going_on.values()]
+        so_far = [told() for told in self._open_records.values()]
 
         def writing(connection: Connection) -> None:
             ledger.write_ahead(connection, so_far)
-            self._end_of_the_dead(connection)
+            self._end_dead_records(connection)
 
         self._write(writing, of_records=False)
 
@@ -275,7 +275,7 @@ class Records:
 
     def _write_beginnings(self) -> None:
         """Write all waiting beginnings together."""
-        self._asked_to_begin = False
+        self._begin_requested = False
         beginnings = self._beginnings.take()
         if not beginnings:
             return
@@ -376,7 +376,7 @@ class Records:
             bring_up_to_date(connection)
         self._lock_file = lock(_lock_path(path, self._owner))
         with self._database.begin() as connection:
-            self._end_of_the_dead(connection)
+            self._end_dead_records(connection)
 
     def _handover(self) -> Handover:
         def delete_old(connection: Connection) -> int:
@@ -404,7 +404,7 @@ class Records:
         if ledger.end(connection, record, owner) and self._config.webhook_url:
             outbox.put(connection, record, self._clock())
 
-    def _end_of_the_dead(self, connection: Connection) -> None:
+    def _end_dead_records(self, connection: Connection) -> None:
         for owner in ledger.open_owners(connection):
             path = _lock_path(Path(self._config.path), owner)
             held = None if owner == self._owner else lock(path)

@@ -42,7 +42,7 @@ AT_ONCE = 16
 LONGEST_WAIT_S = 900.0
 """Longest wait for the next attempt."""
 
-_LOOK_S = 1.0  # pause between checks of the outbox while nothing in it is due
+_POLL_S = 1.0  # pause between checks of the outbox while nothing in it is due
 
 
 class DeliveryMeter(Protocol):
@@ -76,7 +76,7 @@ class Webhook:
         """Deliver records as they end. Never returns."""
         while True:
             if not await self.deliver():
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
     async def deliver(self) -> int:
         """Send the records that are due, at most ``AT_ONCE``. Return the number of accepted ones."""

@@ -95,12 +95,12 @@ class ChannelTransport(RTCSctpTransport):
         self._max_message_bytes = max_message_bytes
         self._on_channel = on_channel
         self._ours: Channel | None = None
-        self._opened = 0
-        self._free = self._advertised_rwnd
+        self._channel_count = 0
+        self._initial_window = self._advertised_rwnd
         self.on("datachannel", self._on_datachannel)
 
     def _on_datachannel(self, channel: RTCDataChannel) -> None:
-        self._opened += 1
+        self._channel_count += 1
         if channel.label == LABEL and self._ours is None:
             self._ours = Channel(channel, max_message_bytes=self._max_message_bytes)
             self._on_channel(self._ours)
@@ -109,11 +109,11 @@ class ChannelTransport(RTCSctpTransport):
 
     async def _receive_data_chunk(self, chunk: Any) -> None:
         await super()._receive_data_chunk(chunk)
-        held = self._free - self._advertised_rwnd
+        held = self._initial_window - self._advertised_rwnd
         if held > 4 * self._max_message_bytes and self._ours is not None:
             self._ours.refuse(f"over {held} bytes, in fragments of one message")
-        if held > 4 * self._max_message_bytes or self._opened > _CHANNELS:
-            log.warning("data channels closed", extra={"held_bytes": held, "opened": self._opened})
+        if held > 4 * self._max_message_bytes or self._channel_count > _CHANNELS:
+            log.warning("data channels closed", extra={"held_bytes": held, "opened": self._channel_count})
             self._inbound_streams.clear()
             await self._data_channel_flush()
             await self.stop()

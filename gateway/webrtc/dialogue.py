@@ -25,7 +25,7 @@ _WAITING_MESSAGES = 256
 are dropped."""
 
 
-_OF_THE_USER = (Prompt, Dtmf, Interrupt, TurnEvent, Caption, Ended)
+_USER_MESSAGES = (Prompt, Dtmf, Interrupt, TurnEvent, Caption, Ended)
 """The messages for a browser that does not lead: what its user hears, says and types."""
 
 
@@ -69,7 +69,7 @@ class BrowserDialogue:
     def send(self, message: Outbound) -> None:
         """Send the browser a message, now or when it has a channel."""
         if not self.leads:
-            if not isinstance(message, _OF_THE_USER):
+            if not isinstance(message, _USER_MESSAGES):
                 return
             if isinstance(message, Interrupt):
                 message = replace(message, utterance_remaining="")

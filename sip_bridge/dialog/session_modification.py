@@ -53,7 +53,7 @@ class SessionModification:
         self._awaited_ack = awaited_ack
         self._requests = requests
         self._effects = effects
-        self._ours = (contact, ALLOW, SUPPORTED)
+        self._own_headers = (contact, ALLOW, SUPPORTED)
         self._on_gone = on_gone
         self._stopped = False
 
@@ -81,7 +81,7 @@ class SessionModification:
         self._refresh.peer_allows = request.headers.tokens("Allow") or self._refresh.peer_allows
         self._refresh.agree(timer, now=now)
         described = [SDP] if body else []
-        response = response_to(request, 200, headers=[*self._ours, *headers, *described], body=body)
+        response = response_to(request, 200, headers=[*self._own_headers, *headers, *described], body=body)
         self._effects.append(Respond(key, response))
         if request.method == "INVITE":
             self._awaited_ack.begin(dialog, key, response, offers=offer is None, now=now)
@@ -94,7 +94,7 @@ class SessionModification:
         if dialog.inviting or dialog.invited:
             self._refresh.later(1.0, now=now)
             return
-        headers = [*self._ours, *self._refresh.headers()]
+        headers = [*self._own_headers, *self._refresh.headers()]
         if self._refresh.by_update:
             self._requests.ask(dialog, "UPDATE", headers, b"", partial(self._on_response, dialog))
             return

@@ -24,7 +24,7 @@ async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, tim
         family: the address family of our socket.
 
     Raises:
-        Unreachable: the URI is no SIP URI, names an unsupported transport, or has a host without an address.
+        Unreachable: the URI is not a SIP URI, names an unsupported transport, or has a host without an address.
     """
     if uri.scheme not in ("sip", "sips") or not uri.host:
         raise Unreachable(f"target is a {uri.scheme} URI, expected sip or sips")

@@ -164,7 +164,7 @@ class RtpLeg:
         """Send touch tones in the place of audio, after those under way. False: the peer takes none.
 
         Raises:
-            ValueError: a character is no key.
+            ValueError: a character is not a key.
         """
         sent = self.session is not None and self.session.send_dtmf(digits, time.monotonic())
         self._timer.arm()

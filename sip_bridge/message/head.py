@@ -32,7 +32,7 @@ class Head:
 
 
 def read_head(data: bytes) -> Head | None:
-    """Read a datagram or a message from ``MessageStream``. None: it is no SIP message."""
+    """Read a datagram or a message from ``MessageStream``. None: it is not a SIP message."""
     data = data.lstrip(b"\r\n")
     end = _END.search(data, 0, MAX_HEADER_BYTES + 4)
     if end is None and len(data) > MAX_HEADER_BYTES:

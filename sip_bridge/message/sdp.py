@@ -354,7 +354,7 @@ class Negotiation:
         self._random_bytes = random_bytes
         self._session_id = int.from_bytes(random_bytes(7), "big")
         self._version = 0
-        self._said = ""
+        self._last_description = ""
         self._keys: dict[str, bytes] = {}
         self._offer: _Offer | None = None
         self._protocol = ""
@@ -620,8 +620,8 @@ class Negotiation:
         rest = "\r\n".join(
             ["s=-", f"c=IN {family} {self._host}", "t=0 0", *(line for section in sections for line in section), ""]
         )
-        if rest != self._said:
-            self._said = rest
+        if rest != self._last_description:
+            self._last_description = rest
             self._version += 1
         origin = f"o=- {self._session_id} {self._version} IN {family} {self._host}"
         return f"v=0\r\n{origin}\r\n{rest}".encode()

@@ -372,7 +372,7 @@ class Headers:
     """Headers in order. Names are compared without case. Headers are immutable: ``replace`` and ``add`` return copies.
 
     Raises:
-        ValueError: a name is no token, or a value has a NUL or a line break, which would inject another header.
+        ValueError: a name is not a token, or a value has a NUL or a line break, which would inject another header.
     """
 
     __slots__ = ("_index", "_items")
@@ -549,7 +549,7 @@ def parse(data: bytes) -> Message:
 
     Raises:
         MalformedRequest: the request cannot be processed. The exception carries the answer.
-        ProtocolError: the data is no SIP message.
+        ProtocolError: the data is not a SIP message.
     """
     head, body = _split_head(data.lstrip(b"\r\n"))
     count = max(head.count(b"\n"), head.count(b"\r"))
@@ -666,7 +666,7 @@ class MessageStream:
         """Take received bytes. Yield whole messages for ``parse``, and ``PING`` for a keep-alive that expects ``PONG``.
 
         Raises:
-            ProtocolError: headers or body exceed their limits, or Content-Length is no number or has two different
+            ProtocolError: headers or body exceed their limits, or Content-Length is not a number or has two different
                 values.
         """
         self._buffer += data

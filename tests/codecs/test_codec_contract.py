@@ -275,7 +275,7 @@ def test_wrong_rtp_names_are_named(name: str, says: str) -> None:
         (("PCMU", 8000, 25), "expected one of 10, 20, 30, 40, 50, 60"),
         (("PCMU", 8000, 70), "ptime_ms is 70"),
         (("OPUS", 48000, 30), "expected one of 10, 20, 40, 60"),
-        (("L16", 22050, 10), "no whole number of samples"),
+        (("L16", 22050, 10), "not a whole number of samples"),
     ],
 )
 def test_impossible_formats_are_named(wrong: tuple[str, int, int], says: str) -> None:

@@ -161,7 +161,7 @@ def test_digits_are_heard_over_faint_speech(speech: NDArray[np.float32]) -> None
 
 @pytest.mark.parametrize("digits", ["12x", "1W", "1 2", "１", "é"])
 def test_what_is_no_key_is_an_error_that_does_not_repeat_it(digits: str) -> None:
-    with pytest.raises(ValueError, match=rf"of {len(digits)} is no key, expected") as caught:
+    with pytest.raises(ValueError, match=rf"of {len(digits)} is not a key, expected") as caught:
         tones(digits, 8000)
     assert digits not in str(caught.value)
 

@@ -97,7 +97,7 @@ class AudioSocketWire:
             yield from self._audio(RATES[kind], payload)
         elif kind == _DTMF:
             if size != 1 or payload[0] not in _DIGITS:
-                raise ProtocolError(f"audiosocket: {size} bytes of DTMF are no digit, expected one of 0-9 * # A-D")
+                raise ProtocolError(f"audiosocket: {size} bytes of DTMF are not a digit, expected one of 0-9 * # A-D")
             yield DtmfReceived(payload.decode())
         elif kind == _END:
             yield StreamStopped()

@@ -171,7 +171,7 @@ def _plain_body(data: str) -> dict[str, Any]:
     end."""
     event, _, rest = data.strip().partition(" ")
     if not event.replace("_", "").isalpha() or not event.isupper():
-        raise ValueError("first word is no event")
+        raise ValueError("first word is not an event")
     if event in _BARE_IDS:
         return {"event": event, "correlation_id": rest.strip(), "plain": True}
     rest, _, error_text = rest.partition("error_text:")
@@ -179,7 +179,7 @@ def _plain_body(data: str) -> dict[str, Any]:
     for pair in rest.split():
         key, colon, value = pair.partition(":")
         if not colon:
-            raise ValueError("a word is no key:value")
+            raise ValueError("a word is not a key:value")
         body[key] = value
     if error_text:
         body["error_text"] = error_text

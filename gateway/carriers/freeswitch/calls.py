@@ -29,8 +29,8 @@ _NUMBER = re.compile(r"[A-Za-z0-9+*#_.-]{1,64}")
 _SIP = re.compile(r"sips?:[A-Za-z0-9+*#_.~%!$&=;?/:@\[\]-]{1,256}")
 _FILE = re.compile(r"/[A-Za-z0-9/_.-]{1,512}")
 _KEYS = frozenset("0123456789*#ABCD")
-_OF_FILES = ("PLAYBACK_START", "PLAYBACK_STOP")
-_OF_MODULE = ("CUSTOM", "mod_audio_stream::play", "mod_audio_stream::json")
+_FILE_EVENTS = ("PLAYBACK_START", "PLAYBACK_STOP")
+_MODULE_EVENTS = ("CUSTOM", "mod_audio_stream::play", "mod_audio_stream::json")
 
 Module = Literal["uuid_audio_stream", "uuid_audio_fork"]
 
@@ -50,7 +50,7 @@ class FreeSwitchCall:
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
         """Continue the call at the extension ``after`` if one is configured, else end it."""
         after = self._switch.config.after
-        self._go_on(reason, handoff_data, "", self._switch.extension(after) if after else "")
+        self._leave_stream(reason, handoff_data, "", self._switch.extension(after) if after else "")
 
     def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
         """Transfer to a number in the dialplan or to a SIP address. False: the event socket is not connected, or the
@@ -63,10 +63,10 @@ class FreeSwitchCall:
             to = f"bridge:sofia/{self._switch.config.sip_profile}/{target} inline"
         else:
             return False
-        self._go_on(reason, handoff_data, target, to)
+        self._leave_stream(reason, handoff_data, target, to)
         return True
 
-    def _go_on(self, reason: str, handoff_data: str | None, target: str, to: str) -> None:
+    def _leave_stream(self, reason: str, handoff_data: str | None, target: str, to: str) -> None:
         variables = {"reason": reason, "handoff": handoff_data or "", "target": target}
         told = ";".join(f"talkspurt_{name}={quote(value, safe='')}" for name, value in variables.items())
         self._switch.esl.run(
@@ -159,7 +159,7 @@ class FreeSwitchCalls:
         self._variables = variables
         self._media_url = media_url
         self._calls: dict[str, FreeSwitchCall] = {}
-        events = (*(_OF_FILES if files else ()), *(_OF_MODULE if module == "uuid_audio_stream" else ()))
+        events = (*(_FILE_EVENTS if files else ()), *(_MODULE_EVENTS if module == "uuid_audio_stream" else ()))
         self.esl = EslClient(config, ("DTMF", *events), self._on_event)
 
     @property
@@ -188,7 +188,7 @@ class FreeSwitchCalls:
         """Start a stream from a channel to this gateway.
 
         Raises:
-            Rejected: 422: the call is no UUID; 502: the switch cannot be reached or refuses.
+            Rejected: 422: the call is not a UUID; 502: the switch cannot be reached or refuses.
         """
         if not _UUID.fullmatch(call):
             raise Rejected(f"channel is {call[:40]!r}, expected its UUID", status=422, code="invalid_id", param="call")

@@ -64,7 +64,7 @@ class EslClient:
         self._under_way = 0
         self._up = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
-        self._staying: asyncio.Task[None] | None = None
+        self._connection_task: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     @property
@@ -74,13 +74,13 @@ class EslClient:
 
     def start(self) -> None:
         """Connect, and stay connected."""
-        self._staying = asyncio.create_task(self._stay(), name=f"event socket {self.config.host}")
+        self._connection_task = asyncio.create_task(self._keep_connected(), name=f"event socket {self.config.host}")
 
     async def aclose(self) -> None:
         """Disconnect, after running commands had time to finish."""
         if self._running:
             await asyncio.wait(self._running, timeout=COMMAND_S)
-        tasks = [*self._running, *([self._staying] if self._staying is not None else [])]
+        tasks = [*self._running, *([self._connection_task] if self._connection_task is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -157,11 +157,11 @@ class EslClient:
 
     # --- the connection --------------------------------------------------------------------------------------------
 
-    async def _stay(self) -> None:
+    async def _keep_connected(self) -> None:
         pause_s = RECONNECT_FIRST_S
         while True:
             try:
-                await self._talk()
+                await self._run_connection()
             except (OSError, EslError, ProtocolError, TimeoutError) as exc:
                 log.warning("event socket disconnected", extra={"why": str(exc) or type(exc).__name__})
             finally:
@@ -183,7 +183,7 @@ class EslClient:
             self._writer.close()
             self._writer = None
 
-    async def _talk(self) -> None:
+    async def _run_connection(self) -> None:
         config = self.config
         async with asyncio.timeout(_CONNECT_S):
             reader, self._writer = await asyncio.open_connection(config.host, config.port)

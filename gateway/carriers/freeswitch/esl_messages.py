@@ -30,13 +30,13 @@ class EslMessage:
         """The fields of an event.
 
         Raises:
-            ProtocolError: the body is no JSON object.
+            ProtocolError: the body is not a JSON object.
         """
         try:
             fields = orjson.loads(self.body)
             return {name: value for name, value in fields.items() if isinstance(value, str)}
         except (ValueError, AttributeError) as exc:
-            raise ProtocolError(f"event of {len(self.body)} bytes is no JSON object") from exc
+            raise ProtocolError(f"event of {len(self.body)} bytes is not a JSON object") from exc
 
 
 class EslReader:
@@ -56,7 +56,7 @@ class EslReader:
         """Take received bytes, in pieces of any size, and yield the complete messages.
 
         Raises:
-            ProtocolError: the peer is no event socket, or a message is too large. The connection is no longer usable.
+            ProtocolError: the peer is not an event socket, or a message is too large. The connection is unusable.
         """
         self._pending += data
         while True:

@@ -23,7 +23,7 @@ from gateway.seams.media_messages import (
 )
 from voicecodecs.registry import AudioFormat
 
-_OURS = ("event", "content-type")
+_PROTOCOL_FIELDS = ("event", "content-type")
 
 
 class Vonage(JsonEvents):
@@ -71,7 +71,7 @@ class Vonage(JsonEvents):
 
     def _connected(self, body: Body) -> Iterable[Message]:
         fmt = audio_format(self.name, {"encoding": body.get("content-type")}, AudioFormat("L16", 16000))
-        own = parameters({key: value for key, value in body.items() if key not in _OURS})
+        own = parameters({key: value for key, value in body.items() if key not in _PROTOCOL_FIELDS})
         call = own.pop("talkspurt.CallSid", "")
         yield StreamStarted(
             stream_id=call,

@@ -39,15 +39,15 @@ class RecordingsDisk:
         """
         self._hung = {future for future in self._hung if not future.done()}
         if len(self._hung) >= THREADS:
-            raise self._silent()
+            raise self._no_answer()
         future = self._threads.submit(work)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._hang_s)
         except TimeoutError:
             if not future.cancelled():  # the read is running; one that waited for a thread was cancelled
                 self._hung.add(future)
-            raise self._silent() from None
+            raise self._no_answer() from None
 
-    def _silent(self) -> Rejected:
+    def _no_answer(self) -> Rejected:
         message = f"the disk of recordings has not answered for {self._hang_s:g} s"
         return Rejected(message, status=503, code="recordings_unavailable", retry_after_s=self._hang_s)

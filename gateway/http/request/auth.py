@@ -46,7 +46,7 @@ _NO_KEY = b"-"
 _INDEX_BYTES = 8
 """A key is found by the first bytes of its digest and verified by all of them."""
 
-_SHARED = 500
+_MAX_TALLIES = 500
 """Most keys whose calls and speech requests the workers report to each other, about 30 bytes each."""
 
 _REMEMBERED = 10_000
@@ -180,7 +180,7 @@ class Authenticator:
         """Tenants of JSON Web Tokens, by name; as many as the issuer names."""
         self._counted: dict[str, Tenant] = {}
         """Tenants by ``counted_as``."""
-        self._used: dict[str, Tenant] = {}
+        self._active: dict[str, Tenant] = {}
         """Those of them that have sent requests to this worker."""
         self._elsewhere: Mapping[str, tuple[int, int]] | None = None
         self._count(self._anyone)
@@ -212,7 +212,7 @@ class Authenticator:
                 tenants.append(known if known is not None and same else self._tenant(key, credential, key.expires_at))
         for credential in before.keys() - {tenant.credential for tenant in tenants}:
             self._counted.pop(before[credential].counted_as, None)
-            self._used.pop(before[credential].counted_as, None)
+            self._active.pop(before[credential].counted_as, None)
         for tenant in tenants:
             self._count(tenant)
         self._by_digest = {tenant.credential[:_INDEX_BYTES]: tenant for tenant in tenants}
@@ -223,10 +223,10 @@ class Authenticator:
         return Tenant(key, who, limiter=self._limiter, credential=credential, expires_at=expires_at)
 
     def tallies(self) -> dict[str, tuple[int, int]]:
-        """Return the use of allowances by ``counted_as``: ``Allowance.tally``. At most ``_SHARED`` keys with calls or
-        speech requests are included."""
-        tallies = ((name, tenant.allowance.tally) for name, tenant in self._used.items())
-        return dict(islice(((name, tally) for name, tally in tallies if any(tally)), _SHARED))
+        """Return the use of allowances by ``counted_as`` (see ``Allowance.tally``), for at most ``_MAX_TALLIES`` keys
+        with calls or speech requests."""
+        tallies = ((name, tenant.allowance.tally) for name, tenant in self._active.items())
+        return dict(islice(((name, tally) for name, tally in tallies if any(tally)), _MAX_TALLIES))
 
     def add(self, elsewhere: Mapping[str, tuple[int, int]], *, now: float) -> None:
         """Add the counts of other workers: the sums of their ``tallies``."""
@@ -251,7 +251,7 @@ class Authenticator:
             Rejected: 401, 403 or 429.
         """
         found, who = self._check(request)
-        self._used[found.counted_as] = found
+        self._active[found.counted_as] = found
         return found, who
 
     def _check(self, request: web.Request) -> tuple[Tenant, Principal]:

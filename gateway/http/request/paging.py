@@ -43,7 +43,7 @@ def read_limit(text: str, *, default: int, most: int) -> int:
     """Read ``limit``, the largest number of entries of a page.
 
     Raises:
-        Rejected: 422, the text is no number from 1 to ``most``.
+        Rejected: 422, the text is not a number from 1 to ``most``.
     """
     if not text:
         return default

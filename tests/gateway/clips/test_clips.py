@@ -157,7 +157,7 @@ async def test_digits_are_tones_that_a_detector_reads() -> None:
     clips = Clips(ClipsConfig())
     pcm = await heard(await clips.digits("12w#", ULAW))
     assert Detector(8000).process(pcm) == "12#"
-    with pytest.raises(ClipError, match="is no key"):
+    with pytest.raises(ClipError, match="is not a key"):
         await clips.digits("1x", ULAW)
     await clips.aclose()
 

@@ -117,7 +117,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, text: str, probl
     path = tmp_path / "keys.json"
     path.write_text(text)
     for attempt in (lambda: api_keys.read(path), lambda: api_keys.create(path, now=NOW, tenant="shop")):
-        with pytest.raises(CredentialsError, match=f"keys.json is no file of keys: .*{problem}"):
+        with pytest.raises(CredentialsError, match=f"keys.json is not a file of keys: .*{problem}"):
             attempt()
     assert path.read_text() == text
 

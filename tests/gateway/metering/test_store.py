@@ -174,7 +174,7 @@ async def test_a_process_that_died_leaves_calls_as_long_as_they_were_written_ahe
         so_far = call(1).model_copy(update={"endedAt": NOON + 8, "characters": 7, "audioSeconds": 0.5})
         dead.begin(call(1), lambda: so_far)
         begun(dead, call(2))
-        del dead._going_on[call(2).id]  # it died before it wrote anything ahead
+        del dead._open_records[call(2).id]  # it died before it wrote anything ahead
         dead.write_ahead()
         assert [(record.outcome, record.endedAt) for record in await found(dead)] == [("open", None)] * 2
         assert dead._lock_file is not None

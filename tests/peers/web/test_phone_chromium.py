@@ -452,7 +452,7 @@ async def test_everything_has_a_name_and_fits_a_small_screen(driver: webdriver.C
 @pytest.mark.parametrize(
     ("flags", "permission", "sentence"),
     [
-        (["use-fake-device-for-media-stream"], "denied", "was refused"),
+        (["use-fake-device-for-media-stream"], "denied", "was denied"),
         ([], "granted", "No microphone was found"),
     ],
 )
