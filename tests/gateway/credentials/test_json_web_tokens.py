@@ -193,8 +193,8 @@ def test_two_keys_of_one_kind_want_a_kid(tmp_path: Path) -> None:
         ([jwk(RSA, "private")], "private or secret"),
         ([{"kty": "oct", "k": "c2VjcmV0"}], "private or secret"),
         ([jwk(RSA.public_key(), "e", use="enc")], "no RSA or EC key for signatures"),
-        ([{"kty": "RSA", "n": "!"}], "no JWKS"),
-        (["text"], "no JWKS"),
+        ([{"kty": "RSA", "n": "!"}], "not a JWKS"),
+        (["text"], "not a JWKS"),
     ],
 )
 def test_a_file_that_would_open_a_door_is_refused(members: list[Any], problem: str, tmp_path: Path) -> None:
