@@ -1,19 +1,19 @@
-"""What may happen to a call: some hundred scripts, and a random call for each number. Each gives the lines that
-``VirtualSession`` writes down; ``tests/vectors/calls`` keeps what they were when somebody last looked at them.
+"""Scripted and random calls. Each gives the lines that ``VirtualSession`` notes; ``tests/vectors/calls`` keeps a table
+of them for reviewers, and digests.
 
-    python -m tests.gateway.call.interleavings check          all of them, within a minute
-    python -m tests.gateway.call.interleavings show 4711      a random call; or the name of a script
-    python -m tests.gateway.call.interleavings record         write them anew, after a change that is meant
+    python -m tests.gateway.call.interleavings check          compare all of them
+    python -m tests.gateway.call.interleavings show 4711      every line of a random call, or of a script by its name
+    python -m tests.gateway.call.interleavings record         write the vectors anew, after an intended change
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
 import json
 import logging
 import random
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -202,16 +202,17 @@ BEGINNINGS: dict[str, tuple[float, Inbound]] = {
     "in an open turn": (0.7, Text(token="one two three four five ")),
 }
 
-SCRIPTED = [f"{policy}: {script.__name__} {where}" for policy in POLICIES for script in SCRIPTS for where in BEGINNINGS]
+SCENES = [f"{script.__name__} {beginning}" for script in SCRIPTS for beginning in BEGINNINGS]
+SCRIPTED = [f"{policy}: {scene}" for scene in SCENES for policy in POLICIES]
 
 
 async def scripted(name: str) -> list[str]:
-    """The lines of one of ``SCRIPTED``."""
+    """Return the lines of one of ``SCRIPTED``."""
     return await (await scripted_call(name)).finish()
 
 
 async def scripted_call(name: str) -> VirtualSession:
-    """One of ``SCRIPTED``, before the caller hangs up."""
+    """Return one of ``SCRIPTED`` before the caller hangs up."""
     policy, _, rest = name.partition(": ")
     script_name, _, where = rest.partition(" ")
     call = VirtualSession(**POLICIES[policy], lead_ms=100, has_marks=True, seed=1)
@@ -226,7 +227,7 @@ async def scripted_call(name: str) -> VirtualSession:
 
 
 async def interleaved(seed: int) -> list[str]:
-    """The lines of a random call."""
+    """Return the lines of a random call."""
     rng = random.Random(seed)
     route = {
         "interruptible": rng.choice(["any", "any", "any", "speech", "dtmf", "none"]),
@@ -313,7 +314,7 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
 
 
 def run_all(of: Callable[[Any], Awaitable[list[str]]], which: list[Any]) -> list[list[str]]:
-    """One after the other, each from the same second on."""
+    """Run calls one after the other; each starts at the same second."""
 
     async def main() -> list[list[str]]:
         return [await of(one) for one in which]
@@ -322,17 +323,71 @@ def run_all(of: Callable[[Any], Awaitable[list[str]]], which: list[Any]) -> list
         return runner.run(main())
 
 
-def digest(block: int) -> str:
-    """Of ``BLOCK`` random calls, everything that left them."""
-    calls = run_all(interleaved, list(range(block * BLOCK, (block + 1) * BLOCK)))
+def digest(calls: object) -> str:
+    """Return a digest of all lines of some calls."""
     return hashlib.sha256(json.dumps(calls).encode()).hexdigest()[:16]
 
 
-def recorded() -> tuple[dict[str, list[str]], list[str]]:
-    """The lines of every script by its name, and the digests of the random calls."""
-    with gzip.open(VECTORS / "scripted.json.gz", "rt") as file:
-        scripts: dict[str, list[str]] = json.load(file)
-    return scripts, (VECTORS / "random.txt").read_text().split()
+def random_digest(block: int) -> str:
+    """Return the digest of ``BLOCK`` random calls."""
+    return digest(run_all(interleaved, list(range(block * BLOCK, (block + 1) * BLOCK))))
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+_FRAME = re.compile(r"(\S+) frame (\S+)/(\S+)")
+_TOLD = re.compile(r"(\S+) tell (\w+)\((.*)\)")
+_CALLER = ("clear", "dtmf", "hang_up", "transfer")
+_HEARD_BY_CALLER = ("'accepted'", "'started'", "tokensPlayed")
+"""Parts of messages that repeat what the caller hears; the table leaves them out, as it does captions."""
+
+
+def table(scene: str) -> str:
+    """Return a scene's part of ``scripted.txt``: one paragraph for the policies whose calls are equal in every line."""
+    calls = run_all(scripted, [f"{policy}: {scene}" for policy in POLICIES])
+    policies: dict[str, list[str]] = {}
+    stories: dict[str, list[str]] = {}
+    for policy, lines in zip(POLICIES, calls, strict=True):
+        policies.setdefault(digest(lines), []).append(policy)
+        stories[digest(lines)] = [f"  caller   {_caller(lines)}", *(f"  manager  {told}" for told in _told(lines))]
+    parts = ["\n".join([f"{'; '.join(policies[key])}: {key}", *stories[key]]) for key in policies]
+    return "\n".join([f"## {scene}", *parts]) + "\n"
+
+
+def _caller(lines: list[str]) -> str:
+    """Return what the phone receives: the words of each run of frames, and everything that interrupts a run."""
+    events: list[str] = []
+    run: list[str] = []
+    for line in lines:
+        at, verb, *_ = line.split()
+        if frame := _FRAME.fullmatch(line):
+            _, turn, word = frame.groups()
+            if run and run[1] == turn:
+                run[3:] = [word, at]
+            else:
+                run = [at, turn, word, word, at]
+                events.append("")
+            events[-1] = f"{run[0]} {run[1]}/{run[2]}-{run[3]} to {run[4]}"
+        elif verb in _CALLER:
+            run = []
+            events.append(line)
+    return ", ".join(events)
+
+
+def _told(lines: list[str]) -> list[str]:
+    """Return the messages to the manager, without the names of their fields."""
+    told = [(line, match) for line in lines if (match := _TOLD.fullmatch(line))]
+    return [
+        f"{match[1]} {match[2]}({re.sub(r'(?<=[(, ])[a-z_]+=', '', f'({match[3]}')[1:]})"
+        for line, match in told
+        if match[2] != "Caption" and not any(part in line for part in _HEARD_BY_CALLER)
+    ]
+
+
+def recorded() -> tuple[dict[str, str], list[str]]:
+    """Return the recorded table by scene, and the digests of the random calls."""
+    parts = (VECTORS / "scripted.txt").read_text().split("## ")[1:]
+    return {part.partition("\n")[0]: f"## {part}" for part in parts}, (VECTORS / "random.txt").read_text().split()
 
 
 def _main(verb: str, which: str = "") -> int:
@@ -340,18 +395,16 @@ def _main(verb: str, which: str = "") -> int:
         of, key = (interleaved, int(which)) if which.isdigit() else (scripted, which)
         print(*run_all(of, [key])[0], sep="\n")  # type: ignore[arg-type]
         return 0
-    scripts = dict(zip(SCRIPTED, run_all(scripted, SCRIPTED), strict=True))
-    digests = [digest(block) for block in range(RANDOM // BLOCK)]
+    tables = {scene: table(scene) for scene in SCENES}
+    digests = [random_digest(block) for block in range(RANDOM // BLOCK)]
     if verb == "record":
-        VECTORS.mkdir(parents=True, exist_ok=True)
-        packed = gzip.compress(json.dumps(scripts, indent=0).encode(), mtime=0)
-        (VECTORS / "scripted.json.gz").write_bytes(packed)
+        (VECTORS / "scripted.txt").write_text("".join(tables.values()))
         (VECTORS / "random.txt").write_text("\n".join(digests) + "\n")
         return 0
     before, digests_before = recorded()
-    other = [name for name in SCRIPTED if scripts[name] != before.get(name)]
+    other = [scene for scene in SCENES if tables[scene] != before.get(scene)]
     blocks = [at for at, (new, old) in enumerate(zip(digests, digests_before, strict=True)) if new != old]
-    print(f"{len(other)} scripts and {len(blocks)} blocks of random calls differ", *other, *blocks[:20], sep="\n")
+    print(f"{len(other)} scenes and {len(blocks)} blocks of random calls differ", *other, *blocks[:20], sep="\n")
     return bool(other or blocks)
 
 

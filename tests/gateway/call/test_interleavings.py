@@ -1,24 +1,21 @@
-"""Whole calls by script and at random, against what was recorded: nothing that leaves a call changes unnoticed.
+"""Scripted and random calls against recorded ones, so that every change of what leaves a call is noticed.
 
-Where a change is meant, look at the difference first (``interleavings.py`` says how), then record anew.
+``tests/vectors/calls/README.md`` says what to do after an intended change.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.gateway.call.interleavings import BLOCK, POLICIES, RANDOM, SCRIPTED, digest, recorded, run_all, scripted
+from tests.gateway.call.interleavings import BLOCK, RANDOM, SCENES, random_digest, recorded, table
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_scripted_calls_are_what_they_were(policy: str) -> None:
-    before, _ = recorded()
-    names = [name for name in SCRIPTED if name.startswith(f"{policy}: ")]
-    for name, lines in zip(names, run_all(scripted, names), strict=True):
-        assert lines == before[name], name
+@pytest.mark.parametrize("scene", SCENES)
+def test_scripted_calls_are_as_recorded(scene: str) -> None:
+    assert table(scene) == recorded()[0][scene]
 
 
 @pytest.mark.parametrize("block", range(0, RANDOM // BLOCK, 10))
-def test_random_calls_are_what_they_were(block: int) -> None:
-    """Every tenth block; ``check`` compares them all."""
-    assert digest(block) == recorded()[1][block], f"calls {block * BLOCK} to {(block + 1) * BLOCK - 1}"
+def test_random_calls_are_as_recorded(block: int) -> None:
+    """Compare every tenth block; ``check`` compares them all."""
+    assert random_digest(block) == recorded()[1][block], f"calls {block * BLOCK} to {(block + 1) * BLOCK - 1}"
