@@ -338,14 +338,14 @@ class BargeInConfig(Section):
     """Speech that cuts our voice, milliseconds. More ignores coughs and mhm; less cuts sooner."""
     pause_ms: int = Field(64, ge=0)
     """Length of a doubtful sound after which our voice pauses, milliseconds. A word then cuts; after a hum our voice
-    goes on. 0: no pause, and words that begin like hums cut later."""
+    resumes. 0: no pause, and words that begin like hums cut later."""
     echo_correlation: float = Field(0.85, gt=0, le=1)
     """Resemblance of caller audio to ours that counts as our echo (normalised correlation, 0 to 1). Lower it if the bot
     interrupts itself; too low takes callers for echoes."""
     max_hum_ms: int = Field(900, ge=0)
     """Longest hum over our speech (mhm) that counts as agreement and does not cut, milliseconds. 0: hums cut."""
     false_alarm_ms: int = Field(0, ge=0)
-    """Caller speech up to this length is a false alarm: our voice pauses and goes on, milliseconds. Real interruptions
+    """Caller speech up to this length is a false alarm: our voice pauses and resumes, milliseconds. Real interruptions
     are reported this much later. With a recogniser, the first word decides. 0: every onset of speech interrupts."""
     max_wait_ms: int = Field(4000, ge=0)
     """Longest wait of a turn for a caller who is speaking, milliseconds; only for turns that speech may interrupt and
@@ -731,8 +731,8 @@ class DirectoryConfig(Section):
 
     redis_url: SecretStr | None = None
     """Redis of all gateways, `redis://:PASSWORD@HOST:6379/0` or `rediss://` (TLS). Needs the extra `redis`, and the
-    same `server.stream_token_secret` everywhere. While it does not answer, calls go on, and requests for the legacy of
-    another gateway's call get 503."""
+    same `server.stream_token_secret` everywhere. While it does not answer, calls continue, and requests about what
+    another gateway's call left get 503."""
     address: str = Field("", pattern=r"^$|^https?://[^/]+/?$")
     """Address at which the other gateways reach this one, `http://10.0.0.5:8080`. They pass on requests about its
     calls. Empty: such requests get 404."""

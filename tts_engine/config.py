@@ -20,7 +20,7 @@ class EngineModel(BaseModel):
 
 
 class EngineTimeouts(EngineModel):
-    """How long an utterance or a process may stand still before it fails."""
+    """Longest time that an utterance or a process may stand still."""
 
     text_s: Seconds = Field(default=120.0, gt=0)
     """Longest wait for more text of an utterance, seconds. More suits language models that call slow tools in
@@ -300,7 +300,7 @@ class EngineConfig(ModelConfig):
     """Time for live utterances to finish after SIGTERM, seconds."""
 
     timeouts: EngineTimeouts = EngineTimeouts()
-    """How long an utterance or a process may stand still."""
+    """Longest time that an utterance or a process may stand still."""
 
     speech: SpeechConfig = SpeechConfig()
     """Settings of all voices: clauses, pauses, bounds."""

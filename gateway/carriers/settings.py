@@ -1,4 +1,4 @@
-"""What every carrier's section of the configuration has."""
+"""Keys that every carrier's section of the configuration has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.config import NUMBER, Section
 
 
 class CarrierSection(Section):
-    """What every carrier's section has."""
+    """Keys of every carrier's section."""
 
     verify: bool = True
     """Ask for the carrier's signature or a stream token. Off only for tests and demos on loopback; webhooks that

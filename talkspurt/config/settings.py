@@ -61,15 +61,15 @@ class Config(Section):
     engine: EngineConfig = EngineConfig()
     """The voice model, and where it runs."""
     routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
-    """What happens to a call, by the route name at the end of its address; `default` for an address without a name."""
+    """Treatment of calls, by the route name at the end of the address; `default` for an address without a name."""
     carriers: CarriersConfig = CarriersConfig()
     """Secrets and options per carrier."""
     calling: CallingConfig = CallingConfig()
-    """Who may be called, and as whom."""
+    """Allowed targets and caller ids."""
     playout: PlayoutConfig = PlayoutConfig()
-    """How frames are paced and sent."""
+    """Pacing of frames."""
     barge_in: BargeInConfig = BargeInConfig()
-    """How a caller who speaks over our voice interrupts it."""
+    """Interruption by a caller who speaks over our voice."""
     recogniser: RecogniserConfig = RecogniserConfig()
     """Caller speech to text."""
     webrtc: WebRtcConfig = WebRtcConfig()
@@ -85,15 +85,15 @@ class Config(Section):
     records: RecordsConfig = RecordsConfig()
     """Records of calls and requests."""
     postgres: PostgresConfig = PostgresConfig()
-    """Where several gateways keep both together."""
+    """Database in which several gateways keep both together."""
     clips: ClipsConfig = ClipsConfig()
     """Sources of `play`."""
     auth: AuthConfig = AuthConfig()
-    """Who may use the console, the API and the metrics."""
+    """Access to the console, the API and the metrics."""
     limits: LimitsConfig = LimitsConfig()
     """Bounds of everything that comes from outside."""
     directory: DirectoryConfig = DirectoryConfig()
-    """What several gateways know together."""
+    """Knowledge that several gateways share."""
     metrics: MetricsConfig = MetricsConfig()
     """Prometheus."""
     tracing: TracingConfig | None = None

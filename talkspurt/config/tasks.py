@@ -113,7 +113,7 @@ carriers:
     ),
     Task(
         "A SIP trunk",
-        "The peer is known by its address, a password or a registration of ours. More: [sip.md](sip.md).",
+        "The peer is known by its address, a password or our registration. More: [sip.md](sip.md).",
         """\
 sip:
   host: 0.0.0.0

@@ -79,7 +79,8 @@ def read(path: Path, environment: Mapping[str, str]) -> Document:
 
 
 def parse(data: bytes | str, name: str, environment: Mapping[str, str] | None) -> Document:
-    """Do the same for a text. ``name`` is its name in places. ``environment`` None: ``${NAME}`` has no meaning."""
+    """Parse a text as ``read`` does a file. ``name`` stands for the file in errors. Without ``environment``,
+    ``${NAME}`` stays as it is."""
     try:
         node = yaml.compose(data, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as exc:
