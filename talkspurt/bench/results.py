@@ -31,7 +31,9 @@ def commit() -> str:
     root = Path(__file__).parents[2]
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True)
-        changed = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=root, capture_output=True, text=True)
+        # Without its locks, git writes nothing into the repository.
+        status = ["git", "--no-optional-locks", "status", "--porcelain", "-uno"]
+        changed = subprocess.run(status, cwd=root, capture_output=True, text=True)
     except OSError:
         return ""
     return head.stdout.strip() + ("+" if changed.stdout.strip() else "") if head.returncode == 0 else ""

@@ -181,6 +181,7 @@ SPEAKING = "from hibari import Hibari\nfrom tts_engine.embedded.hibari import *\
     [
         pytest.param((*TALKSPURT, "say", "Hello there.", "-o", "speech.wav"), id="say"),
         pytest.param((*TALKSPURT, "doctor"), id="doctor"),
+        pytest.param((*TALKSPURT, "bench", "call", "--calls", "1", "--seconds", "2"), id="bench"),
         pytest.param((sys.executable, "-c", HEARING), id="program-that-hears"),
         pytest.param((sys.executable, "-c", SPEAKING), id="program-that-speaks"),
         pytest.param((sys.executable, "-m", "pytest", "-p", "no:cacheprovider", NARROW), id="pytest"),
