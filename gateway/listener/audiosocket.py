@@ -47,7 +47,7 @@ FIRST_AUDIO_S = 0.8
 `Answer` lets audio through half a second late."""
 
 _KEEPALIVE_S = 1.0
-"""Time without a frame of ours after which a frame of silence is sent, seconds. Asterisk ends a call that gets nothing
+"""Time without a sent frame after which a frame of silence is sent, seconds. Asterisk ends a call that gets nothing
 for 2 s."""
 
 _DEFAULT_RATE = 8000

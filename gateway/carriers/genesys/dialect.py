@@ -114,7 +114,7 @@ class Genesys(JsonEvents):
 
     def _read(self, body: Body) -> list[Message]:
         if self._session_id and body.get("id") != self._session_id:
-            raise ProtocolError("genesys: message is for another session than this one", field="id")
+            raise ProtocolError("genesys: message names another session", field="id")
         seq = integer(body["seq"])
         if not self._session_id and body["type"] != "open":
             raise ProtocolError("genesys: the first message has to be open", field="type")

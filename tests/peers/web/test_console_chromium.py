@@ -476,7 +476,7 @@ async def test_with_keys_the_page_asks_for_one_first(driver: webdriver.Chrome, t
     async with console(driver, tmp_path, auth=keys) as page:
         await page.type("#key", "not the key")
         await page.press(Keys.ENTER)
-        await page.until_text("[role=alert]", "not known")
+        await page.until_text("[role=alert]", "Unknown key")
         await page.type("#key", "a-long-random-key")
         await page.press(Keys.ENTER)
         await page.until_text("#status", "ready")

@@ -133,7 +133,7 @@ async def test_a_link_to_a_live_call_shows_it_when_it_has_ended(driver: webdrive
     async with console(driver, tmp_path, **logging(tmp_path)) as page:
         async with TestCall(page.live, "default") as call:
             await page.open(f"{page.live.http}/#call={call.call.session_id}")
-            await page.until_text("#call-note", "not over")
+            await page.until_text("#call-note", "not ended")
             await call.spoken(WORDS)
         await opened(page, call.call.session_id)
         await page.until_text("#call-entries", WORDS)
