@@ -62,12 +62,12 @@ TRUSTED = {
     "sip_bridge/io/shared_address.py": "what processes of this server say on a socket that only they have",
     "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",
     "tts_engine/cosyvoice/checkpoint.py": "files of a model that the operator installed",
-    "tts_engine/cosyvoice/frontend/normaliser_process.py": "pipes between two processes of ours",
+    "tts_engine/cosyvoice/frontend/normaliser_process.py": "settings that its parent wrote",
     "tts_engine/cosyvoice/frontend/tokenizer.py": "files of a model that the operator installed",
     "tts_engine/cosyvoice/vllm_plugin/joined_table.py": "tensors of this process",
     "tts_engine/cosyvoice/voices.py": "voices that this process wrote",
     "tts_engine/cosyvoice/weights.py": "files of a model that the operator installed",
-    "tts_engine/voice_model/connection.py": "what an engine and its model say on a socket that only they reach",
+    "tts_engine/service/message_connection.py": "what our processes say on a socket that only they reach",
     "tts_engine/service/models.py": "settings of a model, from who may load models",
 }
 """Files that decode, but nothing that came over the network, with the reason."""

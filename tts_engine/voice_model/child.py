@@ -18,8 +18,8 @@ import uvloop
 from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists
+from tts_engine.service.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
-from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import RemoteHearing
 from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Placed, Ready, Report, Speak, Text
 from tts_engine.voice_model.parent import SOCKET
@@ -66,7 +66,7 @@ class _Observer:
 
 async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    parent: asyncio.Future[Connection] = loop.create_future()
+    parent: asyncio.Future[MessageConnection] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     clauses: dict[int, _Clause] = {}
@@ -80,8 +80,8 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
         elif (clause := clauses.get(message.number)) is not None:  # else its ``Done`` has been sent
             clause.take(message)
 
-    def connected() -> Connection:
-        made = Connection(take)
+    def connected() -> MessageConnection:
+        made = MessageConnection(take)
         if not parent.done():
             parent.set_result(made)
         return made
@@ -133,7 +133,7 @@ class _Clause:
     """A clause that is being spoken."""
 
     def __init__(
-        self, speak: Speak, synthesizer: Synthesizer, connection: Connection, clauses: dict[int, _Clause]
+        self, speak: Speak, synthesizer: Synthesizer, connection: MessageConnection, clauses: dict[int, _Clause]
     ) -> None:
         self._number, self._connection, self._clauses = speak.number, connection, clauses
         self._hearing = RemoteHearing(speak.heard)

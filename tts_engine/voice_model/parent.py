@@ -17,8 +17,8 @@ from typing import Any
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.errors import EngineError, Unavailable
 from tts_engine.service.child import ChildProcess, ChildTimes
+from tts_engine.service.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles
-from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import Heard
 from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Placed, Ready, Report, Speak, Text
 
@@ -45,7 +45,7 @@ class VoiceModelProcess(ChildProcess):
             the child, and None when its connection has ended.
         """
         super().__init__(f"voice model {name}", module, times=times)
-        self.connection: Connection | None = None
+        self.connection: MessageConnection | None = None
         self.failure: EngineError | None = None
         """The child's error if it could not load its model."""
         self._settings, self._hang_s, self._take = settings, times.hang_s, take
@@ -62,7 +62,7 @@ class VoiceModelProcess(ChildProcess):
         loop, path = asyncio.get_running_loop(), str(self.folder / SOCKET)
         while True:
             try:
-                _, connection = await loop.create_unix_connection(lambda: Connection(self._took), path)
+                _, connection = await loop.create_unix_connection(lambda: MessageConnection(self._took), path)
                 break
             except OSError:
                 await asyncio.sleep(_LOOK_S)
@@ -87,7 +87,7 @@ class VoiceModelProcess(ChildProcess):
         if isinstance(message, Ready):
             self._ready.set()
 
-    async def _until_lost(self, connection: Connection) -> None:
+    async def _until_lost(self, connection: MessageConnection) -> None:
         await connection.closed.wait()
         if self.connection is connection:
             self.connection = None
@@ -226,7 +226,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
                 clause.got.put_nowait(Done(number, Unavailable(f"{self._process.name} has ended")))
 
 
-async def _feed(connection: Connection, number: int, more: AsyncIterator[str]) -> None:
+async def _feed(connection: MessageConnection, number: int, more: AsyncIterator[str]) -> None:
     """Pass on the text of a clause that grows."""
     try:
         async for text in more:

@@ -112,7 +112,7 @@ def run_jitter(data: bytes) -> None:
         out += order.add(sequence, (sequence * 160 + skew) & 0xFFFFFFFF, name, now=now)
         if order.deadline is not None and order.deadline <= now:
             out += order.expire(now=now)
-        assert len(order._waiting) <= JitterBuffer._MOST_WAITING + 1
+        assert len(order._waiting) <= JitterBuffer._MAX_WAITING + 1
     got = [name for name in out if name != LOST]
     assert len(got) == len(set(got)) and came.keys() >= set(got)
     sequences = [struct.unpack("!IH", name)[1] for name in got]

@@ -18,6 +18,7 @@ from tests.waiting import until
 from tts_engine.config import CosyVoiceConfig, EngineConfig
 from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.cosyvoice.frontend.normaliser_process import Asked
+from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
@@ -46,11 +47,11 @@ async def synthesizer(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
 
 @contextmanager
 def only_likely_wordings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have the wordings of text processes come behind this block only, and what is likely as soon as ever."""
-    late: list[tuple[Asked, list[Any] | None]] = []
+    """Hold back the final wordings of text processes until this block ends; likely ones come at once."""
+    late: list[tuple[Asked, Wording | None]] = []
     answer = Asked.answer
 
-    def answer_later(asked: Asked, wording: list[Any] | None, *, is_final: bool) -> None:
+    def answer_later(asked: Asked, wording: Wording | None, *, is_final: bool) -> None:
         if is_final:
             late.append((asked, wording))
         else:

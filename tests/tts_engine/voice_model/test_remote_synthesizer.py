@@ -21,9 +21,9 @@ from tests.waiting import PATIENCE_S, until
 from tts_engine.api import VoiceInfo
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.service.child import ChildTimes
+from tts_engine.service.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, Playhead, VoiceEditor
 from tts_engine.voice_model import child
-from tts_engine.voice_model.connection import Connection
 from tts_engine.voice_model.hearing import Heard
 from tts_engine.voice_model.messages import Chunk, Close, Done, Hear, Next, Ready, Speak
 from tts_engine.voice_model.parent import RemoteSynthesizer
@@ -118,7 +118,7 @@ async def test_clauses_are_freed_without_a_collection_of_garbage(model: RemoteSy
 async def test_the_childs_clauses_are_freed_without_a_collection_of_garbage() -> None:
     said, clauses = asyncio.Queue[Any](), dict[int, child._Clause]()
     loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
-    parent, connection = Connection(said.put_nowait), Connection(lambda message: None)
+    parent, connection = MessageConnection(said.put_nowait), MessageConnection(lambda message: None)
     await loop.create_unix_connection(lambda: parent, sock=ours)
     await loop.create_unix_connection(lambda: connection, sock=theirs)
     async with leaving_no_circles():

@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -148,15 +147,22 @@ async def test_a_process_tells_what_is_likely_before_it_words_anything(
     texts.append("half past ten.")
     told: list[tuple[int, bool]] = []
     answers: dict[str, list[Wording]] = {text: [] for text in texts}
-    answer = Asked.answer
+    answer, ask_child = Asked.answer, child.ask
+    text_of: dict[Asked, str] = {}
 
-    def write_down(asked: Asked, wording: list[Any] | None, *, is_final: bool) -> None:
-        if asked.text in texts:  # not of the question whether the process lives
-            told.append((texts.index(asked.text), is_final))
+    def ask_and_note(text: str, language: str) -> Asked:
+        asked = ask_child(text, language)
+        text_of[asked] = text
+        return asked
+
+    def write_down(asked: Asked, wording: Wording | None, *, is_final: bool) -> None:
+        if text_of[asked] in texts:  # the others check that the process is alive
+            told.append((texts.index(text_of[asked]), is_final))
         answer(asked, wording, is_final=is_final)
 
     # Who asked may wake later than several answers have come, and then takes both of his at once.
     monkeypatch.setattr(Asked, "answer", write_down)
+    monkeypatch.setattr(child, "ask", ask_and_note)
     async with started(Here(), [child]) as normaliser:
 
         async def ask(text: str) -> None:

@@ -1,5 +1,5 @@
 """Carries messages between two of our processes over a unix socket in a private folder. A frame is a pickled message;
-see ``service/framed.py``.
+see ``framed.py``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _TURN_BYTES = 64 * 1024
 messages without sound."""
 
 
-class Connection(FramedSocket):
+class MessageConnection(FramedSocket):
     """One end of the connection. Both ends must be of the same release and must trust each other.
 
-    The protocol bounds the unread data: at most one chunk of sound for each clause.
+    The protocol of the messages bounds the unread data.
     """
 
-    def __init__(self, take: Callable[[Any], None]) -> None:
-        """``take`` is called with each message, in order, on the event loop."""
+    def __init__(self, take: Callable[[Any], None], on_closed: Callable[[], None] = lambda: None) -> None:
+        """``take`` is called with each message, in order, on the event loop; ``on_closed`` when nothing more comes."""
         super().__init__(_HEADER, most_bytes=2**32 - 1, turn_bytes=_TURN_BYTES)
         self.closed = asyncio.Event()
         """Set when nothing more comes."""
-        self._take_message = take
+        self._take_message, self._on_closed = take, on_closed
 
     def send(self, message: object, *, at_once: bool = True) -> None:
         """Send a message. After the end it is dropped. ``at_once``: see ``FramedSocket.say``."""
@@ -40,3 +40,4 @@ class Connection(FramedSocket):
 
     def lost(self) -> None:
         self.closed.set()
+        self._on_closed()
