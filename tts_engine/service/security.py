@@ -168,7 +168,10 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # untyped
                 await context.read()
         shown = any(key == _HEADER for key, _ in context.invocation_metadata())
         why = "another token than engine.token of this engine" if shown else "no token; this engine has engine.token"
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"the request carries {why}")
+        try:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"the request carries {why}")
+        except grpc.aio.AbortError as end:
+            end.__traceback__ = None  # as in SpeechServer._errors
 
 
 def _pair(tls: EngineTls) -> tuple[bytes, bytes]:

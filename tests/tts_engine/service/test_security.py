@@ -16,7 +16,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
+from tests.tts_engine.garbage import leaving_no_circles
 from tests.tts_engine.service.scripted import ScriptedEngine
+from tests.waiting import until
 from tts_engine.api import Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Unauthenticated, Unavailable
@@ -96,6 +98,16 @@ async def test_a_token_over_tls_lets_in_who_knows_it(files: dict[str, str]) -> N
             await spoken(address, tls=tls(files, ca="ca"))
         with pytest.raises(Unauthenticated, match=r"another token than engine\.token"):
             await spoken(address, tls=tls(files, ca="ca"), token=TOKEN + "!")
+
+
+async def test_a_refused_request_leaves_nothing_to_a_collection_of_garbage() -> None:
+    async with serving(token=TOKEN) as address, grpc.aio.insecure_channel(address) as channel:
+        tasks = len(asyncio.all_tasks())
+        async with leaving_no_circles():
+            for _ in range(3):
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+            await until(lambda: len(asyncio.all_tasks()) <= tasks, "the end of the requests")
 
 
 async def test_no_method_answers_without_the_token() -> None:
