@@ -77,7 +77,7 @@ class Ticket:
     playhead: Playhead
     key: Hashable
     """Names the clause, see ``AdmissionQueue.begun``. None: the clause cannot be shared."""
-    goes_on: bool
+    heard: bool
     """True if the turn is being heard already."""
     came: float
     """Time of the event loop at which the turn came, seconds. A model in another process refuses later."""
@@ -96,7 +96,7 @@ class Ticket:
     def rank(self) -> tuple[int, int, float, int]:
         """Sort key; the lowest goes first."""
         assert self.since is not None
-        group = 0 if self.goes_on else 2 if self.playhead.ahead else 1
+        group = 0 if self.heard else 2 if self.playhead.ahead else 1
         return group, -self.playhead.priority, self.since, self.number
 
 
@@ -166,7 +166,7 @@ class AdmissionQueue:
         self._next = loop.call_later(_ASK_S, self._ask)
         if ticket.since is not None:
             self._granted -= 1
-        may_wait = self._config.wait_ms > 0 or ticket.goes_on or ticket.playhead.ahead
+        may_wait = self._config.wait_ms > 0 or ticket.heard or ticket.playhead.ahead
         if ticket.at_once or not may_wait:
             raise self._told("at_once" if ticket.at_once else "waited", str(refusal))
 
@@ -219,7 +219,7 @@ class AdmissionQueue:
         for ticket in list(self._waiting):
             if ticket.playhead.ahead:
                 ticket.since = now  # the wait counts from the moment at which the caller hears silence
-            elif not ticket.goes_on and ticket.since is not None and now - ticket.since >= longest_s:
+            elif not ticket.heard and ticket.since is not None and now - ticket.since >= longest_s:
                 why = f"waited {self._config.wait_ms:g} ms for a place (engine.speech.admission.wait_ms)"
                 self._refuse(ticket, self._told("waited", f"{why}: {self._refusal}"))
 
@@ -227,8 +227,8 @@ class AdmissionQueue:
         """Make room for one more waiting turn."""
         if ticket.at_once:
             raise self._told("at_once", f"{len(self)} turns wait for a place: {self._refusal}")
-        others = [other for other in self._waiting if not other.goes_on]
-        if ticket.goes_on or len(others) < self._config.turns:
+        others = [other for other in self._waiting if not other.heard]
+        if ticket.heard or len(others) < self._config.turns:
             return
         full = f"{len(others)} turns wait for a place, as many as may (engine.speech.admission.turns): {self._refusal}"
         error = self._told("queue_full", full)

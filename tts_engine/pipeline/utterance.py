@@ -458,14 +458,14 @@ class EngineUtterance:
             Exhausted: there was no place for too long.
         """
         engine, admission, request = self._engine, self._engine.admission, self._request
-        goes_on = self._out.begun or request.priority == HIGHEST_PRIORITY
-        ticket = Ticket(self._playhead, key, goes_on=goes_on, came=asyncio.get_running_loop().time())
-        ticket.at_once = request.at_once and not ticket.goes_on
+        heard = self._out.begun or request.priority == HIGHEST_PRIORITY
+        ticket = Ticket(self._playhead, key, heard=heard, came=asyncio.get_running_loop().time())
+        ticket.at_once = request.at_once and not ticket.heard
         begun = engine.clock()
         made = key is not None and (key in engine.in_making or engine.cache.get(key) is not None)
         self._ticket = ticket
         try:
-            if len(admission) and not (ticket.goes_on or made):
+            if len(admission) and not (ticket.heard or made):
                 await admission.wait(ticket)
             while True:
                 if ticket.since is not None:

@@ -403,7 +403,7 @@ class GrpcEngine:
             return self._open(request)
         instead = [replace(request, model="")]
 
-        def reopen(goes_on: bool) -> Utterance | None:
+        def reopen(heard: bool) -> Utterance | None:
             if not instead:
                 return None
             if self.on_model_failed is not None:
@@ -420,7 +420,7 @@ class GrpcEngine:
             return GrpcUtterance(left[0], request)
         asked_all = False
 
-        def reopen(goes_on: bool) -> Utterance | None:
+        def reopen(heard: bool) -> Utterance | None:
             """Open it at the next engine. An engine refuses at once while another may have a place. When all are full,
             the turn waits at one."""
             nonlocal asked_all
@@ -430,7 +430,7 @@ class GrpcEngine:
             backend = min(left or self._backends, key=lambda one: one.load)
             if left:
                 left.remove(backend)
-            priority = HIGHEST_PRIORITY if goes_on else request.priority
+            priority = HIGHEST_PRIORITY if heard else request.priority
             return GrpcUtterance(backend, replace(request, priority=priority, at_once=not asked_all))
 
         first = reopen(False)

@@ -119,7 +119,7 @@ async def test_calls_go_before_http_and_equals_by_arrival() -> None:
 async def test_nobody_takes_the_place_of_a_turn_that_has_just_been_called() -> None:
     """Between the call and the moment at which its task runs, the queue looked empty."""
     queue, lengths = AdmissionQueue(AdmissionConfig()), []
-    ticket = Ticket(Playhead(), None, goes_on=False, came=asyncio.get_running_loop().time())
+    ticket = Ticket(Playhead(), None, heard=False, came=asyncio.get_running_loop().time())
     waiting = asyncio.create_task(queue.wait(ticket))
     await asyncio.sleep(0)
     queue.ask_soon()
