@@ -63,6 +63,11 @@ def event_packets(
         at_ms += (steps + _END_PACKETS - 1) * step_ms + gap_ms
 
 
+def is_key(payload: bytes) -> bool:
+    """Return True if a payload is one event packet of a key, with the reserved bit unset."""
+    return len(payload) == 4 and payload[0] < len(DIGITS) and not payload[1] & 0x40
+
+
 class TelephoneEvents:
     """Decoder of event packets to digits. Each stream needs its own object.
 

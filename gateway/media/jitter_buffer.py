@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+from gateway.media.rtp import MAX_DROPOUT, MAX_MISORDER
+
 LOST = b""
 """Placeholder for the payload of one lost packet."""
 
@@ -27,7 +29,6 @@ class JitterBuffer:
             packets. Beyond the upper bound, a gap is better for a recogniser than a delay.
     """
 
-    _RESTART = 3000  # a jump this large is a new stream, not a loss (MAX_DROPOUT of RFC 3550 appendix A.1)
     _MAX_WAITING = 50
     _MAX_CONCEALED = 50  # packets of one gap; concealment has faded to silence long before
     _PEAK_DECAY_S = 5.0  # time constant of the decay of the jitter's peak
@@ -46,6 +47,8 @@ class JitterBuffer:
         self._next: int | None = None
         self._waiting: dict[int, tuple[bytes | None, float | None, float]] = {}
         """Waiting packets by sequence number: payload, media time, arrival."""
+        self._odd: tuple[int, int, bytes | None, float | None, float] | None = None
+        """The last packet behind the numbering: sequence number, timestamp, payload, media time, arrival."""
         self._newest: tuple[int, int] = (0, 0)
         self._media_s = 0.0
         self._base_s: float | None = None
@@ -68,20 +71,43 @@ class JitterBuffer:
         Args:
             payload: the audio. None: the packet has no audio (a touch tone) and only takes its place.
         """
+        newest = self._newest[1]
         media_s = None if payload is None else self._media(sequence, timestamp, now)
         if self._next is None:
             self._next = sequence
         ahead = (sequence - self._next) & 0xFFFF
         if ahead >= 0x8000:
-            if 0x10000 - ahead < self._RESTART:
+            odd, self._odd = self._odd, (sequence, timestamp, payload, media_s, now)
+            behind = 0x10000 - ahead
+            if behind < MAX_DROPOUT and not (odd and self._numbers_anew(odd, sequence, timestamp, behind, newest)):
                 self.late += 1
                 return []
-            ahead = self._RESTART
-        if ahead >= self._RESTART:
+            if odd and behind < MAX_DROPOUT:
+                # Both packets of the new numbering are used, although the first was counted as late.
+                self._waiting = {odd[0]: odd[2:], sequence: (payload, media_s, now)}
+                self._next, self._covered_s, self._odd = odd[0], None, None
+                return self._release(now)
+            ahead = MAX_DROPOUT
+        if ahead >= MAX_DROPOUT:
             self._waiting.clear()
             self._next, self._covered_s = sequence, None
         self._waiting[sequence] = (payload, media_s, now)
         return self._release(now)
+
+    @staticmethod
+    def _numbers_anew(
+        odd: tuple[int, int, bytes | None, float | None, float],
+        sequence: int,
+        timestamp: int,
+        behind: int,
+        newest: int,
+    ) -> bool:
+        """Return True if two packets in sequence cannot both be late (RFC 3550 appendix A.1): they are far behind, or
+        their timestamps are newer than every other."""
+        if (sequence - odd[0]) & 0xFFFF != 1:
+            return False
+        later = (0 < (timestamp - each) & 0xFFFFFFFF < 1 << 31 for each in (odd[1], newest))
+        return behind + 1 >= MAX_MISORDER or all(later)
 
     def expire(self, *, now: float) -> list[bytes]:
         """Give up overdue packets. Return payloads like ``add``."""

@@ -46,6 +46,13 @@ def parse(data: bytes) -> RtpPacket:
     return RtpPacket(second & 0x7F, sequence, timestamp, ssrc, data[start:end])
 
 
+MAX_DROPOUT = 3000
+"""A jump forward by this many sequence numbers or more is a new numbering, not a loss (RFC 3550 appendix A.1)."""
+
+MAX_MISORDER = 100
+"""A packet behind by this many sequence numbers or more is not late: the sender may number anew (appendix A.1)."""
+
+
 class OutgoingStream:
     """Numbering of sent packets. Nothing is sent in silence. After silence the timestamp has advanced by the time that
     passed, and the first packet of a talkspurt has the marker bit (RFC 3551 section 4.1).
@@ -150,8 +157,8 @@ class IncomingStream:
     """Counts for a receiver report on one sender (RFC 3550 appendix A)."""
 
     __slots__ = (
-        "_base", "_clock_hz", "_cycles", "_max_jitter", "_moved", "_prior", "_transit", "highest", "jitter", "moves",
-        "received", "ssrc",
+        "_base", "_clock_hz", "_expected_odd", "_max_jitter", "_moved", "_prior", "_transit", "highest", "jitter",
+        "moves", "received", "ssrc",
     )  # fmt: skip
 
     def __init__(self, *, ssrc: int, clock_hz: int) -> None:
@@ -167,7 +174,8 @@ class IncomingStream:
         self._max_jitter = 0.0
         self._clock_hz = clock_hz
         self._base: int | None = None
-        self._cycles = 0
+        self._expected_odd = -1
+        """The number that follows the last one outside the numbering. -1: none."""
         self._prior = (0, 0)
         self._transit: float | None = None
 
@@ -178,8 +186,16 @@ class IncomingStream:
             self._base = self.highest = sequence
         else:
             step = (sequence - self.highest) & 0xFFFF
-            if step < 0x8000:
+            if step < MAX_DROPOUT:
                 self.highest += step
+            elif sequence == self._expected_odd:
+                # Two packets in sequence: the sender numbers anew (RFC 3550 appendix A.1). The first was expected too.
+                expected = self.expected + 2
+                self.highest = sequence
+                self._base = sequence + 1 - expected
+                self._expected_odd = -1
+            elif step <= 0x10000 - MAX_MISORDER:
+                self._expected_odd = (sequence + 1) & 0xFFFF
         transit = now * self._clock_hz - timestamp
         if self._transit is not None:
             # A wrap of the 32-bit timestamp looks like one huge step, which is not jitter.

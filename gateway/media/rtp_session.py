@@ -7,6 +7,7 @@ passes each datagram, and calls ``on_timer`` at ``deadline``.
 
 from __future__ import annotations
 
+import enum
 import itertools
 import random
 from collections import Counter, deque
@@ -16,11 +17,11 @@ from typing import Protocol
 
 from gateway.errors import ProtocolError
 from gateway.media.arrival import Arrival
-from gateway.media.dtmf import EventPacket, TelephoneEvents, event_packets
+from gateway.media.dtmf import EventPacket, TelephoneEvents, event_packets, is_key
 from gateway.media.jitter_buffer import JitterBuffer
 from gateway.media.latch import Latch, PeerAddress
 from gateway.media.rtcp import INTERVAL_S, Reporter, is_rtcp
-from gateway.media.rtp import IncomingStream, OutgoingStream, parse
+from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, parse
 from gateway.media.srtp import Srtp
 from gateway.seams.leg import RtpReport
 from voicecodecs.comfort_noise import noise_frames, read_level_dbov, write_level_dbov
@@ -39,6 +40,21 @@ alive."""
 
 _AFTER_DTMF_S = 0.08
 """Time from the last packet of a tone to the audio that follows, seconds."""
+
+
+_USUAL_NOISE_TYPES = (13, 19)
+"""Payload types of comfort noise: the static one (RFC 3389), and the one of its draft, which old gateways use."""
+
+_USUAL_DTMF_TYPE = 101
+"""Payload type of touch tones that most peers use. FreeSWITCH with ``rtp_liberal_dtmf`` uses it without agreement."""
+
+
+class _Kind(enum.Enum):
+    """The meaning of a received packet."""
+
+    AUDIO = "audio"
+    EVENT = "touch tone"
+    NOISE = "comfort noise"
 
 
 class RtpEvents(Protocol):
@@ -157,7 +173,7 @@ class RtpSession:
         self.terms = terms
         self.srtp = srtp
         self.heard_at = now
-        """Time of the peer's last packet or of the last agreement."""
+        """Time of the peer's last packet of any kind, or of the last agreement."""
         self.dropped: Counter[str] = Counter()
         """Datagrams that were not used, by the reasons of ``RtpReport.dropped``, since the last report."""
         self._path = path
@@ -300,10 +316,11 @@ class RtpSession:
         try:
             packet = parse(clear)
         except ProtocolError:
-            self.dropped["unreadable"] += 1
+            self._unread(now, source)
             return
-        if packet.payload_type not in (terms.receive_type, terms.receive_dtmf_type, terms.noise_type):
-            self.dropped["unreadable"] += 1
+        kind = self._kind(packet)
+        if kind is None:
+            self._unread(now, source)
             return
         latch = self._latch
         if latch is not None and not (source and latch.accept(source, packet.ssrc, packet.sequence, now=now)):
@@ -318,15 +335,37 @@ class RtpSession:
             self._arrival.begin(arrivals.stream)
         arrivals.stream.add(packet.sequence, packet.timestamp, now=now)
         payload: bytes | None = packet.payload or None
-        if packet.payload_type == terms.receive_dtmf_type:
+        if kind is _Kind.EVENT:
             digit = arrivals.dtmf.add(packet.timestamp, packet.payload)
             if digit is not None:
                 self._events.on_digit(digit)
             payload = None
-        elif packet.payload_type == terms.noise_type:
+        elif kind is _Kind.NOISE:
             self._silence = itertools.cycle(noise_frames(terms.audio, read_level_dbov(packet.payload)))
             payload = None
         self._pass_on(arrivals.order.add(packet.sequence, packet.timestamp, payload, now=now))
+
+    def _kind(self, packet: RtpPacket) -> _Kind | None:
+        """Return the meaning of a packet by its payload type. None: it has none in this call."""
+        terms, payload_type = self.terms, packet.payload_type
+        if payload_type == terms.receive_type:
+            return _Kind.AUDIO
+        if payload_type == terms.receive_dtmf_type:
+            return _Kind.EVENT
+        if payload_type == terms.noise_type:
+            return _Kind.NOISE
+        # Some peers use what was not negotiated, with the usual numbers.
+        if payload_type in _USUAL_NOISE_TYPES and terms.audio.rtp_clock_hz == 8000:
+            return _Kind.NOISE
+        if payload_type == _USUAL_DTMF_TYPE and is_key(packet.payload):
+            return _Kind.EVENT
+        return None
+
+    def _unread(self, now: float, source: PeerAddress | None) -> None:
+        """Count a packet that has no meaning here. It shows that the peer is alive."""
+        self.dropped["unreadable"] += 1
+        if self._latch is None or (source and self._latch.knows(source[0])):
+            self.heard_at = now
 
     def receive_rtcp(self, datagram: bytes, now: float, source: PeerAddress | None = None) -> None:
         """Take a datagram of the RTCP port."""
@@ -345,6 +384,7 @@ class RtpSession:
         except ProtocolError:
             self.dropped["unreadable"] += 1
             return
+        self.heard_at = now
         remote = self.reporter.remote
         if remote is not None:
             self._arrival.remote = remote.lost, remote.jitter / self.terms.audio.rtp_clock_hz

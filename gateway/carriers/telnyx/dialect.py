@@ -38,14 +38,21 @@ class InOrder:
     def __init__(self) -> None:
         self._next: int | None = None
         self._held: dict[int, bytes] = {}
+        self._late: tuple[int, bytes] | None = None
+        """The last piece that came too late."""
 
     def push(self, number: int, piece: bytes) -> list[bytes]:
-        """Add a piece, and return the pieces that are now in order. A piece that comes too late is dropped."""
+        """Add a piece, and return the pieces that are now in order. A piece that comes too late is dropped, but two in
+        sequence that are far too late begin a new numbering, as in RTP (RFC 3550 appendix A.1)."""
         if self._next is None or number - self._next >= self.JUMP:
             self._held.clear()
             self._next = number
         if number < self._next:
-            return []
+            late, self._late = self._late, (number, piece)
+            if late is None or number != late[0] + 1 or self._next - number < self.DEPTH:
+                return []
+            self._held = {late[0]: late[1]}
+            self._next, self._late = late[0], None
         self._held[number] = piece
         if len(self._held) > self.DEPTH:
             self._next = min(self._held)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.carriers.dialect import Dialect
 from gateway.carriers.table import CARRIERS
+from gateway.carriers.telnyx.dialect import InOrder
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import (
     DtmfReceived,
@@ -521,6 +522,22 @@ def test_telnyx_media_is_put_in_order_and_a_lost_piece_is_not_waited_for_without
     assert [push(n) for n in (1, 3, 2, 2)] == [b"\1", b"", b"\2\3", b""]
     assert [push(n) for n in (5, 6, 7, 8)] == [b"", b"", b"", b"\5\6\7\x08"]
     assert push(200) == b"\xc8"  # dropped unread while nobody listened
+
+
+@pytest.mark.parametrize("behind", [4, 10, 49, 50, 100, 190])
+def test_telnyx_media_that_is_numbered_anew_loses_nothing(behind: int) -> None:
+    order = InOrder()
+    pieces = [piece for n in range(201) for piece in order.push(n, b"old")]
+    assert len(pieces) == 201
+    first = 201 - behind
+    heard = [piece for n in range(first, first + 20) for piece in order.push(n, bytes((n,)))]
+    assert heard == [bytes((n,)) for n in range(first, first + 20)]
+
+
+def test_telnyx_pieces_that_come_twice_or_late_are_not_a_new_numbering() -> None:
+    order = InOrder()
+    heard = [n for n in (1, 2, 3, 4, 5, 4, 5, 6, 2, 7, 1, 8) if order.push(n, b"")]
+    assert heard == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("name", ["signalwire", "telnyx"])

@@ -171,3 +171,39 @@ def test_the_frame_is_what_the_timestamps_say() -> None:
     for n in range(5):
         buffer.add(n, n * 2880, b"x", now=START + n * 0.06)
     assert buffer.frame_s == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize("behind", [1, 2, 5, 30, 99, 100, 101, 1000, 2999, 3000, 20000, 32768])
+@pytest.mark.parametrize("clock", ["continues", "restarts"])
+def test_a_sender_that_numbers_anew_is_heard_from_its_first_packets_on(behind: int, clock: str) -> None:
+    """RFC 3550 appendix A.1: two packets in sequence. A restarted clock alone is told from late packets by a jump."""
+    line = Line()
+    first = 40_000
+    line.packets(range(first, first + 200))
+    before = list(line.out)
+    for n in range(200, 400):
+        stamp = n * 160 if clock == "continues" else (n - 200) * 160
+        at = due(first + n)
+        stamp = (4_294_960_000 + first * 160 + stamp) & 0xFFFFFFFF if clock == "continues" else stamp
+        line.take(line.buffer.add((first + n - behind) & 0xFFFF, stamp, str(n).encode(), now=at))
+    heard = [name for name in line.out[len(before) :] if name != "lost"]
+    missing = 200 - len(heard)
+    assert missing <= (1 if clock == "continues" or behind >= 100 else behind)
+    assert heard == names(range(200 + missing, 400))
+
+
+def test_late_packets_in_sequence_are_not_a_new_numbering() -> None:
+    """A burst that another path delayed: its timestamps are old."""
+    line = Line()
+    line.packets([*range(50), *range(53, 60)])
+    assert line.buffer.expire(now=due(60)) is not None
+    assert line.packets([50, 51, 52], delay=0.2) == []
+    assert line.packets(range(60, 70)) == names(range(60, 70))
+
+
+def test_one_stray_packet_does_not_move_the_numbering() -> None:
+    line = Line()
+    line.packets(range(1000, 1050))
+    for n in range(1050, 1100):
+        line.take(line.buffer.add(500, 0, b"stray", now=due(n)))
+        assert line.packet(n) == [str(n)]

@@ -103,6 +103,23 @@ def test_losses_and_jitter_are_counted_as_the_rfc_says() -> None:
     assert late.jitter == pytest.approx(80, rel=0.01)  # 10 ms either way
 
 
+@pytest.mark.parametrize("jump", [-30000, -3000, -1000, -101, 3000, 20000])
+def test_a_sender_that_numbers_anew_loses_nothing_by_that(jump: int) -> None:
+    """RFC 3550 appendix A.1: two packets in sequence begin a new numbering."""
+    seen = IncomingStream(ssrc=1, clock_hz=8000)
+    for n in range(500):
+        seen.add((40_000 + n + (jump if n >= 100 else 0)) & 0xFFFF, n * 160, now=n * 0.02)
+    assert (seen.expected, seen.lost) == (500, 0)
+    assert seen.highest & 0xFFFF == (40_499 + jump) & 0xFFFF
+
+
+def test_stray_and_late_packets_are_not_a_new_numbering() -> None:
+    seen = IncomingStream(ssrc=1, clock_hz=8000)
+    for n in [*range(200), 9000, 190, 191, 192]:
+        seen.add(n, n * 160, now=4.0)
+    assert seen.highest == 199
+
+
 def test_a_key_is_told_once_by_whichever_of_its_packets_comes_first() -> None:
     events = TelephoneEvents()
     press = bytes([5, 10, 0, 160])

@@ -303,3 +303,44 @@ def test_a_stream_that_goes_on_with_another_clock_is_counted_anew() -> None:
     assert call.session.stats.jitter_s < 0.001
     whole = call.arrival.reception()
     assert whole is not None and (whole.received, whole.lost) == (20, 0) and whole.max_jitter_s < 0.001
+
+
+KEY_5 = bytes([5, 10, 0, 160])
+
+
+@pytest.mark.parametrize("noise_type", [13, 19])
+def test_comfort_noise_that_was_not_negotiated_is_noise_and_a_sign_of_life(noise_type: int) -> None:
+    call = Call(replace(SIP, noise_type=None))
+    call.session.receive(scripts.Far().packet(b"\x40", kind=noise_type), BEGIN_S + 20, scripts.HOME)
+    assert call.session.heard_at == BEGIN_S + 20 and not call.session.dropped
+
+
+@pytest.mark.parametrize("datagram", [scripts.Far().packet(kind=77), b"", b"\r\n", b"\0\1\0\0" + bytes(16)])
+def test_any_packet_of_the_peer_is_a_sign_of_life_and_none_of_a_stranger(datagram: bytes) -> None:
+    call = Call()
+    call.session.receive(datagram, BEGIN_S + 20, ("203.0.113.1", 4000))
+    assert call.session.heard_at == BEGIN_S
+    call.session.receive(datagram, BEGIN_S + 21, scripts.HOME)
+    assert call.session.heard_at == BEGIN_S + 21
+
+
+def test_reports_alone_are_a_sign_of_life() -> None:
+    call = Call()
+    call.session.receive_rtcp(scripts.Far().report(20.0)[2], BEGIN_S + 20, (scripts.HOME[0], scripts.HOME[1] + 1))
+    assert call.session.heard_at == BEGIN_S + 20
+
+
+@pytest.mark.parametrize("events", [None, 96])
+def test_a_key_with_the_usual_number_is_heard_although_that_was_not_negotiated(events: int | None) -> None:
+    call = Call(replace(SIP, events_type=events, events_receive_type=events))
+    far = scripts.Far()
+    for payload in (KEY_5, KEY_5[:3], bytes(160), bytes([16, 10, 0, 160])):
+        call.session.receive(far.packet(payload, kind=101), BEGIN_S, scripts.HOME)
+    assert [line for line in call.out.lines if "digit" in line] == ["0.0000 digit 5"]
+
+
+def test_a_number_that_was_negotiated_for_audio_stays_audio() -> None:
+    call = Call(replace(SIP, receive_type=101, events_type=None, events_receive_type=None))
+    call.listening = True
+    call.session.receive(scripts.Far().packet(KEY_5, kind=101), BEGIN_S, scripts.HOME)
+    assert not [line for line in call.out.lines if "digit" in line]
