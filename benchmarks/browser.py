@@ -23,7 +23,7 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from talkspurt.bench.load import STANDARD, Load, read_load
+from talkspurt.bench.load import STANDARD, TurnSupply, read_load
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_process import overrides, serving
 from talkspurt.simulator.figures import summary
@@ -91,7 +91,7 @@ const [text, pause_s, done] = arguments;
 """
 
 
-def measure(url: str, load: Load, turns: int, pause_s: float) -> list[dict[str, Any]]:
+def measure(url: str, load: TurnSupply, turns: int, pause_s: float) -> list[dict[str, Any]]:
     """Type ``turns`` turns into one call; what was measured of each. The first two are not: they open the way."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""

@@ -44,7 +44,7 @@ from talkspurt.bench.results import commit, machine
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.cosyvoice.frontend.words import Wording
-from tts_engine.cosyvoice.lm.api import Admission
+from tts_engine.cosyvoice.lm.api import SequencePrefill
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
@@ -221,13 +221,13 @@ class MadeUpSteps:
     def warm_up(self) -> None:
         pass
 
-    def computed(self, admission: Admission) -> int:
+    def computed(self, admission: SequencePrefill) -> int:
         return len(admission.ids)
 
     def filled(self, rows: int) -> int:
         return next(most for most in STEP_MS if rows <= most)
 
-    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+    def prefill(self, admissions: Sequence[SequencePrefill]) -> Drawn:
         host(PREFILL_HOST_MS)
         return self._drawn(len(admissions), sum(self.computed(a) for a in admissions), PREFILL_MS)
 

@@ -24,7 +24,7 @@ import uvloop
 
 from gateway.call_log.log import CallLog
 from gateway.config import CallsConfig
-from gateway.seams.call_record import CallRecord, Heard, Said
+from gateway.seams.call_record import CallRecord, HeardWords, Said
 from talkspurt.bench.calls import ROUTE, CallLoad, CallLoadSettings, Talking
 from talkspurt.bench.load import STANDARD, read_load
 from talkspurt.bench.results import commit, machine
@@ -35,7 +35,7 @@ TEXT = "Your order was sent yesterday, and it should arrive on Friday before noo
 
 def ended(number: int) -> CallRecord:
     """A call of three minutes."""
-    entries: list[Said | Heard] = []
+    entries: list[Said | HeardWords] = []
     for turn in range(20):
         at = turn * 9000
         entries += [
@@ -44,7 +44,7 @@ def ended(number: int) -> CallRecord:
                 endedMs=at + 4000, outcome="interrupted", reason="speech", firstPacketMs=90.0,
                 stagesMs={"queue": 30.0, "engine": 50.0, "send": 10.0}, gaps=0, gapMs=0,
             ),
-            Heard(atMs=at + 6000, text=f"And where is number {number * turn}?", lang="en-US"),
+            HeardWords(atMs=at + 6000, text=f"And where is number {number * turn}?", lang="en-US"),
         ]  # fmt: skip
     return CallRecord(
         callId=f"VX{number:032x}", callSid=f"CA{number:032x}", route=ROUTE, transport="twilio", direction="inbound",

@@ -38,13 +38,13 @@ import uvloop
 from talkspurt.bench.ports import free_port
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
-from talkspurt.simulator.audiosocket_leg import AudioSocketLeg
-from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
+from talkspurt.simulator.audiosocket_leg import SimulatedAudioSocketLeg
+from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, SimulatedUplink
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import summary
-from talkspurt.simulator.manager import ManagedCall, Manager, Turn
+from talkspurt.simulator.manager import ManagedCall, ManagerTurn, SimulatedManager
 from talkspurt.simulator.sip_leg import SipLeg
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32
@@ -120,15 +120,15 @@ class DialectCall:
         self._ports = ports
         self.leg: Leg
         if dialect == AudioSocketCarrier.dialect:
-            self.leg = AudioSocketLeg(AudioSocketCarrier(1, {}), record=True)
+            self.leg = SimulatedAudioSocketLeg(AudioSocketCarrier(1, {}), record=True)
         elif dialect == SipCarrier.dialect:
             self.leg = SipLeg(SipCarrier(1, {}), record=True)
         else:
             self.leg = CarrierLeg(CARRIERS[dialect](1, {}), record=True)
-        self._manager = Manager(self._on_setup)
+        self._manager = SimulatedManager(self._on_setup)
         self._call: ManagedCall | None = None
         self._marks: dict[str, tuple[float, bool]] = {}
-        self._uplink = Uplink(self.leg.carrier.format.ptime_ms)
+        self._uplink = SimulatedUplink(self.leg.carrier.format.ptime_ms)
 
     def _on_setup(self, call: ManagedCall) -> None:
         self._call = call
@@ -189,7 +189,7 @@ class DialectCall:
         if last_cut_ms is not None:  # a cancel that meets a gap has nothing to silence
             self.figures.own_cut_ms.append(last_cut_ms)
 
-    def _cut(self, turn: Turn, clears: int, cancelled_at: float, first: int) -> None:
+    def _cut(self, turn: ManagerTurn, clears: int, cancelled_at: float, first: int) -> None:
         leg, figures = self.leg, self.figures
         if turn.outcome != "interrupted":
             figures.failures.append(f"a cancelled turn ended {turn.outcome}")

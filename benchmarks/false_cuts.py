@@ -34,7 +34,7 @@ from hibari import Hibari
 from numpy.typing import NDArray
 
 from talkspurt.bench.calls import ROUTE, CallLoad, CallLoadSettings, LoadedCall
-from talkspurt.bench.load import STANDARD, Load, LoadTurn, read_load
+from talkspurt.bench.load import STANDARD, LoadTurn, TurnSupply, read_load
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_process import overrides, serving
 from talkspurt.simulator.carrier_leg import CarrierLeg
@@ -212,7 +212,7 @@ def scenes(caller: Caller) -> dict[str, Monologues]:
     }
 
 
-async def measure(name: str, scene: Monologues, source: Load, args: argparse.Namespace) -> dict[str, Any]:
+async def measure(name: str, scene: Monologues, source: TurnSupply, args: argparse.Namespace) -> dict[str, Any]:
     settings = CallLoadSettings(calls=args.calls, seconds=args.seconds, tokens_per_s=0.0, record=name == "echo")
     load = CallLoad(settings, source, scene)
     async with serving(args.config, overrides(route=ROUTE, calls=args.calls)) as server:

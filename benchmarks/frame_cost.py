@@ -48,7 +48,7 @@ from gateway.calling.policy import CallingPolicy
 from gateway.carriers.twilio.dialect import Twilio
 from gateway.config import BargeInConfig, CallingConfig, PlayoutConfig, RouteConfig
 from gateway.listener.connection import MediaConnection
-from gateway.listener.turns import Turns
+from gateway.listener.turns import LoopTurns
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import SLOT_S, Ticker
 from gateway.metrics import Metrics
@@ -180,8 +180,8 @@ class Gateway:
 
     def connection(self) -> MediaConnection:
         connection = MediaConnection(
-            Twilio(), "", self._begin, setup_timeout_s=1e6, max_message_bytes=1 << 20, max_errors=10, turns=Turns(),
-            floods=Turns(),
+            Twilio(), "", self._begin, setup_timeout_s=1e6, max_message_bytes=1 << 20, max_errors=10, turns=LoopTurns(),
+            floods=LoopTurns(),
         )  # fmt: skip
         self.connections.append(connection)
         return connection

@@ -44,9 +44,9 @@ import torch
 from h200_engine import Engine, Line, Sound, clause_text, first_hop, make_engine, used_gib
 
 from talkspurt.bench.results import commit
-from tts_engine.cosyvoice.lm.api import Admission
+from tts_engine.cosyvoice.lm.api import SequencePrefill
 from tts_engine.cosyvoice.token2wav.batch import WaveBatch
-from tts_engine.cosyvoice.token2wav.scheduler import Row
+from tts_engine.cosyvoice.token2wav.scheduler import BatchRow
 from tts_engine.errors import Exhausted
 from tts_engine.synthesizer import ClauseRequest, Playhead
 
@@ -90,7 +90,7 @@ def lm_row(engine: Engine) -> dict[str, Any]:
     steps, ids = engine.steps, np.ones(177, np.int64)
     if engine.worker.runner.device.type == "cpu":
         begun = time.perf_counter()
-        steps.prefill([Admission(slot=0, ids=ids, seed=1, min_tokens=10)])
+        steps.prefill([SequencePrefill(slot=0, ids=ids, seed=1, min_tokens=10)])
         prefill_ms = (time.perf_counter() - begun) * 1000
         begun = time.perf_counter()
         for _ in range(10):
@@ -106,7 +106,7 @@ def lm_row(engine: Engine) -> dict[str, Any]:
         decode[rows] = round(replay_ms(graph), 3)
     prefill = {}
     for rows in (1, 2, 4, 8, 16):
-        steps.prefill([Admission(slot=slot, ids=ids, seed=1, min_tokens=10) for slot in range(rows)]).ids()
+        steps.prefill([SequencePrefill(slot=slot, ids=ids, seed=1, min_tokens=10) for slot in range(rows)]).ids()
         graph, *_ = steps._prefill[min(lines for lines in steps._prefill if lines >= rows * len(ids))]
         prefill[f"{rows}x{len(ids)}"] = round(replay_ms(graph), 3)
     host = {}
@@ -121,7 +121,7 @@ def lm_row(engine: Engine) -> dict[str, Any]:
         host[rows] = round((time.perf_counter() - begun) * 10, 3)
     begun = time.perf_counter()
     for _ in range(10):
-        steps.prefill([Admission(slot=0, ids=ids, seed=1, min_tokens=10)]).ids()
+        steps.prefill([SequencePrefill(slot=0, ids=ids, seed=1, min_tokens=10)]).ids()
     return {
         "step_ms": decode,
         "floor_step_ms": round(floor, 3),
@@ -143,7 +143,7 @@ def fill(batch: WaveBatch, history: int) -> None:
     """Let each row be a full one behind so many tokens."""
     fed, blocks = batch.length, history // 25 + 2
     plan = [
-        Row(
+        BatchRow(
             slot=1 + row,
             start=history,
             length=fed,

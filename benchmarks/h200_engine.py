@@ -37,7 +37,7 @@ from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, make_tiny_tokenizer
 from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.cosyvoice.kernels import compile_cache
-from tts_engine.cosyvoice.lm.api import Admission as LmAdmission
+from tts_engine.cosyvoice.lm.api import SequencePrefill as LmAdmission
 from tts_engine.cosyvoice.lm.api import joined_table
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
 from tts_engine.cosyvoice.lm.flat_prompts import views

@@ -51,7 +51,7 @@ import uvloop
 from talkspurt.bench.calls import ROUTE, Bursts, CallLoad, CallLoadSettings, Conversations, CutBursts
 from talkspurt.bench.engine_killed import EngineKilled
 from talkspurt.bench.http_load import HttpLoad
-from talkspurt.bench.load import Load, read_load, standard_load
+from talkspurt.bench.load import TurnSupply, read_load, standard_load
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_metrics import Buckets, histograms, quantiles_ms
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
@@ -76,7 +76,7 @@ _RAMP_S = 4.0
 
 
 @asynccontextmanager
-async def http_load(server: ServerUnderTest, source: Load, answer_s: float) -> AsyncIterator[HttpLoad]:
+async def http_load(server: ServerUnderTest, source: TurnSupply, answer_s: float) -> AsyncIterator[HttpLoad]:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         # The connection, and what is lazy.
         await HttpLoad(session, server.address, source, answer_s).speak(source.next().text)
@@ -84,7 +84,13 @@ async def http_load(server: ServerUnderTest, source: Load, answer_s: float) -> A
 
 
 async def http_row(
-    server: ServerUnderTest, rate: float, source: Load, seconds: float, *, answer_s: float, sentences: bool = False
+    server: ServerUnderTest,
+    rate: float,
+    source: TurnSupply,
+    seconds: float,
+    *,
+    answer_s: float,
+    sentences: bool = False,
 ) -> dict[str, Any]:
     async with http_load(server, source, answer_s) as load:
         load.sentences = sentences
@@ -102,7 +108,7 @@ def is_held(figures: dict[str, Any]) -> bool:
 
 
 async def held_row(
-    server: ServerUnderTest, rate: float, step: float, source: Load, seconds: float, *, answer_s: float
+    server: ServerUnderTest, rate: float, step: float, source: TurnSupply, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
     held, steps = 0.0, []
     while True:
@@ -115,7 +121,7 @@ async def held_row(
 
 
 async def full_row(
-    server: ServerUnderTest, clients: int, source: Load, seconds: float, *, answer_s: float
+    server: ServerUnderTest, clients: int, source: TurnSupply, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
     async with http_load(server, source, answer_s) as load:
         made = await load.keep_asking(clients, seconds, ramp_s=_RAMP_S)
@@ -123,7 +129,7 @@ async def full_row(
 
 
 async def kill_row(
-    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, answer_s: float
+    server: ServerUnderTest, calls: int, source: TurnSupply, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
     settings = CallLoadSettings(calls=calls, seconds=seconds, turn_s=answer_s)
     async with aiohttp.ClientSession() as session:
@@ -137,7 +143,7 @@ async def kill_row(
 
 
 async def cut_row(
-    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, answer_s: float
+    server: ServerUnderTest, calls: int, source: TurnSupply, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
     settings = CallLoadSettings(calls=calls, seconds=seconds, cancel_share=_CUT_SHARE, turn_s=answer_s)
     load = CallLoad(settings, source, Conversations())
@@ -153,7 +159,7 @@ async def freed(server: ServerUnderTest) -> Buckets:
 
 
 async def call_row(
-    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, burst: bool, answer_s: float
+    server: ServerUnderTest, calls: int, source: TurnSupply, seconds: float, *, burst: bool, answer_s: float
 ) -> dict[str, Any]:
     settings = CallLoadSettings(calls=calls, seconds=seconds, tokens_per_s=0.0 if burst else 40.0, turn_s=answer_s)
     load = CallLoad(settings, source, Bursts() if burst else Conversations())
@@ -162,7 +168,7 @@ async def call_row(
 
 
 async def bursts_row(
-    server: ServerUnderTest, calls: int, source: Load, seconds: float, *, answer_s: float
+    server: ServerUnderTest, calls: int, source: TurnSupply, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
     settings = CallLoadSettings(calls=calls, seconds=seconds, tokens_per_s=0.0, turn_s=answer_s)
     bursts = CutBursts()
@@ -175,7 +181,7 @@ async def bursts_row(
 
 
 async def run_row(
-    server: ServerUnderTest, row: str, source: Load, seconds: float, *, answer_s: float
+    server: ServerUnderTest, row: str, source: TurnSupply, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
     kind, _, value = row.partition(":")
     if kind in ("call", "burst"):

@@ -59,12 +59,12 @@ from talkspurt.bench.load import STANDARD, read_load
 from talkspurt.bench.ports import free_port
 from talkspurt.bench.results import commit, machine, write
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
-from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
+from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, SimulatedUplink
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import pacing_errors_ms, summary
-from talkspurt.simulator.manager import ManagedCall, Manager
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
+from talkspurt.simulator.peer_socket import PeerSocketError
 from talkspurt.simulator.sip_leg import SipLeg
 
 ROOT = Path(__file__).parent.parent
@@ -130,12 +130,12 @@ class Asked:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Count one try, served unless ``PeerError`` ends the block. A try that is cancelled does not count."""
+        """Count one try, served unless ``PeerSocketError`` ends the block. A try that is cancelled does not count."""
         began = time.monotonic()
         try:
             yield
             self.served += 1
-        except PeerError:
+        except PeerSocketError:
             pass
         self.tried += 1
         self.longest_ms = max(self.longest_ms, (time.monotonic() - began) * 1000)
@@ -182,7 +182,7 @@ class Honest:
         with asked.one():
             status, _ = await ask(self.target, request, _HONEST, wait_s=_WAIT_S)
             if status != "200":
-                raise PeerError(f"the answer is {status}")
+                raise PeerSocketError(f"the answer is {status}")
 
     async def _media_call(self) -> None:
         host, port = self.target.http
@@ -202,7 +202,7 @@ class Honest:
             try:
                 await asyncio.wait_for(heard.wait(), _WAIT_S)
             except TimeoutError as exc:
-                raise PeerError("no sound") from exc
+                raise PeerSocketError("no sound") from exc
         await leg.aclose()
 
 
@@ -236,7 +236,7 @@ class Neighbour:
             call.on_audio = self._heard
             call.send("subscribe", media=True)
 
-        manager, uplink = Manager(begin), Uplink()
+        manager, uplink = SimulatedManager(begin), SimulatedUplink()
         try:
             await manager.dial_in(f"ws://{address}/v1/dialogue?route=neighbour")
             await self._leg.connect(f"ws://{address}/media/twilio/neighbour")

@@ -53,13 +53,13 @@ import uvloop
 from false_cuts import ECHO_DB, HUMS, PITCHES, SENTENCES, Caller, Monologues, frames, heard, scenes
 
 from talkspurt.bench.calls import ROUTE, CallLoad, CallLoadSettings, LoadedCall
-from talkspurt.bench.load import STANDARD, Load, read_load
+from talkspurt.bench.load import STANDARD, TurnSupply, read_load
 from talkspurt.bench.results import machine
 from talkspurt.bench.server_process import ServerFailed, ServerUnderTest, overrides, serving
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.figures import summary
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 
 Row = dict[str, Any]
 ROWS = "call:1,call:50,burst:50,cancel:20,gateway:200,setups:50,interrupt:6,interrupt+recogniser:6"
@@ -141,7 +141,7 @@ def bench(kind: str, calls: int, seconds: float) -> Callable[[ServerUnderTest], 
         try:
             (step,) = json.loads(told)["steps"]
         except ValueError:
-            raise PeerError(f"talkspurt bench {what} ended with code {process.returncode}; see above") from None
+            raise PeerSocketError(f"talkspurt bench {what} ended with code {process.returncode}; see above") from None
         names = ("turns", "first_packet_ms", "pacing_error_ms", "gaps", "gap_free_share", "cut_ms", "errors_by_kind")
         return {name: step[name] for name in names}
 
@@ -169,20 +169,20 @@ def setups(clients: int, seconds: float) -> Callable[[ServerUnderTest], Any]:
                 told = await answer.text()
             streams = [each.get("url", "") for each in ElementTree.fromstring(told).iter("Stream")]
             if not streams:
-                raise PeerError(f"the webhook answered {answer.status} without a stream")
+                raise PeerSocketError(f"the webhook answered {answer.status} without a stream")
             await leg.connect(streams[0], timeout_s=10)
             try:
                 await asyncio.wait_for(greeted.wait(), 10)
             finally:
                 await leg.aclose()
             if not leg.marks:
-                raise PeerError(f"the stream closed: {leg.close_reason}")
+                raise PeerSocketError(f"the stream closed: {leg.close_reason}")
 
         async def client(http: aiohttp.ClientSession, until: float) -> None:
             while (begun := time.monotonic()) < until:
                 try:
                     await one(http)
-                except (PeerError, aiohttp.ClientError, ElementTree.ParseError, TimeoutError) as exc:
+                except (PeerSocketError, aiohttp.ClientError, ElementTree.ParseError, TimeoutError) as exc:
                     errors[type(exc).__name__] += 1
                 else:
                     times_ms.append((time.monotonic() - begun) * 1000)
@@ -201,7 +201,7 @@ def setups(clients: int, seconds: float) -> Callable[[ServerUnderTest], Any]:
     return take
 
 
-class FewTexts(Load):
+class FewTexts(TurnSupply):
     """The same texts again and again, so that the engine has them: a voice at work would take cores from what cuts."""
 
     def __init__(self) -> None:
@@ -281,7 +281,7 @@ async def replay(row: Row, of: Tree, sounds: Path) -> Row:
     )
     told, _ = await process.communicate()
     if process.returncode:
-        raise PeerError(f"replay_cuts.py ended with code {process.returncode}; see above")
+        raise PeerSocketError(f"replay_cuts.py ended with code {process.returncode}; see above")
     scenes = json.loads(told)
     for each in scenes.values():
         each["onset_to_clear_ms"] = summary(np.asarray(each.pop("reacted_ms")))
@@ -354,7 +354,7 @@ async def run(args: argparse.Namespace, written: list[Row]) -> int:
                 row = await replay(row, trees[row["tree"]], recorded)
             else:
                 row = await take(row, trees[row["tree"]], sounds, args.scale)
-        except (ServerFailed, PeerError) as exc:
+        except (ServerFailed, PeerSocketError) as exc:
             failed += 1
             print(f"{row['row']} of {row['commit']}: {exc}", file=sys.stderr, flush=True)
             continue

@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
-from talkspurt.simulator.carrier_leg import CarrierLeg, Uplink
+from talkspurt.simulator.carrier_leg import CarrierLeg, SimulatedUplink
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.figures import summary
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from voicecodecs import g711
 from voicecodecs.pcm import dbov, to_int16, trim_silence
 from voicecodecs.resample import Resampler
@@ -202,7 +202,7 @@ async def measure(calls: int, recordings: Mapping[str, list[bytes]], args: argpa
     async with serving(args.config, environment) as server:
         askers = [Asker(number, recordings) for number in range(1, calls + 1)]
         by_sid = {asker.leg.carrier.call_sid: asker for asker in askers}
-        manager, uplink = Manager(lambda call: by_sid[call.call_sid].take(call)), Uplink()
+        manager, uplink = SimulatedManager(lambda call: by_sid[call.call_sid].take(call)), SimulatedUplink()
         await manager.dial_in(f"ws://{server.address}/v1/dialogue?route={ROUTE}")
         for asker in askers:
             await asker.leg.connect(f"ws://{server.address}/media/twilio/{ROUTE}")

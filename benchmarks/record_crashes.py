@@ -43,7 +43,7 @@ from talkspurt.bench.results import write
 from talkspurt.bench.server_process import ServerFailed, ServerUnderTest, serving
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 
 WRITE_AHEAD_S = 0.5
 OPEN_S = 60.0
@@ -133,7 +133,7 @@ async def call(server: ServerUnderTest, number: int, callers: list[Caller]) -> N
     leg.on_closed = closed.set
     try:
         await leg.connect(f"ws://{server.address}/media/twilio/default")
-    except PeerError:
+    except PeerSocketError:
         return
     caller = Caller(number=f"+4930{number}", connected_at=time.monotonic())
     callers.append(caller)

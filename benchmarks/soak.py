@@ -38,13 +38,13 @@ import uvloop
 
 from talkspurt.bench import standard_load
 from talkspurt.bench.calls import CallLoad, CallLoadSettings, Conversations
-from talkspurt.bench.load import Load, LoadTurn
+from talkspurt.bench.load import LoadTurn, TurnSupply
 from talkspurt.bench.server_metrics import counted
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
-from talkspurt.simulator.carrier_leg import CarrierLeg, Uplink
+from talkspurt.simulator.carrier_leg import CarrierLeg, SimulatedUplink
 from talkspurt.simulator.carriers import CARRIERS
-from talkspurt.simulator.manager import ManagedCall, Manager
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
+from talkspurt.simulator.peer_socket import PeerSocketError
 
 ROUTE = "bench"
 SHARE = 0.8
@@ -74,7 +74,7 @@ class Soak:
     rng: random.Random
     until: float
     """Monotonic second after which no caller arrives."""
-    uplink: Uplink = field(default_factory=Uplink)
+    uplink: SimulatedUplink = field(default_factory=SimulatedUplink)
     calls: list[ManagedCall] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
@@ -108,7 +108,7 @@ class Soak:
                 if not await self._turn(leg, call):
                     break
             await self._end(leg, call)
-        except (PeerError, TimeoutError) as exc:
+        except (PeerSocketError, TimeoutError) as exc:
             self.problems[f"a call failed: {type(exc).__name__}"] += 1
         finally:
             self.live -= 1
@@ -181,7 +181,7 @@ def _fds(pid: int) -> Iterator[str]:
 async def capacity(server: ServerUnderTest) -> int:
     """Measure the most calls that this machine carries."""
     carried, calls = 1, 2
-    source = Load(distinct_turns(1_000_000), "soak")
+    source = TurnSupply(distinct_turns(1_000_000), "soak")
     while calls <= 2048:
         load = CallLoad(CallLoadSettings(calls=calls, seconds=STEP_S), source, Conversations())
         await load.run(server.address, measured=lambda on: None)
@@ -219,7 +219,7 @@ async def soak(args: argparse.Namespace, server: ServerUnderTest) -> list[str]:
     )
     print(f"{places} callers at once for {args.seconds:g} s", flush=True)
     run = Soak(server.address, distinct_turns(args.seed), random.Random(args.seed), time.monotonic() + args.seconds)
-    manager = Manager(run.set_up)
+    manager = SimulatedManager(run.set_up)
     await manager.dial_in(f"ws://{server.address}/v1/dialogue?route={ROUTE}")
     idle = await held(server)
     samples = []

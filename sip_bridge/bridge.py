@@ -25,12 +25,12 @@ from gateway.listener.source_limit import SourceLimit
 from gateway.seams.leg import CallEvents, RtpReport
 from gateway.seams.originate import CallOrder
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
-from sip_bridge.call import IncomingCall, SipCall
+from sip_bridge.call import SipCall, SipIncomingCall
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, DialogId, Refusal, dialog_id
 from sip_bridge.dialog.invite import Invitation, invitation_of
 from sip_bridge.dialog.transaction import Act, Key, Timing
-from sip_bridge.errors import NotAcceptable, PortsExhausted, ProtocolError
+from sip_bridge.errors import NotAcceptable, PortsExhausted, SipProtocolError
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint, Limits
 from sip_bridge.io.pings import Pings
@@ -43,7 +43,7 @@ from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
 from sip_bridge.outgoing import Outgoing
 from sip_bridge.registration import Registration
 from sip_bridge.targets import read_target
-from sip_bridge.trunks import Standing, Trunk, Trunks
+from sip_bridge.trunks import SourceStanding, Trunk, Trunks
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class SipBridge:
         )
         self._calls: dict[SipCall, DialogId] = {}
         self._dialogs: dict[DialogId, SipCall] = {}
-        self._invites: dict[Key, IncomingCall] = {}
+        self._invites: dict[Key, SipIncomingCall] = {}
         self._invitations: set[Invitation] = set()
         self._of_trunk: Counter[str] = Counter()
         self._of_trunk_elsewhere: Mapping[str, int] = {}
@@ -289,12 +289,12 @@ class SipBridge:
 
     # --- the endpoint's user ---------------------------------------------------------------------------------------
 
-    def standing(self, peer: Peer) -> Standing:
+    def standing(self, peer: Peer) -> SourceStanding:
         """Return the standing of a peer: known, unproven or a stranger."""
         if not peer.host:
-            return Standing.STRANGER  # the connection closed before its address was read
+            return SourceStanding.STRANGER  # the connection closed before its address was read
         if any(each.peer and each.peer.host == peer.host for each in self.registrations):
-            return Standing.KNOWN
+            return SourceStanding.KNOWN
         return self._trunks.standing(peer.host, self.endpoint.certificate_names(peer))
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
@@ -381,7 +381,7 @@ class SipBridge:
         try:
             ports = self.reserve(name, config)
             self.endpoint.respond(key, response_to(request, 100))
-            call = IncomingCall(self, name, config, peer, ports, key, request)
+            call = SipIncomingCall(self, name, config, peer, ports, key, request)
             self._invites[key] = call
             if self._shared is not None and peer.transport != "UDP":
                 self._shared.tell_begun(request.call_id, peer)
@@ -391,7 +391,7 @@ class SipBridge:
         except Rejected as exc:
             self._rejected(exc.code, peer, str(exc))
             refusal = Refusal(503, _RETRY)
-        except (ProtocolError, NotAcceptable) as exc:
+        except (SipProtocolError, NotAcceptable) as exc:
             self._rejected(f"sip_{exc.status}", peer, str(exc))
             refusal = Refusal(exc.status, (("Accept", "application/sdp"),) if exc.status == 415 else ())
         except Exception:  # a bug in one call ends only that call
@@ -446,7 +446,7 @@ class SipBridge:
             self._of_trunk[call.trunk_name] -= 1
             if self._most(call.trunk_name):
                 self.on_change()
-        if isinstance(call, IncomingCall):
+        if isinstance(call, SipIncomingCall):
             self._invites.pop(call.key, None)
             self._invitations.discard(call.invitation)
         for key in call.protocol.requests.open_invites:
@@ -470,7 +470,7 @@ class SipBridge:
         found = await elsewhere
         other = _OtherCall.read(found) if found is not None else None
         if other is None or not self._calling.may_join(call.route, other.route):
-            raise ProtocolError("target is no live call of this server")
+            raise SipProtocolError("target is no live call of this server")
         return self._joined(call, other)
 
     def describe(self, call_id: str) -> dict[str, Any] | None:

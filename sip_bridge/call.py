@@ -1,6 +1,6 @@
 """One SIP call as a leg of a session. On the event loop, it carries out the decisions of the call's ``InviteDialog``.
 
-``SipCall`` is common to both directions; ``IncomingCall`` is an inbound call. The bridge passes messages in.
+``SipCall`` is common to both directions; ``SipIncomingCall`` is an inbound call. The bridge passes messages in.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from sip_bridge.dialog.effects import (
     Trouble,
     Waits,
 )
-from sip_bridge.dialog.invite import InviteDialog, State, invitation_of
+from sip_bridge.dialog.invite import InviteDialog, InviteState, invitation_of
 from sip_bridge.dialog.invite_server import InviteServer
 from sip_bridge.dialog.transaction import Act, Key
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.ports import PortPair
 from sip_bridge.io.rtp_leg import RtpLeg
 from sip_bridge.local import HeaderItems, LocalAddress, Peer
-from sip_bridge.message.parameters import Caller, caller_of, reasons, route_of, user_to_user
+from sip_bridge.message.parameters import SipCaller, caller_of, reasons, route_of, user_to_user
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
 from sip_bridge.targets import domain_of
@@ -86,8 +86,8 @@ class Host(Protocol):
         ...
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Return the target of a transfer, and the dialog that it replaces. Raises ``ProtocolError``, or ``Rejected``
-        if the calling policy refuses."""
+        """Return the target of a transfer, and the dialog that it replaces. Raises ``SipProtocolError``, or
+        ``Rejected`` if the calling policy refuses."""
         ...
 
     def transfer_elsewhere(self, call: SipCall, target: str) -> Awaitable[tuple[Uri, Dialog | None]] | None:
@@ -125,7 +125,7 @@ class SipCall:
     """The direction in the message ``setup``."""
     session_id = ""
     """The session's id. It may be set before the session exists. Empty: not set yet."""
-    caller: Caller
+    caller: SipCaller
     """The caller and the called party."""
     route: str
     protocol: InviteDialog
@@ -150,7 +150,7 @@ class SipCall:
         """Fetches the call to be joined with this one from another worker."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> InviteState:
         """The state of the call."""
         return self.protocol.state
 
@@ -329,7 +329,7 @@ class SipCall:
             return TransferStart.UNDER_WAY
         try:
             uri, replaced = self._host.transfer_target(self, target)
-        except ProtocolError as error:
+        except SipProtocolError as error:
             self._loop.call_soon(self._do, Transferred(str(error)))
             return TransferStart.UNDER_WAY
         self._refer(uri, replaced, handoff_data, reason)
@@ -343,7 +343,7 @@ class SipCall:
     ) -> None:
         try:
             uri, replaced = await asked
-        except (ProtocolError, Rejected) as error:
+        except (SipProtocolError, Rejected) as error:
             self._do(Transferred(str(error)))
             return
         finally:
@@ -396,7 +396,7 @@ class SipCall:
             self.session.on_digit(digit)
 
 
-class IncomingCall(SipCall):
+class SipIncomingCall(SipCall):
     """An inbound call, from its INVITE on.
 
     Args:

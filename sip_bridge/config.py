@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 
 from gateway.config import LocalPath, Section, TargetPatterns
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Uri
 
 CodecName = Literal["PCMU", "PCMA", "G722", "OPUS"]
@@ -19,7 +19,7 @@ TrunkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-
 def _sip_uri(text: str, where: str) -> str:
     try:
         uri = Uri.parse(text)
-    except ProtocolError as error:
+    except SipProtocolError as error:
         raise ValueError(f"{where}: {error}") from None
     if uri.scheme not in ("sip", "sips"):
         raise ValueError(f"{where} is {text!r}, expected sip:host[:port][;transport=udp|tcp|tls]")

@@ -16,7 +16,7 @@ class SipError(Exception):
     """The base of all errors on the SIP side."""
 
 
-class ProtocolError(SipError):
+class SipProtocolError(SipError):
     """An unreadable message. The text says what arrived, what was expected and where.
 
     Attributes:

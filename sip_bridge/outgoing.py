@@ -21,12 +21,12 @@ from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog.effects import Effect, Invite, Left, Outcome, Progress, Settled
 from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.transaction import Act, Key
-from sip_bridge.errors import ProtocolError, Unreachable
+from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.locate import locate
 from sip_bridge.io.ports import PortPair
 from sip_bridge.local import Peer
-from sip_bridge.message.parameters import Caller, headers_of, is_own, number_of
+from sip_bridge.message.parameters import SipCaller, headers_of, is_own, number_of
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
 from sip_bridge.targets import domain_of, read_target
 
@@ -105,7 +105,7 @@ class OutgoingCall(SipCall):
         *,
         uri: Uri,
         from_: Address,
-        caller: Caller,
+        caller: SipCaller,
         route: str,
         headers: Sequence[tuple[str, str]],
         invites: Invites,
@@ -219,7 +219,7 @@ class Outgoing:
             call = self._call(attempt, order, path, peer, from_, headers)
         except BaseException as error:
             allowed.over()
-            if isinstance(error, ProtocolError):
+            if isinstance(error, SipProtocolError):
                 raise Rejected(str(error), status=422, code="invalid_body", param="target") from None
             raise
         self._remember(attempt)
@@ -337,7 +337,7 @@ class Outgoing:
             self._host.reserve(path.name, path.trunk),
             uri=path.uri,
             from_=from_,
-            caller=Caller(number_of(from_.uri), number_of(path.uri), parameters=dict(order.custom_parameters)),
+            caller=SipCaller(number_of(from_.uri), number_of(path.uri), parameters=dict(order.custom_parameters)),
             route=order.route,
             headers=headers,
             invites=self._invites,
@@ -442,6 +442,6 @@ def _from(caller_id: str, trunk: TrunkConfig, host: str) -> Address:
         return Address(own)
     try:
         return Address(read_target(caller_id, domain_of(own)))
-    except ProtocolError:
+    except SipProtocolError:
         error = "from is a name, expected a SIP URI or a number"
         raise Rejected(error, status=422, code="invalid_body", param="from") from None

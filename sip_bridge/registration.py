@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 
 from sip_bridge.config import RegistrationConfig
-from sip_bridge.errors import ProtocolError, Unreachable
+from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.client import Client
 from sip_bridge.io.locate import locate
 from sip_bridge.local import HeaderItems, LocalAddress, Peer
@@ -86,7 +86,7 @@ class Registration:
             return False
         try:
             return Uri.parse(uri).user == self.config.username
-        except ProtocolError:
+        except SipProtocolError:
             return False
 
     def start(self) -> None:
@@ -182,7 +182,7 @@ def granted(response: Response, contact: Uri, *, asked_s: int) -> int:
     for text in response.headers.all("Contact"):
         try:
             found.append(Address.parse(text))
-        except ProtocolError:
+        except SipProtocolError:
             continue
     ours = [each for each in found if (each.uri.user, each.uri.host, each.uri.port) == _key(contact)]
     for each in ours or (found if len(found) == 1 else []):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Uri
 
 _NUMBER = re.compile(r"\+?[0-9*#]{1,40}")
@@ -24,7 +24,7 @@ def read_target(text: str, domain: str) -> Uri:
     if text.startswith(("sip:", "sips:")):
         return Uri.parse(text)
     if not _NUMBER.fullmatch(text):
-        raise ProtocolError("target is neither a SIP URI, a number nor a live call of this server")
+        raise SipProtocolError("target is neither a SIP URI, a number nor a live call of this server")
     if not domain:
-        raise ProtocolError("target is a number, expected a SIP URI: no trunk has a proxy to which numbers belong")
+        raise SipProtocolError("target is a number, expected a SIP URI: no trunk has a proxy to which numbers belong")
     return Uri.parse(f"sip:{text}@{domain}")

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from gateway.listener.source_limit import SourceLimit
 from sip_bridge.dialog.dialog import Refusal
-from sip_bridge.errors import ProtocolError
-from sip_bridge.message.digest import ServerAuth, Verdict
+from sip_bridge.errors import SipProtocolError
+from sip_bridge.message.digest import DigestVerdict, ServerAuth
 from sip_bridge.message.sip import Request
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Standing(enum.Enum):
+class SourceStanding(enum.Enum):
     """The knowledge about the source of a message before the message is read."""
 
     KNOWN = "known"  # the source has a trunk's address or certificate
@@ -77,12 +77,12 @@ class Trunks:
         self._calls = calls
         self._failures = failures
 
-    def standing(self, host: str, certificate_names: Iterable[str] = ()) -> Standing:
+    def standing(self, host: str, certificate_names: Iterable[str] = ()) -> SourceStanding:
         """Return the standing of a source, given its address from the socket and the names in its certificate."""
         candidates = self._candidates(host, certificate_names)
         if any(trunk.networks or trunk.certificate_names for trunk in candidates):
-            return Standing.KNOWN
-        return Standing.UNPROVEN if candidates else Standing.STRANGER
+            return SourceStanding.KNOWN
+        return SourceStanding.UNPROVEN if candidates else SourceStanding.STRANGER
 
     def _candidates(self, host: str, certificate_names: Iterable[str]) -> list[Trunk]:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -127,11 +127,11 @@ class Trunks:
                 uri=request.uri,
                 now=wall,
             )
-        except ProtocolError:
+        except SipProtocolError:
             return Refusal(400)
-        if verdict is Verdict.GOOD:
+        if verdict is DigestVerdict.GOOD:
             return users[username]
-        if verdict is Verdict.WRONG:
+        if verdict is DigestVerdict.WRONG:
             self._failures.take(host, now=now)
-        challenges = self._auth.challenges(now=wall, stale=verdict is Verdict.STALE)
+        challenges = self._auth.challenges(now=wall, stale=verdict is DigestVerdict.STALE)
         return Refusal(401, tuple(("WWW-Authenticate", challenge) for challenge in challenges))

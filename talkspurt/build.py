@@ -33,7 +33,7 @@ from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.http.app import make_app
 from gateway.http.call_api.attach import AttachRoutes
-from gateway.http.call_api.calls import Calls, Left
+from gateway.http.call_api.calls import Calls, HandoffRoute
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.expected import ExpectedRoutes
 from gateway.http.call_api.listen import Listen
@@ -44,7 +44,7 @@ from gateway.http.pages import Pages
 from gateway.http.request import rate_limit
 from gateway.http.request.auth import Authenticator
 from gateway.http.speech_api.models import Models
-from gateway.http.speech_api.speech import Speech
+from gateway.http.speech_api.speech import SpeechRoutes
 from gateway.http.speech_api.speech_socket import SpeechSocket
 from gateway.http.speech_api.trial import Trials
 from gateway.http.speech_api.usage import Usage
@@ -98,7 +98,7 @@ CLAIMS_KEPT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerPlace:
     """The place of a gateway among the workers of one server."""
 
     siblings: Siblings
@@ -124,7 +124,7 @@ class Gateway:
         engine: GrpcEngine,
         recognisers: Mapping[str, Recogniser],
         turn_model: TurnModel | None = None,
-        place: Place | None = None,
+        place: WorkerPlace | None = None,
     ) -> None:
         index = place.siblings.index if place is not None else FIRST
         self._routes_elsewhere = place.siblings.routes_of if place is not None else None
@@ -261,7 +261,7 @@ class Gateway:
             Webhook(config.records, self.records, self.metrics) if config.records.webhook_url else None
         )
         self.usage = Usage(self.records)
-        self.speech = Speech(engine, self.known_voices, config.limits, self.usage)
+        self.speech = SpeechRoutes(engine, self.known_voices, config.limits, self.usage)
         self.speech_socket = SpeechSocket(engine, self.known_voices, config.limits, self.usage)
         self.calls = LiveCalls(
             config.routes,
@@ -368,7 +368,7 @@ class Gateway:
             call_origins=config.webrtc.allowed_origins if config.webrtc is not None else (),
             more=[
                 *self.webrtc.routes(),
-                *Left(self.handoffs).routes(),
+                *HandoffRoute(self.handoffs).routes(),
                 Listen(self.directory).route(),
                 *AttachRoutes(self.switches.attach, config.routes, self.directory, self._routes_elsewhere).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
@@ -418,7 +418,7 @@ def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:
 
 
 @asynccontextmanager
-async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None) -> AsyncIterator[Gateway]:
+async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None = None) -> AsyncIterator[Gateway]:
     """Yield a gateway that listens, with this engine. Leaving closes everything without draining.
 
     Args:

@@ -28,8 +28,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from gateway.recognition import moonshine
 from gateway.seams.recogniser import SAMPLE_RATE
 from talkspurt.cli import JobError, UsageError
-from talkspurt.simulator.call_script import Expect, Text
-from talkspurt.simulator.caller import Caller, CallFailed, CallOptions, default_url
+from talkspurt.simulator.call_script import Expect, TextStep
+from talkspurt.simulator.caller import CallFailed, CallOptions, SimulatedCaller, default_url
 from talkspurt.simulator.carriers import CARRIERS
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import Resampler
@@ -135,11 +135,11 @@ class Canary:
         options = CallOptions(
             url=self._options.url,
             dialect=self._options.dialect,
-            steps=(Text(text), Expect("quiet", self._seconds * 1000)),
+            steps=(TextStep(text), Expect("quiet", self._seconds * 1000)),
             api_key=self._options.api_key,
             carrier_secret=self._options.carrier_secret,
         )
-        caller, failed = Caller(options), ""
+        caller, failed = SimulatedCaller(options), ""
         try:
             await caller.run()
         except CallFailed as exc:

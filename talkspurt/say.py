@@ -29,7 +29,7 @@ _DEFAULT_RATES = {"pcmu": 8000, "pcma": 8000, "g722": 16000, "opus": 48000, "l16
 
 
 @dataclass
-class Speech:
+class TimedUtterance:
     """One utterance, with the times at which its sound came."""
 
     format: AudioFormat
@@ -78,13 +78,13 @@ def opened(config: EngineConfig, target: str | None) -> AbstractAsyncContextMana
     return engine_for_gateway(config) if config.elsewhere else local_engine(config)
 
 
-async def speak(engine: SpeechEngine, request: UtteranceRequest, text: str) -> Speech:
+async def speak(engine: SpeechEngine, request: UtteranceRequest, text: str) -> TimedUtterance:
     """Speak one text that is given as a whole.
 
     Raises:
         EngineError: the text cannot be spoken.
     """
-    speech = Speech(request.format)
+    speech = TimedUtterance(request.format)
     begun = time.monotonic()
     with progress("speaking", 0, unit="s of sound") as report:
         async with engine.open(request) as utterance:
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     )
     config = load(args.config).engine
 
-    async def work() -> Speech:
+    async def work() -> TimedUtterance:
         async with opened(config, args.engine) as engine:
             return await speak(engine, request, text)
 

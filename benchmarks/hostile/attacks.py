@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from gateway.listener.server import raise_open_files
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 
 ROUTE = "hostile"
 MEDIA_BYTES_PER_S = 1_000_000
@@ -528,7 +528,7 @@ async def _call(target: Target) -> AsyncIterator[ManagedCall]:
     """Yield a call of our own, as its manager sees it."""
     host, port = target.http
     begun: asyncio.Future[ManagedCall] = asyncio.get_running_loop().create_future()
-    manager = Manager(lambda call: None if begun.done() else begun.set_result(call))
+    manager = SimulatedManager(lambda call: None if begun.done() else begun.set_result(call))
     leg = CarrierLeg(TwilioCarrier(secrets.randbits(96), {}))
     try:
         await manager.dial_in(f"ws://{host}:{port}/v1/dialogue?route={ROUTE}")

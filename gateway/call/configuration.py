@@ -15,7 +15,7 @@ from gateway.call.settings import hearing_settings, hints_of, rules, shown, turn
 from gateway.call.turn_taking.instructions import Instructions
 from gateway.call.turn_taking.turns import Turns
 from gateway.seams.leg import CallInfo
-from gateway.seams.messages import Config, Error, Hints, Info, Language, Outbound
+from gateway.seams.messages import ConfigChange, Error, Hints, Info, Language, Outbound
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +63,22 @@ class Configuration:
         self._now = clock
         self._unused: set[str] = set()
 
-    def change(self, message: Config | Hints | Language) -> None:
+    def change(self, message: ConfigChange | Hints | Language) -> None:
         """Apply a message of the manager."""
         match message:
             case Language():
                 self._switch(message)
-            case Config():
+            case ConfigChange():
                 self._configure(message, {}, shown(message))
             case Hints() if message.language:
                 told = {"hints": list(message.hints), "language": message.language}
-                self._configure(Config(), {message.language: message.hints}, told)
+                self._configure(ConfigChange(), {message.language: message.hints}, told)
             case Hints():
                 self._configure(hints_of(message), {}, {"hints": list(message.hints)})
 
-    def _configure(self, config: Config, hints: Mapping[str, tuple[str, ...]], told: Mapping[str, object]) -> None:
+    def _configure(
+        self, config: ConfigChange, hints: Mapping[str, tuple[str, ...]], told: Mapping[str, object]
+    ) -> None:
         """Change settings. ``hints`` are keyed by language; ``told`` is what ``configUpdated`` reports."""
         self._log_unused(unused(config, self._hearing))
         defaults = turn_settings(config, self._turns.defaults)

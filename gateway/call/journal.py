@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
-from gateway.seams.call_record import CallRecord, Entry, Fault, Heard, Listened, Pressed, Said
+from gateway.seams.call_record import CallRecord, Entry, Fault, HeardWords, Listened, Pressed, Said
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Dtmf, Error, Outbound, Prompt
 
@@ -54,7 +54,7 @@ class Journal:
         at_ms = self._ms(now)
         match message:
             case Prompt(last=True):
-                self._add(Heard(atMs=at_ms, text=self._kept(message.voice_prompt), lang=message.lang))
+                self._add(HeardWords(atMs=at_ms, text=self._kept(message.voice_prompt), lang=message.lang))
             case Dtmf():
                 self._add(Pressed(atMs=at_ms, digit=self._kept(message.digit)))
             case Error():

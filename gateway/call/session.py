@@ -31,7 +31,7 @@ from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import DialogueLink, Dialogues
 from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
-    Config,
+    ConfigChange,
     End,
     Ended,
     Error,
@@ -358,7 +358,7 @@ class Session:
                     )
             case Transfer():
                 self._transfers.begin(message, self._now())
-            case Config() | Hints() | Language():
+            case ConfigChange() | Hints() | Language():
                 self._configuration.change(message)
             case _:
                 self._instructions.on_message(message, self._now())

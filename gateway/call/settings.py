@@ -10,12 +10,12 @@ from dataclasses import replace
 from gateway.call.hearing.listening import Hearing
 from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.turn import TurnDefaults
-from gateway.seams.messages import Config, Hints
+from gateway.seams.messages import ConfigChange, Hints
 
 _UNUSED_WITHOUT_RECOGNISER = ("partialPrompts", "speechTimeout", "ignoreBackchannel", "echoPromptFiltering", "hints")
 
 
-def turn_settings(config: Config, defaults: TurnDefaults) -> TurnDefaults:
+def turn_settings(config: ConfigChange, defaults: TurnDefaults) -> TurnDefaults:
     """Return the defaults of later turns."""
     return replace(
         defaults,
@@ -26,7 +26,7 @@ def turn_settings(config: Config, defaults: TurnDefaults) -> TurnDefaults:
     )
 
 
-def hearing_settings(config: Config, hearing: Hearing) -> Hearing:
+def hearing_settings(config: ConfigChange, hearing: Hearing) -> Hearing:
     """Return the new settings for listening."""
     new = hearing
     if config.partial_prompts is not None:
@@ -40,7 +40,7 @@ def hearing_settings(config: Config, hearing: Hearing) -> Hearing:
     return new if config.hints is None else replace(new, hints=config.hints)
 
 
-def rules(config: Config, base: Rules, hearing: Hearing | None) -> Rules:
+def rules(config: ConfigChange, base: Rules, hearing: Hearing | None) -> Rules:
     """Return the interruption rules after the manager has set ``ignoreBackchannel``; ``base`` are the route's rules."""
     if hearing is None or base.policy is Policy.DURATION:
         return base
@@ -49,18 +49,18 @@ def rules(config: Config, base: Rules, hearing: Hearing | None) -> Rules:
     return replace(base, policy=Policy.ONSET, lasts_s=0.0)
 
 
-def unused(config: Config, hearing: Hearing | None) -> tuple[str, ...]:
+def unused(config: ConfigChange, hearing: Hearing | None) -> tuple[str, ...]:
     """Return the names of settings that have no effect in this call."""
     known = () if hearing is not None else tuple(name for name in _UNUSED_WITHOUT_RECOGNISER if name in config.names)
     return (*config.ignored, *known)
 
 
-def hints_of(message: Hints) -> Config:
-    """Return ``hints`` as a ``Config``."""
-    return Config(hints=message.hints, names=("hints",))
+def hints_of(message: Hints) -> ConfigChange:
+    """Return ``hints`` as a ``ConfigChange``."""
+    return ConfigChange(hints=message.hints, names=("hints",))
 
 
-def shown(config: Config) -> dict[str, object]:
+def shown(config: ConfigChange) -> dict[str, object]:
     """Return the settings of a message by their names on the wire."""
     values: dict[str, object] = {
         "interruptible": config.interruptible,

@@ -27,7 +27,7 @@ from gateway.call_log.schema import calls, make_tables
 from gateway.config import CallsConfig, PostgresConfig
 from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
-from gateway.seams.call_record import CallRecord, CallSummary, Entry, Heard, Said
+from gateway.seams.call_record import CallRecord, CallSummary, Entry, HeardWords, Said
 from gateway.sqlite import open_sqlite
 
 log = logging.getLogger(__name__)
@@ -265,7 +265,7 @@ _COLUMNS = {
 
 
 def _columns(record: CallRecord) -> dict[str, object]:
-    said = [entry.text for entry in record.entries if isinstance(entry, (Said, Heard)) and entry.text]
+    said = [entry.text for entry in record.entries if isinstance(entry, (Said, HeardWords)) and entry.text]
     return {column: getattr(record, field) for field, column in _COLUMNS.items()} | {
         "words": "\n".join(said),
         "entries": orjson.dumps([entry.model_dump() for entry in record.entries]).decode(),

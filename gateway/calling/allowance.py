@@ -6,7 +6,7 @@ from gateway.errors import Rejected
 from gateway.listener.source_limit import SourceLimit
 
 
-class Allowance:
+class CountedAllowance:
     """Limit on calls a minute and on calls at a time.
 
     Args:

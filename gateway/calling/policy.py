@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.calling.allowance import Allowance
+from gateway.calling.allowance import CountedAllowance
 from gateway.calling.targets import Patterns, Target, read_target
 from gateway.config import CallingConfig, RouteConfig
 from gateway.errors import ProtocolError, Rejected
@@ -25,7 +25,7 @@ class _Route:
     allowed: Patterns
     on_sip: Patterns
     """Additional targets of SIP calls."""
-    allowance: Allowance
+    allowance: CountedAllowance
     tenant: str
 
 
@@ -48,14 +48,14 @@ class CallingPolicy:
             name: _Route(
                 self._patterns(config.allowed_targets if own.allowed_targets is None else own.allowed_targets),
                 self._patterns(sip_targets if own.allowed_targets is None else ()),
-                Allowance(per_minute=own.calls_per_minute, at_once=own.calls_at_once, whose=f"route {name}"),
+                CountedAllowance(per_minute=own.calls_per_minute, at_once=own.calls_at_once, whose=f"route {name}"),
                 route.tenant,
             )
             for name, route, own in ((name, route, route.calling) for name, route in routes.items())
         }
 
     def tallies(self) -> dict[str, tuple[int, int]]:
-        """Return ``Allowance.tally`` by route, for routes that have counted calls."""
+        """Return ``CountedAllowance.tally`` by route, for routes that have counted calls."""
         return {name: tally for name, route in self._routes.items() if any(tally := route.allowance.tally)}
 
     def add(self, elsewhere: Mapping[str, tuple[int, int]], *, now: float) -> None:

@@ -35,7 +35,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamOrder:
     """The stream that the carrier must open."""
 
     url: str
@@ -50,7 +50,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class NextAction:
     """The action after a stream: a transfer, a redirect to another address, or, without both, the end of the call."""
 
     dial: str = ""
@@ -66,8 +66,8 @@ class Next:
 class CallControl(Generic[S]):
     """One carrier's webhooks."""
 
-    start: Callable[[S, Stream], Answer]
-    after: Callable[[Next], Answer]
+    start: Callable[[S, StreamOrder], Answer]
+    after: Callable[[NextAction], Answer]
     after_address: Callable[[S], str] = lambda settings: ""
     """Returns the configured ``after_url``, for carriers that support one."""
     asks: Callable[[Mapping[str, str]], bool] = lambda form: True
@@ -95,7 +95,7 @@ def attributes(values: Mapping[str, str]) -> str:
     return "".join(f" {name}={quoteattr(value)}" for name, value in values.items())
 
 
-def connect(stream: Stream, **given: str) -> Answer:
+def connect(stream: StreamOrder, **given: str) -> Answer:
     """Return ``<Connect><Stream>`` with these attributes, and a redirect for the time after the stream."""
     parameters = "".join(
         f"<Parameter name={quoteattr(name)} value={quoteattr(value)}/>" for name, value in stream.parameters.items()
@@ -106,7 +106,7 @@ def connect(stream: Stream, **given: str) -> Answer:
     )
 
 
-def xml_after(following: Next, *, sip: str = "Sip") -> Answer:
+def xml_after(following: NextAction, *, sip: str = "Sip") -> Answer:
     """Return the next action in TwiML. ``sip`` is the noun for SIP addresses."""
     if following.dial:
         noun = sip if following.is_sip else "Number"

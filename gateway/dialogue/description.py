@@ -213,7 +213,7 @@ FROM_MANAGER: tuple[Message, ...] = (
     ),
     Message(
         "config",
-        m.Config,
+        m.ConfigChange,
         (
             Field("interruptible", _as_text(_INTERRUPTIBLE), "What cuts later turns."),
             Field("preemptible", _SAID_FLAG, "True: later turns may be preempted."),
@@ -529,7 +529,7 @@ TO_MANAGER: tuple[Message, ...] = (
     ),
     Message(
         "mark",
-        m.MarkReached,
+        m.MarkPlayed,
         (
             Field("name", _TEXT, "The manager's.", required=True, extension=True),
             Field("cleared", _FLAG, "True: the sound before the mark was dropped.", required=True, extension=True),

@@ -31,7 +31,7 @@ from gateway.seams.messages import (
     Info,
     Interruptible,
     Mark,
-    MarkReached,
+    MarkPlayed,
     Outbound,
     Play,
     Prompt,
@@ -124,7 +124,7 @@ class PlayClip(Section):
     interruptible: Interruptible | None = None
 
 
-class Match(Section):
+class WordsBranch(Section):
     """A branch for words of the caller."""
 
     match: Annotated[str, AfterValidator(_expression)] = Field(min_length=1)
@@ -145,7 +145,7 @@ class Gather(Section):
     not_understood: Template = ""
     variable: Annotated[str, Field(pattern=r"^\w+$")] = "digits"
     digits: dict[Annotated[str, Field(pattern=r"^[0-9A-D*#]{1,64}$")], str] = {}
-    prompts: tuple[Match, ...] = ()
+    prompts: tuple[WordsBranch, ...] = ()
     spoken_digits: bool = False
     otherwise: str = ""
 
@@ -310,7 +310,9 @@ def _missing_steps(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]
                 yield from check(match.goto, (*at, "prompts", index, "goto"))
 
 
-_KEYS = [name for model in (Script, Action, Say, PlayClip, Gather, Match, TransferTo) for name in model.model_fields]
+_KEYS = [
+    name for model in (Script, Action, Say, PlayClip, Gather, WordsBranch, TransferTo) for name in model.model_fields
+]
 
 
 def _error_text(kind: str, at: tuple[str | int, ...], message: str) -> str:
@@ -431,7 +433,7 @@ class ScriptMachine:
             case Info(name="clientSpeaking", value=value):
                 self._caller_speaks = value == "on"
                 self._restart_timer(now)
-            case MarkReached(name=name) if self._wait is _Wait.MARK and name == self._mark:
+            case MarkPlayed(name=name) if self._wait is _Wait.MARK and name == self._mark:
                 return list(self._run_actions(now))
             case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
                 self._turn_ended(turn, now)

@@ -18,7 +18,7 @@ from gateway.seams.messages import (
     Cancel,
     Caption,
     Commit,
-    Config,
+    ConfigChange,
     Discard,
     Dtmf,
     End,
@@ -32,7 +32,7 @@ from gateway.seams.messages import (
     Language,
     LanguageSettings,
     Mark,
-    MarkReached,
+    MarkPlayed,
     Outbound,
     Play,
     Prompt,
@@ -323,9 +323,9 @@ def _unused(f: _Fields) -> tuple[str, ...]:
     return tuple(sorted(UNUSED_SETTINGS & f.body.keys()))
 
 
-def _config(f: _Fields) -> Config:
+def _config(f: _Fields) -> ConfigChange:
     f = _lenient(f)
-    return Config(
+    return ConfigChange(
         interruptible=_lenient_interruptible(f, "interruptible"),
         preemptible=_lenient_flag(f, "preemptible"),
         dtmf_detection=_lenient_flag(f, "dtmfDetection"),
@@ -464,7 +464,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Info: ("info", lambda m: ({"name": m.name, "value": m.value}, {})),
     TurnEvent: ("turn", lambda m: (None, {"turn": m.turn, "event": m.event, **m.data})),
     Caption: ("caption", lambda m: (None, {"turn": m.turn, "text": m.text})),
-    MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
+    MarkPlayed: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms})),
 }
 

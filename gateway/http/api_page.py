@@ -48,7 +48,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ApiField:
     """One field of a schema."""
 
     name: str
@@ -85,12 +85,12 @@ def schemas(description: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: each for name, each in description["components"]["schemas"].items() if each.get("properties")}
 
 
-def fields(schema: Mapping[str, Any], link: Callable[[str], str]) -> Iterator[Field]:
+def fields(schema: Mapping[str, Any], link: Callable[[str], str]) -> Iterator[ApiField]:
     """Yield the fields of a schema. ``link`` formats a reference to another schema."""
     required = schema.get("required", ())
     for name, each in schema["properties"].items():
         default = json.dumps(each["default"]) if "default" in each else "required" if name in required else ""
-        yield Field(name, _value(each, link), default, about(each))
+        yield ApiField(name, _value(each, link), default, about(each))
 
 
 def about(schema: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ import orjson
 from aiohttp import web
 
 from gateway.call.handoff import Handoffs
-from gateway.carriers.call_control import Answer, CallControl, Next, Stream
+from gateway.carriers.call_control import Answer, CallControl, NextAction, StreamOrder
 from gateway.carriers.caller import as_parameters
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
@@ -125,7 +125,7 @@ class Webhooks:
                 "request": request_id.of(request),
             },
         )
-        stream = Stream(
+        stream = StreamOrder(
             url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
             after_url=after,
             caller=caller,
@@ -144,17 +144,17 @@ class Webhooks:
         handoff = await self._handoffs.take(asked.dialect, call_sid)
         if handoff is not None:
             log.info("stream ended", extra={"call": handoff.session_id, "route": asked.route, "dialect": asked.dialect})
-        following = Next()
+        following = NextAction()
         after_url = control.after_address(asked.carrier.settings)
         if handoff is not None and handoff.transfer_target:
-            following = Next(dial=handoff.transfer_target)
+            following = NextAction(dial=handoff.transfer_target)
         elif handoff is not None and after_url:
             # Twilio's own ConversationRelay posts these fields; a Redirect carries them in the query.
             separator = "&" if "?" in after_url else "?"
             query = f"SessionId={handoff.session_id}&SessionStatus={handoff.reason}"
             if handoff.handoff_data is not None:
                 query += f"&HandoffData={quote(handoff.handoff_data, safe='')}"
-            following = Next(redirect=after_url + separator + query)
+            following = NextAction(redirect=after_url + separator + query)
         return _response(control.after(following))
 
     async def status(self, request: web.Request) -> web.Response:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gateway.config import LimitsConfig, TenantLimits
 from gateway.errors import Rejected
-from gateway.limits.quota import Ask, LocalQuotas, Standing, Verdict, What
+from gateway.limits.quota import LocalQuotas, QuotaRequest, QuotaStanding, QuotaVerdict, What
 
 if TYPE_CHECKING:
     from gateway.limits.shared import SharedQuotas
@@ -33,7 +33,7 @@ class LimitReached(Rejected):
     """A limit is reached (429). ``standings`` is the state of the windows that were asked."""
 
     def __init__(
-        self, message: str, *, code: str = "rate_limited", wait_s: float, standings: tuple[Standing, ...]
+        self, message: str, *, code: str = "rate_limited", wait_s: float, standings: tuple[QuotaStanding, ...]
     ) -> None:
         super().__init__(message, status=429, code=code, retry_after_s=wait_s)
         self.standings = standings
@@ -62,7 +62,7 @@ class Limiter:
         self._config = config
         self._clock = clock
         self._local = LocalQuotas()
-        self._held: set[Ask] = set()
+        self._held: set[QuotaRequest] = set()
         self._shared: SharedQuotas | None = None
         if config.redis_url is not None:
             from gateway.limits.shared import SharedQuotas  # redis-py, from the extra [redis]
@@ -71,7 +71,7 @@ class Limiter:
         self._down_until = 0.0
         self._is_down = False
 
-    async def take(self, tenant: str, *, requests: int = 0, characters: int = 0) -> tuple[Standing, ...]:
+    async def take(self, tenant: str, *, requests: int = 0, characters: int = 0) -> tuple[QuotaStanding, ...]:
         """Take from a tenant's windows, from all or none. Return the state of the limited ones.
 
         Raises:
@@ -83,7 +83,7 @@ class Limiter:
             ("characters", characters, limits.characters_per_minute),
         ]
         asks = [
-            Ask(tenant=tenant, what=what, limit=limit, amount=amount)
+            QuotaRequest(tenant=tenant, what=what, limit=limit, amount=amount)
             for what, amount, limit in wanted
             if amount and limit is not None
         ]
@@ -149,7 +149,7 @@ class Limiter:
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
-    async def _decided(self, asks: Sequence[Ask]) -> Verdict:
+    async def _decided(self, asks: Sequence[QuotaRequest]) -> QuotaVerdict:
         verdict = await self._by_redis(asks) if self._shared is not None and not self._pausing() else None
         if verdict is None:
             if self._shared is not None and self._config.redis_outage == "refuse":
@@ -163,7 +163,7 @@ class Limiter:
             raise _refusal(verdict.refused, verdict.wait_s, verdict.standings)
         return verdict
 
-    async def _by_redis(self, asks: Sequence[Ask]) -> Verdict | None:
+    async def _by_redis(self, asks: Sequence[QuotaRequest]) -> QuotaVerdict | None:
         assert self._shared is not None
         try:
             verdict = await self._shared.decide(asks)
@@ -194,12 +194,14 @@ class Limiter:
     def _limits(self, tenant: str) -> TenantLimits:
         return self._config.tenants.get(tenant, self._config.tenant)
 
-    def _at_once(self, tenant: str, what: AtOnce, holder: str) -> Ask | None:
+    def _at_once(self, tenant: str, what: AtOnce, holder: str) -> QuotaRequest | None:
         limits = self._limits(tenant)
         limit = limits.calls_at_once if what == "calls" else limits.streams_at_once
-        return None if limit is None or not tenant else Ask(tenant=tenant, what=what, limit=limit, holder=holder)
+        return (
+            None if limit is None or not tenant else QuotaRequest(tenant=tenant, what=what, limit=limit, holder=holder)
+        )
 
 
-def _refusal(ask: Ask, wait_s: float, standings: tuple[Standing, ...] = ()) -> LimitReached:
+def _refusal(ask: QuotaRequest, wait_s: float, standings: tuple[QuotaStanding, ...] = ()) -> LimitReached:
     message, code = _MESSAGES[ask.what].format(limit=ask.limit), _CODES[ask.what]
     return LimitReached(message, code=code, wait_s=wait_s, standings=standings)

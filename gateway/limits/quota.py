@@ -17,7 +17,7 @@ What = Literal["key", "requests", "characters", "calls", "streams"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class QuotaRequest:
     """One quota, and the requested amount."""
 
     tenant: str
@@ -30,7 +30,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class QuotaStanding:
     """The state of a window after a request."""
 
     what: What
@@ -41,17 +41,17 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class QuotaVerdict:
     """The decision on asks that were made together: all of them are counted, or none."""
 
-    standings: tuple[Standing, ...]
+    standings: tuple[QuotaStanding, ...]
     """The windows' states, in the order of the asks."""
-    refused: Ask | None = None
+    refused: QuotaRequest | None = None
     wait_s: float = 0.0
     """After a refusal: the time until the next try."""
 
 
-class Window:
+class QuotaWindow:
     """The amounts taken within the last ``WINDOW_S`` seconds. ``now`` never goes back."""
 
     def __init__(self) -> None:
@@ -77,37 +77,37 @@ class Window:
                 return at + WINDOW_S - now
         return WINDOW_S
 
-    def standing(self, what: What, limit: int, now: float) -> Standing:
+    def standing(self, what: What, limit: int, now: float) -> QuotaStanding:
         """Return the state of the window."""
         left = max(0, limit - self.used(now))
         reset_s = self._taken[0][0] + WINDOW_S - now if self._taken else 0.0
-        return Standing(what=what, limit=limit, left=left, reset_s=reset_s)
+        return QuotaStanding(what=what, limit=limit, left=left, reset_s=reset_s)
 
 
 class LocalQuotas:
     """The counts of one process."""
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[str, What], Window] = {}
+        self._windows: dict[tuple[str, What], QuotaWindow] = {}
         self._held: dict[tuple[str, What], set[str]] = {}
 
-    def decide(self, asks: Sequence[Ask], now: float) -> Verdict:
+    def decide(self, asks: Sequence[QuotaRequest], now: float) -> QuotaVerdict:
         """Count all asks, or none."""
         for ask in asks:
             if ask.holder:
                 held = self._held.get((ask.tenant, ask.what), set())
                 if ask.holder not in held and len(held) >= ask.limit:
-                    return Verdict(standings=self._standings(asks, now), refused=ask, wait_s=1.0)
+                    return QuotaVerdict(standings=self._standings(asks, now), refused=ask, wait_s=1.0)
             else:
                 window = self._window(ask)
                 excess = window.used(now) + ask.amount - ask.limit
                 if excess > 0:
                     wait_s = window.wait_s(excess, now)
-                    return Verdict(standings=self._standings(asks, now), refused=ask, wait_s=wait_s)
+                    return QuotaVerdict(standings=self._standings(asks, now), refused=ask, wait_s=wait_s)
         self.count(asks, now)
-        return Verdict(standings=self._standings(asks, now))
+        return QuotaVerdict(standings=self._standings(asks, now))
 
-    def count(self, asks: Sequence[Ask], now: float) -> None:
+    def count(self, asks: Sequence[QuotaRequest], now: float) -> None:
         """Count asks that were allowed elsewhere."""
         for ask in asks:
             if ask.holder:
@@ -115,7 +115,7 @@ class LocalQuotas:
             else:
                 self._window(ask).take(ask.amount, now)
 
-    def release(self, ask: Ask) -> None:
+    def release(self, ask: QuotaRequest) -> None:
         """Forget the holder of a concurrent entry, if it holds one."""
         held = self._held.get((ask.tenant, ask.what))
         if held is not None:
@@ -123,12 +123,12 @@ class LocalQuotas:
             if not held:
                 del self._held[ask.tenant, ask.what]
 
-    def has_room(self, ask: Ask) -> bool:
+    def has_room(self, ask: QuotaRequest) -> bool:
         """Return True if one more may be held here."""
         return len(self._held.get((ask.tenant, ask.what), ())) < ask.limit
 
-    def _window(self, ask: Ask) -> Window:
-        return self._windows.setdefault((ask.tenant, ask.what), Window())
+    def _window(self, ask: QuotaRequest) -> QuotaWindow:
+        return self._windows.setdefault((ask.tenant, ask.what), QuotaWindow())
 
-    def _standings(self, asks: Sequence[Ask], now: float) -> tuple[Standing, ...]:
+    def _standings(self, asks: Sequence[QuotaRequest], now: float) -> tuple[QuotaStanding, ...]:
         return tuple(self._window(ask).standing(ask.what, ask.limit, now) for ask in asks if not ask.holder)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gateway.limits.quota import WINDOW_S, Ask, Standing, Verdict
+from gateway.limits.quota import WINDOW_S, QuotaRequest, QuotaStanding, QuotaVerdict
 
 LEASE_S = 4.0
 """Lifetime of an entry that is not renewed, the same as of a gateway's calls."""
@@ -97,7 +97,7 @@ class SharedQuotas:
         self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
         self._script = self._redis.register_script(_DECIDE)
 
-    async def decide(self, asks: Sequence[Ask]) -> Verdict:
+    async def decide(self, asks: Sequence[QuotaRequest]) -> QuotaVerdict:
         """Count all asks, or none. Raises one of ``FAULTS`` if Redis does not answer."""
         arguments: list[Any] = []
         for ask in asks:
@@ -107,13 +107,13 @@ class SharedQuotas:
             "tuple[int, int, list[list[int]]]", await self._script([_key(ask) for ask in asks], arguments)
         )
         standings = tuple(
-            Standing(what=ask.what, limit=ask.limit, left=max(0, ask.limit - used), reset_s=reset_ms / 1000)
+            QuotaStanding(what=ask.what, limit=ask.limit, left=max(0, ask.limit - used), reset_s=reset_ms / 1000)
             for ask, (used, reset_ms) in zip(asks, counts, strict=True)
             if not ask.holder
         )
-        return Verdict(standings=standings, refused=asks[refused - 1] if refused else None, wait_s=wait_ms / 1000)
+        return QuotaVerdict(standings=standings, refused=asks[refused - 1] if refused else None, wait_s=wait_ms / 1000)
 
-    async def renew(self, asks: Sequence[Ask]) -> None:
+    async def renew(self, asks: Sequence[QuotaRequest]) -> None:
         """Extend the held entries by ``LEASE_S``, including those that Redis has forgotten."""
         seconds, microseconds = await cast("Any", self._redis.time())
         until_ms = seconds * 1000 + microseconds // 1000 + round(LEASE_S * 1000)
@@ -126,7 +126,7 @@ class SharedQuotas:
                 pipeline.pexpire(key, round(LEASE_S * 2000))
             await pipeline.execute()
 
-    async def release(self, ask: Ask) -> None:
+    async def release(self, ask: QuotaRequest) -> None:
         """Remove one held entry."""
         await self._redis.zrem(_key(ask), ask.holder)
 
@@ -135,7 +135,7 @@ class SharedQuotas:
         await self._redis.aclose()
 
 
-def _key(ask: Ask) -> str:
+def _key(ask: QuotaRequest) -> str:
     # The text in braces selects the node of a cluster: all keys of a tenant are on one node, so one script reaches
     # them.
     return f"talkspurt:limits:{{{quote(ask.tenant, safe='')}}}:{ask.what}"

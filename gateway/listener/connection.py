@@ -23,7 +23,7 @@ from gateway.carriers.caller import incoming_call
 from gateway.carriers.dialect import Dialect
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
-from gateway.listener.turns import Turns
+from gateway.listener.turns import LoopTurns
 from gateway.media.arrival import MessageArrival
 from gateway.seams.call_api import CallApi, OpenCallApi
 from gateway.seams.incoming import IncomingCall
@@ -100,8 +100,8 @@ class MediaConnection(WSListener):
         setup_timeout_s: float,
         max_message_bytes: int,
         max_errors: int,
-        turns: Turns,
-        floods: Turns,
+        turns: LoopTurns,
+        floods: LoopTurns,
         max_lead_ms: int | None = None,
         open_api: OpenCallApi | None = None,
         on_rejected: Callable[[str], None] = lambda code: None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.listener.turns import InTurns, Turns
+from gateway.listener.turns import InTurns, LoopTurns
 
 PEER_HEADER = "X-Talkspurt-Peer"
 """Header with the client's address, set by the worker that passes the request on. It is trusted only on the workers'
@@ -16,7 +16,7 @@ PART_HEADER = "X-Talkspurt-Part"
 class PassedOn(InTurns):
     """A connection from another worker. It reports the original client's address, as a direct connection would."""
 
-    def __init__(self, inner: Any, turns: Turns) -> None:
+    def __init__(self, inner: Any, turns: LoopTurns) -> None:
         super().__init__(inner, turns)
         self._peer = ""
         self.is_part = False

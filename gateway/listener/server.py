@@ -31,7 +31,7 @@ from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
-from gateway.listener.turns import InTurns, Turns
+from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.call_api import OpenCallApi
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents
@@ -172,8 +172,8 @@ class GatewayServer:
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=_LINGER_S
         )
-        self._turns, self._media_floods = Turns(frames_first=frames_first), Turns(frames_first=frames_first)
-        self._media_turns = Turns(frames_first=frames_first, turn_s=_MEDIA_TURN_S)
+        self._turns, self._media_floods = LoopTurns(frames_first=frames_first), LoopTurns(frames_first=frames_first)
+        self._media_turns = LoopTurns(frames_first=frames_first, turn_s=_MEDIA_TURN_S)
         self._listener: asyncio.Server | None = None
         self.sockets = Sockets(
             most=limits.connections or _open_files() * 3 // 4,

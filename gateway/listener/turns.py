@@ -24,7 +24,7 @@ _PIECE_BYTES = 1024
 reader."""
 
 
-class Turns:
+class LoopTurns:
     """A queue of steps, run in order, as many in one turn of the loop as its time allows.
 
     Args:
@@ -99,7 +99,7 @@ class InTurns(asyncio.BufferedProtocol):
     """A connection that passes on its input in turns. To its socket it is the protocol; to the wrapped protocol, the
     transport."""
 
-    def __init__(self, inner: Any, turns: Turns) -> None:
+    def __init__(self, inner: Any, turns: LoopTurns) -> None:
         self.inner = inner
         self._turns = turns
         self._transport: asyncio.Transport | None = None

@@ -42,7 +42,7 @@ class Said(_Entry):
     gapMs: int
 
 
-class Heard(_Entry):
+class HeardWords(_Entry):
     """Words of the caller, at the time at which the manager received them."""
 
     kind: Literal["heard"] = "heard"
@@ -74,7 +74,7 @@ class Listened(_Entry):
     event: Literal["joined", "left"]
 
 
-Entry = Annotated[Said | Heard | Pressed | Fault | Listened, Field(discriminator="kind")]
+Entry = Annotated[Said | HeardWords | Pressed | Fault | Listened, Field(discriminator="kind")]
 
 
 class CallSummary(BaseModel):

@@ -71,7 +71,7 @@ class Language:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class ConfigChange:
     """Changes settings during the call. None leaves a setting unchanged."""
 
     interruptible: Interruptible | None = None
@@ -161,7 +161,7 @@ Inbound = (
     | Play
     | SendDigits
     | Language
-    | Config
+    | ConfigChange
     | Hints
     | End
     | Cancel
@@ -264,7 +264,7 @@ class Caption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkReached:
+class MarkPlayed:
     """+ Everything before the mark was played, or (``cleared``) discarded."""
 
     name: str
@@ -279,4 +279,4 @@ class Ended:
     duration_ms: int
 
 
-Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkReached | Ended
+Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkPlayed | Ended

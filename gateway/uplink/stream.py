@@ -38,7 +38,7 @@ Post = Callable[[Posted], None]
 """Schedules a call on the loop; only for the thread."""
 
 
-class Worker(Protocol):
+class StreamWorker(Protocol):
     """The part of the thread that streams use. ``gateway.uplink.worker.UplinkWorker`` implements this Protocol."""
 
     recordings: RecordingThread
@@ -68,7 +68,7 @@ class Stream:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: StreamWorker,
         inbound: AudioFormat,
         outbound: AudioFormat,
         detector: SpeechDetector,

@@ -15,12 +15,12 @@ from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents, Reception, TransferStart
 from gateway.webrtc.channel import Channel
 from gateway.webrtc.dialogue import BrowserDialogue
-from gateway.webrtc.peer import Peer
-from gateway.webrtc.sdp import Codec, Offer
+from gateway.webrtc.peer import WebRtcPeer
+from gateway.webrtc.sdp import Offer, WebRtcCodec
 
 log = logging.getLogger(__name__)
 
-MakePeer = Callable[[Offer, Codec, "WebRtcLeg"], Peer]
+MakePeer = Callable[[Offer, WebRtcCodec, "WebRtcLeg"], WebRtcPeer]
 Begin = Callable[["WebRtcLeg"], CallEvents]
 
 
@@ -45,7 +45,7 @@ class WebRtcLeg:
         call_id: str,
         route: str,
         address: str,
-        codec: Codec,
+        codec: WebRtcCodec,
         *,
         parameters: dict[str, str],
         make_peer: MakePeer,
@@ -69,9 +69,9 @@ class WebRtcLeg:
         self.token = token
         self.arrival = Arrival()
         """Reception statistics of the caller's audio, over all connections."""
-        self.peer: Peer | None = None
+        self.peer: WebRtcPeer | None = None
         """The connection that carries media now."""
-        self._next: Peer | None = None
+        self._next: WebRtcPeer | None = None
         self._make_peer = make_peer
         self._begin = begin
         self._forget = forget
@@ -122,11 +122,11 @@ class WebRtcLeg:
             raise
 
     @property
-    def latest(self) -> Peer | None:
+    def latest(self) -> WebRtcPeer | None:
         """The connection of the latest offer."""
         return self._next or self.peer
 
-    def on_connected(self, peer: Peer) -> None:
+    def on_connected(self, peer: WebRtcPeer) -> None:
         """Let a new connection carry the media. The first connection begins the call."""
         if peer is not self._next:
             return
@@ -144,12 +144,12 @@ class WebRtcLeg:
                 log.info("call rejected", extra={"call": self.call_id, "why": exc.code, "transport": "webrtc"})
                 self._end()
 
-    def on_channel(self, peer: Peer, channel: Channel) -> None:
+    def on_channel(self, peer: WebRtcPeer, channel: Channel) -> None:
         """Attach the browser's data channel."""
         if self.browser is not None:
             self.browser.attach(channel)
 
-    def on_over(self, peer: Peer, reason: str, *, on_purpose: bool) -> None:
+    def on_over(self, peer: WebRtcPeer, reason: str, *, on_purpose: bool) -> None:
         """Handle the loss of a connection. The call ends, or waits for the browser to return."""
         if peer is self._next:
             self._next = None

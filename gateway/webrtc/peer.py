@@ -26,7 +26,7 @@ from gateway.media.timer import DeadlineTimer
 from gateway.seams.leg import RtpReport
 from gateway.webrtc.channel import Channel, ChannelTransport
 from gateway.webrtc.ice import IceConnection, IceSettings
-from gateway.webrtc.sdp import Codec, Offer, write_answer
+from gateway.webrtc.sdp import Offer, WebRtcCodec, write_answer
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +42,15 @@ _CLOSE_TIMEOUT_S = 2.0
 class PeerEvents(RtpEvents, Protocol):
     """The events of a connection, for its call."""
 
-    def on_connected(self, peer: Peer) -> None:
+    def on_connected(self, peer: WebRtcPeer) -> None:
         """Handle the start of media."""
         ...
 
-    def on_channel(self, peer: Peer, channel: Channel) -> None:
+    def on_channel(self, peer: WebRtcPeer, channel: Channel) -> None:
         """Handle the peer's data channel."""
         ...
 
-    def on_over(self, peer: Peer, reason: str, *, on_purpose: bool) -> None:
+    def on_over(self, peer: WebRtcPeer, reason: str, *, on_purpose: bool) -> None:
         """Handle the end of the connection; ``on_purpose``: the peer closed it. Called once, but not after our own
         close."""
         ...
@@ -69,7 +69,7 @@ class _IcePath:
         return "controlling" if self._ice.ice_controlling else "controlled"
 
 
-class Peer:
+class WebRtcPeer:
     """The connection of one offer.
 
     Args:
@@ -86,7 +86,7 @@ class Peer:
     def __init__(
         self,
         offer: Offer,
-        codec: Codec,
+        codec: WebRtcCodec,
         events: PeerEvents,
         settings: IceSettings,
         *,

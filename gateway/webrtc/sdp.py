@@ -38,7 +38,7 @@ _STATIC = {0: "PCMU", 8: "PCMA"}  # RFC 3551 table 4: these need no rtpmap
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
+class WebRtcCodec:
     """A codec of both sides."""
 
     encoding: str
@@ -70,7 +70,7 @@ class Offer:
     """Index of the data channel section. None: there is none on the same transport."""
     bundled: bool
     """True if the audio section is in a BUNDLE group. An answer must not have a group that was not offered."""
-    codecs: Sequence[Codec]
+    codecs: Sequence[WebRtcCodec]
     """The codecs of both sides, in the peer's order; never empty."""
     direction: str
     """Our direction: sendrecv, sendonly or recvonly."""
@@ -158,7 +158,7 @@ def read_offer(text: str) -> Offer:
     )
 
 
-def _codecs(section: MediaDescription) -> list[Codec]:
+def _codecs(section: MediaDescription) -> list[WebRtcCodec]:
     names = {pt: (name, 8000, 1) for pt, name in _STATIC.items()}
     for codec in section.rtp.codecs:
         assert codec.payloadType is not None
@@ -167,7 +167,7 @@ def _codecs(section: MediaDescription) -> list[Codec]:
     events = {clock: pt for pt, name, clock, _ in reversed(offered) if name == "TELEPHONE-EVENT"}
     known = {("OPUS", 48_000, 2), ("PCMU", 8000, 1), ("PCMA", 8000, 1)}
     return [
-        Codec(name, pt, events.get(event_hz), event_hz)
+        WebRtcCodec(name, pt, events.get(event_hz), event_hz)
         for pt, name, clock, channels in offered
         if (name, clock, channels) in known
         for event_hz in (clock if clock in events else 8000,)
@@ -198,7 +198,7 @@ def read_fragment(text: str) -> tuple[str, list[RTCIceCandidate]]:
 
 def write_answer(
     offer: Offer,
-    codec: Codec,
+    codec: WebRtcCodec,
     *,
     candidates: Sequence[RTCIceCandidate],
     ice: RTCIceParameters,
@@ -255,7 +255,7 @@ def write_answer(
     return str(description)
 
 
-def _answered(codec: Codec) -> list[RTCRtpCodecParameters]:
+def _answered(codec: WebRtcCodec) -> list[RTCRtpCodecParameters]:
     if codec.encoding == "OPUS":
         audio = RTCRtpCodecParameters(
             mimeType="audio/opus", clockRate=48_000, channels=2, payloadType=codec.payload_type,

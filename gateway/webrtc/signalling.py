@@ -27,8 +27,8 @@ from gateway.seams.leg import CallEvents, RtpReport
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.ice import IceSettings
 from gateway.webrtc.leg import Begin, WebRtcLeg
-from gateway.webrtc.peer import Peer
-from gateway.webrtc.sdp import MAX_BYTES, Codec, Offer, read_fragment, read_offer
+from gateway.webrtc.peer import WebRtcPeer
+from gateway.webrtc.sdp import MAX_BYTES, Offer, WebRtcCodec, read_fragment, read_offer
 
 log = logging.getLogger(__name__)
 
@@ -309,9 +309,9 @@ class WebRtc:
             self._on_rejected(exc.code)
             raise
 
-    def _make_peer(self, offer: Offer, codec: Codec, leg: WebRtcLeg) -> Peer:
+    def _make_peer(self, offer: Offer, codec: WebRtcCodec, leg: WebRtcLeg) -> WebRtcPeer:
         config = self._config
-        return Peer(
+        return WebRtcPeer(
             offer, codec, leg, self._ice_settings(),
             connect_timeout_s=CONNECT_S, lost_after_s=config.lost_after_s,
             channel=config.data_channel, max_message_bytes=_MESSAGE_BYTES, on_report=self._on_report,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import BRANCH_MAGIC, Address, Headers, Message, Request, Response, Uri, Via
 
 MIN_SESSION_S = 90
@@ -83,7 +83,7 @@ class Dialog:
         if contact is None and not invite.via.branch.startswith(BRANCH_MAGIC):
             contact = invite.from_  # RFC 2543 sends requests there, and requires no Contact
         if contact is None:
-            raise ProtocolError(f"{invite.method} without Contact, expected one (RFC 3261 section 8.1.1.8)")
+            raise SipProtocolError(f"{invite.method} without Contact, expected one (RFC 3261 section 8.1.1.8)")
         dialog = cls(
             call_id=invite.call_id,
             local=invite.to.with_tag(tag),
@@ -103,9 +103,9 @@ class Dialog:
             ProtocolError: a 2xx has no Contact, the response has no tag, or its Record-Route is unreadable.
         """
         if not response.to.tag:
-            raise ProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
+            raise SipProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
         if response.contact is None and response.status >= 200:
-            raise ProtocolError(f"{response.status} without Contact, expected one (RFC 3261 section 12.1.1)")
+            raise SipProtocolError(f"{response.status} without Contact, expected one (RFC 3261 section 12.1.1)")
         dialog = cls(
             call_id=invite.call_id,
             local=invite.from_,
@@ -228,7 +228,7 @@ def _session_expires(message: Message) -> tuple[int, str] | None:
         return None
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:;(.*))?", text)
     if not match:
-        raise ProtocolError(f"Session-Expires is {text[:40]!r}, expected seconds (RFC 4028 section 4)")
+        raise SipProtocolError(f"Session-Expires is {text[:40]!r}, expected seconds (RFC 4028 section 4)")
     refresher = re.search(r"(?:^|;)\s*refresher\s*=\s*(uac|uas)\b", match.group(2) or "", re.IGNORECASE)
     return int(match.group(1)), refresher.group(1).lower() if refresher else ""
 
@@ -241,7 +241,7 @@ def min_session_s(message: Message) -> int:
     """
     text = (message.headers.get("Min-SE") or str(MIN_SESSION_S)).partition(";")[0].strip()
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise ProtocolError(f"Min-SE is {text[:40]!r}, expected seconds (RFC 4028 section 5)")
+        raise SipProtocolError(f"Min-SE is {text[:40]!r}, expected seconds (RFC 4028 section 5)")
     return max(MIN_SESSION_S, int(text))
 
 

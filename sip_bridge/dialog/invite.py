@@ -40,8 +40,8 @@ from sip_bridge.dialog.own_requests import OwnRequests
 from sip_bridge.dialog.session_modification import SessionModification
 from sip_bridge.dialog.session_refresh import Due, SessionRefresh
 from sip_bridge.dialog.transaction import Key
-from sip_bridge.dialog.transfer import Transfers
-from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
+from sip_bridge.dialog.transfer import SipTransfers
+from sip_bridge.errors import NotAcceptable, SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import DIGIT_TYPES, description_of, digit_of
 from sip_bridge.message.digest import ClientAuth
@@ -56,7 +56,7 @@ Invitation: TypeAlias = tuple[str, str, int]
 3261 section 8.2.2.2)."""
 
 
-class State(enum.Enum):
+class InviteState(enum.Enum):
     """The state of a call."""
 
     EARLY = "early"  # no final response yet
@@ -66,7 +66,7 @@ class State(enum.Enum):
     OVER = "over"
 
 
-class Timer(enum.Enum):
+class InviteTimer(enum.Enum):
     """The timers of a dialog, named by the awaited event."""
 
     READY = "the session can speak"
@@ -95,7 +95,7 @@ class InviteDialog(ABC):
     def __init__(
         self, trunk: TrunkConfig, peer: Peer, local: LocalAddress, media_port: int, timeouts: SipTimeouts
     ) -> None:
-        self.state = State.EARLY
+        self.state = InviteState.EARLY
         self.negotiation = Negotiation(
             host=local.host, port=media_port, peer_host=peer.host, codecs=trunk.codecs, srtp=trunk.srtp
         )
@@ -108,7 +108,7 @@ class InviteDialog(ABC):
         self._local = local
         self._timeouts = timeouts
         self._now = 0.0
-        self._due: dict[Timer, float] = {}
+        self._due: dict[InviteTimer, float] = {}
         self._awaited_ack = AwaitedAck(self.effects, t1_s=timeouts.t1_s, t2_s=timeouts.t2_s)
         self._goodbye: HeaderItems = ()
         self._ending: tuple[str, HeaderItems] | None = None
@@ -117,7 +117,7 @@ class InviteDialog(ABC):
         self._auth = ClientAuth(trunk.username, password) if trunk.username else None
         self.requests = OwnRequests(peer, local, self._auth, self.effects)
         self._contact = ("Contact", f"<{local.contact(peer.transport, USER)}>")
-        self.transfers = Transfers(
+        self.transfers = SipTransfers(
             self.requests,
             self.effects,
             self._contact,
@@ -160,15 +160,15 @@ class InviteDialog(ABC):
             case Due.END:
                 self._end("session expired", [("Reason", 'SIP;cause=408;text="Session expired"')])
 
-    def _wait(self, timer: Timer, seconds: float) -> None:
+    def _wait(self, timer: InviteTimer, seconds: float) -> None:
         self._due[timer] = self._now + max(0.0, seconds)
 
-    def _stop(self, *timers: Timer) -> None:
+    def _stop(self, *timers: InviteTimer) -> None:
         for timer in timers:
             self._due.pop(timer, None)
 
     @abstractmethod
-    def _expired(self, timer: Timer) -> None:
+    def _expired(self, timer: InviteTimer) -> None:
         """Handle a timer that has expired."""
 
     # --- the end ---------------------------------------------------------------------------------------------------
@@ -192,15 +192,15 @@ class InviteDialog(ABC):
         self._peer_left("refused")
 
     def _end(self, reason: str, headers: HeaderItems = ()) -> None:
-        if self.state in (State.LEAVING, State.OVER):
+        if self.state in (InviteState.LEAVING, InviteState.OVER):
             return
         self.effects.append(Silence(reason))
         self._goodbye = headers
-        if self.state is State.EARLY:
+        if self.state is InviteState.EARLY:
             self._give_up(reason, headers)
             self._release()
-        elif self.state is State.UNCONFIRMED:
-            self.state = State.LEAVING  # section 15: no BYE before the ACK, or before the wait for it ends
+        elif self.state is InviteState.UNCONFIRMED:
+            self.state = InviteState.LEAVING  # section 15: no BYE before the ACK, or before the wait for it ends
         else:
             self._say_goodbye()
 
@@ -214,14 +214,14 @@ class InviteDialog(ABC):
 
     def _peer_left(self, reason: str) -> None:
         """Handle the end of the call by the peer."""
-        if self.state is State.OVER:
+        if self.state is InviteState.OVER:
             return
         # Many peers send BYE without a NOTIFY as soon as their new call is up.
         self.effects.append(Silence("transferred" if self.transfers.under_way else reason))
         self._release()
 
     def _release(self) -> None:
-        self.state = State.OVER
+        self.state = InviteState.OVER
         self._awaited_ack.stop()
         self._due.clear()
         self._modification.stop()
@@ -250,7 +250,7 @@ class InviteDialog(ABC):
             refusal = self.dialog.check(request, offers=offers, retry_after_s=secrets.randbelow(11))
             if refusal is None:
                 refusal = self._deal_with(key, request)
-        except (ProtocolError, NotAcceptable) as error:
+        except (SipProtocolError, NotAcceptable) as error:
             self.effects.append(Trouble("SIP request refused", f"{request.method}: {error}"))
             refusal = Refusal(error.status)
         if refusal is not None:
@@ -273,7 +273,7 @@ class InviteDialog(ABC):
             case "INFO":
                 try:
                     digit = digit_of(request)
-                except ProtocolError as error:
+                except SipProtocolError as error:
                     return Refusal(error.status, (("Accept", ", ".join(DIGIT_TYPES)),) if error.status == 415 else ())
                 self._respond(key, request, 200)
                 if digit is not None:
@@ -296,11 +296,11 @@ class InviteDialog(ABC):
 
     def may_transfer(self) -> bool:
         """Return True if the call is up and no transfer is under way."""
-        return self.state is State.UP and not self.transfers.under_way
+        return self.state is InviteState.UP and not self.transfers.under_way
 
     def tell_referred(self, status: int, reason: str, *, now: float) -> None:
         """Tell the peer the outcome of the call that it requested by REFER."""
-        if self.state is State.UP:
+        if self.state is InviteState.UP:
             self.transfers.tell_referred(self.dialog, status, reason)
 
     def _transfer_over(self, problem: str) -> None:
@@ -332,13 +332,13 @@ class InviteDialog(ABC):
         if waiting is None:
             return
         self._confirmed()
-        if self.state is State.OVER:
+        if self.state is InviteState.OVER:
             return
         if waiting.offers:
             try:
                 answer = description_of(ack)
                 if answer is None:
-                    raise ProtocolError("ACK without the answer to our offer (RFC 3264 section 4)")
+                    raise SipProtocolError("ACK without the answer to our offer (RFC 3264 section 4)")
                 self._apply(self.negotiation.accept(answer))
                 self._answered_late()
             except SipError as error:
@@ -351,7 +351,7 @@ class InviteDialog(ABC):
         """Continue after an ACK that carried the answer to our offer."""
 
     def _confirmed(self) -> None:
-        if self.state is State.UNCONFIRMED:
-            self.state = State.UP
-        elif self.state is State.LEAVING:
+        if self.state is InviteState.UNCONFIRMED:
+            self.state = InviteState.UP
+        elif self.state is InviteState.LEAVING:
             self._say_goodbye()

@@ -21,10 +21,10 @@ from sip_bridge.dialog.effects import (
     Trouble,
     Waits,
 )
-from sip_bridge.dialog.invite import InviteDialog, State, Timer
+from sip_bridge.dialog.invite import InviteDialog, InviteState, InviteTimer
 from sip_bridge.dialog.own_requests import key_of
 from sip_bridge.dialog.transaction import Key, cancel_of
-from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
+from sip_bridge.errors import NotAcceptable, SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
@@ -96,7 +96,7 @@ class InviteClient(InviteDialog):
         """Send the INVITE."""
         self._now = now
         self._offer = self.negotiation.offer()
-        self._wait(Timer.ANSWER, self._timeouts.answer_s)
+        self._wait(InviteTimer.ANSWER, self._timeouts.answer_s)
         self._send_invite()
 
     def _send_invite(self) -> None:
@@ -120,8 +120,8 @@ class InviteClient(InviteDialog):
         self._provisional = self._settled = False
         self.effects.append(Invite(self._invite, self._peer))
 
-    def _expired(self, timer: Timer) -> None:
-        if timer is Timer.ANSWER:
+    def _expired(self, timer: InviteTimer) -> None:
+        if timer is InviteTimer.ANSWER:
             self._stop_calling("no_answer")
 
     # --- responses -------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class InviteClient(InviteDialog):
             self._refused(response)
         else:
             self._settle(more=True)
-            if self.state is State.EARLY:
+            if self.state is InviteState.EARLY:
                 self._answered(response)
             elif response.to.tag == self._winner:
                 super().on_response(key, response, now=now)  # our ACK was lost
@@ -155,7 +155,7 @@ class InviteClient(InviteDialog):
             return
         self._now = now
         self._settle(more=False)
-        if self.state is State.EARLY:
+        if self.state is InviteState.EARLY:
             self._fail(status, "unreachable")
 
     def _settle(self, *, more: bool) -> None:
@@ -166,7 +166,7 @@ class InviteClient(InviteDialog):
 
     def _progress(self, response: Response) -> None:
         self._provisional = True
-        if self.state is not State.EARLY:
+        if self.state is not InviteState.EARLY:
             self._cancel()  # the call was given up before any response; CANCEL is allowed only now
             return
         if response.status == 100:
@@ -192,16 +192,16 @@ class InviteClient(InviteDialog):
         """Handle the start of the session."""
         self._now = now
         self._begun = True
-        if self.state is State.EARLY:
+        if self.state is InviteState.EARLY:
             self.effects.append(Waits())
-        elif self.state is State.UP:
+        elif self.state is InviteState.UP:
             self._apply(self.negotiation.agreed)
             self.effects.append(Outcome(200))
 
     def not_begun(self, *, now: float) -> None:
         """Handle the refusal of a session for lack of room."""
         self._now = now
-        if self.state is State.EARLY:
+        if self.state is InviteState.EARLY:
             self._stop_calling("unavailable")
         else:
             self.effects.append(Outcome(503, "unavailable"))
@@ -212,19 +212,19 @@ class InviteClient(InviteDialog):
         self._winner = response.to.tag
         try:
             self.dialog = Dialog.as_client(self._invite, response)
-        except ProtocolError as error:
+        except SipProtocolError as error:
             self.effects.append(Trouble("SIP answer refused", str(error)))
             self._fail(502, "refused")
             return
-        self._stop(Timer.ANSWER)
+        self._stop(InviteTimer.ANSWER)
         self.refresh.peer_allows = response.headers.tokens("Allow")
         self.requests.acked = self._ack(self.dialog)
-        self.state = State.UP
+        self.state = InviteState.UP
         self.effects.append(Joined())
         try:
             answer = description_of(response) or self._early.get(response.to.tag)
             if answer is None:
-                raise ProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
+                raise SipProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
             before = self.negotiation.agreed if self._begun else None
             agreed = self.negotiation.accept(answer)
             if before is not None and before.sent_format != agreed.sent_format:
@@ -245,13 +245,13 @@ class InviteClient(InviteDialog):
     def _agreed_timer(self, response: Response) -> SessionTimer | None:
         try:
             return session_agreed(response)
-        except ProtocolError as error:
+        except SipProtocolError as error:
             self.effects.append(Trouble("SIP session timer refused", str(error)))
             return None
 
     def _refused(self, response: Response) -> None:
         """Handle a final refusal. The transaction sends its ACK."""
-        if self.state is not State.EARLY:
+        if self.state is not InviteState.EARLY:
             return
         if self._cseq < _MAX_TRIES and self._may_try_again(response):
             self._send_invite()
@@ -264,7 +264,7 @@ class InviteClient(InviteDialog):
         if response.status == 422:
             try:
                 self.refresh.lengthen(response)
-            except ProtocolError:
+            except SipProtocolError:
                 return False
             return True
         answer = authorization(response, self._invite, self._auth) if self._auth else None
@@ -307,7 +307,7 @@ class InviteClient(InviteDialog):
             return
         try:
             dialog = Dialog.as_client(self._invite, response)
-        except ProtocolError as error:
+        except SipProtocolError as error:
             self.effects.append(Trouble("SIP answer refused", str(error)))
             return
         ack = self._declined[response.to.tag] = self._ack(dialog)
@@ -329,6 +329,6 @@ def _contacts(response: Response) -> tuple[Uri, ...]:
         try:
             address = Address.parse(text)
             found.append((-float(address.params.get("q") or 1.0), address.uri))
-        except (ProtocolError, ValueError):
+        except (SipProtocolError, ValueError):
             continue
     return tuple(uri for _, uri in sorted(found, key=lambda each: each[0]))

@@ -6,9 +6,9 @@ from __future__ import annotations
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, Refusal, SessionTimer
 from sip_bridge.dialog.effects import Begin, Waits
-from sip_bridge.dialog.invite import InviteDialog, State, Timer
+from sip_bridge.dialog.invite import InviteDialog, InviteState, InviteTimer
 from sip_bridge.dialog.transaction import Key
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.sip import Request, Response
@@ -79,10 +79,10 @@ class InviteServer(InviteDialog):
         if self._trunk.early_media:
             self._answer_invite(183, [SDP], self._answer_body)
             self._apply(self.negotiation.agreed)
-            self._wait(Timer.GREETED, self._timeouts.early_media_s)
+            self._wait(InviteTimer.GREETED, self._timeouts.early_media_s)
         else:
             self._answer_invite(180)
-        self._wait(Timer.READY, self._timeouts.ready_s)
+        self._wait(InviteTimer.READY, self._timeouts.ready_s)
 
     def not_begun(self, *, now: float) -> None:
         """Handle the refusal of a session for lack of room."""
@@ -91,7 +91,7 @@ class InviteServer(InviteDialog):
     def on_ready(self, *, now: float) -> None:
         """Answer the call: the session can speak, or the trunk does not require that."""
         self._now = now
-        self._stop(Timer.READY)
+        self._stop(InviteTimer.READY)
         if not self._trunk.early_media:
             self._answer()
 
@@ -101,22 +101,22 @@ class InviteServer(InviteDialog):
         if self._trunk.early_media:
             self._answer()
 
-    def _expired(self, timer: Timer) -> None:
+    def _expired(self, timer: InviteTimer) -> None:
         match timer:
-            case Timer.READY:
+            case InviteTimer.READY:
                 self._end("dialogue manager is not there")
-            case Timer.GREETED:
+            case InviteTimer.GREETED:
                 self._answer()
 
     def _answer_invite(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> Response:
         return self._respond(self._key, self._invite, status, [self._contact, ALLOW, SUPPORTED, *headers], body)
 
     def _answer(self) -> None:
-        if self.state is not State.EARLY:
+        if self.state is not InviteState.EARLY:
             return
-        self._stop(Timer.GREETED)
+        self._stop(InviteTimer.GREETED)
         response = self._answer_invite(200, [*self._refresh_headers, SDP], self._answer_body)
-        self.state = State.UNCONFIRMED
+        self.state = InviteState.UNCONFIRMED
         self.refresh.agree(self._first_timer, now=self._now)
         self._awaited_ack.begin(self.dialog, self._key, response, offers=self.late, now=self._now)
         if not self.late:
@@ -129,12 +129,12 @@ class InviteServer(InviteDialog):
     def on_cancel(self, *, now: float) -> None:
         """Handle a CANCEL. If the call is answered already, it is too late, and a BYE follows."""
         self._now = now
-        if self.state is State.EARLY:
+        if self.state is InviteState.EARLY:
             self._respond(self._key, self._invite, 487)
             self._peer_left("cancelled")
 
     def _on_bye(self, key: Key, request: Request) -> None:
-        if self.state is State.EARLY:
+        if self.state is InviteState.EARLY:
             self._respond(self._key, self._invite, 487)
         super()._on_bye(key, request)
 
@@ -152,4 +152,4 @@ def _check_accept(invite: Request) -> None:
     """
     kinds = [value.partition(";")[0].strip().lower() for value in invite.headers.all("Accept")]
     if "Accept" in invite.headers and not {"application/sdp", "application/*", "*/*"}.intersection(kinds):
-        raise ProtocolError(f"caller accepts {', '.join(kinds)[:60]!r}, expected application/sdp", status=406)
+        raise SipProtocolError(f"caller accepts {', '.join(kinds)[:60]!r}, expected application/sdp", status=406)

@@ -15,9 +15,9 @@ from sip_bridge.dialog.awaited_ack import AwaitedAck
 from sip_bridge.dialog.dialog import Dialog, Refusal
 from sip_bridge.dialog.effects import Effect, MediaAgreed, Respond, Trouble
 from sip_bridge.dialog.own_requests import OwnRequests
-from sip_bridge.dialog.session_refresh import Next, SessionRefresh
+from sip_bridge.dialog.session_refresh import RefreshStep, SessionRefresh
 from sip_bridge.dialog.transaction import Key
-from sip_bridge.errors import ProtocolError, SipError
+from sip_bridge.errors import SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.sdp import Negotiation
@@ -136,12 +136,12 @@ class SessionModification:
             # After a 491 or any other refusal, wait as section 14.1 says.
             wait_s = dialog.glare_wait_s(secrets.randbelow(1000) / 999)
             follows = self._refresh.on_response(response, now=now, wait_s=wait_s)
-        except ProtocolError as error:
+        except SipProtocolError as error:
             self._effects.append(Trouble("SIP session timer refused", str(error)))
             return
-        if follows is Next.END:
+        if follows is RefreshStep.END:
             self._on_gone()
-        elif follows is Next.AGAIN:
+        elif follows is RefreshStep.AGAIN:
             self.send_refresh(dialog, now=now)
 
     def _agreed(self) -> None:

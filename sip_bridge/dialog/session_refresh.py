@@ -17,7 +17,7 @@ from sip_bridge.dialog.dialog import (
     session_answer,
     session_offer,
 )
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.local import HeaderItems
 from sip_bridge.message.sip import Request, Response
 
@@ -29,7 +29,7 @@ class Due(enum.Enum):
     END = "end"  # no refresh came
 
 
-class Next(enum.Enum):
+class RefreshStep(enum.Enum):
     """The action after the response to a refresh."""
 
     GO_ON = "go on"  # the session is refreshed
@@ -121,7 +121,7 @@ class SessionRefresh:
         interval_s = max(self.timer.interval_s, self._peers_shortest_s)
         return [("Session-Expires", f"{interval_s};refresher=uac"), ("Min-SE", str(self._peers_shortest_s))]
 
-    def on_response(self, response: Response | None, *, now: float, wait_s: float) -> Next:
+    def on_response(self, response: Response | None, *, now: float, wait_s: float) -> RefreshStep:
         """Handle the final response to our refresh. None: no response came.
 
         Args:
@@ -131,20 +131,20 @@ class SessionRefresh:
             ProtocolError: the session is refreshed, but the new interval cannot be read.
         """
         if response is None or response.status in (408, 481):
-            return Next.END
+            return RefreshStep.END
         if response.status < 300:
             self.agree(session_agreed(response), now=now)
-            return Next.GO_ON
+            return RefreshStep.GO_ON
         if response.status in (405, 501) and response.cseq.method == "UPDATE":
             self.peer_allows = frozenset()  # the peer names UPDATE in Allow but does not support it
-            return Next.AGAIN
+            return RefreshStep.AGAIN
         if response.status == 422 and self._lengthened(response):
-            return Next.AGAIN
+            return RefreshStep.AGAIN
         self.later(wait_s, now=now)
-        return Next.LATER
+        return RefreshStep.LATER
 
     def _lengthened(self, response: Response) -> bool:
         try:
             return self.lengthen(response)
-        except ProtocolError:
+        except SipProtocolError:
             return False

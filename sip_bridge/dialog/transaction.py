@@ -29,7 +29,7 @@ class Timing:
     """Longest lifetime of a message in the network."""
 
 
-class State(enum.Enum):
+class TransactionState(enum.Enum):
     """The state of a transaction. Not every machine has every state."""
 
     CALLING = "calling"
@@ -41,7 +41,7 @@ class State(enum.Enum):
     TERMINATED = "terminated"
 
 
-class Event(enum.Enum):
+class TransactionEvent(enum.Enum):
     """An event in a transaction. Responses come from the peer to a client, and from the user to a server."""
 
     PROVISIONAL = "1xx"
@@ -79,16 +79,21 @@ class Act(enum.Enum):
 class Machine:
     """The table of one kind of transaction."""
 
-    first: State
-    transitions: Mapping[tuple[State, Event], tuple[State, tuple[Act, ...]]]
-    timers: Mapping[State, tuple[Event, ...]]
+    first: TransactionState
+    transitions: Mapping[tuple[TransactionState, TransactionEvent], tuple[TransactionState, tuple[Act, ...]]]
+    timers: Mapping[TransactionState, tuple[TransactionEvent, ...]]
     """The timers that run in each state. Entering a state starts its timers that do not run yet and stops all
     others."""
 
 
-_C, _T, _P, _A = State.CALLING, State.TRYING, State.PROCEEDING, State.ACCEPTED
-_D, _F, _X = State.COMPLETED, State.CONFIRMED, State.TERMINATED
-_E = Event
+_C, _T, _P, _A = (
+    TransactionState.CALLING,
+    TransactionState.TRYING,
+    TransactionState.PROCEEDING,
+    TransactionState.ACCEPTED,
+)
+_D, _F, _X = TransactionState.COMPLETED, TransactionState.CONFIRMED, TransactionState.TERMINATED
+_E = TransactionEvent
 
 INVITE_CLIENT = Machine(
     _C,
@@ -203,7 +208,7 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class TransactionFailed:
     """Tell the user that no answer came, which counts as 408, or that the transport broke, which counts as 503 (section
     8.1.3.1)."""
 
@@ -211,7 +216,7 @@ class Failed:
     reason: Act
 
 
-Effect: TypeAlias = Send | Deliver | Failed
+Effect: TypeAlias = Send | Deliver | TransactionFailed
 
 
 class _Transaction:
@@ -226,9 +231,9 @@ class _Transaction:
         self.reliable = reliable
         self.last: Request | Response | None = None
         """The last message sent, which is repeated."""
-        self.timers: dict[Event, float] = {}
+        self.timers: dict[TransactionEvent, float] = {}
         """The time at which each running timer is due, in monotonic seconds."""
-        self.pauses: dict[Event, float] = {}
+        self.pauses: dict[TransactionEvent, float] = {}
         """The last pause of each retransmission timer, in seconds."""
 
 
@@ -245,7 +250,7 @@ class Transactions:
         self._timing = timing
         self._limit = limit
         self._all: dict[Key, _Transaction] = {}
-        self._heap: list[tuple[float, int, Key, Event]] = []
+        self._heap: list[tuple[float, int, Key, TransactionEvent]] = []
         self._order = itertools.count()
 
     def __len__(self) -> int:
@@ -267,10 +272,10 @@ class Transactions:
         """The time of the next ``tick``, or None. It may be too early, if that timer was stopped."""
         return self._heap[0][0] if self._heap else None
 
-    def state(self, key: Key) -> State:
+    def state(self, key: Key) -> TransactionState:
         """Return the state of a transaction: TERMINATED for one that is gone."""
         found = self._all.get(key)
-        return found.state if found else State.TERMINATED
+        return found.state if found else TransactionState.TERMINATED
 
     def request(self, request: Request, peer: Hashable, *, reliable: bool, now: float) -> tuple[Key, list[Effect]]:
         """Send our request (not an ACK) in a new transaction.
@@ -342,7 +347,7 @@ class Transactions:
         return effects
 
     def _step(
-        self, transaction: _Transaction, event: Event, message: Request | Response | None, now: float
+        self, transaction: _Transaction, event: TransactionEvent, message: Request | Response | None, now: float
     ) -> list[Effect]:
         found = transaction.machine.transitions.get((transaction.state, event))
         if found is None:
@@ -356,7 +361,7 @@ class Transactions:
 
     def _act(self, transaction: _Transaction, act: Act, message: Request | Response | None) -> Iterator[Effect]:
         if act in (Act.TIMEOUT, Act.BROKEN):
-            yield Failed(transaction.key, act)
+            yield TransactionFailed(transaction.key, act)
         elif act is Act.DELIVER:
             assert message
             yield Deliver(transaction.key, message, transaction.peer)
@@ -369,7 +374,7 @@ class Transactions:
             if transaction.last:
                 yield Send(transaction.last, transaction.peer, transaction.key)
 
-    def _running(self, transaction: _Transaction) -> tuple[Event, ...]:
+    def _running(self, transaction: _Transaction) -> tuple[TransactionEvent, ...]:
         timers = transaction.machine.timers.get(transaction.state, ())
         return tuple(timer for timer in timers if not (transaction.reliable and timer in _REPEATERS))
 
@@ -385,12 +390,12 @@ class Transactions:
                 self._start(transaction, timer, now)
         return []
 
-    def _start(self, transaction: _Transaction, timer: Event, now: float) -> None:
+    def _start(self, transaction: _Transaction, timer: TransactionEvent, now: float) -> None:
         due = now + self._pause(transaction, timer)
         transaction.timers[timer] = due
         heapq.heappush(self._heap, (due, next(self._order), transaction.key, timer))
 
-    def _pause(self, transaction: _Transaction, timer: Event) -> float:
+    def _pause(self, transaction: _Transaction, timer: TransactionEvent) -> float:
         timing = self._timing
         if timer in (_E.I, _E.K):
             return timing.t4
@@ -403,7 +408,7 @@ class Transactions:
         return pause
 
 
-def _by_status(status: int) -> Event:
+def _by_status(status: int) -> TransactionEvent:
     return _E.PROVISIONAL if status < 200 else _E.SUCCESS if status < 300 else _E.FAILURE
 
 

@@ -51,7 +51,7 @@ def fragment_status(body: bytes) -> tuple[int, str] | None:
     return (int(found.group(1)), (found.group(2) or b"").decode("utf-8", "replace").strip()) if found else None
 
 
-class Transfers:
+class SipTransfers:
     """The transfers of one call; one transfer by us at a time.
 
     Args:

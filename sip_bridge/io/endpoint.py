@@ -19,20 +19,20 @@ from typing import Protocol
 
 from gateway.listener.no_room import NO_ROOM, rest
 from gateway.listener.source_limit import SourceLimit
-from gateway.listener.turns import InTurns, Turns
+from gateway.listener.turns import InTurns, LoopTurns
 from sip_bridge.dialog.transaction import (
     Act,
     Deliver,
     Effect,
-    Failed,
     Key,
     Send,
-    State,
     Timing,
+    TransactionFailed,
     Transactions,
+    TransactionState,
     server_key,
 )
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.io.tls import names_of
 from sip_bridge.local import EXTENSIONS, METHODS, SUPPORTED, Peer
@@ -50,7 +50,7 @@ from sip_bridge.message.sip import (
     response_to,
 )
 from sip_bridge.message_limit import MessageLimit
-from sip_bridge.trunks import Standing
+from sip_bridge.trunks import SourceStanding
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ _OPTIONAL_HEADERS = ("Allow", "Accept", "Supported", "Retry-After")
 class User(Protocol):
     """The owner of the calls. Its methods are called on the event loop and must not block or raise."""
 
-    def standing(self, peer: Peer) -> Standing:
+    def standing(self, peer: Peer) -> SourceStanding:
         """Return the standing of a peer. From strangers, only INVITEs and requests in dialogs reach the user."""
         ...
 
@@ -131,13 +131,13 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 class _DatagramsInTurns(asyncio.DatagramProtocol):
-    """Reads one waiting datagram in each turn of ``Turns``.
+    """Reads one waiting datagram in each turn of ``LoopTurns``.
 
     Args:
         counts: counts the datagrams that find no room, as ``limited``.
     """
 
-    def __init__(self, protocol: asyncio.DatagramProtocol, turns: Turns, counts: Counter[str]) -> None:
+    def __init__(self, protocol: asyncio.DatagramProtocol, turns: LoopTurns, counts: Counter[str]) -> None:
         self._protocol = protocol
         self._turns = turns
         self._counts = counts
@@ -198,7 +198,7 @@ class _Connection(asyncio.Protocol):
                 elif not self._endpoint._receive(message, self.peer):
                     self.close()  # over a stream, the peer does not retransmit a message that is dropped
                     break
-        except ProtocolError as error:
+        except SipProtocolError as error:
             self._endpoint.counts["unreadable"] += 1
             log.info("SIP stream closed", extra={"why": str(error)})
             self.close()
@@ -266,7 +266,7 @@ class Endpoint:
         self._transactions = Transactions(timing, limit=limits.transactions)
         self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
         self._messages = MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
-        self._turns = Turns(frames_first=frames_first)
+        self._turns = LoopTurns(frames_first=frames_first)
         self._datagrams = _Datagrams(self._receive)
         self._shared: SharedAddress | None = None
         self._servers: list[asyncio.Server] = []
@@ -448,18 +448,18 @@ class Endpoint:
         """
         try:
             message = parse(data)
-        except ProtocolError as error:
+        except SipProtocolError as error:
             self.counts["unreadable"] += 1
             log.debug("SIP message refused", extra={"why": str(error)})
             # A malformed request counts as a request against the limit of its source.
             if isinstance(error, MalformedRequest) and error.reply and self._sources.take(peer.host, now=now):
-                if self._user.standing(peer) is not Standing.STRANGER:
+                if self._user.standing(peer) is not SourceStanding.STRANGER:
                     self._answer(error.request, error.reply, peer)
             return
         if isinstance(message, Request):
             message = note_source(message, peer.host, peer.port)
             known = server_key(message)
-            if message.method != "ACK" and self._transactions.state(known) is State.TERMINATED:
+            if message.method != "ACK" and self._transactions.state(known) is TransactionState.TERMINATED:
                 if not self._sources.take(peer.host, now=now):
                     self.counts["limited"] += 1
                     return
@@ -467,7 +467,7 @@ class Endpoint:
                 is_cancel = message.method == "CANCEL"
                 # A To tag proves nothing in a CANCEL: the INVITE is found by its branch.
                 in_dialog = bool(message.to.tag) and not is_cancel
-                if in_dialog or may_cancel or self._user.standing(peer) is not Standing.STRANGER:
+                if in_dialog or may_cancel or self._user.standing(peer) is not SourceStanding.STRANGER:
                     stray = is_cancel and not may_cancel and not self._transactions.cancelled(message)
                     if (
                         stray and self._shared is not None and peer.transport != "UDP"
@@ -528,7 +528,7 @@ class Endpoint:
     def _answer(self, request: Request, response: Response, peer: Peer) -> None:
         """Answer without a transaction. The source of a datagram may be forged, so an unknown source gets no more bytes
         than it sent: the answer without its optional headers, then with only the last challenge, or no answer."""
-        if peer.transport == "UDP" and self._user.standing(peer) is not Standing.KNOWN:
+        if peer.transport == "UDP" and self._user.standing(peer) is not SourceStanding.KNOWN:
             if len(response.serialise()) > request.size:
                 kept = [(name, value) for name, value in response.headers if name not in _OPTIONAL_HEADERS]
                 response = replace(response, headers=Headers(kept))
@@ -549,7 +549,7 @@ class Endpoint:
                 case Deliver(key, message, peer):
                     assert isinstance(peer, Peer)
                     self._deliver(key, message, peer)
-                case Failed(key, reason):
+                case TransactionFailed(key, reason):
                     self._user.on_failed(key, reason)
         self._set_timer()
 
@@ -579,7 +579,7 @@ class Endpoint:
             # 18.2.2).
             try:
                 port = message.via.port
-            except ProtocolError:
+            except SipProtocolError:
                 return  # the answer to a request whose Via we could not read
             peer = replace(peer, port=port or (5061 if peer.transport == "TLS" else 5060))
         self._queue(data, peer, key)

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Uri
 
 
@@ -59,7 +59,7 @@ def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
         elif kind == "URI":
             try:
                 uri = Uri.parse(value)
-            except ProtocolError:
+            except SipProtocolError:
                 continue
             if uri.scheme in ("sip", "sips") and not uri.user:
                 names.add(uri.host)

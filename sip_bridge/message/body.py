@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sdp import SessionDescription
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Message, Request
@@ -23,7 +23,7 @@ def description_of(message: Message) -> SessionDescription | None:
     if not message.body.strip():
         return None
     if message.headers.get("Content-Encoding") not in (None, "identity"):
-        raise ProtocolError("body is compressed, expected it plain", status=415)
+        raise SipProtocolError("body is compressed, expected it plain", status=415)
     if message.content_type == "application/sdp":
         return parse_sdp(message.body)
     if message.content_type.startswith("multipart/"):
@@ -34,7 +34,7 @@ def description_of(message: Message) -> SessionDescription | None:
             head, _, body = part.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
             if re.search(rb"^content-type:\s*application/sdp", head, re.IGNORECASE | re.MULTILINE):
                 return parse_sdp(body)
-    raise ProtocolError(f"body is {message.content_type[:60]!r}, expected application/sdp", status=415)
+    raise SipProtocolError(f"body is {message.content_type[:60]!r}, expected application/sdp", status=415)
 
 
 def digit_of(info: Request) -> str | None:
@@ -51,9 +51,9 @@ def digit_of(info: Request) -> str | None:
     elif info.content_type == "application/dtmf":
         found = re.fullmatch(r"([0-9A-D*#])", text, re.IGNORECASE)
     else:
-        raise ProtocolError(
+        raise SipProtocolError(
             f"body of INFO is {info.content_type[:60]!r}, expected {' or '.join(DIGIT_TYPES)}", status=415
         )
     if not found:
-        raise ProtocolError(f"body of INFO has {len(text)} characters and no digit, expected one of 0-9A-D*#")
+        raise SipProtocolError(f"body of INFO has {len(text)} characters and no digit, expected one of 0-9A-D*#")
     return found.group(1).upper()

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Request, Response, quote, split_list, unquote
 
 ALGORITHMS = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
@@ -38,7 +38,7 @@ def parse_auth(text: str) -> tuple[str, dict[str, str]]:
         name, equals, value = part.partition("=")
         name = name.strip().lower()
         if not equals or name in params:
-            raise ProtocolError(f"{scheme[:20]} parameter is {name[:40]!r}, expected name=value, each name once")
+            raise SipProtocolError(f"{scheme[:20]} parameter is {name[:40]!r}, expected name=value, each name once")
         params[name] = unquote(value.strip())
     return scheme.lower(), params
 
@@ -92,7 +92,7 @@ class ClientAuth:
         for challenge in challenges:
             try:
                 scheme, theirs = parse_auth(challenge)
-            except ProtocolError:
+            except SipProtocolError:
                 continue
             algorithm = theirs.get("algorithm", "MD5").upper()
             qops = {qop.lower() for qop in split_list(theirs.get("qop", ""))}
@@ -125,7 +125,7 @@ def is_stale(challenge: str) -> bool:
     return parse_auth(challenge)[1].get("stale", "").lower() == "true"
 
 
-class Verdict(enum.Enum):
+class DigestVerdict(enum.Enum):
     """The result of checking credentials."""
 
     GOOD = "good"
@@ -171,7 +171,7 @@ class ServerAuth:
 
     def check(
         self, credentials: Iterable[str], passwords: Mapping[str, str], *, method: str, uri: str, now: float
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[DigestVerdict, str]:
         """Judge the values of a request's Authorization headers.
 
         Args:
@@ -188,27 +188,27 @@ class ServerAuth:
             scheme, params = parse_auth(text)
             if scheme == "digest" and params.get("realm") == self.realm:
                 return self._judge(params, passwords, method, uri, now)
-        return Verdict.ABSENT, ""
+        return DigestVerdict.ABSENT, ""
 
     def _judge(
         self, params: Mapping[str, str], passwords: Mapping[str, str], method: str, uri: str, now: float
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[DigestVerdict, str]:
         missing = [name for name in ("username", "nonce", "uri", "response") if name not in params]
         if "qop" in params:
             missing += [name for name in ("nc", "cnonce") if name not in params]
         if missing:
-            raise ProtocolError(f"Digest credentials without {', '.join(missing)} (RFC 7616 section 3.4)")
+            raise SipProtocolError(f"Digest credentials without {', '.join(missing)} (RFC 7616 section 3.4)")
         algorithm = params.get("algorithm", "MD5").upper()
         username = params["username"]
         password = passwords.get(username)
         if algorithm not in ALGORITHMS or params.get("qop", "auth").lower() != "auth" or params["uri"] != uri:
-            return Verdict.WRONG, ""
+            return DigestVerdict.WRONG, ""
         # Hash for unknown users too, so that the time taken does not reveal which users exist.
         expected = _response(ha1(username, self.realm, password or "", algorithm), method, params, algorithm)
         right = hmac.compare_digest(expected.encode(), params["response"].lower().encode("utf-8", "surrogateescape"))
         if password is None or not right:
-            return Verdict.WRONG, ""
-        return (Verdict.GOOD, username) if self._fresh(params["nonce"], now) else (Verdict.STALE, "")
+            return DigestVerdict.WRONG, ""
+        return (DigestVerdict.GOOD, username) if self._fresh(params["nonce"], now) else (DigestVerdict.STALE, "")
 
     def _fresh(self, nonce: str, now: float) -> bool:
         try:
@@ -236,5 +236,5 @@ def wants_fresh_nonce(response: Response) -> bool:
     challenges = response.headers.all("WWW-Authenticate") + response.headers.all("Proxy-Authenticate")
     try:
         return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)
-    except ProtocolError:
+    except SipProtocolError:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import MAX_HEADER_BYTES, Address, Via, split_list
 
 _END = re.compile(rb"\r?\n\r?\n")
@@ -53,6 +53,6 @@ def read_head(data: bytes) -> Head | None:
             values[name] = value
     try:
         ours = Address.parse(values.get("to", "")).tag if method else Via.parse(values.get("via", "")).branch
-    except ProtocolError:
+    except SipProtocolError:
         ours = ""
     return Head(method, "".join(values.get("call-id", "").split()), ours)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Address, Headers, Request, Uri
 
 USER_TO_USER = "User-to-User"
@@ -25,7 +25,7 @@ _OWN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class SipCaller:
     """The caller and the called party."""
 
     from_: str
@@ -50,7 +50,7 @@ def number_of(uri: Uri) -> str:
     return text_of(unquote(re.split("[;:]", uri.user, maxsplit=1)[0]))
 
 
-def caller_of(invite: Request, patterns: Sequence[str]) -> Caller:
+def caller_of(invite: Request, patterns: Sequence[str]) -> SipCaller:
     """Read the caller and the called party from a trunk's INVITE. Trunks are trusted, so P-Asserted-Identity goes
     before From (RFC 3325 section 9.1).
 
@@ -66,7 +66,7 @@ def caller_of(invite: Request, patterns: Sequence[str]) -> Caller:
     handed = invite.headers.get(USER_TO_USER)
     if handed:
         parameters[USER_TO_USER] = read_user_to_user(handed)
-    return Caller(
+    return SipCaller(
         from_=number_of(caller.uri),
         to=number_of(Uri.parse(invite.uri)),
         forwarded_from=number_of(diverted.uri) if diverted else "",
@@ -78,7 +78,7 @@ def caller_of(invite: Request, patterns: Sequence[str]) -> Caller:
 def _address(value: str | None) -> Address | None:
     try:
         return Address.parse(value) if value else None
-    except ProtocolError:
+    except SipProtocolError:
         return None  # an unreadable hint is ignored
 
 
@@ -117,7 +117,7 @@ def route_of(uri: str, numbers: Mapping[str, str], default: str) -> str:
     """Return the route of a called number: that of the longest matching key, else the default."""
     try:
         number = number_of(Uri.parse(uri))
-    except ProtocolError:
+    except SipProtocolError:
         return default
     found = [key for key in numbers if (number.startswith(key[:-1]) if key.endswith("*") else number == key)]
     return numbers[max(found, key=len)] if found else default

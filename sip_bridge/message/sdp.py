@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sip_bridge.errors import NotAcceptable, ProtocolError
+from sip_bridge.errors import NotAcceptable, SipProtocolError
 from voicecodecs.registry import AudioFormat, by_rtp_name
 
 MAX_BYTES = 16 * 1024
@@ -143,7 +143,7 @@ class SessionDescription:
 
 def _number(text: str, largest: int, where: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > largest:
-        raise ProtocolError(f"SDP {where} is {text[:40]!r}, expected a number up to {largest}")
+        raise SipProtocolError(f"SDP {where} is {text[:40]!r}, expected a number up to {largest}")
     return int(text)
 
 
@@ -171,19 +171,19 @@ def parse(body: bytes) -> SessionDescription:
             names the line.
     """
     if len(body) > MAX_BYTES:
-        raise ProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)
+        raise SipProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)
     session = _Section()
     sections = [session]
     origin: list[str] = []
     lines = body.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if lines[0].strip() != "v=0":
-        raise ProtocolError(f"SDP begins {lines[0][:40]!r}, expected v=0")
+        raise SipProtocolError(f"SDP begins {lines[0][:40]!r}, expected v=0")
     for number, line in enumerate(lines, 1):
         kind, equals, value = line.strip().partition("=")
         if not line.strip():
             continue
         if not equals or len(kind) != 1:
-            raise ProtocolError(f"SDP line {number} is {line[:40]!r}, expected letter=value")
+            raise SipProtocolError(f"SDP line {number} is {line[:40]!r}, expected letter=value")
         if kind == "o":
             origin = value.split()
         elif kind == "m":
@@ -191,29 +191,31 @@ def parse(body: bytes) -> SessionDescription:
         elif kind == "c":
             parts = value.split()
             if len(parts) != 3 or not re.fullmatch(r"[A-Za-z0-9.:_/-]+", parts[2]):
-                raise ProtocolError(f"SDP line {number} is {line[:40]!r}, expected c=IN IP4 address")
+                raise SipProtocolError(f"SDP line {number} is {line[:40]!r}, expected c=IN IP4 address")
             sections[-1].host = parts[2].partition("/")[0]
         elif kind == "a":
             name, _, text = value.partition(":")
             sections[-1].attributes.setdefault(name.lower(), []).append(text.strip())
     if len(origin) != 6:
-        raise ProtocolError("SDP without o= of six fields, expected one (RFC 8866 section 5.2)")
+        raise SipProtocolError("SDP without o= of six fields, expected one (RFC 8866 section 5.2)")
     if len(sections) - 1 > MAX_MEDIA:
-        raise ProtocolError(f"SDP has {len(sections) - 1} media descriptions, expected at most {MAX_MEDIA}")
+        raise SipProtocolError(f"SDP has {len(sections) - 1} media descriptions, expected at most {MAX_MEDIA}")
     return SessionDescription(origin[1], origin[2], tuple(_media(section, session) for section in sections[1:]))
 
 
 def _media(section: _Section, session: _Section) -> Media:
     parts = section.media.split()
     if len(parts) < 4 or len(parts) - 3 > MAX_FORMATS:
-        raise ProtocolError(f"SDP media is {section.media[:40]!r}, expected kind, port, protocol and 1 to 64 formats")
+        raise SipProtocolError(
+            f"SDP media is {section.media[:40]!r}, expected kind, port, protocol and 1 to 64 formats"
+        )
     port = _number(parts[1].partition("/")[0], 65535, "media port")
     media = Media(parts[0].lower(), port, parts[2], tuple(parts[3:]))
     if media.kind != "audio" or media.protocol.upper() not in _PROTOCOLS:
         return media
     host = section.host or session.host
     if host is None and port:
-        raise ProtocolError("SDP without c= for its audio, expected one (RFC 8866 section 5.7)")
+        raise SipProtocolError("SDP without c= for its audio, expected one (RFC 8866 section 5.7)")
     ptime, maxptime, rtcp = section.first("ptime"), section.first("maxptime"), section.first("rtcp")
     return replace(
         media,

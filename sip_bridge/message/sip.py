@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 
 MAX_HEADER_BYTES = 64 * 1024
 """Bytes of the start line and the headers together."""
@@ -178,7 +178,7 @@ def parse_params(text: str) -> dict[str, str | None]:
     for part in [*parts, last] if last else parts:
         name, equals, value = part.partition("=")
         if not part:
-            raise ProtocolError(f"parameters are {text[:80]!r}, expected a parameter between two semicolons")
+            raise SipProtocolError(f"parameters are {text[:80]!r}, expected a parameter between two semicolons")
         params.setdefault(name.strip().lower(), value.strip() if equals else None)
     return params
 
@@ -191,7 +191,7 @@ def _host_port(text: str, where: str) -> tuple[str, int | None]:
     match = _HOST.match(text)
     rest = text[match.end() :].strip() if match else text
     if not match or (rest and not rest.startswith(":")):
-        raise ProtocolError(f"{where} is {text[:80]!r}, expected host or host:port")
+        raise SipProtocolError(f"{where} is {text[:80]!r}, expected host or host:port")
     if not rest:
         return match.group(), None
     return match.group(), _number(rest[1:].strip(), 65535, f"{where} port")
@@ -199,7 +199,7 @@ def _host_port(text: str, where: str) -> tuple[str, int | None]:
 
 def _number(text: str, largest: int, where: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 12 or int(text) > largest:
-        raise ProtocolError(f"{where} is {text[:80]!r}, expected a number up to {largest}")
+        raise SipProtocolError(f"{where} is {text[:80]!r}, expected a number up to {largest}")
     return int(text)
 
 
@@ -224,7 +224,7 @@ class Uri:
         """
         scheme, colon, rest = text.strip().partition(":")
         if not colon or not rest or not _SCHEME.fullmatch(scheme) or _NOT_IN_URI.search(rest):
-            raise ProtocolError(f"URI is {text[:80]!r}, expected scheme:address")
+            raise SipProtocolError(f"URI is {text[:80]!r}, expected scheme:address")
         scheme = scheme.lower()
         if scheme not in ("sip", "sips"):
             return cls(scheme, rest)
@@ -234,7 +234,7 @@ class Uri:
         address, _, params = rest.partition(";")
         host, port = _host_port(address.strip(), "URI host")
         if at and not user:
-            raise ProtocolError(f"URI is {text[:80]!r}, expected a user before the @")
+            raise SipProtocolError(f"URI is {text[:80]!r}, expected a user before the @")
         return cls(scheme, user, host.lower(), port, parse_params(params), headers)
 
     def __str__(self) -> str:
@@ -269,7 +269,7 @@ class Address:
             # Possessive, because backtracking states would take 3.5 MB for 60 kB of backslashes.
             match = re.match(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', text, re.DOTALL)
             if not match:
-                raise ProtocolError(f"address is {text[:80]!r}, expected a closing quote")
+                raise SipProtocolError(f"address is {text[:80]!r}, expected a closing quote")
             name, rest = unquote(match.group()), text[match.end() :].strip()
         elif "<" in text:
             name, _, rest = text.partition("<")
@@ -277,13 +277,13 @@ class Address:
         if rest.startswith("<"):
             inner, closed, tail = rest[1:].partition(">")
             if not closed or (tail.strip() and not tail.strip().startswith(";")):
-                raise ProtocolError(f"address is {text[:80]!r}, expected <URI> and ;parameters")
+                raise SipProtocolError(f"address is {text[:80]!r}, expected <URI> and ;parameters")
             return cls(Uri.parse(inner), name, parse_params(tail.strip()[1:]))
         if name:
-            raise ProtocolError(f"address is {text[:80]!r}, expected <URI> after the name")
+            raise SipProtocolError(f"address is {text[:80]!r}, expected <URI> after the name")
         uri, _, params = rest.partition(";")
         if "?" in uri:
-            raise ProtocolError(f"address is {text[:80]!r}, expected <> around a URI with a question mark")
+            raise SipProtocolError(f"address is {text[:80]!r}, expected <> around a URI with a question mark")
         return cls(Uri.parse(uri), "", parse_params(params))
 
     @property
@@ -321,7 +321,7 @@ class Via:
         version, hop = rest if len(rest) == 2 else ("", "")
         transport, address = (hop.split(None, 1) + ["", ""])[:2]
         if (protocol.upper(), version) != ("SIP", "2.0") or not address or "/" in transport:
-            raise ProtocolError(f"Via is {text[:80]!r}, expected SIP/2.0/transport host")
+            raise SipProtocolError(f"Via is {text[:80]!r}, expected SIP/2.0/transport host")
         host, port = _host_port(address, "Via host")
         return cls(transport.upper(), host.lower(), port, parse_params(params))
 
@@ -356,7 +356,7 @@ class CSeq:
         """
         parts = text.split()
         if len(parts) != 2 or not _TOKEN.fullmatch(parts[1]):
-            raise ProtocolError(f"CSeq is {text[:80]!r}, expected number and method")
+            raise SipProtocolError(f"CSeq is {text[:80]!r}, expected number and method")
         return cls(_number(parts[0], 2**31 - 1, "CSeq number"), parts[1])
 
     def __str__(self) -> str:
@@ -443,7 +443,7 @@ class _Message:
     def _required(self, name: str) -> str:
         value = self.headers.get(name)
         if not value:
-            raise ProtocolError(f"message without {name}, expected one (RFC 3261 section 8.1.1)")
+            raise SipProtocolError(f"message without {name}, expected one (RFC 3261 section 8.1.1)")
         return value
 
     @cached_property
@@ -532,10 +532,10 @@ class Response(_Message):
 Message = Request | Response
 
 
-class MalformedRequest(ProtocolError):
+class MalformedRequest(SipProtocolError):
     """A request that is readable only far enough to be answered. ``reply`` is the answer."""
 
-    def __init__(self, why: ProtocolError, request: Request) -> None:
+    def __init__(self, why: SipProtocolError, request: Request) -> None:
         super().__init__(str(why), status=why.status)
         self.request = request
         self.reply = _reply_to_malformed(request, why.status)
@@ -554,16 +554,16 @@ def parse(data: bytes) -> Message:
     head, body = _split_head(data.lstrip(b"\r\n"))
     count = max(head.count(b"\n"), head.count(b"\r"))
     if count > _MAX_LINES:
-        raise ProtocolError(f"message has {count} lines before its body, expected at most {_MAX_LINES}", status=513)
+        raise SipProtocolError(f"message has {count} lines before its body, expected at most {_MAX_LINES}", status=513)
     lines = head.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     start_line = lines[0].strip()
     if len(start_line) > MAX_START_LINE:
-        raise ProtocolError(f"start line has {len(start_line)} characters, expected at most {MAX_START_LINE}")
+        raise SipProtocolError(f"start line has {len(start_line)} characters, expected at most {MAX_START_LINE}")
     status = _STATUS_LINE.fullmatch(start_line)
     words = start_line.split()
     version = _VERSION.fullmatch(words[-1]) if len(words) > 2 else None
     if not status and not version:
-        raise ProtocolError(f"start line is {start_line[:80]!r}, expected a SIP/2.0 request or status line")
+        raise SipProtocolError(f"start line is {start_line[:80]!r}, expected a SIP/2.0 request or status line")
     headers = _parse_headers(lines[1:])
     if status:
         response = Response(int(status.group(1)), status.group(2) or "", headers, body)
@@ -572,14 +572,14 @@ def parse(data: bytes) -> Message:
     message = Request(words[0], " ".join(words[1:-1]), headers, body, len(data))
     try:
         if version.group(1) != "2.0":
-            raise ProtocolError(f"version is SIP/{version.group(1)[:20]}, expected SIP/2.0", status=505)
+            raise SipProtocolError(f"version is SIP/{version.group(1)[:20]}, expected SIP/2.0", status=505)
         if not _TOKEN.fullmatch(message.method):
-            raise ProtocolError(f"method is {message.method[:80]!r}, expected a token")
+            raise SipProtocolError(f"method is {message.method[:80]!r}, expected a token")
         if _NOT_IN_URI.search(message.uri):
-            raise ProtocolError(f"Request-URI is {message.uri[:80]!r}, expected a bare URI")
+            raise SipProtocolError(f"Request-URI is {message.uri[:80]!r}, expected a bare URI")
         Uri.parse(message.uri)
         return replace(message, body=_checked(message))
-    except ProtocolError as error:
+    except SipProtocolError as error:
         raise MalformedRequest(error, message) from error
 
 
@@ -588,7 +588,7 @@ def _split_head(data: bytes) -> tuple[bytes, bytes]:
     if match:
         return data[: match.start()], data[match.end() :]
     if len(data) > MAX_HEADER_BYTES:
-        raise ProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
+        raise SipProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
     return data, b""
 
 
@@ -597,29 +597,29 @@ def _parse_headers(lines: list[str]) -> Headers:
     for line in lines:
         if line[:1] in (" ", "\t"):
             if not folded:
-                raise ProtocolError("a folded line follows the start line, expected a header")
+                raise SipProtocolError("a folded line follows the start line, expected a header")
             folded[-1].append(line.strip())
         elif line:
             folded.append([line])
     if len(folded) > MAX_HEADERS:
-        raise ProtocolError(f"message has {len(folded)} headers, expected at most {MAX_HEADERS}", status=513)
+        raise SipProtocolError(f"message has {len(folded)} headers, expected at most {MAX_HEADERS}", status=513)
     items = []
     for line in map(" ".join, folded):
         name, colon, value = line.partition(":")
         if len(line) > MAX_HEADER_LINE:
-            raise ProtocolError(
+            raise SipProtocolError(
                 f"header {name[:40]!r} has {len(line)} characters, expected at most {MAX_HEADER_LINE}", status=513
             )
         name = name.rstrip()
         if not colon or not _TOKEN.fullmatch(name):
-            raise ProtocolError(f"header line begins {name[:40]!r}, expected name and colon")
+            raise SipProtocolError(f"header line begins {name[:40]!r}, expected name and colon")
         if _has_nul(value):
-            raise ProtocolError(f"header {name[:40]} has a NUL byte")
+            raise SipProtocolError(f"header {name[:40]} has a NUL byte")
         items.append((_COMPACT.get(name.lower(), name), value.strip()))
     headers = Headers(items)
     longest = max(len(headers.all(name)) for name in _LISTS)
     if longest > MAX_HEADERS:
-        raise ProtocolError(f"a header has {longest} values, expected at most {MAX_HEADERS}", status=513)
+        raise SipProtocolError(f"a header has {longest} values, expected at most {MAX_HEADERS}", status=513)
     return headers
 
 
@@ -627,19 +627,19 @@ def _checked(message: Message) -> bytes:
     """Parse everything that later layers rely on. Return the body, cut to its declared length."""
     for name in _UNIQUE:
         if len(message.headers.all(name)) > 1:
-            raise ProtocolError(f"message with several {name} headers, expected one")
+            raise SipProtocolError(f"message with several {name} headers, expected one")
     _ = message.via, message.from_, message.to, message.call_id, message.contact
     if isinstance(message, Request) and message.cseq.method != message.method:
-        raise ProtocolError(f"CSeq method is {message.cseq.method[:40]}, expected {message.method[:40]}")
+        raise SipProtocolError(f"CSeq method is {message.cseq.method[:40]}, expected {message.method[:40]}")
     _ = message.cseq
     declared = set(message.headers.all("Content-Length"))
     if not declared:
         return message.body
     if len(declared) > 1:
-        raise ProtocolError("message with several Content-Length headers, expected one")
+        raise SipProtocolError("message with several Content-Length headers, expected one")
     length = _number(declared.pop(), MAX_BODY_BYTES, "Content-Length")
     if length > len(message.body):
-        raise ProtocolError(f"body has {len(message.body)} bytes, expected {length} as its Content-Length says")
+        raise SipProtocolError(f"body has {len(message.body)} bytes, expected {length} as its Content-Length says")
     return message.body[:length]
 
 
@@ -685,7 +685,7 @@ class MessageStream:
                 match = _HEAD_END.search(self._buffer, self._searched, MAX_HEADER_BYTES + 4)
                 if not match or match.start() == 0:
                     if len(self._buffer) > MAX_HEADER_BYTES:
-                        raise ProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
+                        raise SipProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
                     self._searched = max(0, len(self._buffer) - 3)
                     return
                 self._wanted = match.end() + _declared_length(bytes(self._buffer[: match.start()]))
@@ -705,7 +705,7 @@ def _declared_length(head: bytes) -> int:
         if colon and name.rstrip().lower() in (b"content-length", b"l"):
             lengths.add(_number(value.strip().decode("latin-1"), MAX_BODY_BYTES, "Content-Length"))
     if len(lengths) > 1:
-        raise ProtocolError("message with several Content-Length headers, expected one")
+        raise SipProtocolError("message with several Content-Length headers, expected one")
     return max(lengths, default=0)
 
 

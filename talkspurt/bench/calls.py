@@ -19,13 +19,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from talkspurt.bench.load import Load, LoadTurn
-from talkspurt.simulator.carrier_leg import CarrierLeg, Uplink
+from talkspurt.bench.load import LoadTurn, TurnSupply
+from talkspurt.simulator.carrier_leg import CarrierLeg, SimulatedUplink
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.figures import pacing_errors_ms, summary
 from talkspurt.simulator.kernel_arrivals import stamping
-from talkspurt.simulator.manager import ManagedCall, Manager, Turn
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.manager import ManagedCall, ManagerTurn, SimulatedManager
+from talkspurt.simulator.peer_socket import PeerSocketError
 
 ROUTE = "bench"
 _CONNECTING = 20
@@ -63,8 +63,8 @@ class LoadedCall:
         self.load = load
         self.leg = CarrierLeg(CARRIERS[load.settings.dialect](number, {}), record=load.settings.record)
         self.call: ManagedCall | None = None
-        self.turn: Turn | None = None
-        self._queued: deque[Turn] = deque()
+        self.turn: ManagerTurn | None = None
+        self._queued: deque[ManagerTurn] = deque()
         self._gaps_before = 0
         self._cut = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -119,7 +119,7 @@ class LoadedCall:
         if self.load.rng.random() < self.load.settings.cancel_share:
             asyncio.get_running_loop().call_later(self.load.rng.uniform(0.2, 1.2), self._cancel, self.turn)
 
-    def _cancel(self, turn: Turn) -> None:
+    def _cancel(self, turn: ManagerTurn) -> None:
         if self.call is not None and self.turn is turn and not turn.outcome:
             self._cut = True
             self.leg.turn_under_way = False
@@ -131,7 +131,7 @@ class LoadedCall:
         if self.turn is not None:
             self._cancel(self.turn)
 
-    def turn_ended(self, turn: Turn) -> None:
+    def turn_ended(self, turn: ManagerTurn) -> None:
         if turn is not self.turn:
             return
         if self._deadline is not None:
@@ -322,7 +322,7 @@ class CallLoad:
     """One step of a load against ``ADDRESS``: connect, run the pattern, measure, hang up."""
 
     settings: CallLoadSettings
-    source: Load
+    source: TurnSupply
     pattern: Pattern
     calls: list[LoadedCall] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
@@ -335,7 +335,7 @@ class CallLoad:
     """Processor time of this process in the measured seconds. Near one second per second, the load measures only
     itself."""
     rng: random.Random = field(init=False)
-    turns: list[tuple[Turn, int]] = field(default_factory=list)
+    turns: list[tuple[ManagerTurn, int]] = field(default_factory=list)
     """All turns that have ended, each with its number of gaps."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _by_sid: dict[str, LoadedCall] = field(default_factory=dict)
@@ -353,8 +353,8 @@ class CallLoad:
         Raises:
             PeerError: a socket cannot be opened.
         """
-        manager = Manager(self._set_up)
-        uplink = Uplink()
+        manager = SimulatedManager(self._set_up)
+        uplink = SimulatedUplink()
         first = secrets.randbits(96) << 16  # a gateway that runs on must not see the same call twice
         self.calls = [LoadedCall(first + number, self) for number in range(self.settings.calls)]
         self._by_sid = {call.leg.carrier.call_sid: call for call in self.calls}
@@ -423,7 +423,7 @@ class CallLoad:
 
         asyncio.get_running_loop().call_later(delay_s, speak)
 
-    def turn_ended(self, call: LoadedCall, turn: Turn, *, gaps: int) -> None:
+    def turn_ended(self, call: LoadedCall, turn: ManagerTurn, *, gaps: int) -> None:
         """Count a turn that has ended."""
         self.turns.append((turn, gaps))
         self._changed.set()
@@ -432,7 +432,7 @@ class CallLoad:
         if not self.over:
             self.pattern.turn_ended(self, call)
 
-    async def _connect(self, url: str, uplink: Uplink) -> None:
+    async def _connect(self, url: str, uplink: SimulatedUplink) -> None:
         async def one(call: LoadedCall) -> None:
             async with gate:
                 await call.leg.connect(url, timeout_s=_SETUP_S)
@@ -443,7 +443,7 @@ class CallLoad:
         await asyncio.gather(*map(one, self.calls))
         if not await self._until(lambda: all(call.call is not None for call in self.calls), _SETUP_S):
             missing = sum(call.call is None for call in self.calls)
-            raise PeerError(f"{missing} of {len(self.calls)} calls got no dialogue within {_SETUP_S:g} s")
+            raise PeerSocketError(f"{missing} of {len(self.calls)} calls got no dialogue within {_SETUP_S:g} s")
 
     async def _finish(self) -> None:
         """Let open turns end. Turns that outlast the step on purpose are cut here."""

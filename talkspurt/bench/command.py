@@ -33,7 +33,7 @@ from talkspurt.bench.calls import (
     Talking,
 )
 from talkspurt.bench.engine import EngineLoad, engine_step
-from talkspurt.bench.load import Load, LoadError, read_load, standard_load
+from talkspurt.bench.load import LoadError, TurnSupply, read_load, standard_load
 from talkspurt.bench.results import write
 from talkspurt.bench.search import MOST_PACING_ERROR_MS, passes, search
 from talkspurt.bench.server_metrics import Buckets, counted, histograms, quantiles_ms
@@ -42,7 +42,7 @@ from talkspurt.cli import JobError, UsageError
 from talkspurt.config.settings import load as load_config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.simulator.carriers import CARRIERS
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
 
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     settings, calls, load = settings_of(args)
     try:
         steps = uvloop.run(_steps(settings, calls, load, args.config))
-    except (ServerFailed, PeerError, LoadError, EngineError) as exc:
+    except (ServerFailed, PeerSocketError, LoadError, EngineError) as exc:
         raise JobError(str(exc)) from exc
     figures: dict[str, Any] = {"settings": asdict(settings), "steps": steps}
     told = table(steps)
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if most else 1
 
 
-def settings_of(args: argparse.Namespace) -> tuple[Settings, list[int], Load]:
+def settings_of(args: argparse.Namespace) -> tuple[Settings, list[int], TurnSupply]:
     """Return the settings, the calls of each step, and the load that the options name.
 
     Raises:
@@ -155,7 +155,7 @@ def settings_of(args: argparse.Namespace) -> tuple[Settings, list[int], Load]:
     return settings, calls, load
 
 
-async def _steps(settings: Settings, calls: Sequence[int], load: Load, config: Path | None) -> list[Step]:
+async def _steps(settings: Settings, calls: Sequence[int], load: TurnSupply, config: Path | None) -> list[Step]:
     steps: list[Step] = []
 
     def done(step: Step) -> None:
@@ -205,7 +205,7 @@ async def _server(settings: Settings, calls: int, config: Path | None) -> AsyncI
             os.sched_setaffinity(0, before)
 
 
-async def _call_step(settings: Settings, calls: int, load: Load, server: ServerUnderTest) -> Step:
+async def _call_step(settings: Settings, calls: int, load: TurnSupply, server: ServerUnderTest) -> Step:
     marks: list[tuple[float, float, float]] = []
     step = CallLoad(
         CallLoadSettings(
@@ -277,10 +277,10 @@ def render(address: str, texts: Sequence[str], sample_rate: int) -> None:
             with urllib.request.urlopen(request, timeout=60) as response:
                 response.read()
         except OSError as exc:
-            raise PeerError(f"the server at {address} does not speak a text over /v1/tts: {exc}") from exc
+            raise PeerSocketError(f"the server at {address} does not speak a text over /v1/tts: {exc}") from exc
 
 
-def _pattern(settings: Settings, load: Load) -> Pattern:
+def _pattern(settings: Settings, load: TurnSupply) -> Pattern:
     if settings.what == "gateway":
         return Silent() if settings.idle else Talking([load.long_text(_TEXT_CHARS) for _ in range(_TEXTS)])
     if settings.burst:

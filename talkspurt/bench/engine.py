@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from talkspurt.bench.load import Load, LoadError
+from talkspurt.bench.load import LoadError, TurnSupply
 from talkspurt.bench.server_metrics import histograms, quantiles_ms
 from talkspurt.simulator.figures import GAP_S, summary
 from tts_engine.api import AudioChunk, SpeechEngine, UtteranceRequest
@@ -31,7 +31,7 @@ _RETRY_S = 0.1
 
 
 @dataclass(slots=True)
-class Listener:
+class UtteranceListener:
     """Plays an utterance in real time and counts the moments without sound. Times are arguments, in seconds."""
 
     format: AudioFormat
@@ -69,7 +69,7 @@ class EngineLoad:
     """One step: utterances by ``calls`` listeners in turn, or by a Poisson stream of ``rate`` per second."""
 
     engine: SpeechEngine
-    source: Load
+    source: TurnSupply
     calls: int
     seconds: float
     rate: float | None = None
@@ -78,7 +78,7 @@ class EngineLoad:
     format: AudioFormat = field(default_factory=AudioFormat)
     seed: int = 1
     first_chunks_ms: list[float] = field(default_factory=list)
-    listeners: list[Listener] = field(default_factory=list)
+    listeners: list[UtteranceListener] = field(default_factory=list)
     """Listeners of utterances that were heard until their end or their cancellation."""
     errors: Counter[str] = field(default_factory=Counter)
     elapsed_s: float = 0.0
@@ -137,7 +137,7 @@ class EngineLoad:
         self._most_active = max(self._most_active, self._active)
         try:
             request = UtteranceRequest(utterance_id=f"bench-{self._number}", format=self.format, voice=self.voice)
-            listener = Listener(self.format)
+            listener = UtteranceListener(self.format)
             async with self.engine.open(request) as utterance:
                 utterance.feed(self.source.next().text)
                 utterance.end_text()
@@ -168,7 +168,7 @@ class EngineLoad:
         finally:
             self._active -= 1
 
-    def _position(self, listener: Listener, chunk: AudioChunk, now: float) -> int:
+    def _position(self, listener: UtteranceListener, chunk: AudioChunk, now: float) -> int:
         """Return how many samples of the utterance were heard: the received ones minus those still to be played."""
         return chunk.first_sample + chunk.samples - int(listener.left_s(now) * self.format.sample_rate)
 

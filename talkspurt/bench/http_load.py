@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from talkspurt.bench.load import Load
+from talkspurt.bench.load import TurnSupply
 from talkspurt.simulator.figures import GAP_S, summary
 
 SAMPLE_RATE = 24000
@@ -29,7 +29,7 @@ _AGAIN_S = 0.25
 
 
 @dataclass(slots=True)
-class Listening:
+class StreamListener:
     """One listener of a stream of s16le samples that are played as they come, without a prebuffer."""
 
     asked_at: float
@@ -66,13 +66,13 @@ class HttpLoad:
 
     session: aiohttp.ClientSession
     address: str
-    source: Load
+    source: TurnSupply
     answer_s: float = 60.0
     """Time from a request after which an answer that has not ended is an error, seconds."""
     sentences: bool = False
     """True: each text is one sentence. False: a whole turn."""
     requests: int = 0
-    heard: list[Listening] = field(default_factory=list)
+    heard: list[StreamListener] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     """Reasons of refusals, without the numbers in them."""
@@ -113,7 +113,7 @@ class HttpLoad:
 
     async def speak(self, text: str) -> bool:
         """Ask for one text, and hear it to its end. Return False if there was no such answer."""
-        listening = Listening(time.monotonic())
+        listening = StreamListener(time.monotonic())
         body = {"model": "tts-1", "input": text, "voice": "alloy", "response_format": "pcm"}
         self.requests += 1
         try:

@@ -41,7 +41,7 @@ class LoadTurn:
         return [words[0], *(f" {word}" for word in words[1:])], len(self.clauses[0].split(" ")) - 1
 
 
-class Load:
+class TurnSupply:
     """Hands out turns. Each turn comes once, because a text that was spoken before may come from a cache."""
 
     def __init__(self, turns: Iterator[LoadTurn], name: str) -> None:
@@ -87,13 +87,13 @@ class Load:
         return " ".join(texts)
 
 
-def standard_load(turns: int = standard.TURNS) -> Load:
+def standard_load(turns: int = standard.TURNS) -> TurnSupply:
     """Return the standard load, equal to the file ``STANDARD``. More ``turns`` extend it."""
     made = standard.turns(turns, standard.SEED)
-    return Load((_turn(body) for body in made), STANDARD.stem)
+    return TurnSupply((_turn(body) for body in made), STANDARD.stem)
 
 
-def read_load(path: Path) -> Load:
+def read_load(path: Path) -> TurnSupply:
     """Read a load file.
 
     Raises:
@@ -109,7 +109,7 @@ def read_load(path: Path) -> Load:
             turns.append(_turn(json.loads(line)))
         except (ValueError, KeyError, TypeError) as exc:
             raise LoadError(f'{path}:{number}: expected {{"clauses": [...], "pause_ms": N}}, got {exc!r}') from exc
-    return Load(itertools.chain(turns), path.stem)
+    return TurnSupply(itertools.chain(turns), path.stem)
 
 
 def _turn(body: Mapping[str, Any]) -> LoadTurn:

@@ -80,7 +80,7 @@ class _Path:
         self._recv, self._send = ice.recv, ice.send
 
 
-class Ear:
+class BenchEar:
     """The receiving end of one call."""
 
     def __init__(self, certificate: RTCCertificate, address: str, *, decode: bool) -> None:
@@ -168,10 +168,10 @@ async def step(mode: str, calls: int, seconds: float, *, core: int | None) -> di
     """Measure one server with ``calls`` calls that speak at the same time."""
     certificate = RTCCertificate.generateCertificate()
     address = next(address for address in host_addresses() if ":" not in address)
-    ears = [Ear(certificate, address, decode=index == 0) for index in range(calls)]
+    ears = [BenchEar(certificate, address, decode=index == 0) for index in range(calls)]
     gate = asyncio.Semaphore(_TOGETHER)
 
-    async def connect(ear: Ear) -> None:
+    async def connect(ear: BenchEar) -> None:
         async with gate:
             await ear.connect(http, url)
 
@@ -198,7 +198,7 @@ async def step(mode: str, calls: int, seconds: float, *, core: int | None) -> di
 
 
 def _figures(
-    mode: str, calls: int, ears: Sequence[Ear], begin: float, end: float, state: dict[str, float], cpu_s: float,
+    mode: str, calls: int, ears: Sequence[BenchEar], begin: float, end: float, state: dict[str, float], cpu_s: float,
     receiver_share: float,
 ) -> dict[str, Any]:  # fmt: skip
     errors, gaps, packets = [], [], 0

@@ -219,7 +219,7 @@ class _Prompter:
         return _Quiet()
 
 
-class GatewayServer:
+class GatewayProcess:
     """The product's call, without the server's listener."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class GatewayServer:
 
 
 async def _serve(mode: str) -> None:
-    server = GatewayServer() if mode == "gateway" else AiortcServer(encoded=mode == "aiortc-packets")
+    server = GatewayProcess() if mode == "gateway" else AiortcServer(encoded=mode == "aiortc-packets")
 
     async def offer(request: web.Request) -> web.Response:
         return web.Response(text=await server.offer(await request.text()))

@@ -16,7 +16,7 @@ import aiohttp
 
 from gateway.dialogue.relay import client_session
 from gateway.seams.messages import Dtmf, End, Interrupt, Prompt, Text
-from talkspurt.conformance.session import NO_CLOSE_FRAME, NO_CODE, CannotConnect, Plan, Session
+from talkspurt.conformance.session import NO_CLOSE_FRAME, NO_CODE, CannotConnect, CheckedSession, Plan
 
 Outcome = Literal["pass", "fail", "warn", "skip"]
 Verdict = tuple[Outcome, str]
@@ -52,14 +52,14 @@ class Application:
         self.problems: Counter[str] = Counter()
         """Unreadable messages by description, with their number."""
         self._client = client
-        self._sessions: list[Session] = []
+        self._sessions: list[CheckedSession] = []
 
-    def session(self, *, digits: str = "", resumed: bool = False) -> Session:
-        made = Session(self.plan, self._client, digits=digits, resumed=resumed)
+    def session(self, *, digits: str = "", resumed: bool = False) -> CheckedSession:
+        made = CheckedSession(self.plan, self._client, digits=digits, resumed=resumed)
         self._sessions.append(made)
         return made
 
-    async def greeted(self, session: Session) -> None:
+    async def greeted(self, session: CheckedSession) -> None:
         """Wait until the application has spoken its greeting, as in the first session."""
         if self.greeting_ends:
             await session.until(lambda: session.closed_turns() >= self.greeting_turns, self.plan.wait_s)

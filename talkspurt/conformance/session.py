@@ -61,7 +61,7 @@ class Plan:
     auth_token: str = ""
 
 
-class Session:
+class CheckedSession:
     """A WebSocket to the application on which ``setup`` has been sent. Use it with ``async with``.
 
     Args:
@@ -85,7 +85,7 @@ class Session:
         self._reader: asyncio.Task[None] | None = None
         self._closing = False
 
-    async def __aenter__(self) -> Session:
+    async def __aenter__(self) -> CheckedSession:
         self._socket = await self._connect()
         self._reader = asyncio.create_task(self._read(self._socket), name="conformance-read")
         await self.send(self._setup())

@@ -31,7 +31,7 @@ from voicecodecs.pcm import AUDIBLE_DBOV, dbov, to_int16
 from voicecodecs.resample import resample
 
 if TYPE_CHECKING:
-    from tts_engine.cosyvoice.models.config import ModelConfig as Sizes
+    from tts_engine.cosyvoice.models.config import CheckpointConfig as Sizes
     from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
     from tts_engine.cosyvoice.weights import Part
 

@@ -13,8 +13,8 @@ import aiohttp
 from talkspurt.simulator.carrier_leg import Leg
 from talkspurt.simulator.carrier_playout import PHONE_BUFFER_S
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
-from talkspurt.simulator.carriers.carrier import Command, Media, Message
-from talkspurt.simulator.peer_socket import HTTP_HINT, PeerError, http_server, unreachable
+from talkspurt.simulator.carriers.carrier import Command, MediaFrame, Message
+from talkspurt.simulator.peer_socket import HTTP_HINT, PeerSocketError, http_server, unreachable
 
 _EARLY_S = 0.3
 """Largest lead of the gateway that is no violation, seconds. Asterisk plays frames as they come, so a stream that is
@@ -22,7 +22,7 @@ far ahead is played too fast or loses words. With a smaller bound, a pause of th
 gateway."""
 
 
-class AudioSocketLeg(Leg, asyncio.Protocol):
+class SimulatedAudioSocketLeg(Leg, asyncio.Protocol):
     """The switch's end of one connection, with the caller's phone."""
 
     delay_s: ClassVar = PHONE_BUFFER_S
@@ -50,7 +50,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
                     await self._announce(f"http://{http_server(url)}", route, headers)
                 await asyncio.get_running_loop().create_connection(lambda: self, at.hostname or "", at.port or 9092)
         except (OSError, TimeoutError, aiohttp.ClientError) as exc:
-            raise PeerError(unreachable(url, exc)) from exc
+            raise PeerSocketError(unreachable(url, exc)) from exc
 
     async def _announce(self, http: str, route: str, headers: Mapping[str, str] | None) -> None:
         body = {"route": route or "default", "customParameters": self._call.parameters}
@@ -58,9 +58,9 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
         try:
             async with aiohttp.ClientSession() as session, session.put(url, json=body, headers=headers) as answer:
                 if answer.status not in (200, 201):
-                    raise PeerError(f"{url} refused the call: HTTP {answer.status}, {await answer.text()}")
+                    raise PeerSocketError(f"{url} refused the call: HTTP {answer.status}, {await answer.text()}")
         except aiohttp.ClientConnectorError as exc:
-            raise PeerError(unreachable(url, exc.os_error) + HTTP_HINT) from exc
+            raise PeerSocketError(unreachable(url, exc.os_error) + HTTP_HINT) from exc
 
     # --- asyncio ---
 
@@ -89,7 +89,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
 
     def _obey(self, command: Command, now: float) -> None:
         super()._obey(command, now)
-        if isinstance(command, Media) and self.playout.runs_dry_at() - now > self.delay_s + _EARLY_S:
+        if isinstance(command, MediaFrame) and self.playout.runs_dry_at() - now > self.delay_s + _EARLY_S:
             self.violations["audio came faster than it can be played"] += 1
 
     @property

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 
-class ScriptError(ValueError):
+class CallScriptError(ValueError):
     """The script cannot be read. The message says in which step, and what was expected."""
 
 
@@ -31,7 +31,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SayStep:
     """Speak a WAV file."""
 
     wav: Path
@@ -43,14 +43,14 @@ class Press:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextStep:
     """A turn of the dialogue manager."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelStep:
     """The dialogue manager cuts the turn."""
 
 
@@ -64,11 +64,11 @@ class Expect:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class HangUpStep:
     pass
 
 
-Step = Wait | Say | Press | Text | Cancel | Expect | HangUp
+Step = Wait | SayStep | Press | TextStep | CancelStep | Expect | HangUpStep
 
 
 def check_digits(digits: str) -> str:
@@ -78,7 +78,7 @@ def check_digits(digits: str) -> str:
         ScriptError: a telephone has no such key.
     """
     if not digits or set(digits) - set("0123456789*#"):
-        raise ScriptError(f"digits have to be 0-9, * and #, and at least one; got {len(digits)} characters")
+        raise CallScriptError(f"digits have to be 0-9, * and #, and at least one; got {len(digits)} characters")
     return digits
 
 
@@ -91,49 +91,51 @@ def read_script(path: Path) -> list[Step]:
     try:
         body = yaml.safe_load(path.read_text())
     except OSError as exc:
-        raise ScriptError(f"cannot read {path}: {exc.strerror}") from exc
+        raise CallScriptError(f"cannot read {path}: {exc.strerror}") from exc
     except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise ScriptError(f"{path} is not YAML: {exc}") from exc
+        raise CallScriptError(f"{path} is not YAML: {exc}") from exc
     if not isinstance(body, list) or not body:
-        raise ScriptError(f"{path} has to be a list of steps, got {type(body).__name__}")
+        raise CallScriptError(f"{path} has to be a list of steps, got {type(body).__name__}")
     steps = []
     for number, entry in enumerate(body, 1):
         try:
             steps.append(_step(entry, path.parent))
-        except ScriptError as exc:
-            raise ScriptError(f"{path}, step {number}: {exc}") from exc
+        except CallScriptError as exc:
+            raise CallScriptError(f"{path}, step {number}: {exc}") from exc
     return steps
 
 
 def _step(entry: Any, folder: Path) -> Step:
     if not isinstance(entry, dict) or len(entry) != 1:
-        raise ScriptError("a step is one key with its value, such as 'wait: 500'")
+        raise CallScriptError("a step is one key with its value, such as 'wait: 500'")
     ((verb, value),) = entry.items()
     match verb, value:
         case "wait", int() | float():
             return Wait(_positive(value))
         case "say", str():
-            return Say(folder / value)
+            return SayStep(folder / value)
         case "dtmf", str() | int():
             return Press(check_digits(str(value)))
         case "text", str():
-            return Text(value)
+            return TextStep(value)
         case "cancel", True:
-            return Cancel()
+            return CancelStep()
         case "hang_up", True:
-            return HangUp()
+            return HangUpStep()
         case "expect", {**one} if len(one) == 1:
             ((name, within),) = one.items()
             what = str(name).removesuffix("_ms")
             if f"{what}_ms" != name or what not in get_args(What):
-                raise ScriptError(f"expect knows {[f'{w}_ms' for w in get_args(What)]}, got {name!r}")
+                raise CallScriptError(f"expect knows {[f'{w}_ms' for w in get_args(What)]}, got {name!r}")
             if not isinstance(within, int | float):
-                raise ScriptError(f"expect.{name} has to be milliseconds, got {type(within).__name__}")
+                raise CallScriptError(f"expect.{name} has to be milliseconds, got {type(within).__name__}")
             return Expect(what, _positive(within))  # type: ignore[arg-type]  # checked against What above
-    raise ScriptError(f"unknown step or wrong value: {verb!r} with {type(value).__name__}; see talkspurt call --help")
+    raise CallScriptError(
+        f"unknown step or wrong value: {verb!r} with {type(value).__name__}; see talkspurt call --help"
+    )
 
 
 def _positive(value: float) -> float:
     if not 0 <= value <= 3_600_000:
-        raise ScriptError(f"{value} ms is not between 0 and an hour")
+        raise CallScriptError(f"{value} ms is not between 0 and an hour")
     return float(value)

@@ -26,27 +26,27 @@ import uvloop
 from numpy.typing import NDArray
 
 from talkspurt.cli import JobError, UsageError
-from talkspurt.simulator.audiosocket_leg import AudioSocketLeg
+from talkspurt.simulator.audiosocket_leg import SimulatedAudioSocketLeg
 from talkspurt.simulator.call_script import (
-    Cancel,
+    CallScriptError,
+    CancelStep,
     Expect,
-    HangUp,
+    HangUpStep,
     Press,
-    Say,
-    ScriptError,
+    SayStep,
     Step,
-    Text,
+    TextStep,
     Wait,
     check_digits,
     read_script,
 )
-from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
+from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, SimulatedUplink
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import GAP_S, interarrival_errors_ms, pacing_errors_ms, summary
-from talkspurt.simulator.manager import ManagedCall, Manager
-from talkspurt.simulator.peer_socket import HTTP_HINT, PeerError, http_server
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
+from talkspurt.simulator.peer_socket import HTTP_HINT, PeerSocketError, http_server
 from talkspurt.simulator.sip_leg import SipLeg
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32, to_int16
@@ -90,7 +90,7 @@ class CallOptions:
     @property
     def managed(self) -> bool:
         """True if this process is also the dialogue manager."""
-        return any(isinstance(step, Text | Cancel) for step in self.steps)
+        return any(isinstance(step, TextStep | CancelStep) for step in self.steps)
 
 
 def default_url(dialect: str) -> str:
@@ -128,7 +128,7 @@ def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
     return media, parts._replace(path="/v1/dialogue", query=f"route={route}").geturl()
 
 
-class Caller:
+class SimulatedCaller:
     """One call in progress."""
 
     def __init__(self, options: CallOptions) -> None:
@@ -136,16 +136,16 @@ class Caller:
         self.options = options
         self.leg: Leg
         if options.dialect == AudioSocketCarrier.dialect:
-            self.leg = AudioSocketLeg(AudioSocketCarrier(number, options.parameters), record=True)
+            self.leg = SimulatedAudioSocketLeg(AudioSocketCarrier(number, options.parameters), record=True)
         elif options.dialect == SipCarrier.dialect:
             self.leg = SipLeg(SipCarrier(number, options.parameters), record=True)
         else:
             self.leg = CarrierLeg(CARRIERS[options.dialect](number, options.parameters), record=True)
         self.first_packets_ms: list[float] = []
         """Times from the stream's start, or from an action of the caller, to the next audible frame."""
-        self._manager = Manager(self._on_setup)
+        self._manager = SimulatedManager(self._on_setup)
         self._call: ManagedCall | None = None
-        self._uplink = Uplink(self.leg.carrier.format.ptime_ms)
+        self._uplink = SimulatedUplink(self.leg.carrier.format.ptime_ms)
         self._changed = asyncio.Event()
         self._clears_before = 0
         self._answered = False
@@ -166,7 +166,7 @@ class Caller:
             proof = self.leg.carrier.signature(media, options.carrier_secret) if options.carrier_secret else None
             try:
                 await self.leg.connect(media, headers=proof)
-            except PeerError as exc:
+            except PeerSocketError as exc:
                 raise CallFailed(f"{exc}{_remedy(exc.status, options.dialect)}") from exc
             self._uplink.join(self.leg)
             self._await_answer()
@@ -181,7 +181,7 @@ class Caller:
                     raise CallFailed(f"step {number} failed: {_describe(step)}{heard}")
             if self._call is not None and self._call.errors:
                 raise CallFailed(f"the gateway reported: {self._call.errors[0]}")
-        except PeerError as exc:
+        except PeerSocketError as exc:
             raise CallFailed(str(exc)) from exc
         finally:
             self._uplink.stop()
@@ -195,7 +195,7 @@ class Caller:
         own = f"{dialogue}&callSid={quote(self.leg.carrier.call_sid, safe='')}"
         try:
             await self._manager.dial_in(own, headers={"Authorization": f"Bearer {api_key}"} if api_key else None)
-        except PeerError as exc:
+        except PeerSocketError as exc:
             elsewhere = urlsplit(self.options.url).scheme in ("sip", "audiosocket")
             raise CallFailed(f"{exc}{HTTP_HINT if elsewhere else ''}") from exc
 
@@ -256,7 +256,7 @@ class Caller:
         match step:
             case Wait(ms):
                 await asyncio.sleep(ms / 1000)
-            case Say(path):
+            case SayStep(path):
                 frames = read_wav_frames(path, leg.carrier.format)
                 leg.say(frames)
                 await self._until(lambda: not leg.saying, 1.0 + len(frames) * leg.carrier.format.ptime_ms / 1000)
@@ -266,18 +266,18 @@ class Caller:
                     leg.press(digit)
                     await asyncio.sleep(_KEY_S)
                 self._await_answer()
-            case Text(text):
+            case TextStep(text):
                 assert self._call is not None
                 if not self._call.open_turns:  # the first packet of a turn that follows another is no latency
                     self._await_answer()
                 self._call.speak(text)
-            case Cancel():
+            case CancelStep():
                 assert self._call is not None
                 leg.interrupt()
                 self._call.send("cancel")
             case Expect(what, within_ms):
                 return await self._until(self._conditions()[what], within_ms / 1000)
-            case HangUp():
+            case HangUpStep():
                 leg.hang_up()
         return True
 
@@ -403,17 +403,17 @@ def steps_of(args: argparse.Namespace) -> tuple[Step, ...]:
     if args.script is not None:
         return tuple(read_script(args.script))
     if args.text is not None and not args.text.strip():
-        raise ScriptError("--text is empty, expected something to say")
+        raise CallScriptError("--text is empty, expected something to say")
     if args.say_wav is not None and not args.say_wav.is_file():
-        raise ScriptError(f"--say-wav {args.say_wav}: there is no such file")
+        raise CallScriptError(f"--say-wav {args.say_wav}: there is no such file")
     longest_ms = args.seconds * 1000
-    acts: list[Step] = [Say(args.say_wav)] if args.say_wav else []
+    acts: list[Step] = [SayStep(args.say_wav)] if args.say_wav else []
     acts += [Press(check_digits(args.dtmf))] if args.dtmf else []
-    steps: list[Step] = [Text(args.text)] if args.text is not None else []
+    steps: list[Step] = [TextStep(args.text)] if args.text is not None else []
     if args.barge_in_after is not None:
         if not acts and args.text is None:
-            raise ScriptError("--barge-in-after needs --say-wav, --dtmf or --text (to cancel)")
-        steps += [Expect("speech", 10_000), Wait(args.barge_in_after), *(acts or [Cancel()])]
+            raise CallScriptError("--barge-in-after needs --say-wav, --dtmf or --text (to cancel)")
+        steps += [Expect("speech", 10_000), Wait(args.barge_in_after), *(acts or [CancelStep()])]
     else:
         steps += acts
     return (*steps, Expect("quiet", longest_ms))
@@ -442,7 +442,7 @@ def run(args: argparse.Namespace) -> int:
             api_key=os.environ.get("TALKSPURT_API_KEY", ""),
             carrier_secret=os.environ.get("TALKSPURT_CARRIER_SECRET", ""),
         )
-    except ScriptError as exc:
+    except CallScriptError as exc:
         raise UsageError(str(exc)) from exc
     except ValueError as exc:
         raise UsageError("--parameter has to be NAME=VALUE") from exc
@@ -451,7 +451,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _place(options: CallOptions, *, wav: Path | None, as_json: bool) -> None:
-    caller = Caller(options)
+    caller = SimulatedCaller(options)
     failure: CallFailed | None = None
     try:
         await caller.run()

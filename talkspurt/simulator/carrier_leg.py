@@ -16,7 +16,17 @@ from typing import ClassVar
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from talkspurt.simulator.carrier_playout import CarrierPlayout
-from talkspurt.simulator.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Tones, Violation
+from talkspurt.simulator.carriers import (
+    CarrierHangsUp,
+    Clear,
+    Command,
+    MarkRequest,
+    MediaFrame,
+    Message,
+    SimulatedCarrier,
+    Tones,
+    Violation,
+)
 from talkspurt.simulator.carriers.carrier import TellsPlayback
 from talkspurt.simulator.figures import GAP_S, Talkspurt
 from talkspurt.simulator.kernel_arrivals import KernelArrivals
@@ -33,7 +43,7 @@ class Leg:
     delay_s: ClassVar[float] = 0.0
     """Delay of the playout, seconds. Carriers get audio ahead of time and need none."""
 
-    def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
+    def __init__(self, carrier: SimulatedCarrier, *, record: bool = False) -> None:
         self.carrier = carrier
         fmt = carrier.format
         self._silence = fmt.silence_frame()
@@ -179,9 +189,9 @@ class Leg:
     # --- what the gateway sends ---
 
     def _obey(self, command: Command, now: float) -> None:
-        if isinstance(command, Media):
+        if isinstance(command, MediaFrame):
             self._play(command, now)
-        elif isinstance(command, Mark):
+        elif isinstance(command, MarkRequest):
             self.playout.mark(command.name)
             self._return_marks()
         elif isinstance(command, Clear):
@@ -196,7 +206,7 @@ class Leg:
             for answer in self.carrier.cleared(self.playout.clear(now=now)):
                 self._send(answer)
             self._tell_playback()
-        elif isinstance(command, HangUp):
+        elif isinstance(command, CarrierHangsUp):
             for answer in command.answers:
                 self._send(answer)
             self._shut()
@@ -206,7 +216,7 @@ class Leg:
             self.violations[command.description] += 1
         self.on_change()
 
-    def _play(self, media: Media, now: float) -> None:
+    def _play(self, media: MediaFrame, now: float) -> None:
         payload = media.payload
         dry = self.playout.write(payload, now=now, skipped=media.skipped)
         if dry or not self.spurts:
@@ -256,7 +266,7 @@ class Leg:
 class CarrierLeg(Leg, WSListener):
     """A carrier with a media WebSocket."""
 
-    def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
+    def __init__(self, carrier: SimulatedCarrier, *, record: bool = False) -> None:
         super().__init__(carrier, record=record)
         self._transport: WSTransport | None = None
         self._arrivals: KernelArrivals | None = None
@@ -319,7 +329,7 @@ class CarrierLeg(Leg, WSListener):
         self._disconnected()
 
 
-class Uplink:
+class SimulatedUplink:
     """Sends the audio of all joined calls, one frame per 20 ms, on one absolute timetable."""
 
     def __init__(self, ptime_ms: int = 20) -> None:

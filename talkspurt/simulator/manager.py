@@ -29,7 +29,7 @@ _ENDS = ("finished", "interrupted", "failed")
 
 
 @dataclass(slots=True)
-class Turn:
+class ManagerTurn:
     """One turn that was sent, and its outcome. Times are monotonic seconds."""
 
     turn: str
@@ -52,12 +52,12 @@ class ManagedCall:
         self.setup = setup
         self.session_id = str(setup["sessionId"])
         self.call_sid = str(setup["callSid"])
-        self.turns: dict[str, Turn] = {}
+        self.turns: dict[str, ManagerTurn] = {}
         self.errors: list[str] = []
         """Descriptions of received ``error`` messages."""
         self.ended = ""
         """Reason of the call's end. Empty: the call has not ended."""
-        self.on_turn_end: Callable[[Turn], None] = lambda turn: None
+        self.on_turn_end: Callable[[ManagerTurn], None] = lambda turn: None
         self.on_message: Callable[[Mapping[str, Any], float], None] = lambda message, now: None
         """Called with every message after ``setup`` and its arrival time."""
         self.on_audio: Callable[[bytes], None] = lambda pcm: None
@@ -68,16 +68,16 @@ class ManagedCall:
         """Send any message of the protocol, e.g. ``send("sendDigits", digits="12#")``."""
         self._send({"type": type_, **fields})
 
-    def speak(self, text: str, **fields: Any) -> Turn:
+    def speak(self, text: str, **fields: Any) -> ManagerTurn:
         """Send a whole turn in one message."""
         turn = self.open_turn(text)
         self.send("text", token=text, last=True, turn=turn.turn, **fields)
         return turn
 
-    def open_turn(self, text: str) -> Turn:
+    def open_turn(self, text: str) -> ManagerTurn:
         """Begin a turn whose tokens are sent with ``send``, tagged with ``turn.turn``."""
         name = f"m{len(self.turns) + 1}"
-        self.turns[name] = Turn(name, text, time.monotonic())
+        self.turns[name] = ManagerTurn(name, text, time.monotonic())
         return self.turns[name]
 
     @property
@@ -117,7 +117,7 @@ class ManagedCall:
 class _Socket(WSListener):
     """One WebSocket of the protocol, dialled in or dialled out."""
 
-    def __init__(self, manager: Manager, *, multiplexed: bool) -> None:
+    def __init__(self, manager: SimulatedManager, *, multiplexed: bool) -> None:
         self._manager = manager
         self._multiplexed = multiplexed
         self._transport: WSTransport | None = None
@@ -178,7 +178,7 @@ class _Socket(WSListener):
             self._transport.send(WSMsgType.TEXT, orjson.dumps(body))
 
 
-class Manager:
+class SimulatedManager:
     """The dialogue manager of any number of calls.
 
     ``on_setup`` is called for every call that is handed to it, on the running loop.

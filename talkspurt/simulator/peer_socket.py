@@ -12,7 +12,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 HTTP_HINT = "; add ?http=HOST:PORT to the call's address to name the HTTP server"
 
 
-class PeerError(Exception):
+class PeerSocketError(Exception):
     """The gateway cannot be reached or breaks the protocol. The message says where and why."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
@@ -40,11 +40,11 @@ async def connect(
         )
     except WSHandshakeError as exc:
         status = exc.response.status.value if exc.response is not None else 0
-        raise PeerError(f"{url} refused the connection: {_reason(exc)}", status=status) from exc
+        raise PeerSocketError(f"{url} refused the connection: {_reason(exc)}", status=status) from exc
     except (OSError, TimeoutError, ValueError) as exc:
-        raise PeerError(unreachable(url, exc)) from exc
+        raise PeerSocketError(unreachable(url, exc)) from exc
     if transport.response is None:  # picows reports a connection that was closed before the answer as open
-        raise PeerError(f"{url.partition('?')[0]} closed the connection before it answered the upgrade")
+        raise PeerSocketError(f"{url.partition('?')[0]} closed the connection before it answered the upgrade")
 
 
 def http_server(url: str) -> str:
@@ -60,7 +60,7 @@ def http_server(url: str) -> str:
     given = parse_qs(parts.query).get("http", ["8080"])[0]
     host, _, port = given.rpartition(":")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-        raise PeerError(f"http={given[:80]} in the call's address is wrong, expected PORT or HOST:PORT")
+        raise PeerSocketError(f"http={given[:80]} in the call's address is wrong, expected PORT or HOST:PORT")
     called = urlsplit(f"//{parts.netloc or parts.path.rpartition('@')[2]}").hostname or ""
     return f"{host or ('127.0.0.1' if called.startswith('127.') else called)}:{port}"
 

@@ -17,7 +17,7 @@ from talkspurt.simulator.carrier_leg import Leg
 from talkspurt.simulator.carrier_playout import PHONE_BUFFER_S
 from talkspurt.simulator.carriers.carrier import Message
 from talkspurt.simulator.carriers.sip import EVENTS, PCMU, SipCarrier
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 
 _T1_S, _T2_S = 0.5, 4.0
 
@@ -74,12 +74,12 @@ class SipLeg(Leg):
             async with asyncio.timeout(timeout_s):
                 answer = await self._invite(media.get_extra_info("sockname")[1], headers or {})
             self._away = self._address(answer)
-        except PeerError:
+        except PeerSocketError:
             self._close()
             raise
         except (OSError, TimeoutError) as exc:
             self._close()
-            raise PeerError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+            raise PeerSocketError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
         self._media = media
         self._connected()
 
@@ -157,7 +157,7 @@ class SipLeg(Leg):
                 if self._accepted:
                     self._answer.set_result(body)
                 else:
-                    self._answer.set_exception(PeerError(f"{self._target} refused the call: {status}"))
+                    self._answer.set_exception(PeerSocketError(f"{self._target} refused the call: {status}"))
         elif method == "INVITE":
             self._ringing.set()
 
@@ -183,7 +183,7 @@ class SipLeg(Leg):
         port = re.search(r"^m=audio (\d+) ", answer, flags=re.M)
         host = re.search(r"^c=IN IP4 (\S+)", answer, flags=re.M)
         if port is None or host is None:
-            raise PeerError(f"{self._target} answered without an address for audio")
+            raise PeerSocketError(f"{self._target} answered without an address for audio")
         return host[1], int(port[1])
 
     def _heard(self, data: bytes) -> None:

@@ -29,7 +29,7 @@ class Closed(Exception):
     """The other side is gone."""
 
 
-class Channel:
+class ControlChannel:
     """One end of the socket. It never blocks, apart from ``wait``. ``fileno`` is for the event loop's reader."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -37,7 +37,7 @@ class Channel:
         self._socket = sock
 
     @classmethod
-    def connect(cls, path: Path) -> Channel:
+    def connect(cls, path: Path) -> ControlChannel:
         """Connect to the supervisor."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.connect(str(path))

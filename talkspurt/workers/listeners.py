@@ -20,10 +20,10 @@ def check(config: Config) -> None:
     Raises:
         OSError: one cannot be had.
     """
-    Listeners(config).close()
+    ServerSockets(config).close()
 
 
-class Listeners:
+class ServerSockets:
     """Sockets at all ports of a server.
 
     Raises:

@@ -44,8 +44,8 @@ from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.prompts import with_greetings
 from talkspurt.serving import StopSignal, greet, run
-from talkspurt.workers.control import REPORT_S, Channel, Closed, write_config
-from talkspurt.workers.listeners import Listeners, close, port_of
+from talkspurt.workers.control import REPORT_S, Closed, ControlChannel, write_config
+from talkspurt.workers.listeners import ServerSockets, close, port_of
 from talkspurt.workers.sip_port import SipPort
 from tts_engine.service.child import ChildProcess, ChildTimes
 
@@ -69,7 +69,7 @@ def control_socket(folder: Path) -> Path:
 
 
 @dataclass
-class Standing:
+class WorkerState:
     """State of a worker, by its latest report."""
 
     ready: bool = False
@@ -92,8 +92,8 @@ class Worker(ChildProcess):
         )  # fmt: skip
         super().__init__(f"worker {index}", "talkspurt.workers.worker", times=times)
         self.index = index
-        self.channel: Channel | None = None
-        self.standing = Standing()
+        self.channel: ControlChannel | None = None
+        self.standing = WorkerState()
         self.last_metrics = ""
         self.given = 0
         """Number of connections that the running process got."""
@@ -122,7 +122,7 @@ class Worker(ChildProcess):
         return True
 
 
-def order(standings: list[Standing]) -> list[int]:
+def order(standings: list[WorkerState]) -> list[int]:
     """Return the workers in the order in which they are offered a connection: ready ones first, then the one with the
     fewest calls, counting those that it got since its report."""
     return sorted(
@@ -158,7 +158,7 @@ class Supervisor:
         """Listeners by the name of the port."""
         self._sip: SipPort | None = None
         self._accepting = False
-        self._channels: set[Channel] = set()
+        self._channels: set[ControlChannel] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -193,7 +193,7 @@ class Supervisor:
     # --- connections and datagrams ---------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        opened = Listeners(self._config)
+        opened = ServerSockets(self._config)
         self._listeners = opened.tcp
         if self._config.sip is not None and opened.udp is not None:
             self._sip = SipPort(self._config.sip, opened.udp, self._living, self._begins_call)
@@ -265,22 +265,22 @@ class Supervisor:
             if error.errno in NO_ROOM:
                 rest(control, partial(self._invite, control))
             return
-        channel = Channel(connection)
+        channel = ControlChannel(connection)
         self._channels.add(channel)
         asyncio.get_running_loop().add_reader(channel.fileno(), self._heard, channel)
 
-    def _heard(self, channel: Channel) -> None:
+    def _heard(self, channel: ControlChannel) -> None:
         worker = next((worker for worker in self.workers if worker.channel is channel), None)
         try:
             while (received := channel.receive()) is not None:
                 message, _ = received
                 if "hello" in message:
                     worker = self.workers[message["hello"]]
-                    worker.standing, worker.given, worker.told, worker.heard = Standing(), 0, {}, {}
+                    worker.standing, worker.given, worker.told, worker.heard = WorkerState(), 0, {}, {}
                     worker.channel = channel
                     self._equip(worker, channel)
                 elif worker is not None:
-                    worker.standing = Standing(
+                    worker.standing = WorkerState(
                         message["ready"], message["calls"], worker.given - message["taken"], time.monotonic()
                     )
                     if message["told"] != worker.told or not worker.heard:
@@ -290,7 +290,7 @@ class Supervisor:
         except Closed:
             self._forget(channel, worker)
 
-    def _equip(self, worker: Worker, channel: Channel) -> None:
+    def _equip(self, worker: Worker, channel: ControlChannel) -> None:
         """Send a new worker its configuration, and its part of the SIP port."""
         descriptor = write_config(self._for_workers[worker.index])
         channel.send({"config": True}, descriptor=descriptor)
@@ -314,12 +314,12 @@ class Supervisor:
                 if worker.channel.send({"others": news}):
                     worker.heard = news
 
-    def _forget(self, channel: Channel, worker: Worker | None) -> None:
+    def _forget(self, channel: ControlChannel, worker: Worker | None) -> None:
         asyncio.get_running_loop().remove_reader(channel.fileno())
         self._channels.discard(channel)
         channel.close()
         if worker is not None:
-            worker.channel, worker.standing, worker.told = None, Standing(), {}
+            worker.channel, worker.standing, worker.told = None, WorkerState(), {}
             if self._sip is not None:
                 self._sip.leave(worker.index)
             self._tell()

@@ -22,13 +22,13 @@ from gateway.cluster.siblings import FIRST, Siblings, own_socket_of, socket_of
 from gateway.cluster.socket_state import SocketState
 from gateway.listener.server import raise_open_files
 from sip_bridge.io.shared_address import SharedAddress
-from talkspurt.build import Gateway, Place, gateway
+from talkspurt.build import Gateway, WorkerPlace, gateway
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.log import configure_as_parent
 from talkspurt.serving import StopSignal, run
 from talkspurt.workers.announced import AnnouncedCalls, answers
-from talkspurt.workers.control import REPORT_S, Channel, Closed, read_config
+from talkspurt.workers.control import REPORT_S, Closed, ControlChannel, read_config
 from talkspurt.workers.supervisor import control_socket, supervisor_socket
 from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with
@@ -38,7 +38,7 @@ _NEXT_S = 2.0
 
 
 class _Worker:
-    def __init__(self, made: Gateway, channel: Channel) -> None:
+    def __init__(self, made: Gateway, channel: ControlChannel) -> None:
         self._made = made
         self._channel = channel
         self._taken = 0
@@ -117,7 +117,7 @@ class _Worker:
                 await asyncio.wait_for(self._change.wait(), REPORT_S)
 
 
-async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> int:
+async def _serve(folder: Path, index: int, channel: ControlChannel, config: Config) -> int:
     stop = StopSignal()
     siblings = Siblings(
         folder,
@@ -127,7 +127,7 @@ async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> 
         next=lambda: _next(folder, index),
     )
     siblings.relay = ManagerRelay(siblings, ping_s=_ping_s(config)).handle
-    place = Place(
+    place = WorkerPlace(
         siblings=siblings,
         shared=SocketState(supervisor_socket(folder)),
         socket=socket_of(folder, index),
@@ -155,7 +155,7 @@ async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> 
     return 0
 
 
-def _sip_address(index: int, config: Config, channel: Channel) -> SharedAddress | None:
+def _sip_address(index: int, config: Config, channel: ControlChannel) -> SharedAddress | None:
     """Take this worker's part of the SIP port from the supervisor. None: there is no SIP."""
     if config.sip is None:
         return None
@@ -238,7 +238,7 @@ def main(arguments: list[str]) -> int:
     settings = orjson.loads(Path(file).read_bytes())
     folder, index = Path(settings["folder"]), settings["index"]
     try:
-        channel = Channel.connect(control_socket(folder))
+        channel = ControlChannel.connect(control_socket(folder))
         channel.send({"hello": index})
         return run(_serve(folder, index, channel, read_config(channel.wait()[1])))
     except (EngineError, OSError) as exc:

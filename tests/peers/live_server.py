@@ -21,9 +21,9 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from talkspurt.bench.server_process import ServerUnderTest
-from talkspurt.simulator.carrier_leg import CarrierLeg, Uplink
+from talkspurt.simulator.carrier_leg import CarrierLeg, SimulatedUplink
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.manager import ManagedCall, Manager, Turn
+from talkspurt.simulator.manager import ManagedCall, ManagerTurn, SimulatedManager
 from tests.waiting import PATIENCE_S, until
 
 START_S = 300.0
@@ -180,9 +180,9 @@ class TestCall:
         self.route = route
         self.path = path or f"/media/twilio/{route}"
         self.leg = CarrierLeg(TwilioCarrier(number, {}), record=True)
-        self.manager = Manager(self._on_setup)
+        self.manager = SimulatedManager(self._on_setup)
         self.messages: list[Mapping[str, Any]] = []
-        self._uplink = Uplink() if uplink else None
+        self._uplink = SimulatedUplink() if uplink else None
         self._call: ManagedCall | None = None
 
     @property
@@ -206,7 +206,7 @@ class TestCall:
             await until(lambda: self.call.ended, "ended")
         await self.manager.aclose()
 
-    async def spoken(self, text: str, **fields: Any) -> Turn:
+    async def spoken(self, text: str, **fields: Any) -> ManagerTurn:
         """Speak a turn to its end."""
         turn = self.call.speak(text, **fields)
         await until(lambda: turn.outcome, "the turn's end")

@@ -17,8 +17,8 @@ import pytest
 from aiohttp import web
 
 from talkspurt.cli import main
-from talkspurt.simulator.call_script import Expect, HangUp, Press, Text
-from talkspurt.simulator.caller import Caller, CallOptions
+from talkspurt.simulator.call_script import Expect, HangUpStep, Press, TextStep
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller
 from tests.gateway.webrtc.webrtc_gateway import SilentMicrophone, calling
 from tests.peers.examples.language_model import serving
 from tests.peers.live_server import START_S
@@ -64,10 +64,10 @@ async def server(recording: Recording, config: Path | str, **own: str) -> AsyncI
     assert_quiet(recording)
 
 
-async def called(url: str, first: Press | Text, dialect: str = "twilio") -> None:
+async def called(url: str, first: Press | TextStep, dialect: str = "twilio") -> None:
     """Make a call, and hang up when something is heard."""
     heard = Expect("speech", PATIENT_MS)
-    caller = Caller(CallOptions(url=url, dialect=dialect, steps=(first, heard, HangUp())))
+    caller = SimulatedCaller(CallOptions(url=url, dialect=dialect, steps=(first, heard, HangUpStep())))
     await caller.run()
     assert caller.report()["audio_ms"] > 0
 
@@ -79,7 +79,7 @@ async def test_the_demo_answers_calls_of_a_carrier_and_a_browser(folder: Path) -
     async with server(recording, recording.work / "configs/demo.yaml") as address:
         await asyncio.gather(
             called(f"ws://{address}/media/twilio", Press("3")),
-            called(f"ws://{address}/media/twilio/call", Text("Hello there.")),
+            called(f"ws://{address}/media/twilio/call", TextStep("Hello there.")),
         )
         async with calling(f"http://{address}", microphone=SilentMicrophone(), route="default") as phone:
             await until(lambda: phone.pcm.any(), "sound")
@@ -98,8 +98,8 @@ carriers: {twilio: {verify: false}}
 """
     async with server(Recording(folder), config) as address:
         await asyncio.gather(
-            called(f"ws://{address}/media/twilio/de", Text("Guten Tag.")),
-            called(f"ws://{address}/media/twilio/zh", Text("您好。")),
+            called(f"ws://{address}/media/twilio/de", TextStep("Guten Tag.")),
+            called(f"ws://{address}/media/twilio/zh", TextStep("您好。")),
         )
 
 
@@ -136,7 +136,7 @@ routes: {{talk: {{}}}}
 """
         async with server(Recording(folder / "server"), config) as address:
             url = f"sip:100@127.0.0.1:{sip}?route=talk&http={address.rpartition(':')[2]}"
-            await called(url, Text("Hello there."), dialect="sip")
+            await called(url, TextStep("Hello there."), dialect="sip")
         assert traced
 
 
@@ -158,7 +158,7 @@ routes: {{talk: {{}}}}
 carriers: {{twilio: {{verify: false}}}}
 """
     async with server(recording, config) as address:
-        await called(f"ws://{address}/media/twilio/talk", Text("Your order left the warehouse."))
+        await called(f"ws://{address}/media/twilio/talk", TextStep("Your order left the warehouse."))
 
 
 async def test_the_ivr_of_the_examples_and_the_program_that_calls_it(folder: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.seams.incoming import IncomingCall
 from sip_bridge.incoming import incoming_call
-from sip_bridge.message.parameters import Caller
+from sip_bridge.message.parameters import SipCaller
 from voicecodecs.registry import AudioFormat
 
 
@@ -18,7 +18,7 @@ def test_who_calls_whom_goes_over_as_it_is_whatever_a_header_says(direction: str
     call: Any = SimpleNamespace(
         route="sales", inbound=AudioFormat("PCMA"), session_id="VX1", call_sid="sid", trunk_name="pbx",
         direction=direction, domain="pbx.example",
-        caller=Caller("1", "2", forwarded_from="3", name="A", parameters=headers),
+        caller=SipCaller("1", "2", forwarded_from="3", name="A", parameters=headers),
     )  # fmt: skip
     assert incoming_call(call) == IncomingCall(
         route="sales", transport="sip", inbound=AudioFormat("PCMA"), call_id="VX1", call_sid="sid", account_sid="pbx",

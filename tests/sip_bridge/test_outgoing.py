@@ -13,7 +13,7 @@ import pytest
 from gateway.errors import Rejected
 from gateway.seams.originate import Attempt, CallOrder
 from sip_bridge.config import SipConfig
-from sip_bridge.message.digest import ServerAuth, Verdict
+from sip_bridge.message.digest import DigestVerdict, ServerAuth
 from sip_bridge.message.sip import Message, Request, Response, parse, response_to
 from tests.sip_bridge.phone import Bridge, Phone, bridge, offer, until
 from tests.waiting import PATIENCE_S
@@ -202,7 +202,7 @@ class Challenger:
     def challenge(self, *, stale: bool = False, age_s: float = 0.0) -> list[tuple[str, str]]:
         return [("Proxy-Authenticate", each) for each in self.auth.challenges(now=time.time() - age_s, stale=stale)]
 
-    def verdict(self, request: Request) -> Verdict:
+    def verdict(self, request: Request) -> DigestVerdict:
         credentials = request.headers.all("Proxy-Authorization")
         return self.auth.check(credentials, {"bot": "secret"}, method="INVITE", uri=request.uri, now=time.time())[0]
 
@@ -218,10 +218,10 @@ async def test_a_challenge_is_answered(old: bool) -> None:
         ack, again = await next_two(phone)
         assert again.cseq.number == invite.cseq.number + 1 and again.call_id == invite.call_id
         if old:
-            assert challenger.verdict(again) is Verdict.STALE
+            assert challenger.verdict(again) is DigestVerdict.STALE
             reply(phone, again, 407, *challenger.challenge(stale=True))
             ack, again = await next_two(phone)
-        assert challenger.verdict(again) is Verdict.GOOD
+        assert challenger.verdict(again) is DigestVerdict.GOOD
         reply(phone, again, 200, body=offer(phone.rtp_port, codecs="0"))
         (ack,) = await next_of(phone, "ACK")
         assert "Proxy-Authorization" in ack.headers
@@ -243,7 +243,7 @@ async def test_a_wrong_password_is_tried_once() -> None:
         invite = await fresh(phone, "INVITE")
         reply(phone, invite, 407, *challenger.challenge())
         _, again = await next_two(phone)
-        assert challenger.verdict(again) is Verdict.WRONG
+        assert challenger.verdict(again) is DigestVerdict.WRONG
         reply(phone, again, 407, *challenger.challenge())
         await fresh(phone, "ACK")
         assert await ended(made, attempt) == ("failed", 407, "not_authorised")

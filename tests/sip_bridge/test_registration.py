@@ -12,10 +12,10 @@ from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.local import LocalAddress, Peer
-from sip_bridge.message.digest import ServerAuth, Verdict
+from sip_bridge.message.digest import DigestVerdict, ServerAuth
 from sip_bridge.message.sip import Headers, Request, Response, Uri, response_to
 from sip_bridge.registration import Registration, granted
-from sip_bridge.trunks import Standing
+from sip_bridge.trunks import SourceStanding
 from tests.virtual_loop import VirtualLoop
 from tests.waiting import until
 
@@ -33,8 +33,8 @@ class Registrar:
         self.auth = ServerAuth("registrar", b"0123456789abcdef", nonce_lifetime_s=nonce_lifetime_s)
         self.clock = time.time
 
-    def standing(self, peer: Peer) -> Standing:
-        return Standing.KNOWN
+    def standing(self, peer: Peer) -> SourceStanding:
+        return SourceStanding.KNOWN
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         self.requests.append(request)
@@ -48,8 +48,8 @@ class Registrar:
             uri=request.uri,
             now=self.clock(),
         )
-        if verdict is not Verdict.GOOD:
-            challenges = self.auth.challenges(now=self.clock(), stale=verdict is Verdict.STALE)
+        if verdict is not DigestVerdict.GOOD:
+            challenges = self.auth.challenges(now=self.clock(), stale=verdict is DigestVerdict.STALE)
             return response_to(request, 401, to_tag="r", headers=[("WWW-Authenticate", each) for each in challenges])
         self.good.append(request)
         asked = int(request.headers.get("Expires") or 0)
@@ -70,8 +70,8 @@ class Ours:
         self.endpoint = Endpoint(self)
         self.client = Client(self.endpoint)
 
-    def standing(self, peer: Peer) -> Standing:
-        return Standing.KNOWN
+    def standing(self, peer: Peer) -> SourceStanding:
+        return SourceStanding.KNOWN
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         self.endpoint.respond(key, response_to(request, 481))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Uri
 from sip_bridge.targets import domain_of, read_target
 
@@ -23,7 +23,7 @@ def test_targets_are_uris_or_numbers(text: str, uri: str) -> None:
 
 @pytest.mark.parametrize("text", ["ann", "http://example.org", "+4930123,,7", "VX" + "1" * 32, "sip:ann@", ""])
 def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(SipProtocolError):
         read_target(text, "pbx.example")
 
 
@@ -33,5 +33,5 @@ def test_a_domain_has_its_port(domain: str) -> None:
 
 
 def test_a_number_needs_a_trunk() -> None:
-    with pytest.raises(ProtocolError, match="proxy"):
+    with pytest.raises(SipProtocolError, match="proxy"):
         read_target("+4930123", "")

@@ -8,7 +8,7 @@ from gateway.listener.source_limit import SourceLimit
 from sip_bridge.dialog.dialog import Refusal
 from sip_bridge.message.digest import ClientAuth, ServerAuth
 from sip_bridge.message.sip import Request
-from sip_bridge.trunks import Standing, Trunk, Trunks
+from sip_bridge.trunks import SourceStanding, Trunk, Trunks
 from tests.sip_bridge.sip_messages import request
 
 AUTH = ServerAuth("talkspurt", b"0123456789abcdef", nonce_lifetime_s=60)
@@ -51,12 +51,12 @@ def test_a_source_address_is_enough_and_a_stranger_gets_no_answer() -> None:
 
 
 def test_what_a_source_is_before_its_message_counts() -> None:
-    assert trunks(OFFICE).standing("::ffff:192.0.2.4") is Standing.KNOWN
-    assert trunks(OFFICE).standing("198.51.100.7") is Standing.STRANGER
-    assert trunks(OFFICE, PHONE).standing("198.51.100.7") is Standing.UNPROVEN
-    assert trunks(PHONE).standing("192.0.2.4") is Standing.UNPROVEN
-    assert trunks(CARRIER).standing("192.0.2.4", ["SIP.carrier.example"]) is Standing.KNOWN
-    assert trunks(CARRIER).standing("192.0.2.4") is Standing.STRANGER
+    assert trunks(OFFICE).standing("::ffff:192.0.2.4") is SourceStanding.KNOWN
+    assert trunks(OFFICE).standing("198.51.100.7") is SourceStanding.STRANGER
+    assert trunks(OFFICE, PHONE).standing("198.51.100.7") is SourceStanding.UNPROVEN
+    assert trunks(PHONE).standing("192.0.2.4") is SourceStanding.UNPROVEN
+    assert trunks(CARRIER).standing("192.0.2.4", ["SIP.carrier.example"]) is SourceStanding.KNOWN
+    assert trunks(CARRIER).standing("192.0.2.4") is SourceStanding.STRANGER
 
 
 def test_a_password_is_asked_for_and_checked() -> None:

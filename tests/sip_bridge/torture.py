@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse
 from tests.sip_bridge.virtual_bridge import FAR, Far, VirtualBridge, description, played
 
@@ -85,7 +85,7 @@ class Torturer(VirtualBridge):
         self.wire.append(data)
         try:
             super().sendto(data, to)
-        except ProtocolError:
+        except SipProtocolError:
             pass  # a refusal repeats the headers of what it refuses
 
     def hear(self, data: bytes, source: tuple[str, int]) -> None:

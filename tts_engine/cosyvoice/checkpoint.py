@@ -26,11 +26,11 @@ from tts_engine.cosyvoice.models.config import (
     FRAMES_PER_TOKEN,
     MEL_CHANNELS,
     SPEAKER_CHANNELS,
+    CheckpointConfig,
     FlowV2Config,
     FlowV3Config,
     HiftConfig,
     LanguageModelConfig,
-    ModelConfig,
     Version,
 )
 from tts_engine.cosyvoice.weights import PARTS, TOKENIZER_FOLDER, make_network
@@ -81,7 +81,7 @@ def make(
     seed: int = 0,
     *,
     progress: Callable[[str], None] = lambda line: None,
-) -> ModelConfig:
+) -> CheckpointConfig:
     """Write a random-weight model directory. ``full`` takes 2.4 GB (version 2) or 3.3 GB (version 3).
 
     Args:
@@ -127,7 +127,7 @@ def _marker_text(version: Version, size: Size, seed: int) -> str:
     )
 
 
-def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> ModelConfig:
+def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> CheckpointConfig:
     """Write the tokenizer folder. Return the configuration, whose embedding size follows from the vocabulary."""
     llm = LanguageModelConfig(version=version, **sizes.llm)  # type: ignore[arg-type]
     qwen = {
@@ -155,7 +155,7 @@ def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> ModelC
     llm = replace(llm, vocab_size=document["vocab_size"], end_of_prompt_id=base + 3)
     flow = FlowV2Config(**sizes.flow_v2) if version == 2 else FlowV3Config(**sizes.flow_v3)  # type: ignore[arg-type]
     hift = HiftConfig(causal=version == 3, **sizes.hift)  # type: ignore[arg-type]
-    return ModelConfig(version=version, llm=llm, flow=flow, hift=hift, random_weights=True)
+    return CheckpointConfig(version=version, llm=llm, flow=flow, hift=hift, random_weights=True)
 
 
 def _fill_vocabulary(folder: Path, size: int) -> None:
@@ -172,7 +172,7 @@ def _fill_vocabulary(folder: Path, size: int) -> None:
     path.write_text(json.dumps(document, indent=2), "utf-8")
 
 
-def _voice(config: ModelConfig, sizes: _Sizes, tokenizer: Path, generator: torch.Generator) -> dict[str, Any]:
+def _voice(config: CheckpointConfig, sizes: _Sizes, tokenizer: Path, generator: torch.Generator) -> dict[str, Any]:
     """Return the content of ``spk2info.pt``: one voice."""
     text = "Thank you for the call, this is the number."
     if config.version == 3:
@@ -234,7 +234,7 @@ def _unfold_weight_norm(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def _yaml(config: ModelConfig) -> str:
+def _yaml(config: CheckpointConfig) -> str:
     flow = _FLOW_V2.format(c=config.flow) if isinstance(config.flow, FlowV2Config) else _FLOW_V3.format(c=config.flow)
     causal = config.hift.causal
     return _COMMON.format(

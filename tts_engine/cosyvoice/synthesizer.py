@@ -24,7 +24,7 @@ from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
-from tts_engine.cosyvoice.token2wav.admission import LATE_S, LATE_SECOND_S, Admission, Load, Work
+from tts_engine.cosyvoice.token2wav.admission import LATE_S, LATE_SECOND_S, Admission, ClauseLoad, Work
 from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
 from tts_engine.cosyvoice.token2wav.giving_way import GivingWay
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
@@ -230,9 +230,9 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         begin, end = self._worker.runner.state.vocoder.valid(before=0, frames=frames, final=False)
         return (end - begin) / SAMPLE_RATE
 
-    def _load(self) -> Load:
+    def _load(self) -> ClauseLoad:
         silent = self._scheduler.silent
-        return Load(self._scheduler.open_clauses - silent, silent, self._waiting)
+        return ClauseLoad(self._scheduler.open_clauses - silent, silent, self._waiting)
 
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: _Reader

@@ -24,11 +24,11 @@ from tts_engine.cosyvoice.models.config import (
     FRAMES_PER_TOKEN,
     SAMPLE_RATE,
     SPEAKER_CHANNELS,
+    CheckpointConfig,
     FlowV2Config,
     FlowV3Config,
     HiftConfig,
     LanguageModelConfig,
-    ModelConfig,
     SamplingConfig,
     SolverConfig,
     Version,
@@ -65,7 +65,7 @@ class CheckpointError(ValueError):
 class Model:
     """A checkpoint in memory. Parts that were not requested are None."""
 
-    config: ModelConfig
+    config: CheckpointConfig
     llm: SpeechLanguageModel | None
     flow: Flow | None
     hift: Hift | CausalHift | None
@@ -129,7 +129,7 @@ class _Settings:
         return math.prod(values) if all(isinstance(v, int | float) for v in values) else None
 
 
-def read_config(directory: Path) -> ModelConfig:
+def read_config(directory: Path) -> CheckpointConfig:
     """Read the hyper-parameters of a model directory.
 
     Raises:
@@ -142,7 +142,7 @@ def read_config(directory: Path) -> ModelConfig:
     return config
 
 
-def _read_config(directory: Path, faults: list[str]) -> ModelConfig | None:
+def _read_config(directory: Path, faults: list[str]) -> CheckpointConfig | None:
     versions = [version for version, name in _YAML.items() if (directory / name).is_file()]
     if not versions:
         faults.append("missing: cosyvoice2.yaml or cosyvoice3.yaml")
@@ -167,7 +167,7 @@ def _read_config(directory: Path, faults: list[str]) -> ModelConfig | None:
     hift = _read_hift(version, settings)
     if llm is None:
         return None
-    return ModelConfig(
+    return CheckpointConfig(
         version=version,
         llm=llm,
         flow=flow,
@@ -285,7 +285,7 @@ def _read_hift(version: Version, settings: _Settings) -> HiftConfig:
     )
 
 
-def make_network(config: ModelConfig, part: Part, *, noise_seconds: int = NOISE_SECONDS) -> nn.Module:
+def make_network(config: CheckpointConfig, part: Part, *, noise_seconds: int = NOISE_SECONDS) -> nn.Module:
     """Return a network with its parameters on the meta device (no values) and its fixed tables filled."""
     with torch.device("meta"):
         if part == "llm":
@@ -345,7 +345,7 @@ def load(
 
 def read_layout(
     directory: Path, stems: Mapping[Part, str]
-) -> tuple[ModelConfig | None, dict[Part, Path | None], list[str]]:
+) -> tuple[CheckpointConfig | None, dict[Part, Path | None], list[str]]:
     """Read the configuration and find the files of weights and front end. ``stems``: file names of weights without
     suffix.
 
@@ -363,7 +363,7 @@ def read_layout(
 
 
 def read_part(
-    config: ModelConfig, part: Part, path: Path, *, noise_seconds: int = NOISE_SECONDS
+    config: CheckpointConfig, part: Part, path: Path, *, noise_seconds: int = NOISE_SECONDS
 ) -> tuple[nn.Module, dict[str, Tensor], list[str]]:
     """Map a file of weights and compare its names and shapes with the network's.
 

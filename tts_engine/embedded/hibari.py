@@ -26,7 +26,7 @@ from hibari import dsp
 from hibari.voices import voice_path
 from numpy.typing import NDArray
 
-from tts_engine.embedded.hibari_text import Piece
+from tts_engine.embedded.hibari_text import SpokenPiece
 from tts_engine.embedded.onnx.attention import join_attention
 from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.depthwise import depthwise_as_images
@@ -112,7 +112,7 @@ class HibariVoice:
         self._prosody = session(prosody)
         self._decoders = {rate: session(decoder) for rate, decoder in decoders.items()}
 
-    def begin(self, piece: Piece, speed: float, noise: Noise, sample_rate: int = SAMPLE_RATE) -> Speech:
+    def begin(self, piece: SpokenPiece, speed: float, noise: Noise, sample_rate: int = SAMPLE_RATE) -> HibariSpeech:
         """Run the prosody of a piece.
 
         Args:
@@ -123,7 +123,7 @@ class HibariVoice:
         """
         feed = {"ids": np.asarray([piece.ids], np.int64), "speed": np.asarray([speed], np.float32)}
         features, steps, f0 = self._prosody.run(None, feed)
-        return Speech(self._decoders[sample_rate], piece, features, steps, f0[0], noise, band(sample_rate))
+        return HibariSpeech(self._decoders[sample_rate], piece, features, steps, f0[0], noise, band(sample_rate))
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,13 @@ def band(sample_rate: int) -> Band:
     return Band(sample_rate, n_fft // _OVERLAP, n_fft, bins, window, top_hz, taper)
 
 
-class Speech:
+class HibariSpeech:
     """One piece that is being spoken, block by block. Not thread-safe."""
 
     def __init__(
         self,
         decoder: ort.InferenceSession,
-        piece: Piece,
+        piece: SpokenPiece,
         features: Floats,
         steps: NDArray[np.int64],
         f0: Floats,

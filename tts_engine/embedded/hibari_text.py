@@ -34,7 +34,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SpokenPiece:
     """The phonemes that the network speaks at once."""
 
     ids: list[int]
@@ -60,7 +60,7 @@ class _Token:
     end: int
 
 
-class Reader:
+class PhonemeReader:
     """Text to phonemes. One instance serves all threads."""
 
     languages = ("en", "en-US", "en-GB")
@@ -72,7 +72,7 @@ class Reader:
         self.ids: dict[str, int] = json.loads(vocabulary)
         """Id of each phoneme. Kokoro, from whose voice this one was made, has the same ids."""
 
-    def read(self, text: str) -> list[Piece]:
+    def read(self, text: str) -> list[SpokenPiece]:
         """Return the phoneme ids of a clause. A clause without anything to speak gives no piece.
 
         Raises:
@@ -115,7 +115,7 @@ class Reader:
             word += inner + space
         return tokens
 
-    def _piece(self, tokens: list[_Token], text: str, normal: str) -> Piece:
+    def _piece(self, tokens: list[_Token], text: str, normal: str) -> SpokenPiece:
         ids: list[int] = [0]
         reach: dict[int, tuple[int, int]] = {}
         """Index of a word of the normalised text -> its first id and its end."""
@@ -132,7 +132,7 @@ class Reader:
             spans = [reach[word] for word in range(match.first_word, match.end_word) if word in reach]
             if spans:
                 words.append(Word(match.start_char, match.end_char, spans[0][0], spans[-1][1]))
-        return Piece(ids, words)
+        return SpokenPiece(ids, words)
 
 
 def parts(spoken: Sequence[S]) -> list[list[S]]:

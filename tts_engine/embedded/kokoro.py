@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_engine.embedded.hibari_text import Piece
+from tts_engine.embedded.hibari_text import SpokenPiece
 from tts_engine.embedded.mandarin_text import HOW_TO_INSTALL
 from tts_engine.embedded.onnx.cut import with_outputs
 from tts_engine.embedded.voice_ids import MANDARIN_TABLES
@@ -137,7 +137,7 @@ class KokoroVoice:
         options.log_severity_level = 3
         self._session = ort.InferenceSession(with_outputs(model, [_STEPS]), options, providers=["CPUExecutionProvider"])
 
-    def speak(self, piece: Piece, voice: str, speed: float, stop: Stop) -> tuple[Floats, list[WordSpan]] | None:
+    def speak(self, piece: SpokenPiece, voice: str, speed: float, stop: Stop) -> tuple[Floats, list[WordSpan]] | None:
         """Return the sound of a piece without most of the padding around it, and the places of its words.
 
         Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import MandarinConfig
-from tts_engine.embedded.hibari_text import Piece, Reader
+from tts_engine.embedded.hibari_text import PhonemeReader, SpokenPiece
 from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_files, read_model, read_tables
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.embedded.workers import Workers
@@ -43,7 +43,7 @@ class MandarinSynthesizer:
     sample_rate = SAMPLE_RATE
     line_rates: Collection[int] = LINE_RATES
 
-    def __init__(self, config: MandarinConfig, english: Reader, cache_folder: Path) -> None:
+    def __init__(self, config: MandarinConfig, english: PhonemeReader, cache_folder: Path) -> None:
         """
         Args:
             english: reads the English words in a text.
@@ -154,7 +154,7 @@ class _ClauseWork:
         self._voice = voice
         self._clause = clause
         self._table = table
-        self._pieces: list[Piece] | None = None
+        self._pieces: list[SpokenPiece] | None = None
         self._samples = 0
         self._rate = clause.line_rate or SAMPLE_RATE
         self._speed = min(max(clause.speed, 0.5), 2.0)  # outside this range the network slurs

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from tts_engine.cosyvoice.frontend.normalise import Normalised, Script, default_verbaliser, normalise
-from tts_engine.embedded.hibari_text import PAUSE_PHONEMES, Piece, Reader, Word, parts
+from tts_engine.embedded.hibari_text import PAUSE_PHONEMES, PhonemeReader, SpokenPiece, Word, parts
 from tts_engine.errors import InvalidRequest, Unavailable
 from tts_engine.text.english import spell_out
 from tts_engine.text.normalise import clean
@@ -65,7 +65,7 @@ class _Unit:
 class MandarinReader:
     """Turns text into phonemes. It may be used in one thread only. Loading takes a second."""
 
-    def __init__(self, english: Reader, cache_folder: Path) -> None:
+    def __init__(self, english: PhonemeReader, cache_folder: Path) -> None:
         """
         Args:
             english: reads Latin letters.
@@ -94,7 +94,7 @@ class MandarinReader:
         self._verbalise = default_verbaliser()
         self._english = english
 
-    def read(self, text: str) -> list[Piece]:
+    def read(self, text: str) -> list[SpokenPiece]:
         """Return the phoneme ids of a clause. A clause without anything to speak gives no piece.
 
         Raises:
@@ -147,7 +147,7 @@ class MandarinReader:
                 yield _Unit(start, start + 1, phonemes + " " * (at == len(readings)))
                 start += 1
 
-    def _piece(self, units: Sequence[_Unit], normal: Normalised) -> Piece:
+    def _piece(self, units: Sequence[_Unit], normal: Normalised) -> SpokenPiece:
         ids, words = [0], list[Word]()
         for unit in units:
             first, known = len(ids), [char for char in unit.phonemes if char in self._english.ids]
@@ -163,7 +163,7 @@ class MandarinReader:
                 words[-1] = Word(begin, max(last.end_char, end), last.first_id, end_id)
             else:
                 words.append(Word(start, end, first, end_id))
-        return Piece([*ids, 0], words)
+        return SpokenPiece([*ids, 0], words)
 
 
 def _said(text: str, start: int, end: int) -> tuple[int, int]:

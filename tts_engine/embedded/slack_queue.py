@@ -22,10 +22,10 @@ _NEVER_S = 1e6
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class SlackJob:
     """One step of work. A worker thread calls ``run`` with the job itself."""
 
-    run: Callable[[Job], None]
+    run: Callable[[SlackJob], None]
     drop: Callable[[], None]
     """Called instead of ``run`` if the queue is closed before a thread took the job."""
     playhead: Hearing
@@ -47,7 +47,7 @@ class SlackQueue:
         self._size = size
         self._guard_s = guard_s
         self._clock = clock
-        self._jobs: list[Job] = []
+        self._jobs: list[SlackJob] = []
         self._changed = threading.Condition()
         self._closed = False
 
@@ -60,7 +60,7 @@ class SlackQueue:
             now = self._clock()
             return sum(_slack_s(job.playhead, now) <= seconds for job in self._jobs)
 
-    def put(self, job: Job, *, force: bool = False) -> bool:
+    def put(self, job: SlackJob, *, force: bool = False) -> bool:
         """Queue a job. False: the queue is full. ``force`` ignores the limit, for a next step, which must not be
         lost."""
         with self._changed:
@@ -71,7 +71,7 @@ class SlackQueue:
             self._changed.notify()
             return True
 
-    def discard(self, job: Job) -> bool:
+    def discard(self, job: SlackJob) -> bool:
         """Take a job back. False: a worker already has it."""
         with self._changed:
             if job not in self._jobs:
@@ -79,7 +79,7 @@ class SlackQueue:
             self._jobs.remove(job)
             return True
 
-    def take(self) -> Job | None:
+    def take(self) -> SlackJob | None:
         """Wait for a job and return the most urgent one. None: the queue is closed."""
         with self._changed:
             while not self._jobs:
@@ -101,7 +101,7 @@ class SlackQueue:
         for job in dropped:
             job.drop()
 
-    def _urgency(self, job: Job, now: float) -> tuple[int, float]:
+    def _urgency(self, job: SlackJob, now: float) -> tuple[int, float]:
         slack_s = _slack_s(job.playhead, now)
         if job.playhead.speaks and slack_s < self._guard_s:
             return 0, slack_s

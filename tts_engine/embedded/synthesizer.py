@@ -20,8 +20,8 @@ from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import EmbeddedConfig
 from tts_engine.cosyvoice.kernels import compile_cache
 from tts_engine.embedded.espeak import EspeakSynthesizer
-from tts_engine.embedded.hibari import FRAME_MS, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
-from tts_engine.embedded.hibari_text import Piece, Reader
+from tts_engine.embedded.hibari import FRAME_MS, SAMPLE_RATE, HibariSpeech, HibariVoice, Noise, NoisePool
+from tts_engine.embedded.hibari_text import PhonemeReader, SpokenPiece
 from tts_engine.embedded.mandarin import MandarinSynthesizer
 from tts_engine.embedded.voice_ids import ENGLISH as VOICE
 from tts_engine.embedded.workers import Workers
@@ -76,7 +76,7 @@ class EmbeddedSynthesizer:
             queue_size=QUEUE_CLAUSES,
             guard_s=_GUARD_MS / 1000,
         )
-        self._reader: Reader | None = None
+        self._reader: PhonemeReader | None = None
         self._voice: HibariVoice | None = None
         self._active = 0
         self._noise = NoisePool()
@@ -102,7 +102,7 @@ class EmbeddedSynthesizer:
             pass
 
     def _load(self) -> None:
-        self._reader = Reader()
+        self._reader = PhonemeReader()
         self._voice = HibariVoice(VOICE)
         if self._config.mandarin is not None:
             self._others.append(MandarinSynthesizer(self._config.mandarin, self._reader, self._cache_folder))
@@ -191,7 +191,7 @@ class _ClauseWork:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: PhonemeReader,
         voice: HibariVoice,
         clause: ClauseRequest,
         config: EmbeddedConfig,
@@ -205,8 +205,8 @@ class _ClauseWork:
         self._noise = noise
         self._block_frames = block_frames
         self._frames = 0
-        self._pieces: list[Piece] | None = None
-        self._speech: Speech | None = None
+        self._pieces: list[SpokenPiece] | None = None
+        self._speech: HibariSpeech | None = None
         self._samples = 0
         self._rate = clause.line_rate or SAMPLE_RATE
         # The network was trained from 0.5 to 2. Outside this range it slurs, so stretching the sound does the rest.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from tts_engine.embedded.slack_queue import Job, SlackQueue
+from tts_engine.embedded.slack_queue import SlackJob, SlackQueue
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.synthesizer import Hearing, PcmChunk
 
@@ -33,7 +33,7 @@ class _Work:
         self._step, self._done, self._voice = step, done, voice
         self._loop = asyncio.get_running_loop()
 
-    def run(self, job: Job) -> None:
+    def run(self, job: SlackJob) -> None:
         """Run the step in this thread, and settle the future on its own loop."""
         started = time.monotonic()
         result: PcmChunk | None = None
@@ -130,7 +130,7 @@ class Workers:
         """
         done: asyncio.Future[PcmChunk | None] = asyncio.get_running_loop().create_future()
         work = _Work(step, done, self.name)
-        job = Job(work.run, work.drop, playhead, cost_s)
+        job = SlackJob(work.run, work.drop, playhead, cost_s)
         if not self._queue.put(job, force=begun):
             raise Exhausted(
                 f"{self.waiting} clauses wait for the {self.name} voice, as many as queue_size allows",

@@ -33,7 +33,7 @@ from tts_engine.service.moving import MovingUtterance
 from tts_engine.service.position import PositionReporter
 from tts_engine.service.security import Connecting, proof
 from tts_engine.service.speak_call import SpeakCall
-from tts_engine.service.targets import Address, Targets
+from tts_engine.service.targets import EngineAddress, Targets
 from tts_engine.synthesizer import HIGHEST_PRIORITY
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ async def _upload(call: Any, messages: Iterable[Any]) -> None:
 class _Backend:
     """One engine process: the connection to it, and the number of our utterances there."""
 
-    def __init__(self, address: Address, config: EngineConfig) -> None:
+    def __init__(self, address: EngineAddress, config: EngineConfig) -> None:
         target, name = address
         self._connecting = Connecting(target, config, name=name)
         self._options = channel_options()
@@ -340,7 +340,7 @@ class GrpcEngine:
                 raise Unauthenticated(missing)
         self.targets = target
         """The addresses of the engines."""
-        self._by_address: dict[Address, _Backend] = {}
+        self._by_address: dict[EngineAddress, _Backend] = {}
         self._leaving: set[_Backend] = set()
         """Engines that take no new utterances, but still have open ones."""
         self._closed = False

@@ -17,7 +17,7 @@ import grpc
 from tts_engine.errors import EngineError, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
-from tts_engine.service.link_frames import COUNT, SUFFIX, Kind, LinkEnd
+from tts_engine.service.link_frames import COUNT, SUFFIX, FrameKind, LinkEnd
 
 _AGAIN_S = 0.2
 """Time between two attempts to connect, seconds. Meanwhile calls go over gRPC."""
@@ -64,7 +64,7 @@ class SpeakLink:
     async def _until_ended(self, end: _ClientEnd) -> None:
         while end.open:
             reads = end.reads
-            end.send(0, Kind.PING)
+            end.send(0, FrameKind.PING)
             try:
                 async with asyncio.timeout(self._keepalive_s):
                     await end.ended.wait()
@@ -114,8 +114,8 @@ class _ClientEnd(LinkEnd):
         self._talk()
         super().close()
 
-    def took(self, call: int, kind: Kind, payload: bytes) -> None:
-        if kind not in (Kind.MESSAGE, Kind.END, Kind.PING):
+    def took(self, call: int, kind: FrameKind, payload: bytes) -> None:
+        if kind not in (FrameKind.MESSAGE, FrameKind.END, FrameKind.PING):
             raise ValueError(f"{kind.name} from the engine")
         if (own := self.calls.get(call)) is not None:  # else it was cancelled
             own.took(kind, payload)
@@ -157,9 +157,9 @@ class LinkCall:
         pending, self._pending = self._pending, None
         if pending is not None and self._ended is None:
             if self._metadata is not None:
-                self._end.send(self._number, Kind.BEGIN, self._metadata)
+                self._end.send(self._number, FrameKind.BEGIN, self._metadata)
                 self._metadata = None
-            self._end.send(self._number, Kind.MESSAGE, pending.SerializeToString())
+            self._end.send(self._number, FrameKind.MESSAGE, pending.SerializeToString())
 
     async def receive(self) -> Any:
         """Receive a message. What ends the call is returned, not raised: ``grpc.aio.EOF`` or an exception."""
@@ -172,7 +172,7 @@ class LinkCall:
         message, count = self._got.popleft()
         self._untold_bytes += count
         if self._untold_bytes >= _TELL_BYTES and self._ended is None:
-            self._end.send(self._number, Kind.TAKEN, COUNT.pack(self._untold_bytes))
+            self._end.send(self._number, FrameKind.TAKEN, COUNT.pack(self._untold_bytes))
             self._untold_bytes = 0
         return message
 
@@ -180,19 +180,19 @@ class LinkCall:
         """Tell the engine that nothing more will be sent."""
         if self._ended is None:
             self.say()
-            self._end.send(self._number, Kind.HALF_CLOSE)
+            self._end.send(self._number, FrameKind.HALF_CLOSE)
             self.end(grpc.aio.EOF)
 
     def cancel(self) -> None:
         """Cancel the call."""
         if self._ended is None:
-            self._end.send(self._number, Kind.CANCEL)
+            self._end.send(self._number, FrameKind.CANCEL)
             self._got.clear()
             self.end(asyncio.CancelledError())
 
-    def took(self, kind: Kind, payload: bytes) -> None:
+    def took(self, kind: FrameKind, payload: bytes) -> None:
         """Take a frame from the server. Called by the link."""
-        if kind is Kind.MESSAGE:
+        if kind is FrameKind.MESSAGE:
             self._got.append((pb.SpeakResponse.FromString(payload), len(payload)))
             self._wake()
         elif payload:

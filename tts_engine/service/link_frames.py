@@ -30,7 +30,7 @@ SUFFIX = ".speak"
 """Suffix that makes the path of the link's socket from the engine's path."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The kinds of the table above."""
 
     BEGIN = 0
@@ -50,13 +50,13 @@ class LinkEnd(FramedSocket):
         super().__init__(_HEADER, most_bytes=most_bytes, turn_bytes=turn_bytes)
 
     @abstractmethod
-    def took(self, call: int, kind: Kind, payload: bytes) -> None:
+    def took(self, call: int, kind: FrameKind, payload: bytes) -> None:
         """Take a frame. Raises ValueError or DecodeError if this end may not get such a frame; that ends the link."""
 
     def took_frame(self, fields: tuple[int, ...], payload: bytes) -> None:
         call, kind = fields
-        self.took(call, Kind(kind), payload)
+        self.took(call, FrameKind(kind), payload)
 
-    def send(self, call: int, kind: Kind, payload: bytes = b"") -> None:
+    def send(self, call: int, kind: FrameKind, payload: bytes = b"") -> None:
         """Send a frame. After the end it is dropped."""
-        self.say(payload, call, kind, at_once=kind not in (Kind.BEGIN, Kind.TAKEN))
+        self.say(payload, call, kind, at_once=kind not in (FrameKind.BEGIN, FrameKind.TAKEN))

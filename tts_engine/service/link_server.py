@@ -14,7 +14,7 @@ import grpc
 from tts_engine.errors import Exhausted
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
-from tts_engine.service.link_frames import COUNT, SUFFIX, Kind, LinkEnd
+from tts_engine.service.link_frames import COUNT, SUFFIX, FrameKind, LinkEnd
 from tts_engine.service.socket_file import SocketFile
 
 log = logging.getLogger(__name__)
@@ -88,13 +88,13 @@ class _ServerEnd(LinkEnd):
         self._calls: dict[int, LinkContext] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def took(self, call: int, kind: Kind, payload: bytes) -> None:
-        if kind is Kind.BEGIN:
+    def took(self, call: int, kind: FrameKind, payload: bytes) -> None:
+        if kind is FrameKind.BEGIN:
             self._begin(call, payload)
-        elif kind is Kind.PING:
-            self.send(call, Kind.PING)
+        elif kind is FrameKind.PING:
+            self.send(call, FrameKind.PING)
         elif (own := self._calls.get(call)) is not None:  # else the call has ended, and the client will know soon
-            if kind is Kind.CANCEL:
+            if kind is FrameKind.CANCEL:
                 del self._calls[call]
                 own.cancel()
             else:
@@ -113,7 +113,7 @@ class _ServerEnd(LinkEnd):
         if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
             raise ValueError("a call's metadata is no object of strings")
         if len(self._calls) >= self._most_calls:
-            self.send(number, Kind.END, wire.encode_failure(self._full).SerializeToString())
+            self.send(number, FrameKind.END, wire.encode_failure(self._full).SerializeToString())
             return
         context = self._calls[number] = LinkContext(self, number, metadata)
         task = context.task = asyncio.create_task(self._serve(context), name="Speak")
@@ -173,7 +173,7 @@ class LinkContext:
             await self._writing
         payload = message.SerializeToString()
         self._untaken_bytes += len(payload)
-        self._end.send(self._number, Kind.MESSAGE, payload)
+        self._end.send(self._number, FrameKind.MESSAGE, payload)
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Any = ()) -> NoReturn:
         """End the call with an error."""
@@ -185,11 +185,11 @@ class LinkContext:
         if not self._over:
             self._over = True
             self._end.over(self._number)
-            self._end.send(self._number, Kind.END, b"" if failure is None else failure.SerializeToString())
+            self._end.send(self._number, FrameKind.END, b"" if failure is None else failure.SerializeToString())
 
-    def took(self, kind: Kind, payload: bytes) -> None:
+    def took(self, kind: FrameKind, payload: bytes) -> None:
         """Take a frame from the client. Raises ValueError or DecodeError."""
-        if kind is Kind.MESSAGE:
+        if kind is FrameKind.MESSAGE:
             # The bound counts bytes, because an engine that was busy for a moment finds hundreds of tokens in one read.
             count = len(payload) + _MESSAGE_BYTES
             if self._half_closed or (self._messages and self._unread_bytes + count > self._end.most_bytes):
@@ -197,10 +197,10 @@ class LinkContext:
             self._messages.append((pb.SpeakRequest.FromString(payload), count))
             self._unread_bytes += count
             _wake(self._reading)
-        elif kind is Kind.HALF_CLOSE:
+        elif kind is FrameKind.HALF_CLOSE:
             self._half_closed = True
             _wake(self._reading)
-        elif kind is Kind.TAKEN and len(payload) == COUNT.size:
+        elif kind is FrameKind.TAKEN and len(payload) == COUNT.size:
             self._untaken_bytes -= COUNT.unpack(payload)[0]
             _wake(self._writing)
         else:

@@ -60,7 +60,7 @@ class _Cancelled(EngineError):
     code = "CANCELLED"
 
 
-class Progress:
+class DeadlineState:
     """Deadline state of one utterance: what it waits for, and since when. Times are monotonic seconds."""
 
     def __init__(self, *, now: float) -> None:
@@ -113,7 +113,7 @@ class _Speak:
 
     def __init__(self, task: asyncio.Task[Any], *, now: float) -> None:
         self.task = task
-        self.progress = Progress(now=now)
+        self.progress = DeadlineState(now=now)
         self.sample_rate = 8000
         self.failure: EngineError | None = None
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 
-class Address(NamedTuple):
+class EngineAddress(NamedTuple):
     """One engine."""
 
     target: str
@@ -37,7 +37,7 @@ def is_name(target: str) -> bool:
     return False
 
 
-async def resolve(target: str) -> set[Address]:
+async def resolve(target: str) -> set[EngineAddress]:
     """Return all addresses of the name in ``host:port``. Only IPv4 addresses are returned if there are any, since a
     machine with both kinds is one engine. A thread asks the resolver.
 
@@ -49,7 +49,7 @@ async def resolve(target: str) -> set[Address]:
     answers = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     v4 = {f"{address[0]}:{port}" for family, *_, address in answers if family == socket.AF_INET}
     v6 = {f"[{address[0]}]:{port}" for family, *_, address in answers if family == socket.AF_INET6}
-    return {Address(one, host) for one in v4 or v6}
+    return {EngineAddress(one, host) for one in v4 or v6}
 
 
 class Targets:
@@ -60,16 +60,16 @@ class Targets:
         targets: Iterable[str],
         *,
         source: Source | None = None,
-        resolver: Callable[[str], Awaitable[set[Address]]] = resolve,
+        resolver: Callable[[str], Awaitable[set[EngineAddress]]] = resolve,
     ) -> None:
         """``source`` returns further targets. ``resolver``: see ``resolve``."""
         self.written = targets = tuple(targets)
         """The configured targets, with unresolved names."""
-        self._fixed = tuple(Address(target) for target in targets if not is_name(target))
+        self._fixed = tuple(EngineAddress(target) for target in targets if not is_name(target))
         self.names = tuple(target for target in targets if is_name(target))
         """``host:port`` with names that may stand for several engines."""
         self._source, self._resolver = source, resolver
-        self._found: dict[str, set[Address]] = {}
+        self._found: dict[str, set[EngineAddress]] = {}
         """Addresses by name; those of the source have an empty name."""
 
     @property
@@ -77,7 +77,7 @@ class Targets:
         """True if the list of engines may change."""
         return bool(self.names or self._source)
 
-    def known(self) -> list[Address]:
+    def known(self) -> list[EngineAddress]:
         """Return every engine once, the configured ones first."""
         found = (address for name in sorted(self._found) for address in sorted(self._found[name]))
         return list(dict.fromkeys((*self._fixed, *found)))
@@ -92,6 +92,6 @@ class Targets:
                 log.warning("engine's name not resolved", extra={"target": name, "error": type(exc).__name__})
         if self._source is not None:
             try:
-                self._found[""] = {Address(target) for target in await self._source()}
+                self._found[""] = {EngineAddress(target) for target in await self._source()}
             except OSError as exc:
                 log.warning("engines' directory does not answer", extra={"error": type(exc).__name__})

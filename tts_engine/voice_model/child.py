@@ -21,7 +21,19 @@ from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.service.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
 from tts_engine.voice_model.hearing import RemoteHearing
-from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Placed, Ready, Report, Speak, Text
+from tts_engine.voice_model.messages import (
+    Chunk,
+    Close,
+    Done,
+    Hear,
+    LoadFailed,
+    MoreText,
+    NextChunk,
+    Placed,
+    Ready,
+    Report,
+    Speak,
+)
 from tts_engine.voice_model.parent import SOCKET
 
 log = logging.getLogger(__name__)
@@ -106,7 +118,7 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
                 await asyncio.wait({stopping, lost}, timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
                 connection.send(Report(synthesizer.status(), observer.take()))
     except EngineError as exc:
-        connection.send(Failed(exc))
+        connection.send(LoadFailed(exc))
         code = 1
     finally:
         if collecting is not None:
@@ -146,14 +158,14 @@ class _Clause:
         self.task = asyncio.create_task(self._run(clause, synthesizer), name="clause")
         self.task.add_done_callback(self._done)  # a task that is cancelled before its start runs no line
 
-    def take(self, message: Text | Next | Hear | Close) -> None:
+    def take(self, message: MoreText | NextChunk | Hear | Close) -> None:
         if isinstance(message, Close):
             self.task.cancel()
-        elif isinstance(message, Text):
+        elif isinstance(message, MoreText):
             self._text.put_nowait(message.text)
         else:
             self._hearing.heard = message.heard
-            if isinstance(message, Next):
+            if isinstance(message, NextChunk):
                 self._wanted.set()
 
     def _placed(self) -> None:

@@ -14,7 +14,7 @@ _SAME_S = 0.001
 """Two times at which a listener runs out of sound count as equal if they differ by less, seconds."""
 
 
-class Heard(NamedTuple):
+class HeardPosition(NamedTuple):
     """A ``Hearing`` at one moment. Both processes have one monotonic clock, the kernel's."""
 
     ahead: bool
@@ -27,11 +27,11 @@ class Heard(NamedTuple):
     """The monotonic second at which the playing listener runs out of sound; -inf if none plays."""
 
     @staticmethod
-    def of(hearing: Hearing, now: float) -> Heard:
+    def of(hearing: Hearing, now: float) -> HeardPosition:
         """Return the state of ``hearing`` at monotonic second ``now``."""
         slack_s = hearing.slack_s(now)
         plays = hearing.slack_s(now + _LATER_S) < slack_s
-        return Heard(
+        return HeardPosition(
             hearing.ahead,
             hearing.tentative,
             hearing.speaks,
@@ -40,7 +40,7 @@ class Heard(NamedTuple):
             now + slack_s if plays else -math.inf,
         )
 
-    def differs(self, other: Heard) -> bool:
+    def differs(self, other: HeardPosition) -> bool:
         """Return True if a scheduler would see a difference."""
         return self[:5] != other[:5] or (self.dry_at != other.dry_at and abs(self.dry_at - other.dry_at) > _SAME_S)
 
@@ -50,7 +50,7 @@ class RemoteHearing:
 
     __slots__ = ("heard",)
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: HeardPosition) -> None:
         self.heard = heard
 
     @property

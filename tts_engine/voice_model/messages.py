@@ -1,8 +1,8 @@
 """Messages between the engine's process and a voice model's process.
 
-A clause goes ``Speak``, ``Placed``, ``Chunk``, ``Next``, ``Chunk``, ``Next``, ..., ``Done``. Clauses are numbered by
-the engine's process. There is one ``Done`` for each ``Speak``. It is the last message of the clause: the model then
-holds nothing of the clause any more. So at most one chunk of each clause is on its way.
+A clause goes ``Speak``, ``Placed``, ``Chunk``, ``NextChunk``, ``Chunk``, ``NextChunk``, ..., ``Done``. Clauses are
+numbered by the engine's process. There is one ``Done`` for each ``Speak``. It is the last message of the clause: the
+model then holds nothing of the clause any more. So at most one chunk of each clause is on its way.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any, NamedTuple
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.errors import EngineError
 from tts_engine.synthesizer import ClauseRequest, PcmChunk
-from tts_engine.voice_model.hearing import Heard
+from tts_engine.voice_model.hearing import HeardPosition
 
 
 class Speak(NamedTuple):
-    """To the model: begin a clause. If ``grows``, ``Text`` follows."""
+    """To the model: begin a clause. If ``grows``, ``MoreText`` follows."""
 
     number: int
     clause: ClauseRequest
     """The clause, without ``more`` and ``placed``."""
     grows: bool
-    heard: Heard
+    heard: HeardPosition
 
 
-class Text(NamedTuple):
+class MoreText(NamedTuple):
     """To the model: more text of a clause that grows. None: that was all."""
 
     number: int
     text: str | None
 
 
-class Next(NamedTuple):
+class NextChunk(NamedTuple):
     """To the model: continue the clause."""
 
     number: int
-    heard: Heard
+    heard: HeardPosition
 
 
 class Hear(NamedTuple):
     """To the model: the urgency of the clause has changed."""
 
     number: int
-    heard: Heard
+    heard: HeardPosition
 
 
 class Close(NamedTuple):
@@ -80,7 +80,7 @@ class Ready(NamedTuple):
     """The model's built-in voices."""
 
 
-class Failed(NamedTuple):
+class LoadFailed(NamedTuple):
     """From the model: it could not be loaded."""
 
     error: EngineError

@@ -19,8 +19,20 @@ from tts_engine.errors import EngineError, Unavailable
 from tts_engine.service.child import ChildProcess, ChildTimes
 from tts_engine.service.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles
-from tts_engine.voice_model.hearing import Heard
-from tts_engine.voice_model.messages import Chunk, Close, Done, Failed, Hear, Next, Placed, Ready, Report, Speak, Text
+from tts_engine.voice_model.hearing import HeardPosition
+from tts_engine.voice_model.messages import (
+    Chunk,
+    Close,
+    Done,
+    Hear,
+    LoadFailed,
+    MoreText,
+    NextChunk,
+    Placed,
+    Ready,
+    Report,
+    Speak,
+)
 
 SOCKET = "voice-model.sock"
 """Name of the socket, beside the file with the child's settings."""
@@ -80,7 +92,7 @@ class VoiceModelProcess(ChildProcess):
 
     def _took(self, message: object) -> None:
         self._heard_of = time.monotonic()
-        if isinstance(message, Failed):
+        if isinstance(message, LoadFailed):
             self.failure = message.error
             return
         self._take(message)
@@ -101,7 +113,7 @@ class _Clause:
     playhead: Hearing
     state: object
     """State of the playhead when it was last sent to the child."""
-    told: Heard
+    told: HeardPosition
     """The urgency that the child knows."""
     placed: Callable[[], None] | None
     got: asyncio.Queue[PcmChunk | Done]
@@ -164,7 +176,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
         connection = self._process.connection
         if connection is None or not self._process.ready:
             raise Unavailable(f"{self._process.name} is not running")
-        number, heard = next(self._numbers), Heard.of(playhead, time.monotonic())
+        number, heard = next(self._numbers), HeardPosition.of(playhead, time.monotonic())
         own = self._clauses[number] = _Clause(playhead, playhead.state, heard, clause.placed, asyncio.Queue())
         more = clause.more
         connection.send(Speak(number, replace(clause, more=None, placed=None), more is not None, heard), at_once=False)
@@ -175,8 +187,8 @@ class RemoteSynthesizer(EditsVoiceFiles):
         try:
             while not isinstance(got := await own.got.get(), Done):
                 yield got
-                own.state, own.told = playhead.state, Heard.of(playhead, time.monotonic())
-                connection.send(Next(number, own.told), at_once=False)
+                own.state, own.told = playhead.state, HeardPosition.of(playhead, time.monotonic())
+                connection.send(NextChunk(number, own.told), at_once=False)
             ended = True
             if got.error is not None:
                 raise got.error
@@ -199,7 +211,7 @@ class RemoteSynthesizer(EditsVoiceFiles):
             # Reading everything of a hundred playheads takes milliseconds, and few of them have changed.
             if (state := clause.playhead.state) == clause.state:
                 continue
-            clause.state, heard = state, Heard.of(clause.playhead, now)
+            clause.state, heard = state, HeardPosition.of(clause.playhead, now)
             if heard.differs(clause.told):
                 clause.told = heard
                 connection.send(Hear(number, heard), at_once=False)
@@ -230,6 +242,6 @@ async def _feed(connection: MessageConnection, number: int, more: AsyncIterator[
     """Pass on the text of a clause that grows."""
     try:
         async for text in more:
-            connection.send(Text(number, text))
+            connection.send(MoreText(number, text))
     finally:
-        connection.send(Text(number, None))
+        connection.send(MoreText(number, None))

@@ -17,7 +17,7 @@ from gateway.call.turn_taking.turn import Event, FirstPacket, Place, Reason, Tur
 from gateway.call.turn_taking.turn_queue import TurnQueue
 from gateway.call.turn_taking.untagged import UntaggedText
 from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout
-from gateway.seams.messages import Dtmf, Error, Info, Interrupt, MarkReached, Outbound, TurnEvent
+from gateway.seams.messages import Dtmf, Error, Info, Interrupt, MarkPlayed, Outbound, TurnEvent
 from tts_engine.api import AudioChunk
 
 
@@ -201,7 +201,7 @@ class Turns:
             self.effects.stop(turn, now)
         sounding = self._playout.remove(turn.track, now) if event is not Event.PLAYED_OUT else False
         for _, name in turn.marks:
-            self.effects.tell(MarkReached(name=name, cleared=event is not Event.PLAYED_OUT))
+            self.effects.tell(MarkPlayed(name=name, cleared=event is not Event.PLAYED_OUT))
         turn.marks.clear()
         return sounding
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from gateway.carriers.call_control import Answer, CallControl, Stream, json_answer
+from gateway.carriers.call_control import Answer, CallControl, StreamOrder, json_answer
 from gateway.carriers.exotel.settings import ExotelConfig
 
 
-def _start(settings: ExotelConfig, stream: Stream) -> Answer:
+def _start(settings: ExotelConfig, stream: StreamOrder) -> Answer:
     return json_answer({"url": f"{stream.url}?{urlencode({'sample-rate': settings.sample_rate})}"})
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.carriers.call_control import Answer, CallControl, Next, Stream, json_answer
+from gateway.carriers.call_control import Answer, CallControl, NextAction, StreamOrder, json_answer
 from gateway.carriers.jambonz.settings import JambonzConfig
 
 
-def _start(settings: JambonzConfig, stream: Stream) -> Answer:
+def _start(settings: JambonzConfig, stream: StreamOrder) -> Answer:
     rate = settings.sample_rate
     verb: dict[str, Any] = {
         "verb": "listen",
@@ -28,7 +28,7 @@ def _start(settings: JambonzConfig, stream: Stream) -> Answer:
     return json_answer([verb])
 
 
-def _after(following: Next) -> Answer:
+def _after(following: NextAction) -> Answer:
     if not following.dial:
         return json_answer([{"verb": "hangup"}])
     target = (

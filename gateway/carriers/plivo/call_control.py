@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from gateway.carriers.call_control import Answer, CallControl, Stream, attributes, xml_after, xml_answer
+from gateway.carriers.call_control import Answer, CallControl, StreamOrder, attributes, xml_after, xml_answer
 from gateway.carriers.plivo.settings import PlivoConfig
 
 
@@ -22,7 +22,7 @@ def plivo_headers(parameters: Mapping[str, str]) -> str:
     )
 
 
-def _start(settings: PlivoConfig, stream: Stream) -> Answer:
+def _start(settings: PlivoConfig, stream: StreamOrder) -> Answer:
     given = {
         "bidirectional": "true",
         "keepCallAlive": "true",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.carriers.call_control import Answer, CallControl, Stream, connect, xml_after
+from gateway.carriers.call_control import Answer, CallControl, StreamOrder, connect, xml_after
 from gateway.carriers.signalwire.settings import SignalWireConfig
 
 
-def _start(settings: SignalWireConfig, stream: Stream) -> Answer:
+def _start(settings: SignalWireConfig, stream: StreamOrder) -> Answer:
     return connect(stream, codec=settings.codec, **({"realtime": "true"} if settings.realtime else {}))
 
 

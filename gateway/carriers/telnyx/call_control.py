@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.carriers.call_control import Answer, CallControl, Stream, connect, xml_after
+from gateway.carriers.call_control import Answer, CallControl, StreamOrder, connect, xml_after
 from gateway.carriers.switch import Switch, SwitchTools
 from gateway.carriers.telnyx.calls import TelnyxCalls
 from gateway.carriers.telnyx.settings import TelnyxConfig
 
 
-def _start(settings: TelnyxConfig, stream: Stream) -> Answer:
+def _start(settings: TelnyxConfig, stream: StreamOrder) -> Answer:
     return connect(
         stream, track="inbound_track", bidirectionalMode="rtp", bidirectionalCodec=settings.codec,
         bidirectionalSamplingRate=str(settings.rate),

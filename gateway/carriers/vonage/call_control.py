@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.carriers.call_control import Answer, CallControl, Next, Stream, json_answer
+from gateway.carriers.call_control import Answer, CallControl, NextAction, StreamOrder, json_answer
 from gateway.carriers.vonage.settings import VonageConfig
 
 
-def _start(settings: VonageConfig, stream: Stream) -> Answer:
+def _start(settings: VonageConfig, stream: StreamOrder) -> Answer:
     endpoint = {
         "type": "websocket",
         "uri": stream.url,
@@ -19,7 +19,7 @@ def _start(settings: VonageConfig, stream: Stream) -> Answer:
     return json_answer([action])
 
 
-def _after(following: Next) -> Answer:
+def _after(following: NextAction) -> Answer:
     if not following.dial:
         return json_answer([])
     endpoint = (

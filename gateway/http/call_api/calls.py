@@ -143,7 +143,7 @@ class HandoffView(ApiModel):
     transferTarget: str
 
 
-class Left:
+class HandoffRoute:
     """Handler of ``/v1/handoffs``, where a dialplan gets the hand-off data of a call whose stream has ended."""
 
     def __init__(self, handoffs: Handoffs) -> None:

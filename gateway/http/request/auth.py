@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.calling.allowance import Allowance
+from gateway.calling.allowance import CountedAllowance
 from gateway.config import SCOPES, AuthConfig, KeyRights, RouteConfig, ServerConfig, is_loopback
 from gateway.credentials import api_keys
 from gateway.credentials.api_keys import StoredKey, digest
@@ -27,7 +27,7 @@ from gateway.errors import Rejected
 from gateway.http.request.rate_limit import STANDINGS
 from gateway.http.request.routes import Handler, Route
 from gateway.limits.limiter import Limiter, LimitReached
-from gateway.limits.quota import Standing, Window
+from gateway.limits.quota import QuotaStanding, QuotaWindow
 from gateway.listener.forwarded import Proxies
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.source_limit import SourceLimit
@@ -88,11 +88,13 @@ class Tenant:
         self._expires_at = expires_at
         self.counted_as = hashlib.blake2b(credential + key.tenant.encode(), digest_size=8).hexdigest()
         """Identifies the counters to other workers."""
-        self.allowance = Allowance(per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key")
-        self._recent = Window()
+        self.allowance = CountedAllowance(
+            per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key"
+        )
+        self._recent = QuotaWindow()
         self._limiter = limiter
 
-    def admit(self, now: float) -> Standing:
+    def admit(self, now: float) -> QuotaStanding:
         """Count a request in the key's window, and return the window's state.
 
         Raises:
@@ -223,8 +225,8 @@ class Authenticator:
         return Tenant(key, who, limiter=self._limiter, credential=credential, expires_at=expires_at)
 
     def tallies(self) -> dict[str, tuple[int, int]]:
-        """Return the use of allowances by ``counted_as`` (see ``Allowance.tally``), for at most ``_MAX_TALLIES`` keys
-        with calls or speech requests."""
+        """Return the use of allowances by ``counted_as`` (see ``CountedAllowance.tally``), for at most ``_MAX_TALLIES``
+        keys with calls or speech requests."""
         tallies = ((name, tenant.allowance.tally) for name, tenant in self._active.items())
         return dict(islice(((name, tally) for name, tally in tallies if any(tally)), _MAX_TALLIES))
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from gateway.limits.quota import WINDOW_S, Standing
+from gateway.limits.quota import WINDOW_S, QuotaStanding
 
-STANDINGS: web.RequestKey[tuple[Standing, ...]] = web.RequestKey("standings", tuple)
+STANDINGS: web.RequestKey[tuple[QuotaStanding, ...]] = web.RequestKey("standings", tuple)
 
 
-def headers(standings: Sequence[Standing]) -> dict[str, str]:
+def headers(standings: Sequence[QuotaStanding]) -> dict[str, str]:
     """Return the headers for these windows; none without windows."""
     if not standings:
         return {}

@@ -122,7 +122,7 @@ def audio_types(body: type[BaseModel], field: str) -> tuple[str, ...]:
     return tuple(FORMATS[name].content_type for name in get_args(body.model_fields[field].annotation))
 
 
-class Speech:
+class SpeechRoutes:
     """Handlers of the speech API. ``aclose`` ends its threads."""
 
     def __init__(self, engine: SpeechEngine, voices: KnownVoices, limits: LimitsConfig, usage: Usage) -> None:

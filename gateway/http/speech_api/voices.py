@@ -44,7 +44,7 @@ class VoiceView(ApiModel):
     """True: a user added this voice, so it can be removed."""
 
 
-class VoiceList(ApiModel):
+class VoicesView(ApiModel):
     """``GET /v1/voices``: built-in voices first."""
 
     voices: list[VoiceView]
@@ -82,9 +82,9 @@ class Voices:
         path, one, tags = "/v1/voices", "/v1/voices/{voice_id}", ["voices"]
         return [
             Route(method="GET", path=path, handler=self.list, scope="speak",
-                  summary="All voices", answer=VoiceList, tags=tags),
+                  summary="All voices", answer=VoicesView, tags=tags),
             Route(method="GET", path="/v1/audio/voices", handler=self.list, scope="speak",
-                  summary="The same", answer=VoiceList,
+                  summary="The same", answer=VoicesView,
                   tags=tags),
             Route(method="POST", path=path, handler=self.add, scope="speak",
                   summary="Register a voice from reference audio",
@@ -98,7 +98,7 @@ class Voices:
     async def list(self, request: web.Request) -> web.Response:
         """Return all voices that the client may use."""
         voices = [_view(voice) for voice in await self._seen(request)]
-        return web.json_response(VoiceList(voices=voices).model_dump())
+        return web.json_response(VoicesView(voices=voices).model_dump())
 
     async def show(self, request: web.Request) -> web.Response:
         """Return one voice."""

@@ -10,37 +10,37 @@ import pkgutil
 from importlib import import_module
 
 from talkspurt.simulator.carriers.carrier import (
-    Carrier,
+    CarrierHangsUp,
     Clear,
     Command,
-    HangUp,
-    Mark,
-    Media,
+    MarkRequest,
+    MediaFrame,
     Message,
     Noted,
+    SimulatedCarrier,
     Tones,
     Violation,
 )
 from talkspurt.simulator.carriers.twilio import TwilioCarrier
 
 
-def _twins() -> dict[str, type[Carrier]]:
+def _twins() -> dict[str, type[SimulatedCarrier]]:
     modules = [import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
     twins = [module.CARRIER for module in modules if hasattr(module, "CARRIER")]
     return {twin.dialect: twin for twin in twins}
 
 
-CARRIERS: dict[str, type[Carrier]] = _twins()
+CARRIERS: dict[str, type[SimulatedCarrier]] = _twins()
 """Dialect name -> the carrier that speaks it, as declared by each file here that has a ``CARRIER``."""
 
 __all__ = [
     "CARRIERS",
-    "Carrier",
+    "SimulatedCarrier",
     "Clear",
     "Command",
-    "HangUp",
-    "Mark",
-    "Media",
+    "CarrierHangsUp",
+    "MarkRequest",
+    "MediaFrame",
     "Message",
     "Noted",
     "Tones",

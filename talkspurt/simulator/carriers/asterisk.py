@@ -7,7 +7,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, HangUp, Mark, Media, Noted, Violation
+from talkspurt.simulator.carriers.carrier import (
+    CarrierHangsUp,
+    Clear,
+    Command,
+    MarkRequest,
+    MediaFrame,
+    Noted,
+    Violation,
+)
 from talkspurt.simulator.carriers.shape import parsed
 from voicecodecs.registry import AudioFormat
 
@@ -64,7 +72,7 @@ class AsteriskCarrier:
             unit = self.format.frame_bytes or 1
             if not message or len(message) % unit or len(message) > _BINARY_LIMIT:
                 return Violation(f"audio of {len(message)} bytes, expected a multiple of {unit} up to {_BINARY_LIMIT}")
-            return Media(message)
+            return MediaFrame(message)
         if len(message) > _TEXT_LIMIT:
             return Violation(f"text message of {len(message)} bytes is ignored, expected at most {_TEXT_LIMIT}")
         body = parsed(message, _SHAPES, "command")
@@ -72,11 +80,11 @@ class AsteriskCarrier:
             return body
         match body["command"]:
             case "MARK_MEDIA":
-                return Mark(body["correlation_id"])
+                return MarkRequest(body["correlation_id"])
             case "FLUSH_MEDIA":
                 return Clear()
             case "HANGUP":
-                return HangUp()
+                return CarrierHangsUp()
         return Noted()
 
     @staticmethod

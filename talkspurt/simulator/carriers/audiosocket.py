@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import Command, HangUp, Media, Violation
+from talkspurt.simulator.carriers.carrier import CarrierHangsUp, Command, MediaFrame, Violation
 from voicecodecs.registry import AudioFormat
 
 _KINDS = {8000: 0x10, 16000: 0x12}
@@ -45,12 +45,16 @@ class AudioSocketCarrier:
     def read(self, message: bytes, *, binary: bool = False) -> Command:
         kind, payload = message[0], message[3:]
         if kind == 0x00:
-            return HangUp() if not payload else Violation(f"end of session with {len(payload)} bytes, expected none")
+            return (
+                CarrierHangsUp()
+                if not payload
+                else Violation(f"end of session with {len(payload)} bytes, expected none")
+            )
         if kind != _KINDS[self.format.sample_rate]:
             return Violation(f"frame of type 0x{kind:02x} ends the application")
         if len(payload) != self.format.frame_bytes:
             return Violation(f"audio of {len(payload)} bytes, expected {self.format.frame_bytes}")
-        return Media(payload)
+        return MediaFrame(payload)
 
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:

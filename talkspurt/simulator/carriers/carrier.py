@@ -13,7 +13,7 @@ Message = str | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Media:
+class MediaFrame:
     """Audio for the caller, in the stream's encoding."""
 
     payload: bytes
@@ -22,7 +22,7 @@ class Media:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class MarkRequest:
     """A request to report when everything before it has been played."""
 
     name: str
@@ -48,7 +48,7 @@ class Tones:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class CarrierHangsUp:
     """A request to end the call. The carrier sends ``answers`` back, then closes the socket."""
 
     answers: tuple[Message, ...] = ()
@@ -59,10 +59,10 @@ class Noted:
     """A message without audio or effect, such as a part of a handshake."""
 
 
-Command = Media | Mark | Clear | Tones | HangUp | Noted | Violation
+Command = MediaFrame | MarkRequest | Clear | Tones | CarrierHangsUp | Noted | Violation
 
 
-class Carrier(Protocol):
+class SimulatedCarrier(Protocol):
     """The carrier of one call. It makes outgoing messages and reads incoming ones. It holds a stream's counters and no
     clock."""
 

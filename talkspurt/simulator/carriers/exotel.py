@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, Mark, Media, Violation
+from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, MediaFrame, Violation
 from talkspurt.simulator.carriers.shape import audio, parsed
 from voicecodecs.registry import AudioFormat
 
@@ -72,11 +72,11 @@ class ExotelCarrier:
         if isinstance(body, Violation):
             return body
         if body["event"] == "mark":
-            return Mark(body["mark"]["name"])
+            return MarkRequest(body["mark"]["name"])
         if body["event"] == "clear":
             return Clear()
         media = audio(body["media"]["payload"], sample_bytes=2)
-        if isinstance(media, Media) and (len(media.payload) % _UNIT or not _LEAST <= len(media.payload) <= _MOST):
+        if isinstance(media, MediaFrame) and (len(media.payload) % _UNIT or not _LEAST <= len(media.payload) <= _MOST):
             return Violation(
                 f"media of {len(media.payload)} bytes, expected a multiple of {_UNIT}, {_LEAST} to {_MOST}"
             )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import ClassVar
 
-from talkspurt.simulator.carriers.carrier import Command, HangUp, Noted
+from talkspurt.simulator.carriers.carrier import CarrierHangsUp, Command, Noted
 from talkspurt.simulator.carriers.jambonz import JambonzCarrier
 from voicecodecs.registry import AudioFormat
 
@@ -24,7 +24,9 @@ class FreeSwitchForkCarrier(JambonzCarrier):
 
     def read(self, message: bytes, *, binary: bool = False) -> Command:
         command = super().read(message, binary=binary)
-        return Noted() if isinstance(command, HangUp) else command  # here it is only an event for the ESL application
+        return (
+            Noted() if isinstance(command, CarrierHangsUp) else command
+        )  # here it is only an event for the ESL application
 
 
 CARRIER = FreeSwitchForkCarrier

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, HangUp, Media, Noted, Violation
+from talkspurt.simulator.carriers.carrier import CarrierHangsUp, Clear, Command, MediaFrame, Noted, Violation
 from talkspurt.simulator.carriers.shape import parsed
 from voicecodecs.registry import AudioFormat
 
@@ -86,7 +86,7 @@ class GenesysCarrier:
                 return Violation("audio before opened")
             if not 0 < len(message) <= _MOST:
                 return Violation(f"audio of {len(message)} bytes, expected up to {_MOST}")
-            return Media(message)
+            return MediaFrame(message)
         body = parsed(message, self._shapes, "type")
         if isinstance(body, Violation):
             return body
@@ -109,7 +109,7 @@ class GenesysCarrier:
             case "disconnect":
                 if not {"reason"} <= body["parameters"].keys() <= {"reason", "info", "outputVariables"}:
                     return Violation("disconnect has other parameters than reason, info, outputVariables")
-                return HangUp((self._message("close", reason="disconnect"),))
+                return CarrierHangsUp((self._message("close", reason="disconnect"),))
         return Noted()
 
     @staticmethod

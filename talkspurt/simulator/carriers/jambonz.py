@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, HangUp, Mark, Noted, Violation
+from talkspurt.simulator.carriers.carrier import CarrierHangsUp, Clear, Command, MarkRequest, Noted, Violation
 from talkspurt.simulator.carriers.shape import parsed, whole
 from voicecodecs.registry import AudioFormat
 
@@ -67,11 +67,11 @@ class JambonzCarrier:
             return body
         match body["type"]:
             case "mark":
-                return Mark(body["data"]["name"])
+                return MarkRequest(body["data"]["name"])
             case "killAudio":
                 return Clear()
             case "disconnect":
-                return HangUp()
+                return CarrierHangsUp()
         return Noted()
 
     @staticmethod

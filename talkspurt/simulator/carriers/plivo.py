@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, Mark, Tones, Violation
+from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, Tones, Violation
 from talkspurt.simulator.carriers.shape import audio, parsed
 from voicecodecs.registry import AudioFormat
 
@@ -77,7 +77,7 @@ class PlivoCarrier:
             case "playAudio":
                 return audio(body["media"]["payload"], sample_bytes=2)
             case "checkpoint":
-                return Mark(body["name"])
+                return MarkRequest(body["name"])
             case "sendDTMF":
                 return Tones(body["dtmf"])
         return Clear()

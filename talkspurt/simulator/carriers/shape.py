@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from talkspurt.simulator.carriers.carrier import Command, Media, Violation
+from talkspurt.simulator.carriers.carrier import Command, MediaFrame, Violation
 
 Shape = Mapping[str, Any]
 """Key -> the type of its value, its only allowed value, or the shape of the object there."""
@@ -59,4 +59,4 @@ def whole(data: bytes, sample_bytes: int) -> Command:
     """Read audio of whole samples, at least one."""
     if not data or len(data) % sample_bytes:
         return Violation(f"audio of {len(data)} bytes, expected a whole number of samples of {sample_bytes}")
-    return Media(data)
+    return MediaFrame(data)

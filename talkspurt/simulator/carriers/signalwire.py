@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, Mark, Tones, Violation
+from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, Tones, Violation
 from talkspurt.simulator.carriers.shape import audio, parsed
 from voicecodecs.registry import AudioFormat
 
@@ -79,7 +79,7 @@ class SignalWireCarrier:
             case "media":
                 return audio(body["media"]["payload"], sample_bytes=2)
             case "mark":
-                return Mark(body["mark"]["name"])
+                return MarkRequest(body["mark"]["name"])
             case "dtmf":
                 return Tones(body["dtmf"]["digit"])
         return Clear()

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from talkspurt.simulator.carriers.carrier import Command, Media, Noted, Violation
+from talkspurt.simulator.carriers.carrier import Command, MediaFrame, Noted, Violation
 from voicecodecs.registry import AudioFormat
 
 PCMU, EVENTS = 0, 101
@@ -74,7 +74,7 @@ class SipCarrier:
         if skipped < 0:
             return Noted()  # it is out of order, and its place has been counted as missing
         self._heard_until = ssrc, (timestamp + len(payload)) % (1 << 32)
-        return Media(payload, skipped)
+        return MediaFrame(payload, skipped)
 
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:

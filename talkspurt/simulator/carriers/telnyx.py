@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, Mark, Media, Violation
+from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, MediaFrame, Violation
 from talkspurt.simulator.carriers.shape import audio, parsed
 from voicecodecs.registry import AudioFormat
 
@@ -73,11 +73,11 @@ class TelnyxCarrier:
         if isinstance(body, Violation):
             return body
         if body["event"] == "mark":
-            return Mark(body["mark"]["name"])
+            return MarkRequest(body["mark"]["name"])
         if body["event"] == "clear":
             return Clear()
         media = audio(body["media"]["payload"])
-        if isinstance(media, Media) and not _SHORTEST <= len(media.payload) <= _LONGEST:
+        if isinstance(media, MediaFrame) and not _SHORTEST <= len(media.payload) <= _LONGEST:
             return Violation(f"media of {len(media.payload)} bytes, expected 20 ms to 30 s")
         return media
 

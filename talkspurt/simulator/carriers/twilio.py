@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, Mark, Media, Violation
+from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, MediaFrame, Violation
 from voicecodecs.registry import AudioFormat
 
 _KEYS = {
@@ -102,9 +102,9 @@ class TwilioCarrier:
         if not isinstance(inner, dict) or inner.keys() != {key} or not isinstance(inner[key], str):
             return Violation(f"{event}.{event} has to be an object with the string {key} and nothing else")
         if event == "mark":
-            return Mark(inner["name"])
+            return MarkRequest(inner["name"])
         try:
-            return Media(binascii.a2b_base64(inner["payload"], strict_mode=True))
+            return MediaFrame(binascii.a2b_base64(inner["payload"], strict_mode=True))
         except ValueError:
             return Violation("media.payload is not base64")
 

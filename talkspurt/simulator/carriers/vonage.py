@@ -11,7 +11,7 @@ from uuid import UUID
 
 import jwt
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, Mark, Media, Violation
+from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, MediaFrame, Violation
 from talkspurt.simulator.carriers.shape import parsed
 from voicecodecs.registry import AudioFormat
 
@@ -52,11 +52,11 @@ class VonageCarrier:
         if binary:
             if len(message) != self.format.frame_bytes:
                 return Violation(f"audio of {len(message)} bytes, expected exactly {self.format.frame_bytes}")
-            return Media(message)
+            return MediaFrame(message)
         body = parsed(message, _SHAPES, "action")
         if isinstance(body, Violation):
             return body
-        return Mark(body["payload"]["name"]) if body["action"] == "notify" else Clear()
+        return MarkRequest(body["payload"]["name"]) if body["action"] == "notify" else Clear()
 
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import orjson
 
 from gateway.carriers.asterisk.audiosocket import AudioSocketWire
-from gateway.carriers.call_control import Next, Stream
+from gateway.carriers.call_control import NextAction, StreamOrder
 from gateway.carriers.caller import incoming_call
 from gateway.carriers.carrier import Carrier
 from gateway.carriers.freeswitch.calls import FreeSwitchCalls
@@ -149,13 +149,13 @@ def run_webhook(data: bytes) -> None:
     assert control is not None
     texts = [one.decode("utf-8", "replace") for one in said] + [""] * 6
     control.asks({"Event": texts[0], "event": texts[1], "CallStatus": texts[2]})
-    stream = Stream(
+    stream = StreamOrder(
         url="wss://voice.example.com/media/x", after_url=f"https://voice.example.com/after?call={texts[0]}",
         caller={"CallSid": texts[0], "From": texts[1], "To": texts[2]},
         parameters={texts[3]: texts[4], "bot": texts[5]}, proven=bool(texts[0]),
     )  # fmt: skip
-    answers = [control.start(settings, stream), control.after(Next()), control.after(Next(dial=texts[0]))]
-    answers += [control.after(Next(redirect=texts[1])), control.after(Next(dial="sip:" + texts[2]))]
+    answers = [control.start(settings, stream), control.after(NextAction()), control.after(NextAction(dial=texts[0]))]
+    answers += [control.after(NextAction(redirect=texts[1])), control.after(NextAction(dial="sip:" + texts[2]))]
     for answer in answers:
         if answer.content_type == "application/json":
             orjson.loads(answer.body)

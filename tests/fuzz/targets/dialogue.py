@@ -43,7 +43,7 @@ from tts_engine.errors import EngineError, Exhausted
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
 from tts_engine.service.link_client import LinkCall, _ClientEnd
-from tts_engine.service.link_frames import Kind
+from tts_engine.service.link_frames import FrameKind
 from tts_engine.service.link_server import _ServerEnd
 
 LIMITS = LimitsConfig(voice_bytes=64 * 1024)
@@ -363,7 +363,7 @@ def run_link(data: bytes) -> None:
     _LOOP.run_until_complete(_link(data))
 
 
-def _frame(call: int, kind: Kind, payload: bytes = b"") -> bytes:
+def _frame(call: int, kind: FrameKind, payload: bytes = b"") -> bytes:
     return struct.pack("<IIB", len(payload), call, kind) + payload
 
 
@@ -409,12 +409,12 @@ TARGETS = [
     Target(
         name="engine-link", run=run_link, covers=("tts_engine/service/link_*.py", "tts_engine/service/framed.py"),
         seeds=(
-            _frame(1, Kind.BEGIN, b'{"call": "VX"}') + _frame(1, Kind.MESSAGE, START.SerializeToString())
-            + _frame(1, Kind.TAKEN, bytes(4)) + _frame(1, Kind.HALF_CLOSE) + _frame(2, Kind.BEGIN, b"{}")
-            + _frame(2, Kind.CANCEL),
-            _frame(1, Kind.MESSAGE, CHUNK.SerializeToString())
-            + _frame(1, Kind.END, pb.Failure(code="NOT_FOUND", details="d").SerializeToString()),
+            _frame(1, FrameKind.BEGIN, b'{"call": "VX"}') + _frame(1, FrameKind.MESSAGE, START.SerializeToString())
+            + _frame(1, FrameKind.TAKEN, bytes(4)) + _frame(1, FrameKind.HALF_CLOSE) + _frame(2, FrameKind.BEGIN, b"{}")
+            + _frame(2, FrameKind.CANCEL),
+            _frame(1, FrameKind.MESSAGE, CHUNK.SerializeToString())
+            + _frame(1, FrameKind.END, pb.Failure(code="NOT_FOUND", details="d").SerializeToString()),
         ),
-        words=[_frame(1, kind) for kind in Kind],
+        words=[_frame(1, kind) for kind in FrameKind],
     ),
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer, _Switch
 from gateway.listener.sites import Sites
-from gateway.listener.turns import InTurns, Turns
+from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.incoming import IncomingCall
 from tests.fuzz.target import Target, parts, pieces
 from tests.fuzz.target import joined as case
@@ -26,7 +26,7 @@ _LOOP = asyncio.new_event_loop()
 _KINDS = (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION, WSMsgType.PING, WSMsgType.PONG, WSMsgType.CLOSE)
 _NAMES = list(CARRIERS)
 _LIMITS = LimitsConfig()
-_AT_ONCE = Turns(clock=lambda: 0.0)
+_AT_ONCE = LoopTurns(clock=lambda: 0.0)
 
 
 class _Frame:

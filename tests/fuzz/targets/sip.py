@@ -7,7 +7,7 @@ import random
 
 from sip_bridge.dialog.dialog import Dialog, dialog_id, min_session_s, session_agreed, session_answer
 from sip_bridge.dialog.transfer import fragment_status
-from sip_bridge.errors import NotAcceptable, ProtocolError
+from sip_bridge.errors import NotAcceptable, SipProtocolError
 from sip_bridge.message import sdp
 from sip_bridge.message.body import description_of, digit_of
 from sip_bridge.message.digest import ClientAuth, ServerAuth, authorization, parse_auth, wants_fresh_nonce
@@ -107,7 +107,7 @@ def _read(data: bytes) -> Message | None:
     except MalformedRequest as error:
         if error.reply is not None:
             error.reply.serialise()
-    except ProtocolError:
+    except SipProtocolError:
         pass
     return None
 
@@ -130,7 +130,7 @@ def run_message(data: bytes) -> None:
         return
     try:
         again = parse(got.serialise())
-    except ProtocolError as error:
+    except SipProtocolError as error:
         assert error.status == 513, error  # our Content-Length made it longer than a message may be
         return
     assert _same(got, again)
@@ -143,33 +143,33 @@ def run_message(data: bytes) -> None:
 
 
 def run_headers(data: bytes) -> None:
-    """What later layers read in a message raises nothing but ``ProtocolError``."""
+    """What later layers read in a message raises nothing but ``SipProtocolError``."""
     got = _read(data)
     if got is None:
         return
-    with contextlib.suppress(ProtocolError, NotAcceptable):
+    with contextlib.suppress(SipProtocolError, NotAcceptable):
         description_of(got)
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         min_session_s(got)
     fragment_status(got.body)
     if isinstance(got, Response):
         run_response(got)
         return
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         assert digit_of(got) in (None, *"0123456789ABCD*#")
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         caller = caller_of(got, ["*"])
         "".join([caller.from_, caller.to, caller.name, *caller.parameters.values()]).encode()
     route_of(got.uri, {"+49*": "a", "bot": "b"}, "default").encode()
     dialog_id(got, received=True)
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         session_answer(got, wanted_s=1800)
     for name in ("Refer-To", "Referred-By"):
-        with contextlib.suppress(ProtocolError):
+        with contextlib.suppress(SipProtocolError):
             str(Address.parse(got.headers.get(name) or ""))
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         _ = Dialog.as_server(got, "ours").next_hop
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         _SERVER.check(
             got.headers.all("Authorization"), {"bot": "secret"}, method=got.method, uri=got.uri, now=1_700_000_000.0
         )
@@ -182,9 +182,9 @@ def run_response(got: Response) -> None:
     authorization(got, request, ClientAuth("bot", "secret"))
     wants_fresh_nonce(got)
     granted(got, Uri.parse("sip:bot@192.0.2.9"), asked_s=300)
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         session_agreed(got)
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         _ = Dialog.as_client(request, got).next_hop
 
 
@@ -207,7 +207,7 @@ def run_stream(data: bytes) -> None:
             for piece in pieces(data[1:], size):
                 for message in stream.feed(piece):
                     found.append(message)
-        except ProtocolError:
+        except SipProtocolError:
             return found, True
         return found, False
 
@@ -222,7 +222,7 @@ def run_sdp(data: bytes) -> None:
     """An answer to whatever can be read can be read, and has as many sections."""
     try:
         offer = sdp.parse(data)
-    except ProtocolError:
+    except SipProtocolError:
         return
     for srtp in ("optional", "required"):
         luck = random.Random(1)
@@ -244,13 +244,13 @@ def run_sdp(data: bytes) -> None:
 def run_auth(data: bytes) -> None:
     """Credentials and challenges, and other values that stand alone."""
     text = data.decode("utf-8", "surrogateescape")
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         parse_auth(text)
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         _SERVER.check([text], {"bot": "secret"}, method="INVITE", uri="sip:bot@example.com", now=1_700_000_000.0)
     ClientAuth("bot", "secret").answer([text], method="REGISTER", uri="sip:example.com", cnonce="c")
     read_user_to_user(text).encode()
-    with contextlib.suppress(ProtocolError):
+    with contextlib.suppress(SipProtocolError):
         again = str(read_target(text, "example.com"))
         assert str(Uri.parse(again)) == again
 

@@ -11,12 +11,12 @@ from pydantic import SecretStr
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.dialog import Refusal
 from sip_bridge.dialog.effects import Acknowledge, Ask, Begin, Invite, Left, Post, Respond
-from sip_bridge.dialog.invite import InviteDialog, State
+from sip_bridge.dialog.invite import InviteDialog, InviteState
 from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.invite_server import InviteServer
 from sip_bridge.dialog.own_requests import key_of
 from sip_bridge.dialog.transaction import server_key
-from sip_bridge.errors import NotAcceptable, ProtocolError
+from sip_bridge.errors import NotAcceptable, SipProtocolError
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.sip import Address, Request, Uri, parse, response_to
 from tests.fuzz.target import Target, joined, parts
@@ -78,7 +78,7 @@ class _Call:
         head = "\r\n".join(lines).encode("utf-8", "surrogateescape") + b"\r\n" + more
         got = parse(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         if not isinstance(got, Request):
-            raise ProtocolError("no request")
+            raise SipProtocolError("no request")
         return got
 
     def tell(self, event: Callable[..., Any], *what: Any) -> Any:
@@ -109,7 +109,7 @@ class _Call:
     def event(self, code: int, rest: bytes) -> None:
         """One thing that happens: time passes, a message comes, or the session says something."""
         protocol, detail = self.protocol, rest[0] if rest else 0
-        over, standing = protocol.state is State.OVER, isinstance(getattr(protocol, "dialog", None), object)
+        over, standing = protocol.state is InviteState.OVER, isinstance(getattr(protocol, "dialog", None), object)
         match code % 8:
             case 0:
                 self.run(self.now + detail * detail / 100)
@@ -177,16 +177,16 @@ def run_call(data: bytes) -> None:
     first, *events = parts(data) if data else [b"\x01"]
     try:
         call = _Call(first[0] if first else 1, first[1:])
-    except (ProtocolError, NotAcceptable):
+    except (SipProtocolError, NotAcceptable):
         return
     for event in events[:40]:
-        with contextlib.suppress(ProtocolError):  # ``parse`` refuses what the case made up
+        with contextlib.suppress(SipProtocolError):  # ``parse`` refuses what the case made up
             if event:
                 call.event(event[0], event[1:])
-    if call.protocol.state is not State.OVER:
+    if call.protocol.state is not InviteState.OVER:
         call.tell(call.protocol.end, "the case is over")
     call.run(call.now + 1000)
-    assert call.protocol.state is State.OVER and call.left == 1 and call.protocol.deadline() is None
+    assert call.protocol.state is InviteState.OVER and call.left == 1 and call.protocol.deadline() is None
 
 
 _UP = (b"\x01\x01", b"\x01\x00\x00\x00")

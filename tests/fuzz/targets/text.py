@@ -11,7 +11,7 @@ from gateway.call.turn_taking.speakable import Lexicon, Speakable
 from tests.fuzz.target import Target
 from tts_engine.cosyvoice.frontend.normalise import normalise
 from tts_engine.cosyvoice.frontend.words import expected_words
-from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.hibari_text import PhonemeReader
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.errors import InvalidRequest
 from tts_engine.text.clauses import MAX_CHARS, ClauseConfig, ClauseSplitter
@@ -115,8 +115,8 @@ def run_cosyvoice_text(data: bytes) -> None:
 
 
 @cache
-def _reader() -> Reader:
-    return Reader()
+def _reader() -> PhonemeReader:
+    return PhonemeReader()
 
 
 def run_reader(data: bytes) -> None:

@@ -14,7 +14,7 @@ from gateway.call.known_voices import KnownVoices
 from gateway.call.settings import hearing_settings
 from gateway.config import LimitsConfig
 from gateway.dialogue.wire import decode
-from gateway.seams.messages import Config, Prompt, Text
+from gateway.seams.messages import ConfigChange, Prompt, Text
 from tests.gateway.call.hearing.test_listening import ListeningCall
 from tests.gateway.call.virtual_session import VirtualSession
 from tts_engine.api import VoiceInfo
@@ -124,14 +124,14 @@ async def test_a_language_is_declared_and_switched_to_in_one_message_inferred() 
     await call.finish()
 
 
-def configured(call: ListeningCall, config: Config) -> None:
+def configured(call: ListeningCall, config: ConfigChange) -> None:
     call.listening.configure(hearing_settings(config, call.listening._hearing))
 
 
 async def test_hints_and_partial_results_reach_the_recogniser_between_two_utterances() -> None:
     call = ListeningCall({"recogniser": "external"})
     call.starts()
-    configured(call, Config(hints=("Ulm",), partial_prompts=True))
+    configured(call, ConfigChange(hints=("Ulm",), partial_prompts=True))
     assert len(call.words.opened) == 1  # what is being said is not lost
     call.stops()
     call.run(1.0)
@@ -144,7 +144,7 @@ async def test_hints_and_partial_results_reach_the_recogniser_between_two_uttera
 
 async def test_speech_timeout_is_the_silence_that_ends_an_utterance() -> None:
     call = ListeningCall({"recogniser": "external"})
-    configured(call, Config(speech_timeout_ms=2000))
+    configured(call, ConfigChange(speech_timeout_ms=2000))
     call.starts()
     call.stops()
     call.run(1.5)

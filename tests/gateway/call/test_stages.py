@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gateway.call.turn_taking.turn import STAGES
-from talkspurt.simulator.manager import Turn
+from talkspurt.simulator.manager import ManagerTurn
 from tests.gateway.http.api_gateway import api_gateway
 from tests.peers.live_server import TestCall
 from tests.waiting import PATIENCE_S, until
@@ -43,7 +43,7 @@ class SlowTone(ToneSynthesizer):
         self.clauses += 1
 
 
-def stages_of(turn: Turn) -> dict[str, float]:
+def stages_of(turn: ManagerTurn) -> dict[str, float]:
     """The stages of a turn, which add up to its first packet."""
     return added_up(turn.reported)
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.call_log.log import QUEUED, CallLog, Query, _open, in_parts
 from gateway.config import CallsConfig
 from gateway.errors import Rejected
-from gateway.seams.call_record import CallRecord, Fault, Heard, Pressed, Said
+from gateway.seams.call_record import CallRecord, Fault, HeardWords, Pressed, Said
 from tests.waiting import PATIENCE_S, until
 
 NOW = time.time()
@@ -30,7 +30,7 @@ def record(number: int, *, route: str = "sales", text: str = "Hello.", age_s: fl
         outcome="completed", turns=1, gaps=0, gapMs=0, firstPacketMs=40.0,
         entries=[
             said,
-            Heard(atMs=950, text="Straße, please", lang="de-DE"),
+            HeardWords(atMs=950, text="Straße, please", lang="de-DE"),
             Pressed(atMs=960, digit="5"),
             Fault(atMs=970, code="bad", description=None),
         ],

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.calling.allowance import Allowance
+from gateway.calling.allowance import CountedAllowance
 from gateway.calling.policy import CallingPolicy
 from gateway.config import CallingConfig, RouteConfig
 from gateway.errors import Rejected
@@ -137,7 +137,7 @@ def test_a_request_sets_only_headers_that_are_listed(name: str) -> None:
 
 def test_calls_at_once_are_counted_for_the_key_and_for_the_route() -> None:
     made = policy({"r": {"calls_at_once": 2}}, allowed_targets=["+49*"])
-    one, other = (Allowance(per_minute=9, at_once=1, whose="this key") for _ in range(2))
+    one, other = (CountedAllowance(per_minute=9, at_once=1, whose="this key") for _ in range(2))
     first = place(made, allowance=one)
     assert not_placed(made, allowance=one) == (429, "too_many_calls", "", 1)
     place(made, allowance=other)
@@ -148,7 +148,7 @@ def test_calls_at_once_are_counted_for_the_key_and_for_the_route() -> None:
 
 def test_calls_a_minute_are_counted_for_the_key_and_a_refusal_takes_nothing_from_the_route() -> None:
     made = policy({"r": {"calls_per_minute": 3}}, allowed_targets=["+49*"])
-    key = Allowance(per_minute=2, at_once=99, whose="this key")
+    key = CountedAllowance(per_minute=2, at_once=99, whose="this key")
     place(made, allowance=key)
     place(made, allowance=key)
     for _ in range(3):

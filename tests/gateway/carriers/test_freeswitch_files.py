@@ -17,7 +17,7 @@ from gateway.carriers.freeswitch.file_queue import FileQueue
 from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.gateway.carriers.freeswitch_peer import FreeSwitch, kept
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import until
@@ -190,7 +190,7 @@ async def test_a_call_is_heard_whole_ends_when_it_was_heard_and_is_cut_at_once(t
             api_gateway(tmp_path, carriers=carriers, playout=playout) as (_, _, url),
             aiohttp.ClientSession(url) as http,
         ):
-            manager = Manager(calls.append)
+            manager = SimulatedManager(calls.append)
             await manager.dial_in(f"{url.replace('http', 'ws')}/v1/dialogue?route=default")
             switch = Switch(esl)
             async with http.ws_connect(f"/media/freeswitch/default?uuid={UUID}") as socket:

@@ -16,7 +16,7 @@ from tests.gateway.dialogue.dialogue_fakes import HEX, call
 
 LIMITS = LimitsConfig(turn_chars=100)
 
-ALL_SETTINGS = m.Config(
+ALL_SETTINGS = m.ConfigChange(
     interruptible="speech", preemptible=True, dtmf_detection=False, report_input_during_agent_speech="any",
     partial_prompts=True, speech_timeout_ms=800, ignore_backchannel=True, echo_prompt_filtering=False,
     hints=("Ulm", "Bad Ems"),
@@ -50,9 +50,9 @@ def test_settings_in_any_of_the_likely_shapes_inferred(fields: dict[str, Any], n
 
 def test_unknown_settings_are_no_error_and_the_top_level_wins_inferred() -> None:
     body = {"type": "config", "someday": [1], "a": {"preemptible": True, "b": {"c": 1}}, "preemptible": False}
-    assert read(body) == m.Config(preemptible=False, names=("preemptible",))
-    assert read({"type": "config"}) == m.Config()
-    assert read({"type": "config", "eotThreshold": 0.7}) == m.Config(ignored=("eotThreshold",))
+    assert read(body) == m.ConfigChange(preemptible=False, names=("preemptible",))
+    assert read({"type": "config"}) == m.ConfigChange()
+    assert read({"type": "config", "eotThreshold": 0.7}) == m.ConfigChange(ignored=("eotThreshold",))
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
             None,
             {"type": "turn", "turn": "t1", "event": "started", "firstPacketMs": 41.5, "stages": {"text": 1.0}},
         ),
-        (m.MarkReached(name="a", cleared=True), None, {"type": "mark", "name": "a", "cleared": True}),
+        (m.MarkPlayed(name="a", cleared=True), None, {"type": "mark", "name": "a", "cleared": True}),
         (m.Ended(reason="hangup", duration_ms=9), None, {"type": "ended", "reason": "hangup", "durationMs": 9}),
     ],
     ids=lambda value: type(value).__name__,

@@ -11,7 +11,7 @@ import pytest
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.limits.limiter import PAUSE_S, RENEW_S, Limiter, LimitReached
-from gateway.limits.quota import Ask, Verdict
+from gateway.limits.quota import QuotaRequest, QuotaVerdict
 
 NOWHERE = "redis://127.0.0.1:1/0"  # tcpmux: nobody listens
 
@@ -29,18 +29,18 @@ class Gone:
         self.asked = 0
         self.renewed: list[str] = []
 
-    async def decide(self, asks: list[Ask]) -> Verdict:
+    async def decide(self, asks: list[QuotaRequest]) -> QuotaVerdict:
         self.asked += 1
         if not self.there:
             raise ConnectionRefusedError
-        return Verdict(standings=())
+        return QuotaVerdict(standings=())
 
-    async def renew(self, asks: list[Ask]) -> None:
+    async def renew(self, asks: list[QuotaRequest]) -> None:
         if not self.there:
             raise ConnectionRefusedError
         self.renewed += [ask.holder for ask in asks]
 
-    async def release(self, ask: Ask) -> None:
+    async def release(self, ask: QuotaRequest) -> None:
         if not self.there:
             raise ConnectionRefusedError
 

@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from gateway.limits.quota import WINDOW_S, Ask, LocalQuotas, Window
+from gateway.limits.quota import WINDOW_S, LocalQuotas, QuotaRequest, QuotaWindow
 
 
-def requests(amount: int = 1, limit: int = 10, tenant: str = "shop") -> Ask:
-    return Ask(tenant=tenant, what="requests", limit=limit, amount=amount)
+def requests(amount: int = 1, limit: int = 10, tenant: str = "shop") -> QuotaRequest:
+    return QuotaRequest(tenant=tenant, what="requests", limit=limit, amount=amount)
 
 
-def stream(holder: str, limit: int = 2) -> Ask:
-    return Ask(tenant="shop", what="streams", limit=limit, holder=holder)
+def stream(holder: str, limit: int = 2) -> QuotaRequest:
+    return QuotaRequest(tenant="shop", what="streams", limit=limit, holder=holder)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -38,7 +38,7 @@ def test_no_window_at_any_moment_holds_more_than_its_limit_and_none_is_refused_f
 
 def test_of_asks_that_belong_together_all_are_counted_or_none() -> None:
     quotas = LocalQuotas()
-    characters = Ask(tenant="shop", what="characters", limit=50, amount=51 - 1)
+    characters = QuotaRequest(tenant="shop", what="characters", limit=50, amount=51 - 1)
     assert quotas.decide([requests(9), characters], 0.0).refused is None
     assert quotas.decide([requests(1), characters], 1.0).refused == characters
     assert quotas.decide([requests(1)], 2.0).refused is None
@@ -56,7 +56,7 @@ def test_one_name_counts_once_and_a_released_one_no_longer() -> None:
 
 
 def test_a_window_tells_when_the_first_is_forgotten() -> None:
-    window = Window()
+    window = QuotaWindow()
     assert window.standing("key", 2, 0.0).reset_s == 0
     window.take(1, 5.0)
     standing = window.standing("key", 2, 25.0)

@@ -26,7 +26,7 @@ from gateway.listener.sites import Sites
 from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 from tests.waiting import PATIENCE_S, until
 
 every = pytest.mark.parametrize("dialect", SERVED)
@@ -327,7 +327,7 @@ async def test_a_refused_stream_is_counted_by_its_reason() -> None:
     await made.server.start()
     for path, reason in (("twilio/default", "full"), ("nosuch", "not_found")):
         leg = CarrierLeg(CARRIERS["twilio"](7, {}))
-        with contextlib.suppress(PeerError):
+        with contextlib.suppress(PeerSocketError):
             await leg.connect(f"ws://127.0.0.1:{made.server.port}/media/{path}")
         await until(lambda reason=reason: refused[-1:] == [reason])  # type: ignore[misc]
         await leg.aclose()

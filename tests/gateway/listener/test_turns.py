@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.listener.turns import InTurns, Turns
+from gateway.listener.turns import InTurns, LoopTurns
 from tests.waiting import until
 
 
@@ -22,7 +22,7 @@ class Clock:
 
 async def test_steps_run_in_order_and_as_many_in_a_turn_as_it_has_time_for() -> None:
     clock, ran, turn = Clock(), list[tuple[int, int]](), 0
-    turns = Turns(clock)
+    turns = LoopTurns(clock)
 
     def step(number: int, cost_s: float) -> Callable[[], None]:
         def run() -> None:
@@ -44,7 +44,7 @@ async def test_steps_run_in_order_and_as_many_in_a_turn_as_it_has_time_for() -> 
 
 async def test_frames_that_are_due_go_out_between_two_steps() -> None:
     did: list[str] = []
-    turns = Turns(Clock(), frames_first=lambda: did.append("frames"))
+    turns = LoopTurns(Clock(), frames_first=lambda: did.append("frames"))
     for step in ("first step", "second step"):
         turns.join(lambda step=step: did.append(step))  # type: ignore[misc]
     turns.deal()
@@ -79,7 +79,7 @@ SENT = bytes(range(256)) * 64
 @pytest.mark.parametrize("behind_full", [1 << 30, 3000])
 async def test_connections_take_turns_and_get_everything(behind_full: int) -> None:
     clock, got, connections = Clock(), list[tuple[Behind, bytes]](), list[InTurns]()
-    turns = Turns(clock)
+    turns = LoopTurns(clock)
 
     def connection() -> InTurns:
         behind = Behind(clock, got)
@@ -118,7 +118,7 @@ async def test_what_was_read_and_not_passed_on_goes_to_the_next_protocol() -> No
     ends = asyncio.Queue[InTurns]()
 
     def connection() -> InTurns:
-        end = InTurns(Behind(clock, got), Turns(clock))
+        end = InTurns(Behind(clock, got), LoopTurns(clock))
         ends.put_nowait(end)
         return end
 
@@ -134,7 +134,7 @@ async def test_what_was_read_and_not_passed_on_goes_to_the_next_protocol() -> No
 
 async def test_connections_that_end_at_once_are_left_in_turns() -> None:
     clock, left = Clock(), list[int]()
-    turns = Turns(clock)
+    turns = LoopTurns(clock)
 
     class Leaving(asyncio.Protocol):
         def __init__(self, number: int) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from talkspurt.bench.load import LoadTurn
-from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
+from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, SimulatedUplink
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.carriers.sip import SipCarrier
-from talkspurt.simulator.manager import ManagedCall, Manager
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
+from talkspurt.simulator.peer_socket import PeerSocketError
 from talkspurt.simulator.sip_leg import SipLeg
 
 SETUP_S = 30.0
@@ -83,8 +83,8 @@ class Callers:
         self.places = places
         self.seconds = seconds
         self.calls: list[Call] = []
-        self.manager = Manager(self._set_up)
-        self._uplink = Uplink()
+        self.manager = SimulatedManager(self._set_up)
+        self._uplink = SimulatedUplink()
         self._awaited: dict[str, asyncio.Future[ManagedCall]] = {}
         self._turns = itertools.cycle(_TURNS)
         self._running: list[asyncio.Task[None]] = []
@@ -140,7 +140,7 @@ class Callers:
             until = time.monotonic() + self.seconds
             while not call.lost and leg.closed_at is None and time.monotonic() < until:
                 await self._turn(call)
-        except PeerError as exc:
+        except PeerSocketError as exc:
             call.lost = f"not connected: {exc}"
         except TimeoutError:
             call.lost = "no dialogue"

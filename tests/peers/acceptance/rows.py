@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from redis.asyncio import Redis
 
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 from tests.peers.acceptance.callers import SETUP_S, TURN_S, Call, Callers, figures
 from tests.peers.acceptance.service import KEY, TENANT, GatewayProgram, Service
 from tests.waiting import until
@@ -246,7 +246,7 @@ async def envoys_share(service: Service, callers: Callers, *, turns: int = 100) 
         for url, found in first.items():
             for call in await asyncio.gather(*(later(number, url) for number in range(_FEW))):
                 if call.lost:
-                    raise PeerError(call.lost)
+                    raise PeerSocketError(call.lost)
                 found += [ms for _, ms in call.first_packets]
     past, by = (statistics.median(found) for found in first.values())
     wrong = [f"Envoy adds {by - past:.2f} ms"] if by - past > 1 else []

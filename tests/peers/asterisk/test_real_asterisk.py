@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.peers.asterisk.peer import Asterisk, asterisk
 from tests.peers.ears import transcript, understood
 from tests.peers.live_server import Live, serve
@@ -126,7 +126,7 @@ class Bot:
 
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._manager = Manager(self._on_setup)
+        self._manager = SimulatedManager(self._on_setup)
         self.call: ManagedCall | None = None
         self.messages: list[Any] = []
 

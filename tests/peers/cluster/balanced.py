@@ -10,7 +10,7 @@ from pathlib import Path
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.manager import Manager
+from talkspurt.simulator.manager import SimulatedManager
 from tests.peers.live_server import Live, serve
 from tests.waiting import PATIENCE_S, until
 
@@ -35,7 +35,7 @@ async def share_calls(
         front: the load balancer, ``ws://host:port``.
         taken_out: waits until the first gateway, which drains, gets no new call.
     """
-    managers = [Manager(lambda call: None), Manager(lambda call: None)]
+    managers = [SimulatedManager(lambda call: None), SimulatedManager(lambda call: None)]
     for manager, live in zip(managers, gateways, strict=True):
         await manager.dial_in(f"{live.ws}/v1/dialogue?route=default")
         stack.push_async_callback(manager.aclose)

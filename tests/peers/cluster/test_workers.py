@@ -15,7 +15,7 @@ import aiohttp
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.peers.live_server import Live, RawSocket, Refused, serve
 from tests.waiting import PATIENCE_S, until
 
@@ -41,7 +41,7 @@ class Server:
     def __init__(self, live: Live, http: aiohttp.ClientSession) -> None:
         self.live = live
         self.http = http
-        self.manager = Manager(lambda call: None)
+        self.manager = SimulatedManager(lambda call: None)
         self.legs: dict[str, CarrierLeg] = {}
 
     async def calls(self, count: int) -> list[ManagedCall]:

@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from talkspurt.simulator.call_script import Expect, Say, Wait
-from talkspurt.simulator.caller import Caller, CallOptions
+from talkspurt.simulator.call_script import Expect, SayStep, Wait
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller
 from tests.peers.ears import transcript_of, understood
 from tests.peers.examples.language_model import STORY, LanguageModel, serving
 from tests.peers.live_server import child_environment, serve
@@ -81,14 +81,14 @@ async def program(name: str, model: LanguageModel, route: str, *arguments: str) 
         await process.wait()
 
 
-def said(folder: Path, text: str) -> Say:
+def said(folder: Path, text: str) -> SayStep:
     path = folder / f"{len(text)}.wav"
     with wave.open(str(path), "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(2)
         out.setframerate(8000)
         out.writeframes(to_int16(speech(text)).tobytes())
-    return Say(path)
+    return SayStep(path)
 
 
 def roles(messages: list[dict[str, Any]]) -> list[str]:
@@ -129,7 +129,9 @@ async def test_agents_answer_stop_remember_what_was_heard_and_hand_over(tmp_path
             said(tmp_path, "I want to talk to a human."),
             Expect("hang_up", PATIENT_MS),
         )
-        callers = {route: Caller(CallOptions(url=f"{live.ws}/media/twilio/{route}", steps=steps)) for route in AGENTS}
+        callers = {
+            route: SimulatedCaller(CallOptions(url=f"{live.ws}/media/twilio/{route}", steps=steps)) for route in AGENTS
+        }
         calling = [asyncio.create_task(caller.run()) for caller in callers.values()]
 
         async def cut_after_the_first_answer(route: str) -> None:

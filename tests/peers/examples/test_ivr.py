@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talkspurt.simulator.call_script import Expect, Press, Step
-from talkspurt.simulator.caller import Caller, CallOptions
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller
 from tests.peers.ears import transcript_of, understood
 from tests.peers.live_server import serve
 from tests.waiting import PATIENCE_S
@@ -23,7 +23,7 @@ async def test_keys_are_answered_and_who_presses_none_hears_that_nobody_is_there
     async with serve(tmp_path, CONFIG, {"TALKSPURT__PLAYOUT__LEAD_MS": "500"}) as live:
 
         async def heard(name: str, *steps: Step) -> str:
-            caller = Caller(CallOptions(url=f"{live.ws}/media/twilio", steps=(*steps, OVER)))
+            caller = SimulatedCaller(CallOptions(url=f"{live.ws}/media/twilio", steps=(*steps, OVER)))
             await caller.run()
             caller.write_wav(tmp_path / name)
             return await asyncio.to_thread(transcript_of, tmp_path / name)

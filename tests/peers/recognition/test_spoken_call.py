@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from talkspurt.simulator.call_script import Expect, Press, Say, Step, Wait
-from talkspurt.simulator.caller import Caller, CallOptions, read_wav_frames
+from talkspurt.simulator.call_script import Expect, Press, SayStep, Step, Wait
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller, read_wav_frames
 from tests.peers.ears import times_understood, transcript_of, understood
 from tests.peers.live_server import Live, TestCall, child_environment, serve
 from tests.peers.recognition.heard import speech, words
@@ -110,8 +110,8 @@ async def converse(live: Live, questions: Sequence[Path], heard: Path) -> None:
     """A key that cuts the menu; then the questions, each when the answer to the one before is over."""
     steps: list[Step] = [Expect("speech", PATIENT_MS), Press("3"), Wait(1000), Expect("quiet", PATIENT_MS)]
     for question in questions:
-        steps += [Say(question), Expect("speech", PATIENT_MS), Expect("quiet", PATIENT_MS)]
-    caller = Caller(CallOptions(url=f"{live.ws}/media/twilio/demo", steps=tuple(steps)))
+        steps += [SayStep(question), Expect("speech", PATIENT_MS), Expect("quiet", PATIENT_MS)]
+    caller = SimulatedCaller(CallOptions(url=f"{live.ws}/media/twilio/demo", steps=tuple(steps)))
     await caller.run()
     await asyncio.to_thread(caller.write_wav, heard)
 
@@ -215,7 +215,7 @@ async def test_demo_works_with_keys_where_the_extra_is_missing(tmp_path: Path) -
     async with serve(tmp_path / "server", ROOT / "configs/demo.yaml", {"PYTHONPATH": path}) as live:
         menu = (Expect("speech", PATIENT_MS), Wait(500), Press("3"))
         steps = (*menu, Expect("speech", PATIENT_MS), Expect("quiet", PATIENT_MS))
-        caller = Caller(CallOptions(url=f"{live.ws}/media/twilio", steps=steps))
+        caller = SimulatedCaller(CallOptions(url=f"{live.ws}/media/twilio", steps=steps))
         await caller.run()
         await asyncio.to_thread(caller.write_wav, tmp_path / "keys.wav")
         assert understood("We are open", transcript_of(tmp_path / "keys.wav"))

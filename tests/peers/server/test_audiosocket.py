@@ -19,10 +19,10 @@ from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import Rejected
 from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.seams.incoming import IncomingCall
-from talkspurt.simulator.audiosocket_leg import AudioSocketLeg as Asterisk
-from talkspurt.simulator.call_script import Cancel, Expect, Press, Step, Text, Wait
-from talkspurt.simulator.caller import Caller, CallOptions
-from talkspurt.simulator.carrier_leg import Leg, Uplink
+from talkspurt.simulator.audiosocket_leg import SimulatedAudioSocketLeg as Asterisk
+from talkspurt.simulator.call_script import CancelStep, Expect, Press, Step, TextStep, Wait
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller
+from talkspurt.simulator.carrier_leg import Leg, SimulatedUplink
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from tests.peers.live_server import Live, serve
 from tests.peers.ports import free_port
@@ -292,10 +292,10 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
 whole = pytest.mark.asyncio(loop_scope="module")
 
 
-async def call(live: Live, *steps: Step, **parameters: str) -> Caller:
+async def call(live: Live, *steps: Step, **parameters: str) -> SimulatedCaller:
     port = live.address.rpartition(":")[2]
     url = f"audiosocket://127.0.0.1:{PORT}/talk?http={port}"
-    caller = Caller(CallOptions(url=url, dialect="audiosocket", steps=steps, parameters=parameters))
+    caller = SimulatedCaller(CallOptions(url=url, dialect="audiosocket", steps=steps, parameters=parameters))
     await caller.run()
     return caller
 
@@ -308,7 +308,7 @@ def broken(leg: Leg) -> set[str]:
 @whole
 async def test_a_call_is_heard_whole_and_never_early(live: Live) -> None:
     caller = await call(
-        live, Text("Nothing runs ahead of the caller on this line."), Expect("quiet", PATIENT_MS), x="1"
+        live, TextStep("Nothing runs ahead of the caller on this line."), Expect("quiet", PATIENT_MS), x="1"
     )
     report = caller.report()
     assert not broken(caller.leg), "a frame came in two pieces, or of another size"
@@ -322,10 +322,12 @@ async def test_a_call_is_heard_whole_and_never_early(live: Live) -> None:
 
 
 @whole
-@pytest.mark.parametrize("act", [Cancel(), Press("5")])
+@pytest.mark.parametrize("act", [CancelStep(), Press("5")])
 async def test_an_interruption_stops_the_frames_and_heard_text_is_what_came(live: Live, act: Step) -> None:
     words = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-    caller = await call(live, Text(words), Expect("speech", PATIENT_MS), Wait(700), act, Expect("quiet", PATIENT_MS))
+    caller = await call(
+        live, TextStep(words), Expect("speech", PATIENT_MS), Wait(700), act, Expect("quiet", PATIENT_MS)
+    )
     report = caller.report()
     turn = report["turns"][0]
     assert turn["outcome"] == "interrupted"
@@ -372,7 +374,7 @@ async def test_a_call_that_nobody_expects_is_refused_and_counted(live: Live) -> 
 @whole
 async def test_a_live_call_cannot_be_expected_and_rest_ends_it(live: Live) -> None:
     leg = Asterisk(AudioSocketCarrier(99, {}))
-    uplink = Uplink()
+    uplink = SimulatedUplink()
     url = f"audiosocket://127.0.0.1:{PORT}/default?http={live.address.rpartition(':')[2]}"
     await leg.connect(url, timeout_s=PATIENCE_S)
     uplink.join(leg)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from talkspurt.simulator.manager import ManagedCall, Manager, Turn
+from talkspurt.simulator.manager import ManagedCall, ManagerTurn, SimulatedManager
 from tests.peers.live_server import BINARY, CLOSE, TEXT, Live, RawSocket, Refused, TestCall, serve, start_message
 from tests.waiting import PATIENCE_S, until
 
@@ -50,7 +50,7 @@ class World:
     live: Live
     bystander: Bystander
     dialled: list[ManagedCall]
-    manager: Manager
+    manager: SimulatedManager
     slow: tuple[RawSocket, RawSocket]
     """A carrier that never reads, and the manager of its call, which talks without end."""
 
@@ -63,7 +63,7 @@ class Bystander:
 
     def __init__(self, call: TestCall) -> None:
         self.test_call = call
-        self.turns: list[Turn] = []
+        self.turns: list[ManagerTurn] = []
         self.gaps = 0
         """Gaps in turns during which the server had its cores: somebody else's bad input kept it from sending."""
         self._waited_s = 0.0
@@ -74,7 +74,7 @@ class Bystander:
         self.turns.append(self.test_call.call.speak(self.TEXT))
         self.test_call.leg.turn_under_way = False
 
-    def _turn_ended(self, turn: Turn) -> None:
+    def _turn_ended(self, turn: ManagerTurn) -> None:
         # With less waiting than the carrier's buffer lasts, a gap is not this machine's.
         if (self.test_call.live.kept_waiting_s() - self._waited_s) * 1000 < LEAD_MS:
             self.gaps += turn.reported.get("gaps", 0)
@@ -106,7 +106,7 @@ class Bystander:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     dialled: list[ManagedCall] = []
-    manager = Manager(dialled.append)
+    manager = SimulatedManager(dialled.append)
     url = await manager.listen()
     async with serve(tmp_path_factory.mktemp("bad"), CONFIG.replace("URL", url)) as live:
         async with TestCall(live, "bystander", number=99) as call:

@@ -19,10 +19,10 @@ from talkspurt.bench.calls import (
     Silent,
     Talking,
 )
-from talkspurt.bench.load import STANDARD, Load, LoadTurn, read_load
+from talkspurt.bench.load import STANDARD, LoadTurn, TurnSupply, read_load
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.simulator import kernel_arrivals
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,12 +33,12 @@ async def server() -> AsyncIterator[ServerUnderTest]:
         yield running
 
 
-def short_turns(pause_s: float = 0.0) -> Load:
-    return Load((LoadTurn((f"Go on {n}.",), pause_s) for n in range(10_000)), "short")
+def short_turns(pause_s: float = 0.0) -> TurnSupply:
+    return TurnSupply((LoadTurn((f"Go on {n}.",), pause_s) for n in range(10_000)), "short")
 
 
 async def run(
-    server: ServerUnderTest, pattern: Pattern, source: Load, seconds: float = 1.5, **settings: float
+    server: ServerUnderTest, pattern: Pattern, source: TurnSupply, seconds: float = 1.5, **settings: float
 ) -> CallLoad:
     load = CallLoad(CallLoadSettings(calls=3, seconds=seconds, **settings), source, pattern)  # type: ignore[arg-type]
     await load.run(server.address, measured=lambda begins: None)
@@ -74,7 +74,7 @@ async def test_audio_that_came_is_the_audio_that_the_gateway_says_it_sent(server
 
 async def test_cancelled_turns_are_cut_and_counted(server: ServerUnderTest) -> None:
     text = "A turn that lasts for seconds and seconds when it is not interrupted by anybody at all."
-    source = Load((LoadTurn((f"{text} {n}",), 0.0) for n in range(100)), "long")
+    source = TurnSupply((LoadTurn((f"{text} {n}",), 0.0) for n in range(100)), "long")
     load = await run(server, Conversations(), source, cancel_share=1.0)
     figures = load.figures()
     assert {turn.outcome for turn, _ in load.turns} == {"interrupted"}
@@ -119,7 +119,7 @@ async def test_the_kernel_knows_the_gateway_and_its_engine(server: ServerUnderTe
 
 
 async def test_a_server_that_nobody_runs_is_one_clear_error(server: ServerUnderTest) -> None:
-    with pytest.raises(PeerError, match="cannot connect"):
+    with pytest.raises(PeerSocketError, match="cannot connect"):
         await run(ServerUnderTest("127.0.0.1:1", 0), Silent(), read_load(STANDARD), seconds=0.1)
 
 

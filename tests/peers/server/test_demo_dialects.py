@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from talkspurt.simulator.call_script import Expect, Text
-from talkspurt.simulator.caller import Caller, CallOptions
+from talkspurt.simulator.call_script import Expect, TextStep
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller
 from talkspurt.simulator.carriers import CARRIERS
 from tests.peers.live_server import Live, serve
 from tests.waiting import PATIENCE_S
@@ -28,9 +28,9 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
 
 @pytest.mark.parametrize("dialect", CARRIERS)
 async def test_a_simulated_call_is_spoken_to(live: Live, dialect: str) -> None:
-    call = Caller(
+    call = SimulatedCaller(
         CallOptions(
-            url=f"{live.ws}/media/{dialect}", dialect=dialect, steps=(Text("Hello."), Expect("speech", PATIENT_MS))
+            url=f"{live.ws}/media/{dialect}", dialect=dialect, steps=(TextStep("Hello."), Expect("speech", PATIENT_MS))
         )
     )
     await call.run()
@@ -39,7 +39,7 @@ async def test_a_simulated_call_is_spoken_to(live: Live, dialect: str) -> None:
 
 async def test_two_callers_at_once_each_get_their_own_call(live: Live) -> None:
     both = [
-        Caller(CallOptions(url=f"{live.ws}/media/twilio", steps=(Text("Hello."), Expect("quiet", 20_000))))
+        SimulatedCaller(CallOptions(url=f"{live.ws}/media/twilio", steps=(TextStep("Hello."), Expect("quiet", 20_000))))
         for _ in range(2)
     ]
     await asyncio.gather(*(call.run() for call in both))

@@ -24,7 +24,7 @@ import pytest_asyncio
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 from tests.peers.ears import transcript, words_until_end
 from tests.peers.live_server import Live, RawSocket, Refused, TestCall, serve, start_message
 from tests.waiting import until
@@ -310,7 +310,7 @@ async def test_sigterm_lets_live_calls_finish_refuses_new_ones_and_exits_0(tmp_p
             await until(lambda: call.leg.messages > 5, "speech")
             live.process.send_signal(signal.SIGTERM)
             await until(lambda: live.status_is("/readyz", 503), "not ready")
-            with pytest.raises(PeerError, match="503"):
+            with pytest.raises(PeerSocketError, match="503"):
                 await CarrierLeg(TwilioCarrier(2, {})).connect(f"{live.ws}/media/twilio/talk")
             assert await live.status("/healthz") == 200
             await until(lambda: turn.outcome, "the end of the turn")

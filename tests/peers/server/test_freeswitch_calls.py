@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.gateway.carriers.freeswitch_peer import PASSWORD, FreeSwitch
 from tests.peers.live_server import Live, serve
 from tests.waiting import PATIENCE_S, until
@@ -54,7 +54,7 @@ class Channel:
         self.started: list[str] = []
         self.messages: list[Any] = []
         self._call: ManagedCall | None = None
-        self._manager = Manager(self._on_setup)
+        self._manager = SimulatedManager(self._on_setup)
 
     async def __aenter__(self) -> Channel:
         self.switch.channels[self.uuid] = {}

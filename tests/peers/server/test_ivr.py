@@ -24,7 +24,7 @@ from gateway.http.call_api.attach import AttachBody
 from talkspurt.config.settings import load
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.peers.live_server import Live, serve
 from tests.waiting import PATIENCE_S, until
 
@@ -103,7 +103,7 @@ async def test_a_call_goes_from_the_ivr_to_the_bot_and_back(
     live: Live, ivr: str, number: int, result: dict[str, str], verb: str
 ) -> None:
     calls: list[ManagedCall] = []
-    manager = Manager(calls.append)
+    manager = SimulatedManager(calls.append)
     await manager.dial_in(f"{live.ws}/v1/dialogue?route=default&access_token=k")
     twilio = Twilio(live, ivr, number)
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from talkspurt.simulator.call_script import Cancel, Expect, Text, Wait
-from talkspurt.simulator.caller import Caller, CallOptions
+from talkspurt.simulator.call_script import CancelStep, Expect, TextStep, Wait
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller
 from tests.peers.live_server import Live, serve
 from tests.waiting import PATIENCE_S
 
@@ -34,8 +34,15 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
 
 @pytest.mark.parametrize("dialect", CARRIERS)
 async def test_messages_have_the_length_and_nothing_else_changes(live: Live, dialect: str) -> None:
-    steps = (Text("Hello there."), Expect("quiet", PATIENT_MS), Text(SENTENCE), Wait(1500), Cancel(), Wait(500))
-    call = Caller(CallOptions(url=f"{live.ws}/media/{dialect}", dialect=dialect, steps=steps))
+    steps = (
+        TextStep("Hello there."),
+        Expect("quiet", PATIENT_MS),
+        TextStep(SENTENCE),
+        Wait(1500),
+        CancelStep(),
+        Wait(500),
+    )
+    call = SimulatedCaller(CallOptions(url=f"{live.ws}/media/{dialect}", dialect=dialect, steps=steps))
     await call.run()
     report = call.report()
     rate = call.leg.playout.sample_rate

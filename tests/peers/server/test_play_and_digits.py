@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.peers.live_server import Live, serve
 from tests.peers.tones import tone
 from tests.waiting import PATIENCE_S, until
@@ -48,7 +48,7 @@ class Call:
     def __init__(self, dialect: str) -> None:
         self.leg = CarrierLeg(CARRIERS[dialect](1, {}), record=True)
         self.messages: list[Any] = []
-        self.manager = Manager(self._on_setup)
+        self.manager = SimulatedManager(self._on_setup)
         self._managed: ManagedCall | None = None
 
     def _on_setup(self, call: ManagedCall) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.config import LimitsConfig
 from gateway.limits.limiter import Limiter, LimitReached
-from gateway.limits.quota import WINDOW_S, Ask, LocalQuotas
+from gateway.limits.quota import WINDOW_S, LocalQuotas, QuotaRequest
 from gateway.limits.shared import LEASE_S, SharedQuotas, _key
 from tests.peers.programs import needs_redis
 from tests.peers.redis_server import RedisServer
@@ -38,7 +38,7 @@ class Server(RedisServer):
         fields = {"redis_url": self.url, "redis_timeout_s": PATIENCE_S, **fields}
         return Limiter(LimitsConfig.model_validate(fields))
 
-    async def grow_older(self, ask: Ask, seconds: float) -> None:
+    async def grow_older(self, ask: QuotaRequest, seconds: float) -> None:
         """Let a window or a lease believe that so much time has passed."""
         redis = self.opened[0]._redis
         for member, score in await redis.zrange(_key(ask), 0, -1, withscores=True):
@@ -81,13 +81,13 @@ async def test_two_gateways_let_in_exactly_one_limit_between_them(server: Server
 async def test_redis_decides_as_one_process_does(server: Server) -> None:
     """The script against the counts of one process, over random asks while time passes."""
     chance, shared, local, now = random.Random(7), server.quotas(), LocalQuotas(), 1000.0
-    ask = Ask(tenant="a}{b c", what="characters", limit=300)
+    ask = QuotaRequest(tenant="a}{b c", what="characters", limit=300)
     for _ in range(300):
         if chance.random() < 0.2:
             passed = chance.choice((35.0, 45.0))  # far from a minute, whatever passes meanwhile in truth
             await server.grow_older(ask, passed)
             now += passed
-        wanted = Ask(tenant=ask.tenant, what=ask.what, limit=ask.limit, amount=chance.randint(1, 90))
+        wanted = QuotaRequest(tenant=ask.tenant, what=ask.what, limit=ask.limit, amount=chance.randint(1, 90))
         theirs, ours = await shared.decide([wanted]), local.decide([wanted], now)
         assert (theirs.refused is None) == (ours.refused is None)
         assert theirs.standings[0].left == ours.standings[0].left
@@ -105,7 +105,7 @@ async def test_what_is_held_at_once_is_counted_over_gateways_and_forgotten_with_
         async with two.held("shop", "streams", "third"):
             pass
         # The first gateway dies: nobody renews, and its name is forgotten.
-        await server.grow_older(Ask(tenant="shop", what="streams", limit=2), LEASE_S + 1)
+        await server.grow_older(QuotaRequest(tenant="shop", what="streams", limit=2), LEASE_S + 1)
         async with two.held("shop", "streams", "fourth"), two.held("shop", "streams", "fifth"):
             pass
     for gateway in (one, two):

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from talkspurt.simulator.call_script import Cancel, Expect, HangUp, Press, Step, Text, Wait
-from talkspurt.simulator.caller import Caller, CallFailed, CallOptions
+from talkspurt.simulator.call_script import CancelStep, Expect, HangUpStep, Press, Step, TextStep, Wait
+from talkspurt.simulator.caller import CallFailed, CallOptions, SimulatedCaller
 from tests.peers.live_server import Live, serve
 from tests.peers.ports import free_port
 from tests.waiting import PATIENCE_S, until
@@ -33,15 +33,17 @@ routes: {{talk: {{}}}}
         yield running
 
 
-async def call(live: Live, *steps: Step, **parameters: str) -> Caller:
+async def call(live: Live, *steps: Step, **parameters: str) -> SimulatedCaller:
     url = f"sip:100@127.0.0.1:{PORT}?route=talk&http={live.address.rpartition(':')[2]}"
-    caller = Caller(CallOptions(url=url, dialect="sip", steps=steps, parameters=parameters))
+    caller = SimulatedCaller(CallOptions(url=url, dialect="sip", steps=steps, parameters=parameters))
     await caller.run()
     return caller
 
 
 async def test_a_phone_hears_a_turn_whole_and_its_headers_arrive(live: Live) -> None:
-    caller = await call(live, Text("A phone hears this."), Expect("quiet", PATIENT_MS), HangUp(), account="4711")
+    caller = await call(
+        live, TextStep("A phone hears this."), Expect("quiet", PATIENT_MS), HangUpStep(), account="4711"
+    )
     report = caller.report()
     assert report["violations"] == {} and report["turns"][0]["outcome"] == "finished"
     assert report["audio_ms"] >= report["turns"][0]["audioMs"] - 20
@@ -50,9 +52,11 @@ async def test_a_phone_hears_a_turn_whole_and_its_headers_arrive(live: Live) -> 
     await until(lambda: caller.leg.closed_at is not None)
 
 
-@pytest.mark.parametrize("act", [Cancel(), Press("5")])
+@pytest.mark.parametrize("act", [CancelStep(), Press("5")])
 async def test_a_phone_interrupts(live: Live, act: Step) -> None:
-    caller = await call(live, Text(WORDS), Expect("speech", PATIENT_MS), Wait(600), act, Expect("quiet", PATIENT_MS))
+    caller = await call(
+        live, TextStep(WORDS), Expect("speech", PATIENT_MS), Wait(600), act, Expect("quiet", PATIENT_MS)
+    )
     turn = caller.report()["turns"][0]
     assert turn["outcome"] == "interrupted"
     assert WORDS.startswith(turn["heard"]) and 0 < len(turn["heard"]) < len(WORDS)
@@ -61,4 +65,4 @@ async def test_a_phone_interrupts(live: Live, act: Step) -> None:
 async def test_nobody_there_is_one_clear_error(live: Live) -> None:
     options = CallOptions(url=f"sip:100@127.0.0.1:{free_port()}", dialect="sip", steps=(Wait(1),))
     with pytest.raises(CallFailed, match="cannot connect"):
-        await Caller(options).run()
+        await SimulatedCaller(options).run()

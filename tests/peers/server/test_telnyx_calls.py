@@ -16,7 +16,7 @@ from gateway.carriers.telnyx.settings import TelnyxConfig
 from gateway.seams.media_messages import StreamStarted
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.peers.live_server import Live, serve
 from tests.waiting import PATIENCE_S, until
 
@@ -122,7 +122,7 @@ calling: {{allowed_targets: ["+15550199"]}}
 
 async def test_a_whole_call_is_keyed_transferred_and_another_one_ended(live: Live, rest: Rest) -> None:
     calls: list[ManagedCall] = []
-    manager = Manager(calls.append)
+    manager = SimulatedManager(calls.append)
     await manager.dial_in(f"{live.ws}/v1/dialogue?route=default")
     legs = [CarrierLeg(CARRIERS["telnyx"](number, {})) for number in (1, 2)]
     for leg in legs:

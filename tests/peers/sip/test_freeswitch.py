@@ -11,7 +11,7 @@ import pytest_asyncio
 import yaml
 from numpy.typing import NDArray
 
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.peers.live_server import Live, serve
 from tests.peers.ports import free_port
 from tests.peers.programs import needs_baresip, needs_freeswitch
@@ -71,7 +71,7 @@ async def test_a_wideband_phone_and_the_bot_hear_each_other(
 
     says = (8000 * np.sin(2 * np.pi * PHONE_HZ * np.arange(60 * rate) / rate)).astype("<i2")
     earlier = set(recordings.glob("*.wav"))
-    manager = Manager(on_setup)
+    manager = SimulatedManager(on_setup)
     await manager.dial_in(f"{running.ws}/v1/dialogue?route=default")
     async with baresip(tmp_path / "phone", codec=codec, says=np.repeat(says, channels).tobytes()) as phone:
         phone.command("dial", f"sip:2000@127.0.0.1:{switch}")

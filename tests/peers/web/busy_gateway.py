@@ -11,7 +11,7 @@ from pathlib import Path
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
-from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from tests.peers.live_server import Live, serve
 from tests.waiting import PATIENCE_S, until
 
@@ -55,7 +55,7 @@ async def busy_gateway(folder: Path, *, calls: int = len(CALLS), cut_share: floa
         def begin(call: ManagedCall) -> None:
             talking.append(tasks.create_task(_talk(call, chances, cut_share)))
 
-        managers = [Manager(begin) for _ in range(3)]
+        managers = [SimulatedManager(begin) for _ in range(3)]
         legs = []
         try:
             for manager, route in zip(managers, ("support", "orders", "survey"), strict=True):

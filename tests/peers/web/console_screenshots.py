@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 
-from talkspurt.simulator.call_script import Expect, Press, Say, Wait
-from talkspurt.simulator.caller import Caller, CallOptions
+from talkspurt.simulator.call_script import Expect, Press, SayStep, Wait
+from talkspurt.simulator.caller import CallOptions, SimulatedCaller
 from tests.peers.live_server import Live
 from tests.peers.recognition.heard import speech
 from tests.peers.web.browsers import Page, chromium
@@ -57,12 +57,12 @@ class Camera:
                 (self._folder / f"{name}-{screen}-{scheme}.png").write_bytes(base64.b64decode(picture["data"]))
 
 
-def said(folder: Path, text: str) -> Say:
+def said(folder: Path, text: str) -> SayStep:
     path = folder / f"{len(text)}.wav"
     with wave.open(str(path), "wb") as out:
         out.setparams((1, 2, 8000, 0, "NONE", ""))
         out.writeframes(to_int16(speech(text)).tobytes())
-    return Say(path)
+    return SayStep(path)
 
 
 async def spoken_call(live: Live, folder: Path) -> str:
@@ -72,7 +72,7 @@ async def spoken_call(live: Live, folder: Path) -> str:
     steps = (*answered, ask, *answered, Press("4"), Wait(5000), interrupt, *answered, Press("0"))
     numbers = {"talkspurt.From": "+15550142", "talkspurt.To": "+15550100"}
     url = f"{live.ws}/media/twilio/default"
-    await Caller(CallOptions(url=url, steps=(*steps, Expect("hang_up", PATIENT_MS)), parameters=numbers)).run()
+    await SimulatedCaller(CallOptions(url=url, steps=(*steps, Expect("hang_up", PATIENT_MS)), parameters=numbers)).run()
     query = f"{live.http}/v1/calls?ended=true&route=default"
     async with aiohttp.ClientSession() as http:
 

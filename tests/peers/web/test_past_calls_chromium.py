@@ -15,7 +15,7 @@ from selenium.webdriver.common.keys import Keys
 
 from gateway.call_log.log import CallLog
 from gateway.config import CallsConfig
-from gateway.seams.call_record import CallRecord, Fault, Heard, Pressed, Said
+from gateway.seams.call_record import CallRecord, Fault, HeardWords, Pressed, Said
 from tests.peers.live_server import TestCall
 from tests.peers.programs import needs_chromium
 from tests.peers.web.browsers import chromium
@@ -153,7 +153,7 @@ async def test_more_calls_come_page_by_page_and_words_are_text(driver: webdriver
                 from_="<i>1</i>", to="", startedAt=1.9e9 + number, durationMs=61_000, reason="hangup", outcome="failed",
                 turns=1, gaps=2, gapMs=1500, firstPacketMs=None, entriesLost=3,
                 entries=[
-                    Heard(atMs=61_250, text=text, lang="en"),
+                    HeardWords(atMs=61_250, text=text, lang="en"),
                     Said(
                         atMs=62_000, turn="t", what="text", text=text, heardChars=6, startedMs=62_000, endedMs=62_500,
                         outcome="interrupted", reason="speech", firstPacketMs=None, stagesMs={}, gaps=2, gapMs=1500,

@@ -12,7 +12,7 @@ from sip_bridge.dialog.dialog import (
     session_answer,
     session_offer,
 )
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Request, Via, parse
 from tests.sip_bridge.sip_messages import answer, request
 
@@ -101,11 +101,11 @@ def test_forks_are_dialogs_of_their_own() -> None:
 
 def test_what_makes_no_dialog() -> None:
     invite = request()
-    with pytest.raises(ProtocolError, match="200 without Contact"):
+    with pytest.raises(SipProtocolError, match="200 without Contact"):
         Dialog.as_client(invite, answer(invite, 200))
-    with pytest.raises(ProtocolError, match="without a To tag"):
+    with pytest.raises(SipProtocolError, match="without a To tag"):
         Dialog.as_client(invite, answer(invite, 180, to_tag=""))
-    with pytest.raises(ProtocolError, match="INVITE without Contact"):
+    with pytest.raises(SipProtocolError, match="INVITE without Contact"):
         Dialog.as_server(request(headers=()), "ours")
 
 
@@ -196,8 +196,8 @@ def test_when_to_refresh_and_when_to_end(interval_s: int, refresh_s: float, end_
 
 @pytest.mark.parametrize("value", ["", "soon", "-1", "99999999999", "1800 uac"])
 def test_unreadable_session_timer(value: str) -> None:
-    with pytest.raises(ProtocolError, match="Session-Expires is"):
+    with pytest.raises(SipProtocolError, match="Session-Expires is"):
         session_answer(timed(("Session-Expires", value)), wanted_s=0)
     if value:
-        with pytest.raises(ProtocolError, match="Min-SE is"):
+        with pytest.raises(SipProtocolError, match="Min-SE is"):
             min_session_s(timed(("Min-SE", value)))

@@ -25,7 +25,7 @@ from sip_bridge.dialog.effects import (
     Silence,
     Transferred,
 )
-from sip_bridge.dialog.invite import InviteDialog, State
+from sip_bridge.dialog.invite import InviteDialog, InviteState
 from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.invite_server import InviteServer
 from sip_bridge.dialog.own_requests import key_of
@@ -116,7 +116,7 @@ class Call:
     def is_over(self, reason: str) -> None:
         assert [effect.reason for _, effect in self.said if isinstance(effect, Silence)] == [reason]
         assert [effect for _, effect in self.said if isinstance(effect, Left)] == [Left()]
-        assert self.protocol.state is State.OVER and self.protocol.deadline() is None
+        assert self.protocol.state is InviteState.OVER and self.protocol.deadline() is None
 
 
 def called(
@@ -157,7 +157,7 @@ def up(*headers: Header, **more: Any) -> Call:
     """A call to us that stands."""
     call = started(*headers, **more)
     call.send("ACK", cseq=1)
-    assert call.protocol.state is State.UP
+    assert call.protocol.state is InviteState.UP
     return call
 
 
@@ -198,13 +198,13 @@ def test_the_ack_ends_the_repetitions(after_s: float) -> None:
     call.send("ACK", cseq=1)
     call.send("ACK", cseq=1)
     call.run()
-    assert len(call.said) == before and call.protocol.state is State.UP and call.protocol.deadline() is None
+    assert len(call.said) == before and call.protocol.state is InviteState.UP and call.protocol.deadline() is None
 
 
 def test_an_ack_of_another_invite_is_none() -> None:
     call = started()
     call.send("ACK", cseq=2)
-    assert call.protocol.state is State.UNCONFIRMED
+    assert call.protocol.state is InviteState.UNCONFIRMED
 
 
 @pytest.mark.parametrize("acked", [True, False])
@@ -213,7 +213,7 @@ def test_no_bye_before_the_ack_or_the_end_of_waiting_for_it(acked: bool) -> None
     call = started()
     call.tell(call.protocol.hang_up, "end")
     call.run(3)
-    assert not call.heard(Ask, "BYE") and call.protocol.state is State.LEAVING
+    assert not call.heard(Ask, "BYE") and call.protocol.state is InviteState.LEAVING
     if acked:
         call.send("ACK", cseq=1)
     call.run()
@@ -314,7 +314,7 @@ def test_we_refresh_at_half_of_the_interval_by_update_where_the_peer_knows_it(al
         answer = description() if method == "INVITE" else b""
         call.answer(refresh, 200, ("Session-Expires", "900;refresher=uac"), body=answer)
     assert len(call.heard(Acknowledge)) == (3 if method == "INVITE" else 0)
-    assert call.protocol.state is State.UP
+    assert call.protocol.state is InviteState.UP
 
 
 @pytest.mark.parametrize("status", [405, 501])
@@ -352,7 +352,7 @@ def test_a_refresh_that_the_peer_does_not_know_of_ends_the_call(status: int | No
 
 def test_a_refresh_that_is_refused_otherwise_is_tried_until_the_session_has_expired() -> None:
     call = refreshing(("Allow", "UPDATE"))
-    while call.protocol.state is State.UP:
+    while call.protocol.state is InviteState.UP:
         call.answer(call.asked("UPDATE"), 500)
         due = call.protocol.deadline()
         assert due is not None
@@ -389,7 +389,7 @@ def test_a_cancel_is_answered_with_487_before_the_answer_only() -> None:
     call.is_over("cancelled")
     answered = started()
     answered.tell(answered.protocol.on_cancel)
-    assert answered.protocol.state is State.UNCONFIRMED
+    assert answered.protocol.state is InviteState.UNCONFIRMED
 
 
 def test_a_bye_before_the_answer_ends_the_invite_too() -> None:
@@ -451,7 +451,7 @@ def test_answers_of_other_forks_are_acknowledged_and_hung_up() -> None:
         call.answer(invite, 200, tag=tag, body=description())
     assert [bye.to.tag for _, bye in call.heard(Post, "BYE")] == ["b", "c"]
     assert [effect.ack.to.tag for _, effect in call.heard(Acknowledge)] == ["a", "b", "b", "c"]
-    assert call.protocol.state is State.UP and call.protocol.dialog.remote.tag == "a"
+    assert call.protocol.state is InviteState.UP and call.protocol.dialog.remote.tag == "a"
 
 
 def test_a_cancel_waits_for_a_provisional_response_and_is_sent_once() -> None:
@@ -587,4 +587,4 @@ def test_whatever_ends_a_call_leaves_no_timer(make: Callable[[], Call]) -> None:
         assert isinstance(call.protocol, InviteDialog)
         call.tell(*end(call.protocol))
         call.run()
-        assert call.protocol.state is State.OVER and call.protocol.deadline() is None
+        assert call.protocol.state is InviteState.OVER and call.protocol.deadline() is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sip_bridge.dialog.dialog import SessionTimer
-from sip_bridge.dialog.session_refresh import Due, Next, SessionRefresh
-from sip_bridge.errors import ProtocolError
+from sip_bridge.dialog.session_refresh import Due, RefreshStep, SessionRefresh
+from sip_bridge.errors import SipProtocolError
 from tests.sip_bridge.sip_messages import answer, request
 
 
@@ -43,21 +43,21 @@ def test_a_clock_that_comes_late_ends_the_session_instead_of_refreshing_it() -> 
 @pytest.mark.parametrize(
     ("status", "headers", "follows", "deadline"),
     [
-        (200, (("Session-Expires", "600;refresher=uac"),), Next.GO_ON, 1800.0),
-        (200, (), Next.GO_ON, None),
-        (405, (), Next.AGAIN, 1868.0),
-        (501, (), Next.AGAIN, 1868.0),
-        (422, (("Min-SE", "2400"),), Next.AGAIN, 1868.0),
-        (422, (("Min-SE", "90"),), Next.LATER, 1502.5),  # it says nothing new
-        (422, (("Min-SE", "soon"),), Next.LATER, 1502.5),
-        (491, (), Next.LATER, 1502.5),
-        (408, (), Next.END, 1868.0),
-        (481, (), Next.END, 1868.0),
-        (None, (), Next.END, 1868.0),
+        (200, (("Session-Expires", "600;refresher=uac"),), RefreshStep.GO_ON, 1800.0),
+        (200, (), RefreshStep.GO_ON, None),
+        (405, (), RefreshStep.AGAIN, 1868.0),
+        (501, (), RefreshStep.AGAIN, 1868.0),
+        (422, (("Min-SE", "2400"),), RefreshStep.AGAIN, 1868.0),
+        (422, (("Min-SE", "90"),), RefreshStep.LATER, 1502.5),  # it says nothing new
+        (422, (("Min-SE", "soon"),), RefreshStep.LATER, 1502.5),
+        (491, (), RefreshStep.LATER, 1502.5),
+        (408, (), RefreshStep.END, 1868.0),
+        (481, (), RefreshStep.END, 1868.0),
+        (None, (), RefreshStep.END, 1868.0),
     ],
 )
 def test_what_follows_from_a_response(
-    status: int | None, headers: tuple[tuple[str, str], ...], follows: Next, deadline: float | None
+    status: int | None, headers: tuple[tuple[str, str], ...], follows: RefreshStep, deadline: float | None
 ) -> None:
     refresh = refreshing()
     refresh.tick(now=1450.0)
@@ -77,7 +77,7 @@ def test_a_peer_without_update_gets_an_invite_and_longer_sessions_stay_longer() 
 
 def test_an_answer_that_nobody_can_read_changes_nothing() -> None:
     refresh = refreshing()
-    with pytest.raises(ProtocolError):
+    with pytest.raises(SipProtocolError):
         refresh.on_response(
             answer(request("UPDATE"), 200, headers=(("Session-Expires", "soon"),)), now=1500.0, wait_s=2.5
         )

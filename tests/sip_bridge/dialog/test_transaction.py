@@ -13,14 +13,14 @@ from sip_bridge.dialog.transaction import (
     Act,
     Deliver,
     Effect,
-    Event,
-    Failed,
     Key,
     Machine,
     Send,
-    State,
     Timing,
+    TransactionEvent,
+    TransactionFailed,
     Transactions,
+    TransactionState,
     cancel_of,
     server_key,
 )
@@ -50,7 +50,7 @@ def run(transactions: Transactions, until: float) -> list[tuple[float, str]]:
     log: list[tuple[float, str]] = []
     while (due := transactions.next_due) is not None and due <= until:
         for effect in transactions.tick(due):
-            log.append((due, effect.reason.value if isinstance(effect, Failed) else sent([effect])[0]))
+            log.append((due, effect.reason.value if isinstance(effect, TransactionFailed) else sent([effect])[0]))
     return log
 
 
@@ -61,18 +61,18 @@ def test_every_state_is_reached_and_can_end(name: str) -> None:
     reached = {machine.first}
     while more := {to for (at, _), (to, _) in machine.transitions.items() if at in reached} - reached:
         reached |= more
-    assert reached == states | {State.TERMINATED}
+    assert reached == states | {TransactionState.TERMINATED}
     for state in states:
         ends = {state}
         while more := {to for (at, _), (to, _) in machine.transitions.items() if at in ends} - ends:
             ends |= more
-        assert State.TERMINATED in ends, state
+        assert TransactionState.TERMINATED in ends, state
     for state, timers in machine.timers.items():
         for timer in timers:
             assert (state, timer) in machine.transitions
 
 
-def drive(machine: Machine, path: list[Event]) -> tuple[Transactions, Key, list[Effect], float]:
+def drive(machine: Machine, path: list[TransactionEvent]) -> tuple[Transactions, Key, list[Effect], float]:
     """A transaction of this kind after these events; the effects of the last."""
     transactions = Transactions()
     now = 0.0
@@ -85,7 +85,7 @@ def drive(machine: Machine, path: list[Event]) -> tuple[Transactions, Key, list[
     else:
         effects = transactions.received(first, "peer", reliable=False, now=now)
         key = server_key(first)
-    statuses = {Event.PROVISIONAL: 180, Event.SUCCESS: 200, Event.FAILURE: 486}
+    statuses = {TransactionEvent.PROVISIONAL: 180, TransactionEvent.SUCCESS: 200, TransactionEvent.FAILURE: 486}
     for event in path:
         if event in statuses:
             response = answer(first, statuses[event])
@@ -93,11 +93,11 @@ def drive(machine: Machine, path: list[Event]) -> tuple[Transactions, Key, list[
                 effects = transactions.received(response, "peer", reliable=False, now=now)
             else:
                 effects = transactions.respond(key, response, now=now)
-        elif event is Event.REQUEST:
+        elif event is TransactionEvent.REQUEST:
             effects = transactions.received(first, "peer", reliable=False, now=now)
-        elif event is Event.ACK:
+        elif event is TransactionEvent.ACK:
             effects = transactions.received(request("ACK", to_tag="ours"), "peer", reliable=False, now=now)
-        elif event is Event.TRANSPORT_ERROR:
+        elif event is TransactionEvent.TRANSPORT_ERROR:
             effects = transactions.transport_failed(key, now=now)
         else:
             # Repeaters fire before the long timer of their state does.
@@ -109,14 +109,14 @@ def drive(machine: Machine, path: list[Event]) -> tuple[Transactions, Key, list[
     return transactions, key, effects, now
 
 
-def path_to(machine: Machine, state: State) -> list[Event]:
+def path_to(machine: Machine, state: TransactionState) -> list[TransactionEvent]:
     """The shortest way to a state."""
-    ways: dict[State, list[Event]] = {machine.first: []}
+    ways: dict[TransactionState, list[TransactionEvent]] = {machine.first: []}
     while state not in ways:
         ways |= {
             to: [*ways[at], event]
             for (at, event), (to, _) in machine.transitions.items()
-            if at in ways and to not in ways and to is not State.TERMINATED
+            if at in ways and to not in ways and to is not TransactionState.TERMINATED
         }
     return ways[state]
 
@@ -125,15 +125,15 @@ WALK = [(name, state, event) for name, machine in MACHINES.items() for state, ev
 
 
 @pytest.mark.parametrize(("name", "state", "event"), WALK, ids=lambda v: v if isinstance(v, str) else v.name)
-def test_every_entry_of_the_tables(name: str, state: State, event: Event) -> None:
+def test_every_entry_of_the_tables(name: str, state: TransactionState, event: TransactionEvent) -> None:
     machine = MACHINES[name]
     transactions, key, effects, _ = drive(machine, [*path_to(machine, state), event])
     to, acts = machine.transitions[(state, event)]
     assert transactions.state(key) is to
-    assert (len(transactions) == 0) == (to is State.TERMINATED)
-    kinds = {Act.DELIVER: Deliver, Act.TIMEOUT: Failed, Act.BROKEN: Failed}
+    assert (len(transactions) == 0) == (to is TransactionState.TERMINATED)
+    kinds = {Act.DELIVER: Deliver, Act.TIMEOUT: TransactionFailed, Act.BROKEN: TransactionFailed}
     expected = [kinds.get(act, Send) for act in acts]
-    if name == "INVITE server" and state is State.PROCEEDING and event is Event.REQUEST:
+    if name == "INVITE server" and state is TransactionState.PROCEEDING and event is TransactionEvent.REQUEST:
         expected = []  # nothing was answered yet, so there is nothing to repeat
     assert [type(effect) for effect in effects] == expected
 
@@ -142,8 +142,12 @@ def test_every_entry_of_the_tables(name: str, state: State, event: Event) -> Non
 def test_whatever_is_not_in_a_table_does_nothing(name: str) -> None:
     machine = MACHINES[name]
     client = name.endswith("client")
-    outside = {Event.PROVISIONAL, Event.SUCCESS, Event.FAILURE}
-    outside |= set() if client else {Event.REQUEST} | ({Event.ACK} if machine is INVITE_SERVER else set())
+    outside = {TransactionEvent.PROVISIONAL, TransactionEvent.SUCCESS, TransactionEvent.FAILURE}
+    outside |= (
+        set()
+        if client
+        else {TransactionEvent.REQUEST} | ({TransactionEvent.ACK} if machine is INVITE_SERVER else set())
+    )
     for state in {state for state, _ in machine.transitions}:
         for event in outside:
             if (state, event) not in machine.transitions:
@@ -286,8 +290,8 @@ def test_peers_of_rfc_2543_are_told_apart_without_branches() -> None:
         transactions.respond(server_key(invite), answer(invite, 486), now=0.0)
     assert len(transactions) == 2
     transactions.received(request("ACK", branch="1", to_tag="ours"), "peer", reliable=False, now=0.1)
-    assert transactions.state(server_key(first)) is State.CONFIRMED
-    assert transactions.state(server_key(other)) is State.COMPLETED
+    assert transactions.state(server_key(first)) is TransactionState.CONFIRMED
+    assert transactions.state(server_key(other)) is TransactionState.COMPLETED
 
 
 def test_equal_branches_of_two_senders_are_two() -> None:
@@ -333,7 +337,7 @@ def test_a_link_that_loses_half_of_everything(seed: int) -> None:
     ends = {"client": Transactions(timing), "server": Transactions(timing)}
     wire: list[tuple[float, str, Request | Response]] = []
     delivered: dict[str, list[Request | Response]] = {"client": [], "server": []}
-    failed: list[Failed] = []
+    failed: list[TransactionFailed] = []
     # Not a 2xx to an INVITE: to repeat that one is the user's.
     method, status = rng.choice([("INVITE", 486), ("BYE", 200), ("BYE", 481)])
     now = 0.0
@@ -351,7 +355,7 @@ def test_a_link_that_loses_half_of_everything(seed: int) -> None:
                     if isinstance(message, Request) and key:
                         carry_out(side, ends[side].respond(key, answer(message, 100, to_tag=""), now=now))
                         carry_out(side, ends[side].respond(key, answer(message, status), now=now))
-                case Failed():
+                case TransactionFailed():
                     failed.append(effect)
 
     peers: dict[str, Hashable] = {"client": "server", "server": "client"}

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.listener.turns import Turns
+from gateway.listener.turns import LoopTurns
 from sip_bridge.dialog.dialog import Dialog, DialogId, dialog_id
 from sip_bridge.dialog.transaction import Act, Key, Timing
 from sip_bridge.errors import SipError
@@ -20,7 +20,7 @@ from sip_bridge.local import Peer
 from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Request, Response, parse, response_to
-from sip_bridge.trunks import Standing
+from sip_bridge.trunks import SourceStanding
 from tests.peers.ports import free_port
 from tests.sip_bridge.sip_messages import request
 from tests.waiting import PATIENCE_S, until
@@ -38,10 +38,10 @@ class Answerer:
         self.responses: asyncio.Queue[Response | Act] = asyncio.Queue()
         self.ring_only = False
         self.ready = True
-        self.callers = Standing.KNOWN
+        self.callers = SourceStanding.KNOWN
         self.invites: dict[Key, Request] = {}
 
-    def standing(self, peer: Peer) -> Standing:
+    def standing(self, peer: Peer) -> SourceStanding:
         return self.callers
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
@@ -252,7 +252,7 @@ async def test_a_stranger_who_knows_the_branch_cancels_nothing_with_or_without_a
     async with calling() as (user, caller):
         user.ring_only = True
         assert (await caller.ask(request(body=SDP))).status == 180
-        user.callers = Standing.STRANGER
+        user.callers = SourceStanding.STRANGER
         for to_tag in ("", "ours1"):
             caller.send(request("CANCEL", to_tag=to_tag))
         await until(lambda: user.endpoint.counts["strangers"] == 2)
@@ -291,7 +291,7 @@ STRAY = (
 @pytest.mark.parametrize("message", STRAY, ids=lambda message: message.method if isinstance(message, Request) else "")
 async def test_strangers_get_no_answer(message: Request | bytes) -> None:
     async with calling() as (user, caller):
-        user.callers = Standing.STRANGER
+        user.callers = SourceStanding.STRANGER
         caller.send(message)
         caller.send(request("INVITE", branch="z9hG4bK-2", body=SDP))  # which the user judges
         assert (await caller.receive()).cseq.method == "INVITE"
@@ -303,10 +303,10 @@ async def test_strangers_get_no_answer(message: Request | bytes) -> None:
 async def test_who_might_be_anybody_gets_no_more_bytes_than_it_sent(message: Request, more: int) -> None:
     """Else we would multiply what somebody sends to us in the name of a third."""
     async with calling() as (user, caller):
-        user.callers = Standing.UNPROVEN
+        user.callers = SourceStanding.UNPROVEN
         asked = replace(message, headers=message.headers.add("User-Agent", "x" * more)).serialise()
         user.endpoint._datagrams.datagram_received(asked, caller.address)
-        user.callers = Standing.KNOWN
+        user.callers = SourceStanding.KNOWN
         caller.send(request("OPTIONS", branch="z9hG4bK-2", call_id="marker"))
         answer = await caller.receive()
         assert answer.call_id == "marker" or len(answer.serialise()) <= len(asked)
@@ -334,7 +334,7 @@ async def test_datagrams_that_come_together_are_taken_in_turns_and_in_order() ->
             taken.append(int(data))
 
     taken, counts = list[int](), Counter[str]()
-    turns = Turns(lambda: len(taken) * 0.0001)  # each costs a fifth of what a turn of the loop has
+    turns = LoopTurns(lambda: len(taken) * 0.0001)  # each costs a fifth of what a turn of the loop has
     datagrams = _DatagramsInTurns(Behind(), turns, counts)
     for number in range(300):
         datagrams.datagram_received(b"%d" % number, ("127.0.0.1", 9))

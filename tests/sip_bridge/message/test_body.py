@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.body import description_of, digit_of
 from sip_bridge.message.sip import Request
 from tests.sip_bridge.sip_messages import request
@@ -31,7 +31,7 @@ def test_a_description_stands_alone_or_among_other_parts() -> None:
     [("text/plain", ()), ("multipart/mixed", ()), ("application/sdp", (("Content-Encoding", "gzip"),))],
 )
 def test_any_other_body_is_415(content: str, more: tuple[tuple[str, str], ...]) -> None:
-    with pytest.raises(ProtocolError) as refused:
+    with pytest.raises(SipProtocolError) as refused:
         description_of(carrying(content, SDP, *more))
     assert refused.value.status == 415
 
@@ -47,6 +47,6 @@ def test_touch_tones_come_in_two_forms() -> None:
     [("application/dtmf-relay", b"Signal=flash", 400), ("application/dtmf", b"12", 400), ("text/plain", b"*", 415)],
 )
 def test_what_is_no_touch_tone_is_refused_without_showing_it(content: str, body: bytes, status: int) -> None:
-    with pytest.raises(ProtocolError) as refused:
+    with pytest.raises(SipProtocolError) as refused:
         digit_of(carrying(content, body))
     assert refused.value.status == status and body.decode() not in str(refused.value).partition("expected")[0]

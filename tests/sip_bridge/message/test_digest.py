@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sip_bridge.errors import ProtocolError
-from sip_bridge.message.digest import ClientAuth, ServerAuth, Verdict, is_stale, parse_auth
+from sip_bridge.errors import SipProtocolError
+from sip_bridge.message.digest import ClientAuth, DigestVerdict, ServerAuth, is_stale, parse_auth
 
 URI = "sip:example.com"
 SERVER = ServerAuth("example", b"sixteen bytes ok")
 PASSWORDS = {"ann": "secret", "bob": ""}
 
 
-def verdict(credentials: str | None, *, now: float = 1000.0, method: str = "INVITE", uri: str = URI) -> Verdict:
+def verdict(credentials: str | None, *, now: float = 1000.0, method: str = "INVITE", uri: str = URI) -> DigestVerdict:
     return SERVER.check([credentials] if credentials else [], PASSWORDS, method=method, uri=uri, now=now)[0]
 
 
@@ -51,30 +51,35 @@ def test_accepts_our_own_answer_to_each_algorithm() -> None:
         for uses in (1, 2):
             answer = client.answer([challenge], method="INVITE", uri=URI, cnonce="c")
             assert answer and f"nc={uses:08x}" in answer
-            assert SERVER.check([answer], PASSWORDS, method="INVITE", uri=URI, now=1001.0) == (Verdict.GOOD, "ann")
+            assert SERVER.check([answer], PASSWORDS, method="INVITE", uri=URI, now=1001.0) == (
+                DigestVerdict.GOOD,
+                "ann",
+            )
 
 
 def test_verdicts() -> None:
     challenges = SERVER.challenges(now=1000.0)
     good = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=URI, cnonce="c")
     assert good and "algorithm=SHA-256" in good
-    assert verdict(good) is Verdict.GOOD
-    assert verdict(good, now=1299.0) is Verdict.GOOD
-    assert verdict(good, now=1301.0) is Verdict.STALE
-    assert verdict(good, now=990.0) is Verdict.STALE
-    assert verdict(good, method="BYE") is Verdict.WRONG
-    assert verdict(good, uri="sip:other") is Verdict.WRONG
-    assert verdict(None) is Verdict.ABSENT
-    assert verdict("Basic dTpw") is Verdict.ABSENT
-    assert verdict(good.replace('realm="example"', 'realm="other"')) is Verdict.ABSENT
+    assert verdict(good) is DigestVerdict.GOOD
+    assert verdict(good, now=1299.0) is DigestVerdict.GOOD
+    assert verdict(good, now=1301.0) is DigestVerdict.STALE
+    assert verdict(good, now=990.0) is DigestVerdict.STALE
+    assert verdict(good, method="BYE") is DigestVerdict.WRONG
+    assert verdict(good, uri="sip:other") is DigestVerdict.WRONG
+    assert verdict(None) is DigestVerdict.ABSENT
+    assert verdict("Basic dTpw") is DigestVerdict.ABSENT
+    assert verdict(good.replace('realm="example"', 'realm="other"')) is DigestVerdict.ABSENT
     for user, password in (("ann", "guess"), ("eve", "secret"), ("eve", "")):
         wrong = ClientAuth(user, password).answer(challenges, method="INVITE", uri=URI, cnonce="c")
-        assert verdict(wrong) is Verdict.WRONG
+        assert verdict(wrong) is DigestVerdict.WRONG
 
 
 def test_a_nonce_that_we_did_not_make_is_stale_even_with_the_right_password() -> None:
     forged = ServerAuth("example", b"another secret!!").challenges(now=1000.0)
-    assert verdict(ClientAuth("ann", "secret").answer(forged, method="INVITE", uri=URI, cnonce="c")) is Verdict.STALE
+    assert (
+        verdict(ClientAuth("ann", "secret").answer(forged, method="INVITE", uri=URI, cnonce="c")) is DigestVerdict.STALE
+    )
 
 
 def test_stale_is_told() -> None:
@@ -107,7 +112,7 @@ def test_takes_the_first_challenge_that_it_can_answer() -> None:
     ],
 )
 def test_unreadable_credentials(text: str) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(SipProtocolError):
         verdict(text)
 
 
@@ -116,7 +121,7 @@ def test_garbage_raises_only_protocol_error(text: str) -> None:
     for value in (text, "Digest " + text, 'Digest realm="example", ' + text):
         try:
             verdict(value)
-        except ProtocolError:
+        except SipProtocolError:
             pass
     ClientAuth("ann", "secret").answer(["Digest " + text], method="BYE", uri=URI, cnonce="c")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sip_bridge.errors import NotAcceptable, ProtocolError
+from sip_bridge.errors import NotAcceptable, SipProtocolError
 from sip_bridge.message.sdp import SUITES, Direction, Negotiation, parse
 
 
@@ -347,7 +347,7 @@ def test_only_known_codecs_can_be_configured() -> None:
     ],
 )
 def test_malformed_is_refused_exactly(body: bytes, says: str) -> None:
-    with pytest.raises(ProtocolError, match=says):
+    with pytest.raises(SipProtocolError, match=says):
         parse(body)
 
 
@@ -366,7 +366,7 @@ def test_mutated_bodies_are_answered_or_refused(at: int, cut: int, put: str) -> 
     body = (text[:at] + put + text[at + cut :]).encode()
     try:
         answer = negotiation().answer(parse(body))
-    except (ProtocolError, NotAcceptable):
+    except (SipProtocolError, NotAcceptable):
         return
     parse(answer)
 
@@ -376,7 +376,7 @@ def test_garbage_raises_only_protocol_error(body: bytes) -> None:
     for data in (body, b"v=0\r\n" + body, described("") + body):
         try:
             parse(data)
-        except ProtocolError:
+        except SipProtocolError:
             pass
 
 

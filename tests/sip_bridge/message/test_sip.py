@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import (
     MAX_HEADER_BYTES,
     MAX_HEADER_LINE,
@@ -38,7 +38,7 @@ INVITE = (
 )
 
 
-def reply_of(error: ProtocolError) -> Response | None:
+def reply_of(error: SipProtocolError) -> Response | None:
     """The answer that is due for bytes that could not be read."""
     return error.reply if isinstance(error, MalformedRequest) else None
 
@@ -169,7 +169,7 @@ def test_without_brackets_parameters_are_the_headers() -> None:
     ],
 )
 def test_malformed_is_refused_exactly(data: bytes, says: str, status: int | None) -> None:
-    with pytest.raises(ProtocolError, match=says) as caught:
+    with pytest.raises(SipProtocolError, match=says) as caught:
         parse(data)
     reply = reply_of(caught.value)
     assert (reply and reply.status) == status
@@ -179,7 +179,7 @@ def test_malformed_is_refused_exactly(data: bytes, says: str, status: int | None
 
 
 def test_no_reply_to_a_malformed_ack() -> None:
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(SipProtocolError) as caught:
         parse(INVITE.replace(b"INVITE", b"ACK").replace(b"CSeq: 1 ACK", b"CSeq: x ACK"))
     assert reply_of(caught.value) is None
 
@@ -253,7 +253,7 @@ def test_stream_takes_a_length_that_is_folded() -> None:
     ],
 )
 def test_stream_that_cannot_be_cut(data: bytes) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(SipProtocolError):
         list(MessageStream().feed(b"OPTIONS sip:a SIP/2.0\r\n" + data))
 
 
@@ -262,7 +262,7 @@ def test_garbage_raises_only_protocol_error(data: bytes) -> None:
     for feed in (parse, lambda data: list(MessageStream().feed(data))):
         try:
             feed(data)
-        except ProtocolError:
+        except SipProtocolError:
             pass
 
 
@@ -271,7 +271,7 @@ def test_mutated_messages_are_read_or_refused(at: int, cut: int, put: bytes) -> 
     data = INVITE[:at] + put + INVITE[at + cut :]
     try:
         message = parse(data)
-    except ProtocolError as error:
+    except SipProtocolError as error:
         if reply := reply_of(error):
             reply.serialise()
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sip_bridge.errors import ProtocolError
+from sip_bridge.errors import SipProtocolError
 from sip_bridge.message import sdp
 from sip_bridge.message.digest import parse_auth
 from sip_bridge.message.sip import Address, CSeq, MessageStream, Uri, Via, parse, parse_params, split_list
@@ -88,7 +88,7 @@ def cpu_s(read: Callable[..., object], data: bytes | str, repeats: int) -> float
     for _ in range(repeats):
         try:
             read(data)
-        except ProtocolError:
+        except SipProtocolError:
             pass
     return (time.process_time() - started) / repeats
 
@@ -127,7 +127,7 @@ def test_little_room_is_taken_to_read(read: Callable[..., object], text: Callabl
 
 @pytest.mark.parametrize("line", [b"a:b\r\n", b"a:b\n", b"a:b\r", b" b\r\n"])
 def test_a_message_of_very_many_lines_is_refused_before_they_are_read(line: bytes) -> None:
-    with pytest.raises(ProtocolError, match=r"20\d\d lines before its body, expected at most 1024") as refused:
+    with pytest.raises(SipProtocolError, match=r"20\d\d lines before its body, expected at most 1024") as refused:
         parse(OPTIONS + b"P-A: y\r\n" + line * 2000 + b"\r\n")
     assert refused.value.status == 513
 

@@ -1,7 +1,7 @@
 import pytest
 
-from talkspurt.bench.engine import EngineLoad, Listener
-from talkspurt.bench.load import STANDARD, Load, LoadError, LoadTurn, read_load
+from talkspurt.bench.engine import EngineLoad, UtteranceListener
+from talkspurt.bench.load import STANDARD, LoadError, LoadTurn, TurnSupply, read_load
 from tests.talkspurt.simulator.toy_gateway import SILENCE, TONE
 from tts_engine.pipeline.engine import Engine
 from tts_engine.tone import ToneSynthesizer
@@ -10,8 +10,8 @@ from voicecodecs.registry import AudioFormat, decoder
 PCMU = AudioFormat()
 
 
-def listener_of(*chunks: tuple[float, list[bytes]]) -> Listener:
-    listener = Listener(PCMU)
+def listener_of(*chunks: tuple[float, list[bytes]]) -> UtteranceListener:
+    listener = UtteranceListener(PCMU)
     hear = decoder(PCMU)
     for now, frames in chunks:
         listener.hear(frames, hear, now=now)
@@ -33,7 +33,7 @@ def test_a_chunk_that_comes_too_late_is_a_gap_of_that_length() -> None:
 
 async def test_listeners_in_turn_hear_everything_in_real_time() -> None:
     engine = Engine(ToneSynthesizer())
-    short = Load(iter([LoadTurn(("Hello there now.",), 0.0)] * 50), "short")
+    short = TurnSupply(iter([LoadTurn(("Hello there now.",), 0.0)] * 50), "short")
     load = EngineLoad(engine, short, calls=1, seconds=0.1)
     await load.run()
     await engine.aclose()
@@ -49,7 +49,7 @@ async def test_a_starved_listener_hears_a_gap() -> None:
     # 300 ms of sound (after 200 ms of padding), then nothing for a second.
     engine = Engine(ToneSynthesizer(chunk_ms=100, delay_s=lambda chunk: 1.0 if chunk == 5 else 0.0))
     text = LoadTurn(("Inconvenient.",), 0.0)
-    load = EngineLoad(engine, Load(iter([text]), "one"), calls=1, seconds=0.01)
+    load = EngineLoad(engine, TurnSupply(iter([text]), "one"), calls=1, seconds=0.01)
     await load.run()
     await engine.aclose()
     figures = load.figures()
@@ -77,7 +77,7 @@ async def test_an_engine_that_refuses_is_counted_by_its_code() -> None:
 
 async def test_a_load_that_runs_out_says_so() -> None:
     engine = Engine(ToneSynthesizer())
-    load = EngineLoad(engine, Load(iter([]), "empty"), calls=2, seconds=60)
+    load = EngineLoad(engine, TurnSupply(iter([]), "empty"), calls=2, seconds=60)
     with pytest.raises(LoadError, match="empty has 0 turns"):
         await load.run()
     await engine.aclose()

@@ -9,7 +9,7 @@ import numpy as np
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from talkspurt.bench.http_load import SAMPLE_RATE, HttpLoad, Listening
+from talkspurt.bench.http_load import SAMPLE_RATE, HttpLoad, StreamListener
 from talkspurt.bench.load import standard_load
 
 
@@ -18,7 +18,7 @@ def sound(seconds: float, level: int = 8000) -> bytes:
 
 
 def test_the_first_sound_is_the_first_that_is_audible() -> None:
-    listening = Listening(asked_at=10.0)
+    listening = StreamListener(asked_at=10.0)
     listening.take(sound(0.1, level=0), 10.02)
     assert math.isnan(listening.first_ms)
     listening.take(sound(0.1, level=50) + sound(0.1), 10.05)
@@ -26,14 +26,14 @@ def test_the_first_sound_is_the_first_that_is_audible() -> None:
 
 
 def test_sound_that_comes_in_time_makes_no_gap() -> None:
-    listening = Listening(asked_at=0.0)
+    listening = StreamListener(asked_at=0.0)
     for now in (0.1, 0.15, 0.5, 0.89):  # 0.3 s each
         listening.take(sound(0.3), now)
     assert listening.gaps == [] and listening.samples == round(1.2 * SAMPLE_RATE)
 
 
 def test_sound_that_comes_after_all_before_it_was_played_is_a_gap_of_that_length() -> None:
-    listening = Listening(asked_at=0.0)
+    listening = StreamListener(asked_at=0.0)
     listening.take(sound(0.3), 0.1)
     listening.take(sound(0.3), 0.45)  # dry since 0.4
     listening.take(sound(0.3), 0.7)  # now until 0.75: in time
@@ -42,14 +42,14 @@ def test_sound_that_comes_after_all_before_it_was_played_is_a_gap_of_that_length
 
 
 def test_silence_before_the_first_sound_is_not_played() -> None:
-    listening = Listening(asked_at=0.0)
+    listening = StreamListener(asked_at=0.0)
     listening.take(sound(1.0, level=0) + sound(0.2), 0.1)
     listening.take(sound(0.2), 0.4)
     assert [round(gap, 3) for gap in listening.gaps] == [0.1]
 
 
 def test_a_sample_may_be_cut_in_two() -> None:
-    listening = Listening(asked_at=0.0)
+    listening = StreamListener(asked_at=0.0)
     data = sound(0.1)
     listening.take(data[:1001], 0.1)
     listening.take(data[1001:], 0.1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from talkspurt.bench.load import STANDARD, Load, LoadError, LoadTurn, read_load, standard_load
+from talkspurt.bench.load import STANDARD, LoadError, LoadTurn, TurnSupply, read_load, standard_load
 
 TURN = LoadTurn(("One two three four five,", "six seven."), 2.5)
 
@@ -47,7 +47,7 @@ def test_tokens_join_to_the_text_and_name_the_one_that_completes_the_first_claus
 
 
 def test_a_load_never_repeats_itself() -> None:
-    load = Load(iter([TURN]), "short")
+    load = TurnSupply(iter([TURN]), "short")
     load.next()
     with pytest.raises(LoadError, match="short has 1 turns and all are used"):
         load.next()
@@ -66,7 +66,7 @@ def test_sentences_are_whole_and_none_comes_twice() -> None:
 
 
 def test_a_long_text_is_made_of_whole_turns() -> None:
-    load = Load(iter([TURN] * 9), "nine")
+    load = TurnSupply(iter([TURN] * 9), "nine")
     assert load.long_text(100).count(TURN.text) == 3
     assert load.used == 3
 

@@ -2,7 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from talkspurt.simulator.call_script import Cancel, Expect, HangUp, Press, Say, ScriptError, Text, Wait, read_script
+from talkspurt.simulator.call_script import (
+    CallScriptError,
+    CancelStep,
+    Expect,
+    HangUpStep,
+    Press,
+    SayStep,
+    TextStep,
+    Wait,
+    read_script,
+)
 
 
 def script(tmp_path: Path, text: str) -> Path:
@@ -25,12 +35,12 @@ def test_all_steps_are_read(tmp_path: Path) -> None:
     assert read_script(script(tmp_path, text)) == [
         Expect("speech", 3000),
         Wait(800),
-        Say(tmp_path / "q.wav"),
+        SayStep(tmp_path / "q.wav"),
         Press("12#"),
-        Text("Hello."),
-        Cancel(),
+        TextStep("Hello."),
+        CancelStep(),
         Expect("hang_up", 5000),
-        HangUp(),
+        HangUpStep(),
     ]
 
 
@@ -50,10 +60,10 @@ def test_all_steps_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_script_is_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ScriptError, match=message):
+    with pytest.raises(CallScriptError, match=message):
         read_script(script(tmp_path, text))
 
 
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="none.yaml"):
+    with pytest.raises(CallScriptError, match="none.yaml"):
         read_script(tmp_path / "none.yaml")

@@ -9,11 +9,21 @@ import pytest
 from aiohttp import web
 
 from talkspurt.cli import parser
-from talkspurt.simulator.call_script import Cancel, Expect, HangUp, Press, Say, ScriptError, Step, Text, Wait
+from talkspurt.simulator.call_script import (
+    CallScriptError,
+    CancelStep,
+    Expect,
+    HangUpStep,
+    Press,
+    SayStep,
+    Step,
+    TextStep,
+    Wait,
+)
 from talkspurt.simulator.caller import (
-    Caller,
     CallFailed,
     CallOptions,
+    SimulatedCaller,
     media_and_dialogue_urls,
     read_wav_frames,
     readable,
@@ -28,11 +38,11 @@ from voicecodecs import g711
 from voicecodecs.registry import AudioFormat
 
 PATIENCE_MS = 1000 * PATIENCE_S
-TALK = (Text("Hello there."), Expect("quiet", PATIENCE_MS))
+TALK = (TextStep("Hello there."), Expect("quiet", PATIENCE_MS))
 
 
-async def call(gateway: ToyGateway, steps: Sequence[Step], **options: str) -> Caller:
-    caller = Caller(CallOptions(url=gateway.url, steps=tuple(steps), **options))  # type: ignore[arg-type]
+async def call(gateway: ToyGateway, steps: Sequence[Step], **options: str) -> SimulatedCaller:
+    caller = SimulatedCaller(CallOptions(url=gateway.url, steps=tuple(steps), **options))  # type: ignore[arg-type]
     await caller.run()
     return caller
 
@@ -69,7 +79,7 @@ async def test_a_turn_is_heard_whole_and_measured(tmp_path: Path) -> None:
 
 async def test_silence_at_the_start_of_a_turn_is_not_its_first_packet() -> None:
     async with serving(ToyGateway(frames=10, leading_silence=8, hold_at=8)) as gateway:
-        caller = Caller(CallOptions(url=gateway.url, steps=TALK))
+        caller = SimulatedCaller(CallOptions(url=gateway.url, steps=TALK))
         calling = asyncio.create_task(caller.run())
         await until(lambda: caller.leg.messages == 8)
         assert caller.first_packets_ms == []
@@ -80,7 +90,7 @@ async def test_silence_at_the_start_of_a_turn_is_not_its_first_packet() -> None:
 
 async def test_what_arrived_before_the_caller_asked_is_no_first_packet() -> None:
     """The kernel's time of a frame may be earlier than the question that its reading comes after."""
-    caller = Caller(CallOptions(steps=()))
+    caller = SimulatedCaller(CallOptions(steps=()))
     caller._await_answer()
     hears = caller.leg.on_audible
     assert hears is not None
@@ -92,7 +102,7 @@ async def test_what_arrived_before_the_caller_asked_is_no_first_packet() -> None
 
 async def test_a_caller_who_has_said_something_waits_for_the_answer() -> None:
     """Silence since before the caller's words does not end the call: a recogniser takes its time."""
-    caller = Caller(CallOptions(steps=()))
+    caller = SimulatedCaller(CallOptions(steps=()))
     leg = caller.leg
     leg.spurts.append(Talkspurt(0))
     leg.playout.started_at = time.monotonic() - 5  # silent for five seconds
@@ -126,7 +136,7 @@ async def test_a_refusal_names_the_reason_and_the_setting() -> None:
 
 async def test_a_hole_inside_a_turn_is_a_gap_of_its_length() -> None:
     async with serving(ToyGateway(frames=20, hold_at=10)) as gateway:
-        caller = Caller(CallOptions(url=gateway.url, steps=TALK))
+        caller = SimulatedCaller(CallOptions(url=gateway.url, steps=TALK))
         calling = asyncio.create_task(caller.run())
         playout = caller.leg.playout
         await until(lambda: caller.leg.messages == 10 and time.monotonic() > playout.runs_dry_at() + 0.1)
@@ -138,7 +148,7 @@ async def test_a_hole_inside_a_turn_is_a_gap_of_its_length() -> None:
 
 
 async def test_frames_that_come_just_in_time_make_no_gaps() -> None:
-    caller = Caller(CallOptions(steps=()))
+    caller = SimulatedCaller(CallOptions(steps=()))
     leg = caller.leg
     leg.playout.started_at, leg.turn_under_way = 10.0, True
     for number, late_ms in enumerate((0.0, 0.5, 0.75, 1.5, 5.0)):
@@ -149,7 +159,7 @@ async def test_frames_that_come_just_in_time_make_no_gaps() -> None:
 
 @pytest.mark.parametrize("dialect", ["sip", "audiosocket"])
 async def test_frames_in_real_time_that_a_phone_evens_out_make_no_gaps(dialect: str) -> None:
-    leg = Caller(CallOptions(steps=(), dialect=dialect)).leg
+    leg = SimulatedCaller(CallOptions(steps=(), dialect=dialect)).leg
     leg.playout.started_at = 10.0
     for number, late_ms in enumerate([0, *(1, 3, 0, 7, 38, 25, 2) * 3]):
         leg._obey(Media(bytes(len(leg.carrier.format.silence_frame()))), 10.0 + number * 0.02 + late_ms / 1000)
@@ -169,7 +179,7 @@ async def test_frames_in_real_time_that_a_phone_evens_out_make_no_gaps(dialect: 
 async def test_packets_that_are_missing_or_too_late_are_gaps(
     missing: Sequence[int], late_ms: dict[int, int], gaps_ms: list[int]
 ) -> None:
-    leg, sender = Caller(CallOptions(steps=(), dialect="sip")).leg, SipCarrier(8, {})
+    leg, sender = SimulatedCaller(CallOptions(steps=(), dialect="sip")).leg, SipCarrier(8, {})
     leg.playout.started_at = 10.0
     for number, packet in enumerate([sender.media(TONE) for _ in range(30)]):
         if number not in missing:
@@ -194,12 +204,12 @@ async def test_two_turns_apart_are_no_gap() -> None:
     assert [turn["outcome"] for turn in report["turns"]] == ["finished", "finished"]
 
 
-@pytest.mark.parametrize("act", [Cancel(), Press("5")])
+@pytest.mark.parametrize("act", [CancelStep(), Press("5")])
 async def test_an_interruption_is_timed_from_the_act_to_the_clear(act: Step) -> None:
     """A minute waits to be heard, since an act is not timed when nothing is playing."""
     async with serving(ToyGateway(frames=3000)) as gateway:
         interrupted = [Expect("clear", PATIENCE_MS), Expect("quiet", PATIENCE_MS)]
-        steps: list[Step] = [Text("Hello"), Expect("speech", PATIENCE_MS), act, *interrupted]
+        steps: list[Step] = [TextStep("Hello"), Expect("speech", PATIENCE_MS), act, *interrupted]
         caller = await call(gateway, steps)
         report = caller.report()
     assert len(report["cut_ms"]) == 1
@@ -211,7 +221,7 @@ async def test_an_interruption_is_timed_from_the_act_to_the_clear(act: Step) -> 
 async def test_the_caller_speaks_in_frames_of_20_ms_with_running_numbers(tmp_path: Path) -> None:
     wav = write_wav(tmp_path / "hi.wav", tone(0.25))
     async with serving(ToyGateway()) as gateway:
-        await call(gateway, [Say(wav)])
+        await call(gateway, [SayStep(wav)])
         media = [m for m in gateway.received if m["event"] == "media"]
         events = [int(m["sequenceNumber"]) for m in gateway.received if "sequenceNumber" in m]
     assert events == list(range(1, len(events) + 1))
@@ -230,9 +240,9 @@ async def test_a_violation_of_the_wire_format_is_reported() -> None:
 async def test_a_refused_socket_is_one_clear_error() -> None:
     async with serving(ToyGateway()) as gateway:
         with pytest.raises(CallFailed, match="HTTP 404"):
-            await Caller(CallOptions(url=gateway.url + "/elsewhere", steps=(Wait(1),))).run()
+            await SimulatedCaller(CallOptions(url=gateway.url + "/elsewhere", steps=(Wait(1),))).run()
     with pytest.raises(CallFailed, match="cannot connect"):
-        await Caller(CallOptions(url=gateway.url, steps=TALK)).run()
+        await SimulatedCaller(CallOptions(url=gateway.url, steps=TALK)).run()
 
 
 async def test_an_expectation_that_is_not_met_names_its_step() -> None:
@@ -243,7 +253,7 @@ async def test_an_expectation_that_is_not_met_names_its_step() -> None:
 
 async def test_the_connection_is_signed_as_the_carrier_signs() -> None:
     async with serving(ToyGateway()) as gateway:
-        caller = await call(gateway, [HangUp()], carrier_secret="s3cret")
+        caller = await call(gateway, [HangUpStep()], carrier_secret="s3cret")
     assert (
         gateway.headers["X-Twilio-Signature"]
         == caller.leg.carrier.signature(gateway.url, "s3cret")["X-Twilio-Signature"]
@@ -290,7 +300,7 @@ async def test_an_http_server_that_is_not_there_is_named_with_what_names_it(
         ("x", "http=x in"),
     ):
         with pytest.raises(CallFailed, match=said):
-            await Caller(CallOptions(url=f"{url}?http={given}", dialect=dialect, steps=steps)).run()
+            await SimulatedCaller(CallOptions(url=f"{url}?http={given}", dialect=dialect, steps=steps)).run()
 
 
 @pytest.mark.parametrize("url", ["http://h/media/twilio", "ws:///media/twilio", "ws://h/twilio", "ws://h/media"])
@@ -303,17 +313,17 @@ def test_options_are_steps() -> None:
     def steps(*words: str) -> tuple[Step, ...]:
         return steps_of(parser().parse_args(["call", *words]))
 
-    assert steps("--text", "Hi", "--seconds", "9") == (Text("Hi"), Expect("quiet", 9000))
-    assert steps("--text", "Hi", "--barge-in-after", "300")[2:4] == (Wait(300), Cancel())
+    assert steps("--text", "Hi", "--seconds", "9") == (TextStep("Hi"), Expect("quiet", 9000))
+    assert steps("--text", "Hi", "--barge-in-after", "300")[2:4] == (Wait(300), CancelStep())
     assert steps("--text", "Hi", "--barge-in-after", "300", "--dtmf", "1#")[2:4] == (Wait(300), Press("1#"))
     assert steps("--dtmf", "12")[0] == Press("12")
-    with pytest.raises(ScriptError, match="--text is empty"):
+    with pytest.raises(CallScriptError, match="--text is empty"):
         steps("--text", " ")
-    with pytest.raises(ScriptError, match="no such file"):
+    with pytest.raises(CallScriptError, match="no such file"):
         steps("--say-wav", "nowhere.wav")
-    with pytest.raises(ScriptError, match="keys|digits"):
+    with pytest.raises(CallScriptError, match="keys|digits"):
         steps("--dtmf", "1a")
-    with pytest.raises(ScriptError, match="needs"):
+    with pytest.raises(CallScriptError, match="needs"):
         steps("--barge-in-after", "300")
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from talkspurt.simulator.manager import ManagedCall, Manager
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.manager import ManagedCall, SimulatedManager
+from talkspurt.simulator.peer_socket import PeerSocketError
 from tests.talkspurt.simulator.toy_gateway import ToyGateway, serving
 
 SETUP = {"type": "setup", "sessionId": "VX" + "01" * 16, "callSid": "CA1", "customParameters": {}}
@@ -24,7 +24,7 @@ class Handed:
 
 async def test_a_gateway_may_dial_out_to_it_one_socket_a_call() -> None:
     handed = Handed()
-    manager = Manager(handed)
+    manager = SimulatedManager(handed)
     url = await manager.listen()
     async with aiohttp.ClientSession() as client, client.ws_connect(url) as gateway:
         await gateway.send_json(SETUP)
@@ -51,7 +51,7 @@ async def test_a_gateway_may_dial_out_to_it_one_socket_a_call() -> None:
 
 async def test_it_dials_in_and_every_message_names_its_session() -> None:
     handed = Handed()
-    manager = Manager(handed)
+    manager = SimulatedManager(handed)
     async with serving(ToyGateway()) as gateway:
         base = gateway.url.rpartition("/media")[0]
         await manager.dial_in(f"{base}/v1/dialogue?route=call")
@@ -91,7 +91,7 @@ def test_events_of_turns_that_are_not_ours_are_let_pass() -> None:
 async def test_nobody_there_is_one_clear_error() -> None:
     async with serving(ToyGateway()) as gateway:
         base = gateway.url.rpartition("/media")[0]
-        with pytest.raises(PeerError, match="HTTP 404"):
-            await Manager(lambda call: None).dial_in(f"{base}/nowhere")
-    with pytest.raises(PeerError, match="cannot connect"):
-        await Manager(lambda call: None).dial_in(f"{base}/v1/dialogue")
+        with pytest.raises(PeerSocketError, match="HTTP 404"):
+            await SimulatedManager(lambda call: None).dial_in(f"{base}/nowhere")
+    with pytest.raises(PeerSocketError, match="cannot connect"):
+        await SimulatedManager(lambda call: None).dial_in(f"{base}/v1/dialogue")

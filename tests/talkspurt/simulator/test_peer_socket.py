@@ -6,7 +6,7 @@ import pytest_asyncio
 from aiohttp import web
 from picows import WSListener
 
-from talkspurt.simulator.peer_socket import PeerError, connect
+from talkspurt.simulator.peer_socket import PeerSocketError, connect
 
 
 @pytest_asyncio.fixture
@@ -41,20 +41,22 @@ async def silent() -> AsyncIterator[str]:
 
 
 async def test_a_refusal_carries_the_gateways_own_words(address: str) -> None:
-    with pytest.raises(PeerError, match="refused the connection: HTTP 409, the route is led by a script"):
+    with pytest.raises(PeerSocketError, match="refused the connection: HTTP 409, the route is led by a script"):
         await connect(WSListener(), f"{address}/refuse")
 
 
 async def test_an_answer_that_is_no_websocket_is_a_refusal(address: str) -> None:
-    with pytest.raises(PeerError, match="HTTP 200, no socket here$"):
+    with pytest.raises(PeerSocketError, match="HTTP 200, no socket here$"):
         await connect(WSListener(), f"{address}/plain")
 
 
 async def test_an_unused_port_is_named(address: str) -> None:
-    with pytest.raises(PeerError, match=r"cannot connect to ws://127\.0\.0\.1:1/x: no server listens there; is it"):
+    with pytest.raises(
+        PeerSocketError, match=r"cannot connect to ws://127\.0\.0\.1:1/x: no server listens there; is it"
+    ):
         await connect(WSListener(), "ws://127.0.0.1:1/x")
 
 
 async def test_a_connection_that_is_closed_before_the_answer_was_none(silent: str) -> None:
-    with pytest.raises(PeerError, match="closed the connection before it answered"):
+    with pytest.raises(PeerSocketError, match="closed the connection before it answered"):
         await connect(WSListener(), silent)

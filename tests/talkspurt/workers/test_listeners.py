@@ -3,7 +3,7 @@ import socket
 import pytest
 
 from talkspurt.config.settings import Config
-from talkspurt.workers.listeners import Listeners, check
+from talkspurt.workers.listeners import ServerSockets, check
 
 KINDS = {"http": "server", "audiosocket": "audiosocket", "sip": "sip", "sip over UDP": "sip", "sips": "sip.tls"}
 
@@ -39,7 +39,7 @@ def test_a_port_in_use_is_named_with_its_setting(kind: str) -> None:
 
 
 def test_ports_that_were_looked_at_are_free_again() -> None:
-    opened = Listeners(configured())
+    opened = ServerSockets(configured())
     ports = {name: listeners[0].getsockname()[1] for name, listeners in opened.tcp.items()}
     opened.close()
     check(configured(**ports))

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.seams.leg import TransferStart
 from sip_bridge.config import SipConfig
-from sip_bridge.dialog.transaction import State, cancel_of, failure_ack
+from sip_bridge.dialog.transaction import TransactionState, cancel_of, failure_ack
 from sip_bridge.io.ports import share
 from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.local import worker_of
@@ -149,7 +149,9 @@ async def test_what_a_worker_refuses_is_acknowledged_to_it_and_cancelled_there()
             phone.send(phone.invite)
             assert (await phone.response(503)).headers.get("Retry-After")
             transactions = server.workers[1].bridge.endpoint._transactions._all
-            await until(lambda: [each.state for each in transactions.values()] == [State.CONFIRMED], "the ACK")
+            await until(
+                lambda: [each.state for each in transactions.values()] == [TransactionState.CONFIRMED], "the ACK"
+            )
             assert not server.workers[0].sessions and server.workers[1].rejected == ["full"]
 
 

@@ -9,23 +9,25 @@ import pytest
 from pydantic import ValidationError
 
 from talkspurt.config.settings import Config
-from talkspurt.workers.control import Channel, read_config, write_config
-from talkspurt.workers.supervisor import Standing, Supervisor, for_workers, order, sums
+from talkspurt.workers.control import ControlChannel, read_config, write_config
+from talkspurt.workers.supervisor import Supervisor, WorkerState, for_workers, order, sums
 from tests.no_room import without_files
 from tests.waiting import until
 
 
 def test_a_connection_goes_to_the_ready_worker_with_the_fewest_calls() -> None:
-    def first(*standings: Standing) -> int:
+    def first(*standings: WorkerState) -> int:
         return order(list(standings))[0]
 
-    assert first(Standing(True, 3), Standing(True, 2)) == 1
-    assert first(Standing(False, 0), Standing(True, 90)) == 1, "one that is not ready is asked last"
-    assert order([Standing(False, 1), Standing(False, 0)]) == [1, 0], "somebody has to answer that there is no room"
+    assert first(WorkerState(True, 3), WorkerState(True, 2)) == 1
+    assert first(WorkerState(False, 0), WorkerState(True, 90)) == 1, "one that is not ready is asked last"
+    assert order([WorkerState(False, 1), WorkerState(False, 0)]) == [1, 0], (
+        "somebody has to answer that there is no room"
+    )
 
 
 def test_a_sudden_crowd_is_spread_before_any_worker_has_said_that_it_came() -> None:
-    standings = [Standing(True, 4), Standing(True, 0), Standing(True, 1)]
+    standings = [WorkerState(True, 4), WorkerState(True, 0), WorkerState(True, 1)]
     for _ in range(40):
         standings[order(standings)[0]].given += 1
     assert [each.calls + each.given for each in standings] == [15, 15, 15]
@@ -87,7 +89,7 @@ async def test_connections_wait_for_a_report_without_work_while_no_file_is_free(
 ) -> None:
     tries = Counted(monkeypatch, "_accept")
     supervisor = Supervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
-    ours, theirs = (Channel(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    ours, theirs = (ControlChannel(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     supervisor.workers[0].channel = ours
     supervisor._channels.add(ours)
     supervisor._listen()
@@ -122,7 +124,7 @@ async def test_workers_that_begin_wait_without_work_while_no_file_is_free(
         control.listen()
         control.setblocking(False)
         supervisor._invite(control)
-        worker = Channel.connect(tmp_path / "control.sock")
+        worker = ControlChannel.connect(tmp_path / "control.sock")
         try:
             await without_files()
             assert tries.calls == 1

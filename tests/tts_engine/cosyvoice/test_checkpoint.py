@@ -16,7 +16,7 @@ from tests.tts_engine.cosyvoice.models.goldens import VERSIONS, tensors
 from tts_engine.cosyvoice import checkpoint
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer
-from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, ModelConfig, SamplingConfig
+from tts_engine.cosyvoice.models.config import CheckpointConfig, FlowV2Config, FlowV3Config, SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache
 from tts_engine.cosyvoice.models.streaming import Span
 from tts_engine.cosyvoice.sampling import push, ras, stop_mask
@@ -33,13 +33,13 @@ from tts_engine.onnx_runtime import onnxruntime
 
 
 @pytest.fixture(scope="module", params=VERSIONS, ids=["v2", "v3"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelConfig]:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CheckpointConfig]:
     folder = tmp_path_factory.mktemp("model") / "m"
     return folder, checkpoint.make(folder, request.param, "tiny", 7)
 
 
 @pytest.fixture
-def copy(made: tuple[Path, ModelConfig], tmp_path: Path) -> Path:
+def copy(made: tuple[Path, CheckpointConfig], tmp_path: Path) -> Path:
     shutil.copytree(made[0], tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -48,7 +48,7 @@ def load_small(folder: Path, **options: Any) -> Model:
     return load(folder, noise_seconds=1, **options)  # type: ignore[arg-type]
 
 
-def test_configuration_comes_back(made: tuple[Path, ModelConfig]) -> None:
+def test_configuration_comes_back(made: tuple[Path, CheckpointConfig]) -> None:
     folder, config = made
     assert read_config(folder) == config
     assert config.random_weights
@@ -58,7 +58,7 @@ def test_configuration_comes_back(made: tuple[Path, ModelConfig]) -> None:
     assert tokenizer.size <= config.llm.vocab_size
 
 
-def test_same_seed_same_weights(made: tuple[Path, ModelConfig], tmp_path: Path) -> None:
+def test_same_seed_same_weights(made: tuple[Path, CheckpointConfig], tmp_path: Path) -> None:
     folder, config = made
     checkpoint.make(tmp_path / "again", config.version, "tiny", 7)
     checkpoint.make(tmp_path / "other", config.version, "tiny", 8)
@@ -68,12 +68,12 @@ def test_same_seed_same_weights(made: tuple[Path, ModelConfig], tmp_path: Path) 
     assert not torch.equal(first, other)
 
 
-def test_a_full_directory_is_not_overwritten(made: tuple[Path, ModelConfig]) -> None:
+def test_a_full_directory_is_not_overwritten(made: tuple[Path, CheckpointConfig]) -> None:
     with pytest.raises(FileExistsError, match="not empty"):
         checkpoint.make(made[0], 2)
 
 
-def test_layout_is_that_of_the_published_checkpoints(made: tuple[Path, ModelConfig]) -> None:
+def test_layout_is_that_of_the_published_checkpoints(made: tuple[Path, CheckpointConfig]) -> None:
     """The golden state dicts carry the official names: same names here, up to how often each is repeated."""
     folder, config = made
 
@@ -98,7 +98,7 @@ def test_full_size_has_the_published_number_of_tensors(
     assert values == ([112_549_360, 20_821_295] if version == 2 else [332_257_120, 20_779_887])
 
 
-def test_small_differences_stay_small(made: tuple[Path, ModelConfig]) -> None:
+def test_small_differences_stay_small(made: tuple[Path, CheckpointConfig]) -> None:
     """Random networks can be chaotic; then no comparison of two ways to compute would mean anything."""
     flow = load_small(made[0], parts=("flow",)).flow
     assert flow
@@ -112,7 +112,7 @@ def test_small_differences_stay_small(made: tuple[Path, ModelConfig]) -> None:
     assert 1e-3 < moved.norm() / (1e-4 * change.norm()) < 10
 
 
-def test_loads_and_speaks(made: tuple[Path, ModelConfig]) -> None:
+def test_loads_and_speaks(made: tuple[Path, CheckpointConfig]) -> None:
     """Text ids to sound, through everything that is in the directory."""
     folder, config = made
     model = load_small(folder)
@@ -166,7 +166,7 @@ def test_loads_and_speaks(made: tuple[Path, ModelConfig]) -> None:
     assert (wav.abs() > 0.98).float().mean() < 0.01
 
 
-def test_onnx_stand_ins_have_the_official_signatures(made: tuple[Path, ModelConfig]) -> None:
+def test_onnx_stand_ins_have_the_official_signatures(made: tuple[Path, CheckpointConfig]) -> None:
     folder, config = made
     session = onnxruntime.InferenceSession(folder / f"speech_tokenizer_v{config.version}.onnx")
     rng = np.random.default_rng(0)
@@ -204,7 +204,7 @@ def test_reinforcement_tuned_weights_are_a_choice(copy: Path) -> None:
     assert torch.equal(tuned.backbone.norm.weight, plain.backbone.norm.weight + 1)
 
 
-def test_precision_is_chosen_by_part_and_tables_keep_theirs(made: tuple[Path, ModelConfig]) -> None:
+def test_precision_is_chosen_by_part_and_tables_keep_theirs(made: tuple[Path, CheckpointConfig]) -> None:
     model = load_small(made[0], llm_dtype=torch.bfloat16, flow_dtype=torch.bfloat16)
     assert model.llm and model.flow and model.hift
     assert {p.dtype for p in model.llm.parameters()} == {torch.bfloat16}
@@ -214,7 +214,7 @@ def test_precision_is_chosen_by_part_and_tables_keep_theirs(made: tuple[Path, Mo
     assert f0.dtype == (torch.float64 if made[1].version == 3 else torch.float32)
 
 
-def test_time_weights_can_be_dropped(made: tuple[Path, ModelConfig]) -> None:
+def test_time_weights_can_be_dropped(made: tuple[Path, CheckpointConfig]) -> None:
     folder, config = made
     model = load_small(folder, parts=("flow",))
     assert model.flow and model.llm is None and model.hift is None

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.hibari_text import PhonemeReader
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
-    return Reader()
+def reader() -> PhonemeReader:
+    return PhonemeReader()
 
 
-def phonemes(reader: Reader, text: str) -> list[int]:
+def phonemes(reader: PhonemeReader, text: str) -> list[int]:
     return [index for piece in reader.read(text) for index in piece.ids]
 
 
@@ -28,10 +28,10 @@ def phonemes(reader: Reader, text: str) -> list[int]:
         ("Henry Ⅷ", "Henry VIII"),
     ],
 )
-def test_numbers_of_one_character_are_read(reader: Reader, text: str, read_as: str) -> None:
+def test_numbers_of_one_character_are_read(reader: PhonemeReader, text: str, read_as: str) -> None:
     assert phonemes(reader, text) == phonemes(reader, read_as) != []
 
 
-def test_each_word_stands_for_the_callers_own_characters(reader: Reader) -> None:
+def test_each_word_stands_for_the_callers_own_characters(reader: PhonemeReader) -> None:
     (piece,) = reader.read("¹Terms apply.")
     assert [(word.start_char, word.end_char) for word in piece.words] == [(0, 6), (7, 13)]

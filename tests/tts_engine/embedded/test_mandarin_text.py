@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.hibari_text import PhonemeReader
 from tts_engine.embedded.kokoro import model_files, read_model, read_tables
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.errors import InvalidRequest, Unavailable
@@ -21,12 +21,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def english() -> Reader:
-    return Reader()
+def english() -> PhonemeReader:
+    return PhonemeReader()
 
 
 @pytest.fixture(scope="module")
-def reader(english: Reader, cache: Path) -> MandarinReader:
+def reader(english: PhonemeReader, cache: Path) -> MandarinReader:
     return MandarinReader(english, cache)
 
 
@@ -60,7 +60,7 @@ def test_every_common_character_has_its_own_sound(reader: MandarinReader) -> Non
     ],
 )
 def test_numbers_english_words_and_addresses_are_read(
-    reader: MandarinReader, english: Reader, text: str, read: str
+    reader: MandarinReader, english: PhonemeReader, text: str, read: str
 ) -> None:
     symbols = {number: symbol for symbol, number in english.ids.items()}
     assert read in "".join(symbols.get(number, "") for piece in reader.read(text) for number in piece.ids)
@@ -100,7 +100,7 @@ def test_the_dictionary_is_kept_in_our_own_folder(reader: MandarinReader, cache:
 
 
 def test_without_a_folder_for_the_dictionary_it_reads_all_the_same(
-    english: Reader, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    english: PhonemeReader, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
     assert words(MandarinReader(english, tmp_path / "file"), "你好") == ["你", "好"]

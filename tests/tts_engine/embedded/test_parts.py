@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tts_engine.embedded.slack_queue import Job, SlackQueue
+from tts_engine.embedded.slack_queue import SlackJob, SlackQueue
 from tts_engine.pipeline.clause_cache import ClauseCache, SpokenClause
 from tts_engine.pipeline.silence import SilenceTrimmer
 from tts_engine.synthesizer import Playhead
@@ -48,11 +48,11 @@ def test_cache_forgets_what_was_least_recently_used_and_counts_bytes() -> None:
     assert cache.get("huge") is None and cache.bytes == 800
 
 
-def job(*, slack_s: float | None = None, cost_s: float = 0.01, ahead: bool = False, priority: int = 5) -> Job:
+def job(*, slack_s: float | None = None, cost_s: float = 0.01, ahead: bool = False, priority: int = 5) -> SlackJob:
     playhead = Playhead(ahead=ahead, priority=priority)
     if slack_s is not None:
         playhead.delivered_s, playhead.played_at = slack_s, 100.0
-    return Job(lambda job: None, lambda: None, playhead, cost_s)
+    return SlackJob(lambda job: None, lambda: None, playhead, cost_s)
 
 
 def test_who_runs_dry_goes_first_then_first_sounds_then_the_rest() -> None:

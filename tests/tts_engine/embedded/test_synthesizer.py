@@ -18,7 +18,7 @@ from tests.tts_engine.garbage import leaving_no_circles
 from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.config import EmbeddedConfig
 from tts_engine.embedded.hibari import HibariVoice, Waveform, band
-from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.hibari_text import PhonemeReader
 from tts_engine.embedded.synthesizer import FIRST_BLOCK_MS, EmbeddedSynthesizer
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed
 from tts_engine.pipeline.engine import Engine
@@ -61,7 +61,7 @@ async def test_an_utterance_leaves_nothing_to_a_collection_of_garbage(
         def broken(*args: object, **more: object) -> object:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(Reader, "read", broken)
+        monkeypatch.setattr(PhonemeReader, "read", broken)
     async with leaving_no_circles():
         for number in range(3):
             async with engine.open(UtteranceRequest(utterance_id=f"u{number}", format=L16)) as utterance:
@@ -211,7 +211,7 @@ class OneNoise:
 
 @pytest.mark.parametrize("rate", [8000, 16000])
 async def test_a_narrow_line_gets_the_lower_part_of_the_same_sound(network, rate: int) -> None:
-    (piece,) = Reader().read("She sells sea shells to six zealous customers.")
+    (piece,) = PhonemeReader().read("She sells sea shells to six zealous customers.")
 
     def speech(sample_rate: int) -> tuple[np.ndarray, list[WordSpan]]:
         made = network.begin(piece, 1.0, OneNoise(), sample_rate)
@@ -273,7 +273,7 @@ async def test_a_very_long_clause_is_spoken_whole(voice) -> None:
     text = " ".join(["99,999,999"] * 12)
     spans = [s for c in await speak(voice, text) for s in c.spans]
     assert len(spans) == 12
-    assert len(max((p.ids for p in Reader().read(text)), key=len)) <= 402
+    assert len(max((p.ids for p in PhonemeReader().read(text)), key=len)) <= 402
 
 
 async def test_the_first_sound_of_all_comes_before_the_second_of_any() -> None:

@@ -25,7 +25,7 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import link_frames, link_server, wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.link_client import LinkCall
-from tts_engine.service.link_frames import COUNT, Kind, LinkEnd
+from tts_engine.service.link_frames import COUNT, FrameKind, LinkEnd
 from tts_engine.service.process import EngineProcess
 from tts_engine.service.server import SpeechServer
 from tts_engine.service.speak_call import SpeakCall
@@ -284,19 +284,21 @@ START = pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="one hold").
 LONG = pb.SpeakRequest(text="x" * (2**17 - 50)).SerializeToString()
 WRONG = {
     "unknown kind": frame(1, 9),
-    "too long": link_frames._HEADER.pack(2**31, 1, Kind.MESSAGE),
-    "no metadata": frame(1, Kind.BEGIN, b"[]"),
-    "metadata that is no JSON": frame(1, Kind.BEGIN, b"{"),
-    "metadata that is no UTF-8": frame(1, Kind.BEGIN, b"\xff"),
-    "nested metadata": frame(1, Kind.BEGIN, b"[" * 100_000),
-    "begins twice": frame(1, Kind.BEGIN, b"{}") * 2,
-    "no SpeakRequest": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.MESSAGE, b"\xff\xff"),
-    "behind the half-close": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.HALF_CLOSE) + frame(1, Kind.MESSAGE, START),
-    "too much that is not read": frame(1, Kind.BEGIN, b"{}")
-    + frame(1, Kind.MESSAGE, START)
-    + frame(1, Kind.MESSAGE, LONG),
-    "a count that is none": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.TAKEN, b"1"),
-    "an end from the client": frame(1, Kind.BEGIN, b"{}") + frame(1, Kind.END),
+    "too long": link_frames._HEADER.pack(2**31, 1, FrameKind.MESSAGE),
+    "no metadata": frame(1, FrameKind.BEGIN, b"[]"),
+    "metadata that is no JSON": frame(1, FrameKind.BEGIN, b"{"),
+    "metadata that is no UTF-8": frame(1, FrameKind.BEGIN, b"\xff"),
+    "nested metadata": frame(1, FrameKind.BEGIN, b"[" * 100_000),
+    "begins twice": frame(1, FrameKind.BEGIN, b"{}") * 2,
+    "no SpeakRequest": frame(1, FrameKind.BEGIN, b"{}") + frame(1, FrameKind.MESSAGE, b"\xff\xff"),
+    "behind the half-close": frame(1, FrameKind.BEGIN, b"{}")
+    + frame(1, FrameKind.HALF_CLOSE)
+    + frame(1, FrameKind.MESSAGE, START),
+    "too much that is not read": frame(1, FrameKind.BEGIN, b"{}")
+    + frame(1, FrameKind.MESSAGE, START)
+    + frame(1, FrameKind.MESSAGE, LONG),
+    "a count that is none": frame(1, FrameKind.BEGIN, b"{}") + frame(1, FrameKind.TAKEN, b"1"),
+    "an end from the client": frame(1, FrameKind.BEGIN, b"{}") + frame(1, FrameKind.END),
 }
 
 
@@ -321,9 +323,9 @@ async def test_frames_are_the_same_however_the_socket_cuts_them(cut: int) -> Non
     class End(LinkEnd):
         def __init__(self) -> None:
             super().__init__(most_bytes=100, turn_bytes=2**20)
-            self.frames: list[tuple[int, Kind, bytes]] = []
+            self.frames: list[tuple[int, FrameKind, bytes]] = []
 
-        def took(self, call: int, kind: Kind, payload: bytes) -> None:
+        def took(self, call: int, kind: FrameKind, payload: bytes) -> None:
             self.frames.append((call, kind, payload))
 
         def lost(self) -> None:
@@ -334,10 +336,10 @@ async def test_frames_are_the_same_however_the_socket_cuts_them(cut: int) -> Non
     loop = asyncio.get_running_loop()
     await loop.create_unix_connection(lambda: sender, sock=here)
     said = [
-        (2**32 - 1, Kind.BEGIN, b"{}"),
-        (7, Kind.TAKEN, COUNT.pack(9)),
-        (7, Kind.MESSAGE, bytes(100)),
-        (0, Kind.END, b""),
+        (2**32 - 1, FrameKind.BEGIN, b"{}"),
+        (7, FrameKind.TAKEN, COUNT.pack(9)),
+        (7, FrameKind.MESSAGE, bytes(100)),
+        (0, FrameKind.END, b""),
     ]
     for each in said:
         sender.send(*each)
@@ -351,7 +353,7 @@ async def test_frames_are_the_same_however_the_socket_cuts_them(cut: int) -> Non
 
 async def test_what_nobody_waits_for_leaves_with_what_is_said_next_or_with_the_next_turn_of_the_loop() -> None:
     class End(LinkEnd):
-        def took(self, call: int, kind: Kind, payload: bytes) -> None: ...
+        def took(self, call: int, kind: FrameKind, payload: bytes) -> None: ...
 
         def lost(self) -> None: ...
 
@@ -359,17 +361,17 @@ async def test_what_nobody_waits_for_leaves_with_what_is_said_next_or_with_the_n
     there.setblocking(False)
     sender = End(most_bytes=100, turn_bytes=100)
     await asyncio.get_running_loop().create_unix_connection(lambda: sender, sock=here)
-    told = frame(7, Kind.TAKEN, COUNT.pack(9))
-    sender.send(7, Kind.TAKEN, COUNT.pack(9))
-    sender.send(7, Kind.TAKEN, COUNT.pack(9))
+    told = frame(7, FrameKind.TAKEN, COUNT.pack(9))
+    sender.send(7, FrameKind.TAKEN, COUNT.pack(9))
+    sender.send(7, FrameKind.TAKEN, COUNT.pack(9))
     with pytest.raises(BlockingIOError):
         there.recv(1000)
-    sender.send(8, Kind.MESSAGE, b"now")
-    assert there.recv(1000) == told * 2 + frame(8, Kind.MESSAGE, b"now")
-    sender.send(7, Kind.TAKEN, COUNT.pack(9))
+    sender.send(8, FrameKind.MESSAGE, b"now")
+    assert there.recv(1000) == told * 2 + frame(8, FrameKind.MESSAGE, b"now")
+    sender.send(7, FrameKind.TAKEN, COUNT.pack(9))
     await asyncio.sleep(0)
     assert there.recv(1000) == told
-    sender.send(7, Kind.TAKEN, COUNT.pack(9))
+    sender.send(7, FrameKind.TAKEN, COUNT.pack(9))
     sender.close()
     assert there.recv(1000) == told
     there.close()
@@ -380,9 +382,9 @@ async def test_what_comes_in_one_read_is_taken_in_several_turns_of_the_loop() ->
     taken: list[tuple[int, int]] = []
 
     class End(LinkEnd):
-        def took(self, call: int, kind: Kind, payload: bytes) -> None:
+        def took(self, call: int, kind: FrameKind, payload: bytes) -> None:
             taken.append((turn, call))
-            assert call != 40 or kind is Kind.END
+            assert call != 40 or kind is FrameKind.END
             if call == 40:
                 all_taken.set()
 
@@ -399,8 +401,8 @@ async def test_what_comes_in_one_read_is_taken_in_several_turns_of_the_loop() ->
     here, there = socket.socketpair()
     _, receiver = await loop.create_unix_connection(lambda: End(most_bytes=4000, turn_bytes=4096), sock=there)
     counting = asyncio.create_task(count())
-    frames = [frame(number, Kind.MESSAGE, bytes(1900)) for number in range(40)]
-    here.sendall(b"".join(frames) + frame(40, Kind.END))
+    frames = [frame(number, FrameKind.MESSAGE, bytes(1900)) for number in range(40)]
+    here.sendall(b"".join(frames) + frame(40, FrameKind.END))
     async with asyncio.timeout(PATIENCE_S):
         await all_taken.wait()
     counting.cancel()

@@ -37,7 +37,7 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import speak_call, wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import RETRY_AFTER_S as FULL_RETRY_S
-from tts_engine.service.server import Progress, SpeechServer
+from tts_engine.service.server import DeadlineState, SpeechServer
 from tts_engine.tone import ToneSynthesizer
 from voicecodecs.registry import AudioFormat
 
@@ -402,7 +402,7 @@ async def test_a_message_over_the_bound_is_refused_and_the_connection_lives(
 def test_each_deadline_counts_from_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts_engine.service.server.CONSUMPTION_S", 7.0)
     timeouts = EngineConfig.model_validate({"timeouts": {"text_s": 5, "audio_s": 3}}).timeouts
-    progress = Progress(now=100.0)
+    progress = DeadlineState(now=100.0)
     assert progress.expired(104.9, timeouts) is None
     assert "no text" in str(progress.expired(105.1, timeouts))
     progress.text_at = 104.0
@@ -425,7 +425,7 @@ def test_each_deadline_counts_from_what_it_waits_for(monkeypatch: pytest.MonkeyP
 
 def test_sound_made_ahead_is_owed_no_earlier_than_it_is_heard() -> None:
     timeouts = EngineConfig.model_validate({"timeouts": {"audio_s": 3}}).timeouts
-    progress = Progress(now=100.0)
+    progress = DeadlineState(now=100.0)
     progress.ahead = progress.text_ended = True
     progress.gave(5.0, now=101.0)
     progress.writing_at = None
@@ -441,7 +441,7 @@ def test_sound_made_ahead_is_owed_no_earlier_than_it_is_heard() -> None:
 
 def test_an_utterance_made_ahead_without_sound_has_its_time_once_the_caller_waits() -> None:
     timeouts = EngineConfig.model_validate({"timeouts": {"audio_s": 3}}).timeouts
-    progress = Progress(now=100.0)
+    progress = DeadlineState(now=100.0)
     progress.ahead = progress.text_ended = True
     progress.played(0.0, at=200.0)
     assert progress.expired(202.9, timeouts) is None

@@ -17,7 +17,7 @@ from tts_engine.errors import Unavailable
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.load import RecentWait
 from tts_engine.service.server import SpeechServer
-from tts_engine.service.targets import Address, Targets, is_name, resolve
+from tts_engine.service.targets import EngineAddress, Targets, is_name, resolve
 
 NAME = "engines.example:50051"
 PROVEN = EngineConfig.model_validate({"tls": {}, "token": "word"})  # what a name beyond loopback needs
@@ -27,10 +27,10 @@ PROVEN = EngineConfig.model_validate({"tls": {}, "token": "word"})  # what a nam
 class Resolver:
     """Answers what a test puts in."""
 
-    answers: set[Address] = field(default_factory=set)
+    answers: set[EngineAddress] = field(default_factory=set)
     down: bool = False
 
-    async def __call__(self, target: str) -> set[Address]:
+    async def __call__(self, target: str) -> set[EngineAddress]:
         assert target == NAME
         if self.down:
             raise OSError("no answer")
@@ -45,13 +45,13 @@ class Engines:
     servers: list[SpeechServer] = field(default_factory=list)
     engines: list[ScriptedEngine] = field(default_factory=list)
 
-    async def serve(self) -> Address:
+    async def serve(self) -> EngineAddress:
         server = SpeechServer(EngineConfig(listen=f"unix:{self.folder}/{len(self.servers)}.sock"))
         await server.start()
         self.servers.append(server)
         self.engines.append(ScriptedEngine())
         await server.serve(self.engines[-1])
-        return Address(server.address)
+        return EngineAddress(server.address)
 
     def spoken(self) -> list[int]:
         return [len(engine.utterances) for engine in self.engines]
@@ -157,7 +157,7 @@ async def test_an_engine_behind_a_name_has_to_have_a_certificate_of_that_name(tm
     server = SpeechServer(config)
     await server.start()
     await server.serve(ScriptedEngine())
-    client = GrpcEngine(Targets([NAME], resolver=Resolver({Address(server.address, "engines.example")})), config)
+    client = GrpcEngine(Targets([NAME], resolver=Resolver({EngineAddress(server.address, "engines.example")})), config)
     try:
         await client.refresh()
         if named == "engines.example":
@@ -171,8 +171,8 @@ async def test_an_engine_behind_a_name_has_to_have_a_certificate_of_that_name(tm
 
 
 async def test_a_name_is_resolved_to_every_address_of_one_kind() -> None:
-    assert await resolve("127.0.0.1:7") == {Address("127.0.0.1:7", "127.0.0.1")}
-    assert await resolve("::1:7") == {Address("[::1]:7", "::1")}
+    assert await resolve("127.0.0.1:7") == {EngineAddress("127.0.0.1:7", "127.0.0.1")}
+    assert await resolve("::1:7") == {EngineAddress("[::1]:7", "::1")}
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from tts_engine.service.child import ChildTimes
 from tts_engine.service.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, Playhead, VoiceEditor
 from tts_engine.voice_model import child
-from tts_engine.voice_model.hearing import Heard
-from tts_engine.voice_model.messages import Chunk, Close, Done, Hear, Next, Ready, Speak
+from tts_engine.voice_model.hearing import HeardPosition
+from tts_engine.voice_model.messages import Chunk, Close, Done, Hear, NextChunk, Ready, Speak
 from tts_engine.voice_model.parent import RemoteSynthesizer
 
 TIMES = ChildTimes(start_s=PATIENCE_S, hang_s=PATIENCE_S, end_s=PATIENCE_S, restart_backoff_s=60.0)
@@ -123,11 +123,11 @@ async def test_the_childs_clauses_are_freed_without_a_collection_of_garbage() ->
     await loop.create_unix_connection(lambda: connection, sock=theirs)
     async with leaving_no_circles():
         for number, text in enumerate(("three seconds", "hearing")):
-            speak = Speak(number, clause(text), False, Heard.of(Playhead(), 0.0))
+            speak = Speak(number, clause(text), False, HeardPosition.of(Playhead(), 0.0))
             clauses[number] = child._Clause(speak, ScriptedModel(Observer()), connection, clauses)
             while not isinstance(message := await said.get(), Done):
                 if isinstance(message, Chunk):
-                    clauses[number].take(Close(number) if text == "hearing" else Next(number, speak.heard))
+                    clauses[number].take(Close(number) if text == "hearing" else NextChunk(number, speak.heard))
     parent.close()
     connection.close()
 

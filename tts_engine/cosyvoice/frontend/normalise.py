@@ -188,7 +188,7 @@ def _rules(text: str, script: Script, verbalise: Verbaliser) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SpokenBlock:
     """An alignment: characters ``spoken_start:spoken_end`` of the spoken text stand for ``start:end`` of the source."""
 
     spoken_start: int
@@ -203,7 +203,7 @@ class Normalised:
 
     source: str
     text: str
-    blocks: Sequence[Block]
+    blocks: Sequence[SpokenBlock]
     """Blocks in order, without gaps on either side. The two sides of a block are equal, or one replaces the other."""
 
     def spoken_for(self, start: int, end: int) -> str:
@@ -278,17 +278,17 @@ _WIDE = "\u3040-\u30ff\u3400-\u9fff"
 _UNIT = re.compile(rf"[{_WIDE}]|[^\W\d_{_WIDE}]+(?:['’][^\W\d_{_WIDE}]+)*|\d+|\s+|.", re.DOTALL)
 
 
-def _align(source: str, spoken: str) -> Iterator[Block]:
+def _align(source: str, spoken: str) -> Iterator[SpokenBlock]:
     """Yield the blocks of a longest-match alignment by words (in Chinese, by characters)."""
     if source == spoken:
         if source:
-            yield Block(0, len(spoken), 0, len(source))
+            yield SpokenBlock(0, len(spoken), 0, len(source))
         return
     written: list[str] = _UNIT.findall(source)
     read: list[str] = _UNIT.findall(spoken)
     source_at, spoken_at = _offsets(written), _offsets(read)
     for _, i1, i2, j1, j2 in difflib.SequenceMatcher(None, written, read, autojunk=False).get_opcodes():
-        yield Block(spoken_at[j1], spoken_at[j2], source_at[i1], source_at[i2])
+        yield SpokenBlock(spoken_at[j1], spoken_at[j2], source_at[i1], source_at[i2])
 
 
 def _offsets(units: Sequence[str]) -> list[int]:

@@ -140,7 +140,7 @@ class StreamedLm(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class SequencePrefill:
     """A sequence to prefill: joined ids (``JoinedTable.prompt``) and sampling parameters."""
 
     slot: int
@@ -168,7 +168,7 @@ class Input:
     draw: int
     """``DRAW``, ``FEED``, or an id that is taken without drawing."""
     min_tokens: int
-    """The new value; see ``Admission``."""
+    """The new value; see ``SequencePrefill``."""
 
 
 def joined_table(config: LanguageModelConfig) -> JoinedTable:

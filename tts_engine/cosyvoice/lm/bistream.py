@@ -1,9 +1,9 @@
 """The interleaved layout for streamed text: five text ids and fifteen speech ids in turns. A state machine without
 tensors.
 
-The model asks for the next text block with the id ``fill``. The machine returns ``Feed`` values, which say what to
-feed, and takes the ids that were drawn. It waits if text is missing. At the end of the text it feeds the rest and the
-task embedding, and generation continues to the end of speech.
+The model asks for the next text block with the id ``fill``. The machine returns ``FeedPositions`` values, which say
+what to feed, and takes the ids that were drawn. It waits if text is missing. At the end of the text it feeds the rest
+and the task embedding, and generation continues to the end of speech.
 
 It behaves like upstream, including its quirks: the window of the repetition rule contains the fills; if the text ends
 at a fill, the last embedding is fed again; with a system prefix (CosyVoice3) and no prompt speech, decoding starts
@@ -20,7 +20,7 @@ from enum import Enum, auto
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 
 
-class Kind(Enum):
+class PositionKind(Enum):
     SOS = auto()
     TEXT = auto()
     SPEECH = auto()
@@ -31,12 +31,12 @@ class Kind(Enum):
 class Item:
     """One position to embed: a text id, a speech id, or one of the two marks, which do not use ``id``."""
 
-    kind: Kind
+    kind: PositionKind
     id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class FeedPositions:
     """A command to feed these positions and then take one id."""
 
     items: tuple[Item, ...]
@@ -52,7 +52,7 @@ class UnexpectedControlId(ValueError):
 
 class Bistream:
     """The state of one utterance. Call ``next`` until it returns None (text is missing, or the utterance has finished).
-    Pass the id of each ``Feed`` to ``drawn``."""
+    Pass the id of each ``FeedPositions`` to ``drawn``."""
 
     def __init__(
         self, config: LanguageModelConfig, *, prompt_text: Sequence[int], prompt_speech: Sequence[int]
@@ -69,7 +69,7 @@ class Bistream:
                 )
             cut = list(prompt_text).index(config.end_of_prompt_id) + 1
             prefix, prompt_text = prompt_text[:cut], prompt_text[cut:]
-        self._pending = [Item(Kind.SOS), *(Item(Kind.TEXT, i) for i in prefix)]
+        self._pending = [Item(PositionKind.SOS), *(Item(PositionKind.TEXT, i) for i in prefix)]
         self._text = deque(prompt_text)
         self._prompt_speech = deque(prompt_speech)
         block = config.speech_block
@@ -98,14 +98,14 @@ class Bistream:
     def end_text(self) -> None:
         self._ended = True
 
-    def next(self) -> Feed | None:
+    def next(self) -> FeedPositions | None:
         """Return the next feed. None: text is missing, or the utterance has finished."""
         if self.finished:
             return None
         if not self._decoding and not self._begin():
             return None
         forced = self._config.fill if not self._last and len(self._out) == self._next_fill else None
-        return Feed(tuple(self._pending), forced, may_end=self._last)
+        return FeedPositions(tuple(self._pending), forced, may_end=self._last)
 
     def _begin(self) -> bool:
         """Assemble the next block. Return False if text is missing."""
@@ -115,7 +115,7 @@ class Bistream:
             while self._prompt_speech and len(self._text) >= config.text_block:
                 self._pending += self._take_text()
                 count = min(config.speech_block, len(self._prompt_speech))
-                self._pending += [Item(Kind.SPEECH, self._prompt_speech.popleft()) for _ in range(count)]
+                self._pending += [Item(PositionKind.SPEECH, self._prompt_speech.popleft()) for _ in range(count)]
             if not self._prompt_speech:
                 after_fill = bool(self._out) and self._out[-1] == config.fill
                 if after_fill or (not self._out and len(self._pending) == 1):
@@ -128,17 +128,17 @@ class Bistream:
                     return True
         if not self._ended:
             return False
-        self._pending += [Item(Kind.TEXT, i) for i in self._text]
-        self._pending.append(Item(Kind.TASK))
+        self._pending += [Item(PositionKind.TEXT, i) for i in self._text]
+        self._pending.append(Item(PositionKind.TASK))
         self._text.clear()
         self._decoding = self._last = True
         return True
 
     def _take_text(self) -> list[Item]:
-        return [Item(Kind.TEXT, self._text.popleft()) for _ in range(self._config.text_block)]
+        return [Item(PositionKind.TEXT, self._text.popleft()) for _ in range(self._config.text_block)]
 
     def drawn(self, speech_id: int) -> int | None:
-        """Take the id of the last ``Feed``. Return it if it is a speech token, or None if it is a control id.
+        """Take the id of the last ``FeedPositions``. Return it if it is a speech token, or None if it is a control id.
 
         Raises:
             UnexpectedControlId: the id is a control id that is neither an allowed fill nor an allowed end.
@@ -151,7 +151,7 @@ class Bistream:
             self._next_fill = len(self._out) + config.speech_block + 1
         self._out.append(speech_id)
         if speech_id < config.speech_token_size:
-            self._pending = [Item(Kind.SPEECH, speech_id)]
+            self._pending = [Item(PositionKind.SPEECH, speech_id)]
             return speech_id
         if self._last and speech_id == config.eos:
             self.finished = True

@@ -21,7 +21,7 @@ from tts_engine.cosyvoice.kernels import decode_step
 from tts_engine.cosyvoice.kernels import transformer as kernels
 from tts_engine.cosyvoice.kernels.sampling import sample
 from tts_engine.cosyvoice.lm import flat_prompts
-from tts_engine.cosyvoice.lm.api import DRAW, Admission, Input
+from tts_engine.cosyvoice.lm.api import DRAW, Input, SequencePrefill
 from tts_engine.cosyvoice.lm.flat_prompts import FlatPrompts
 from tts_engine.cosyvoice.lm.prefixes import Prefixes
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
@@ -240,7 +240,7 @@ class CudaLm:
                 slots = torch.full((count,), self.scratch, dtype=torch.long, device=self.device)
                 tokens = torch.zeros(count, dtype=torch.long, device=self.device)
                 self._decode[count] = (self._capture(self._decode_step, slots, tokens), slots, tokens)
-            nobody = Admission(slot=self.scratch, ids=np.zeros(1, np.int64), seed=0, min_tokens=0)
+            nobody = SequencePrefill(slot=self.scratch, ids=np.zeros(1, np.int64), seed=0, min_tokens=0)
             most = min(self.slots, flat_prompts.ROWS) * self.max_length
             for count in sorted(sizes_for(most, lines), reverse=True):
                 packed = self._packed(count, [nobody], [-1], [-1]).to(self.device)
@@ -259,7 +259,7 @@ class CudaLm:
         self._pool = self._pool or graph.pool()
         return graph
 
-    def computed(self, admission: Admission) -> int:
+    def computed(self, admission: SequencePrefill) -> int:
         """See ``torch_lm.LmSteps``."""
         return self._prefixes.computed(admission)
 
@@ -268,12 +268,12 @@ class CudaLm:
         return next(count for count in _FILLED_ROWS if count >= rows)
 
     @torch.inference_mode()
-    def prefill(self, admissions: Sequence[Admission]) -> Pending:
+    def prefill(self, admissions: Sequence[SequencePrefill]) -> Pending:
         """Prefill up to ``flat_prompts.ROWS`` sequences. Return the first id of each."""
         with torch.cuda.stream(self.stream):
             return self._send(self._launch_prefill(admissions), len(admissions))
 
-    def _launch_prefill(self, admissions: Sequence[Admission]) -> Tensor:
+    def _launch_prefill(self, admissions: Sequence[SequencePrefill]) -> Tensor:
         """Return the ids on the device, ``(ROWS,)``."""
         total = sum(self._prefixes.computed(a) for a in admissions)
         # Kernels are specialised for multiples of 16, so a size without a graph is rounded too.
@@ -291,7 +291,7 @@ class CudaLm:
         return tokens
 
     def _packed(
-        self, lines: int, admissions: Sequence[Admission], read: Sequence[int], written: Sequence[int]
+        self, lines: int, admissions: Sequence[SequencePrefill], read: Sequence[int], written: Sequence[int]
     ) -> Tensor:
         """Return a filled host buffer (``flat_prompts``)."""
         # A new buffer each time, because the copy of the previous prefill may still run. Torch caches pinned memory.

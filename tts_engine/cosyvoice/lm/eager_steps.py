@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tts_engine.cosyvoice.lm.api import DRAW, INTERLEAVED, Admission, Input
+from tts_engine.cosyvoice.lm.api import DRAW, INTERLEAVED, Input, SequencePrefill
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.cosyvoice.sampling import push, ras, stop_mask, uniforms
 
@@ -43,7 +43,7 @@ class EagerLm:
     def warm_up(self) -> None:
         pass
 
-    def computed(self, admission: Admission) -> int:
+    def computed(self, admission: SequencePrefill) -> int:
         """See ``torch_lm.LmSteps``. Prefixes are not cached."""
         return len(admission.ids)
 
@@ -52,7 +52,7 @@ class EagerLm:
         return rows
 
     @torch.inference_mode()
-    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+    def prefill(self, admissions: Sequence[SequencePrefill]) -> Drawn:
         ids = []
         for a in admissions:
             slot = torch.tensor([a.slot])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_engine.cosyvoice.lm.api import Admission
+from tts_engine.cosyvoice.lm.api import SequencePrefill
 
 ROWS = 16
 """Most prompts of one prefill."""
@@ -63,7 +63,7 @@ def views(buffer: Any, lines: int) -> FlatPrompts:
 def lay_out(
     buffer: NDArray[np.int64],
     lines: int,
-    admissions: Sequence[Admission],
+    admissions: Sequence[SequencePrefill],
     *,
     read: Sequence[int],
     written: Sequence[int],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tts_engine.cosyvoice.lm.api import Admission
+from tts_engine.cosyvoice.lm.api import SequencePrefill
 
 LEAST_IDS = 16
 """Shorter prefixes are not cached, because copying them is not much faster than computing them."""
@@ -22,12 +22,12 @@ class Prefixes:
         self._slots: dict[bytes, int] = {}
         """Slots of the cached prefixes, most recently used last."""
 
-    def computed(self, admission: Admission) -> int:
+    def computed(self, admission: SequencePrefill) -> int:
         """Return the number of positions of a prompt that are not covered by a cached prefix."""
         return len(admission.ids) - (admission.shared if _key(admission) in self._slots else 0)
 
     @contextmanager
-    def placed(self, admissions: Sequence[Admission]) -> Iterator[tuple[list[int], list[int]]]:
+    def placed(self, admissions: Sequence[SequencePrefill]) -> Iterator[tuple[list[int], list[int]]]:
         """Yield, for each prompt of a prefill, the slots from which its prefix is read and to which it is written; -1:
         none.
 
@@ -53,7 +53,7 @@ class Prefixes:
         self._slots[keys[row]] = slot
 
 
-def _key(admission: Admission) -> bytes:
+def _key(admission: SequencePrefill) -> bytes:
     """Return the bytes of a prefix, or ``b""`` if it is too short or is the whole prompt."""
     kept = LEAST_IDS <= admission.shared < len(admission.ids)
     return admission.ids[: admission.shared].tobytes() if kept else b""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED, Admission, Input, Reader
-from tts_engine.cosyvoice.lm.bistream import Bistream, Item, Kind
+from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED, Input, Reader, SequencePrefill
+from tts_engine.cosyvoice.lm.bistream import Bistream, Item, PositionKind
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.vllm_plugin.joined_table import JoinedTable
 from tts_engine.errors import EngineError, SynthesisFailed
@@ -21,7 +21,7 @@ from tts_engine.errors import EngineError, SynthesisFailed
 class LmSequence:
     """A clause whose text is complete."""
 
-    def __init__(self, reader: Reader, admission: Admission | None, max_tokens: int) -> None:
+    def __init__(self, reader: Reader, admission: SequencePrefill | None, max_tokens: int) -> None:
         """``admission``: the prefill of the sequence. None: not known yet."""
         self.reader, self.admission, self.max_tokens = reader, admission, max_tokens
         self.loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ class StreamedLmSequence(LmSequence):
         if self.admission is not None:
             self._feeding.extend(ids)
             return
-        self.admission = Admission(
+        self.admission = SequencePrefill(
             slot=-1, ids=np.array(ids, np.int64), seed=self._seed, min_tokens=0 if self._may_end else INTERLEAVED
         )
         self._fed = len(ids)
@@ -159,7 +159,11 @@ class StreamedLmSequence(LmSequence):
 
 def joined_id(item: Item, table: JoinedTable) -> int:
     """Return the joined id of an item of the interleaved layout."""
-    places = {Kind.SOS: table.start, Kind.TASK: table.task, Kind.TEXT: table.text_offset + item.id}
+    places = {
+        PositionKind.SOS: table.start,
+        PositionKind.TASK: table.task,
+        PositionKind.TEXT: table.text_offset + item.id,
+    }
     return places.get(item.kind, item.id)
 
 

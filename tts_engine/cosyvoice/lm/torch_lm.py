@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from tts_engine.cosyvoice.device_thread import DeviceThread
-from tts_engine.cosyvoice.lm.api import EAGER, Admission, Input, Reader, joined_table, never, room
+from tts_engine.cosyvoice.lm.api import EAGER, Input, Reader, SequencePrefill, joined_table, never, room
 from tts_engine.cosyvoice.lm.bistream import Bistream
 from tts_engine.cosyvoice.lm.sequence import LmSequence, StreamedLmSequence, wake
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
@@ -51,7 +51,7 @@ class LmSteps(Protocol):
 
     def warm_up(self) -> None: ...
 
-    def computed(self, admission: Admission) -> int:
+    def computed(self, admission: SequencePrefill) -> int:
         """Return the number of positions of a prompt that the next prefill would compute."""
         ...
 
@@ -59,7 +59,7 @@ class LmSteps(Protocol):
         """Return the largest number of rows that take no longer than ``rows``."""
         ...
 
-    def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
+    def prefill(self, admissions: Sequence[SequencePrefill]) -> Drawing: ...
 
     def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawing: ...
 
@@ -137,7 +137,9 @@ class TorchLm(DeviceThread):
             Unavailable: the backend is closed, or a fault ended its loop.
         """
         most = min(max_tokens, room(prompt, self._steps.max_length, min_tokens=min_tokens))
-        admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens), shared=shared)
+        admission = SequencePrefill(
+            slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens), shared=shared
+        )
         sequence = LmSequence(reader, admission, most)
         self._enter(sequence, self._waiting)
         async with aclosing(self._read(sequence)) as groups:

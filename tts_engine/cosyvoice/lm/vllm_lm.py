@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_engine.cosyvoice.lm.api import EAGER, Reader, never, room
-from tts_engine.cosyvoice.lm.bistream import Bistream, Feed
+from tts_engine.cosyvoice.lm.bistream import Bistream, FeedPositions
 from tts_engine.cosyvoice.lm.sequence import joined_id
 from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
@@ -209,7 +209,7 @@ class VllmBackend:
             finally:
                 changed.set()
 
-        def feed_next() -> Feed | None:
+        def feed_next() -> FeedPositions | None:
             if (feed := machine.next()) is not None:
                 fed.extend(joined_id(item, self.table) for item in feed.items)
             return feed

@@ -176,7 +176,7 @@ class HiftConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
+class CheckpointConfig:
     """One checkpoint."""
 
     version: Version

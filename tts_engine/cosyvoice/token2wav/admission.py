@@ -55,7 +55,7 @@ nothing of what the device carries behind the burst."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ClauseLoad:
     """How many clauses the engine has, by their state."""
 
     speaking: int
@@ -67,7 +67,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionVerdict:
     """``admitted``, or ``retry_after_s`` with the reason."""
 
     admitted: bool
@@ -75,7 +75,7 @@ class Verdict:
     reason: str = ""
 
 
-_YES = Verdict(True)
+_YES = AdmissionVerdict(True)
 
 
 class Admission:
@@ -166,7 +166,7 @@ class Admission:
         last_s = self._ended_share * self.cost_s("whole")
         return clauses * (self.cost_s("chunk") + (self._first_s() + last_s) / self._length_s)
 
-    def wait_s(self, load: Load) -> float:
+    def wait_s(self, load: ClauseLoad) -> float:
         """Return the expected wait in seconds for the first chunk of a clause that begins now.
 
         It waits behind first chunks that are due, while speaking clauses take their share of the device.
@@ -178,7 +178,7 @@ class Admission:
 
     # -- verdicts
 
-    def judge(self, load: Load, *, now: float, goes_on: bool = False, ahead: bool = False) -> Verdict:
+    def judge(self, load: ClauseLoad, *, now: float, goes_on: bool = False, ahead: bool = False) -> AdmissionVerdict:
         """Judge whether one more clause may begin.
 
         Args:
@@ -201,11 +201,13 @@ class Admission:
             return self._no(too_many, now, f"{clauses} clauses take what the device makes in real time")
         if (wait_s := self.wait_s(load)) > settings.first_chunk_s:
             retry_s = min(max(wait_s - settings.first_chunk_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
-            return Verdict(False, retry_s, f"{load.silent} turns wait for their first sound, {wait_s:.1f} s of work")
+            return AdmissionVerdict(
+                False, retry_s, f"{load.silent} turns wait for their first sound, {wait_s:.1f} s of work"
+            )
         return _YES
 
-    def _no(self, too_many: int, now: float, reason: str) -> Verdict:
+    def _no(self, too_many: int, now: float, reason: str) -> AdmissionVerdict:
         """Refuse, with the time after which ``too_many`` clauses will have ended at the recent pace."""
         pace = self.pace(now)
         retry_s = too_many / pace if pace else 1.0
-        return Verdict(False, min(max(retry_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S), reason)
+        return AdmissionVerdict(False, min(max(retry_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S), reason)

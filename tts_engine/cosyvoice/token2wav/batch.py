@@ -19,7 +19,7 @@ from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKE
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowPass, FlowRows, WholePass, place_prompt
 from tts_engine.cosyvoice.models.hift import Hift, SpliceCache
 from tts_engine.cosyvoice.models.hift_causal import CausalHift, VocoderCache
-from tts_engine.cosyvoice.token2wav.scheduler import Row, Shape
+from tts_engine.cosyvoice.token2wav.scheduler import BatchRow, Shape
 
 Vocoder = Hift | CausalHift
 
@@ -81,7 +81,7 @@ class WaveBatch:
         self._pass: FlowPass | None = None
         """The pass under way. It is kept between stages, so that its memory is not used for anything else."""
 
-    def fill(self, lines: Any, rows: Sequence[Row]) -> None:
+    def fill(self, lines: Any, rows: Sequence[BatchRow]) -> None:
         """Write rows to a zeroed host array of ``packed``'s shape."""
         for line, row in zip(lines, rows, strict=False):
             line[:_HEADER] = (

@@ -23,7 +23,7 @@ from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKE
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows, place_prompt
 from tts_engine.cosyvoice.token2wav.batch import Vocoder, WaveBatch, WaveState
 from tts_engine.cosyvoice.token2wav.rendering import Voice
-from tts_engine.cosyvoice.token2wav.scheduler import CHUNK_ROWS, WHOLE_CHUNKS, Row, Shape
+from tts_engine.cosyvoice.token2wav.scheduler import CHUNK_ROWS, WHOLE_CHUNKS, BatchRow, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ class ModelRunner:
     # -- batches
 
     @torch.inference_mode()
-    def begin(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> Run:
+    def begin(self, shape: Shape, rows: Sequence[BatchRow], *, staged: bool) -> Run:
         """Launch a batch, or its first stage, after all work launched so far.
 
         Args:
@@ -247,7 +247,7 @@ class ModelRunner:
         key = batch.shape, batch.rows
         self.batches_run[key] = self.batches_run.get(key, 0) + 1
 
-    def _batch_for(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> WaveBatch:
+    def _batch_for(self, shape: Shape, rows: Sequence[BatchRow], *, staged: bool) -> WaveBatch:
         """Return the smallest batch that holds these rows."""
         config, longest = self.config, max(row.length for row in rows)
         if shape == "chunk" and staged:

@@ -230,7 +230,7 @@ class Job:
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class BatchRow:
     """What a batch feeds for one clause. The defaults are a row of padding."""
 
     slot: int = 0
@@ -260,7 +260,7 @@ class Batch:
 
     shape: Shape
     jobs: Sequence[Job]
-    rows: Sequence[Row]
+    rows: Sequence[BatchRow]
     staged: bool
     """Does it run in stages, so that awaited chunks can go between them? Nobody awaits a chunk of it."""
 
@@ -491,7 +491,7 @@ class Scheduler:
         others = [self._candidate(job, now) for job in self.jobs if job not in running and job not in ending]
         return [c.owner for c in others if c.slack_s <= config.tight_s and c.shape == "chunk"]
 
-    def advance(self, job: Job, row: Row) -> bool:
+    def advance(self, job: Job, row: BatchRow) -> bool:
         """Note that a batch ran with this row. Return whether it made sound for a caller.
 
         It did not if the clause has ended meanwhile, or only filled its caches again.
@@ -550,14 +550,14 @@ class Scheduler:
         self._blocks.grow(r, needed)
         return True
 
-    def _row(self, job: Job) -> Row:
+    def _row(self, job: Job) -> BatchRow:
         """Return what the batch feeds for this clause."""
         r, voice = job.rendering, job.rendering.voice
         prompt = voice.prompt_tokens
         sounded = len(prompt) + r.sounded
         if job.shape == "whole":
             tokens = [*prompt, *r.tokens[: r.sounded + job.count]]
-            return Row(
+            return BatchRow(
                 slot=r.slot,
                 voice=voice.index,
                 begins=not r.sounded,
@@ -572,7 +572,7 @@ class Scheduler:
         catching_up = skip >= self._chunk
         begin, width = r.fed - len(prompt), length + LOOK_AHEAD_TOKENS
         tokens = [*prompt[r.fed : r.fed + width], *r.tokens[max(begin, 0) : max(begin + width, 0)]]
-        return Row(
+        return BatchRow(
             slot=r.slot,
             source=voice.slot if r.fed and r.fed == voice.shared else 0,
             voice=voice.index,

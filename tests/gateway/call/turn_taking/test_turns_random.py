@@ -17,7 +17,7 @@ from gateway.seams.messages import (
     Inbound,
     Interrupt,
     Mark,
-    MarkReached,
+    MarkPlayed,
     Play,
     SendDigits,
     Text,
@@ -122,7 +122,7 @@ def check(call: VirtualCall) -> None:
         assert job.stopped or job.turn.track.done or job.turn.state.place is Place.FAILED, (
             f"work goes on for {job.turn.id}"
         )
-    marks = Counter(message.name for message in call.told if isinstance(message, MarkReached))
+    marks = Counter(message.name for message in call.told if isinstance(message, MarkPlayed))
     assert not marks or max(marks.values()) < 30
     for message in call.told:
         if isinstance(message, Interrupt):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tts_engine.config import CosyVoiceConfig
-from tts_engine.cosyvoice.lm.api import Admission, joined_table
+from tts_engine.cosyvoice.lm.api import SequencePrefill, joined_table
 from tts_engine.cosyvoice.models.cfm import StepTables
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
@@ -28,7 +28,7 @@ from tts_engine.cosyvoice.models.hift_causal import CausalHift
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.cosyvoice.models.streaming import Span
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import Row, Shape
+from tts_engine.cosyvoice.token2wav.scheduler import BatchRow, Shape
 
 pytestmark = [
     pytest.mark.gpu,
@@ -99,10 +99,10 @@ def _joined(config: LanguageModelConfig, rows: int = len(PROMPT_SPEECH)) -> list
     return [joined_table(config).prompt(*(np.array(part, np.int32) for part in prompt)) for prompt in _prompts(rows)]
 
 
-def _admissions(prompts: Sequence[NDArray[np.int64]], *, first_slot: int = 0, shared: int = 0) -> list[Admission]:
+def _admissions(prompts: Sequence[NDArray[np.int64]], *, first_slot: int = 0, shared: int = 0) -> list[SequencePrefill]:
     """Clauses that draw no stop id, one in each slot from ``first_slot`` on."""
     return [
-        Admission(slot=slot, ids=ids, seed=slot + 5, min_tokens=10**6, shared=shared)
+        SequencePrefill(slot=slot, ids=ids, seed=slot + 5, min_tokens=10**6, shared=shared)
         for slot, ids in enumerate(prompts, first_slot)
     ]
 
@@ -122,7 +122,7 @@ def _recording(plain: SpeechLanguageModel, *, slots: int, max_length: int, dtype
     return Recording(plain, slots=slots, max_length=max_length, device=DEVICE, dtype=dtype)
 
 
-def _prefilled(fused: Any, admissions: Sequence[Admission]) -> Tensor:
+def _prefilled(fused: Any, admissions: Sequence[SequencePrefill]) -> Tensor:
     """Logits ``(prompts, speech ids)``, of prefills of up to 16."""
     parts = []
     for first in range(0, len(admissions), 16):
@@ -490,29 +490,31 @@ def test_the_fused_vocoder_gives_the_sound_of_the_plain_one(version: Version) ->
 # -- token to wave -----------------------------------------------------------------------------------------------------
 
 
-def _batches() -> list[tuple[Shape, list[Row]]]:
+def _batches() -> list[tuple[Shape, list[BatchRow]]]:
     """Two clauses begin; one goes on, the other ends within a chunk; then the first ends by full attention."""
     rng = np.random.default_rng(3)
     first, second = (rng.integers(0, 6561, n).tolist() for n in (60, 36))
     begins: Any = {"length": 25, "valid": 28, "frames": 50, "begins": True}
-    short = Row(slot=1, length=11, valid=14, frames=22, begins=True, blocks=[1], tokens=first[:14])
+    short = BatchRow(slot=1, length=11, valid=14, frames=22, begins=True, blocks=[1], tokens=first[:14])
     return [
         ("chunk", [short]),  # a short first chunk of the first clause, which begins anew behind it
         (
             "chunk",
             [
-                Row(slot=1, blocks=[1], tokens=first[:28], **begins),
-                Row(slot=2, blocks=[2], tokens=second[:28], **begins),
+                BatchRow(slot=1, blocks=[1], tokens=first[:28], **begins),
+                BatchRow(slot=2, blocks=[2], tokens=second[:28], **begins),
             ],
         ),
         (
             "chunk",
             [
-                Row(slot=1, start=25, length=25, valid=28, frames=50, blocks=[1, 3], tokens=first[25:53]),
-                Row(slot=2, start=25, length=11, valid=11, frames=22, final=True, blocks=[2, 4], tokens=second[25:]),
+                BatchRow(slot=1, start=25, length=25, valid=28, frames=50, blocks=[1, 3], tokens=first[25:53]),
+                BatchRow(
+                    slot=2, start=25, length=11, valid=11, frames=22, final=True, blocks=[2, 4], tokens=second[25:]
+                ),
             ],
         ),
-        ("whole", [Row(slot=1, length=60, valid=60, frames=20, skip=100, final=True, tokens=first)]),
+        ("whole", [BatchRow(slot=1, length=60, valid=60, frames=20, skip=100, final=True, tokens=first)]),
     ]
 
 
@@ -541,9 +543,9 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
     calibrated: list[int] = []
     graphs.warm_up(lambda length, rows, seconds: calibrated.append(length))
     assert calibrated == [25, 25, 18, 18, 11, 11]
-    other = Row(slot=3, length=25, valid=28, frames=50, begins=True, blocks=[5], tokens=list(range(28)))
+    other = BatchRow(slot=3, length=25, valid=28, frames=50, begins=True, blocks=[5], tokens=list(range(28)))
 
-    def sound(runner: ModelRunner, shape: Shape, rows: Sequence[Row], between: Callable[[], object]) -> Tensor:
+    def sound(runner: ModelRunner, shape: Shape, rows: Sequence[BatchRow], between: Callable[[], object]) -> Tensor:
         """The device is given each stage, and the batch behind this one, before it has ended with the last. Nothing
         waits for the stream that others use."""
         torch.cuda._sleep(100_000_000)  # clocks: some 50 ms

@@ -20,7 +20,7 @@ from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
 from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 from tts_engine.cosyvoice.kernels.sampling import sample
 from tts_engine.cosyvoice.lm import flat_prompts
-from tts_engine.cosyvoice.lm.api import Admission, joined_table
+from tts_engine.cosyvoice.lm.api import SequencePrefill, joined_table
 from tts_engine.cosyvoice.lm.cuda_steps import CudaLm, sizes_for
 from tts_engine.cosyvoice.lm.flat_prompts import FlatPrompts
 from tts_engine.cosyvoice.lm.torch_lm import TorchLmConfig
@@ -83,7 +83,7 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
     slots, seeds = torch.tensor([[1, 2], [1234, 1235]], device=DEVICE)
     least = torch.full_like(slots, 3)
     admissions = [
-        Admission(slot=slot, ids=ids, seed=seed, min_tokens=3)
+        SequencePrefill(slot=slot, ids=ids, seed=seed, min_tokens=3)
         for slot, seed, ids in zip(slots.tolist(), seeds.tolist(), joined, strict=True)
     ]
     packed = fused._packed(32, admissions, [-1, -1], [-1, -1]).to(DEVICE)
@@ -152,7 +152,8 @@ class Prefilled:
         """Prefill the slots from 0 on. ``computed``: how many positions of each prompt have no known prefix."""
         fused = self.fused
         admissions = [
-            Admission(slot=slot, ids=ids, seed=slot, min_tokens=3, shared=shared) for slot, ids in enumerate(prompts)
+            SequencePrefill(slot=slot, ids=ids, seed=slot, min_tokens=3, shared=shared)
+            for slot, ids in enumerate(prompts)
         ]
         assert [fused.computed(a) for a in admissions] == list(computed)
         fused.cache[:, :, : fused.slots] = float("nan")  # whatever a slot held before
@@ -208,7 +209,7 @@ def test_a_prompts_attention_goes_over_several_blocks_and_what_a_slot_holds_alre
     heads, kv_heads, size, lines, slots = 4, 2, 16, 384, [3, 0, 2, 5]
     begin, end = [0, 0, 70, 64], [130, 64, 170, 65]
     admissions = [
-        Admission(slot=slot, ids=np.zeros(n, np.int64), seed=0, min_tokens=0, shared=first)
+        SequencePrefill(slot=slot, ids=np.zeros(n, np.int64), seed=0, min_tokens=0, shared=first)
         for slot, first, n in zip(slots, begin, end, strict=True)
     ]
     buffer = np.empty(flat_prompts.buffer_size(lines), np.int64)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tts_engine.cosyvoice.lm.api import Admission
+from tts_engine.cosyvoice.lm.api import SequencePrefill
 from tts_engine.cosyvoice.lm.flat_prompts import BLOCK, LINES, ROWS, buffer_size, lay_out, views
 from tts_engine.cosyvoice.lm.prefixes import LEAST_IDS, Prefixes
 
 
-def clause(slot: int, count: int, shared: int = 0, *, voice: int = 1) -> Admission:
+def clause(slot: int, count: int, shared: int = 0, *, voice: int = 1) -> SequencePrefill:
     """The ids of a voice that counts from its number, then others that count from the slot's."""
     ids = np.concatenate([voice + np.arange(shared), 100 * slot + np.arange(count - shared)])
-    return Admission(slot=slot, ids=ids, seed=2**63 - 1 - slot, min_tokens=slot - 1, shared=shared)
+    return SequencePrefill(slot=slot, ids=ids, seed=2**63 - 1 - slot, min_tokens=slot - 1, shared=shared)
 
 
 CASES = {
@@ -68,7 +68,7 @@ def test_a_size_is_seldom_much_larger_than_what_is_computed() -> None:
     assert (sizes[1:] / sizes[:-1] <= 1.26).all()
 
 
-def placed(prefixes: Prefixes, *admissions: Admission) -> tuple[list[int], list[int]]:
+def placed(prefixes: Prefixes, *admissions: SequencePrefill) -> tuple[list[int], list[int]]:
     with prefixes.placed(admissions) as slots:
         return slots
 
@@ -109,7 +109,7 @@ def test_a_prefix_that_was_not_written_is_not_known_and_its_slot_is_free() -> No
 
 @pytest.mark.parametrize(("shared", "count"), [(LEAST_IDS - 1, 40), (20, 20), (30, 20)])
 def test_a_short_prefix_and_one_with_nothing_behind_it_are_not_kept(shared: int, count: int) -> None:
-    admission = Admission(slot=0, ids=np.arange(count), seed=0, min_tokens=0, shared=shared)
+    admission = SequencePrefill(slot=0, ids=np.arange(count), seed=0, min_tokens=0, shared=shared)
     prefixes = Prefixes([8])
     assert placed(prefixes, admission) == ([-1], [-1])
     assert prefixes.computed(admission) == count

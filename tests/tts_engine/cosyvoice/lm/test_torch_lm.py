@@ -14,7 +14,7 @@ import torch
 
 from tests.tts_engine.cosyvoice.lm.drawn import ids_of
 from tests.waiting import PATIENCE_S, until
-from tts_engine.cosyvoice.lm.api import Admission, Input
+from tts_engine.cosyvoice.lm.api import Input, SequencePrefill
 from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
 from tts_engine.cosyvoice.lm.sequence import LmSequence
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm, TorchLmConfig
@@ -229,7 +229,7 @@ class Counted(EagerLm):
         super().__init__(network(), slots=6, max_length=96)
         self.prefills: list[int] = []
 
-    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+    def prefill(self, admissions: Sequence[SequencePrefill]) -> Drawn:
         self.prefills.append(len(admissions))
         return super().prefill(admissions)
 
@@ -296,7 +296,7 @@ async def test_a_prompt_without_room_is_refused() -> None:
 class KeepsPrefixes(EagerLm):
     """Says that it knows the prefixes of all prompts."""
 
-    def computed(self, admission: Admission) -> int:
+    def computed(self, admission: SequencePrefill) -> int:
         return len(admission.ids) - admission.shared
 
 
@@ -317,7 +317,7 @@ async def test_the_positions_that_a_prefill_computes_are_bounded(
     steps = KeepsPrefixes(network(), slots=6, max_length=96)
     lm = TorchLm(steps, TorchLmConfig(prefill_rows=rows, prefill_positions=positions))
     for prompt in PROMPTS:
-        admission = Admission(slot=-1, ids=prompt, seed=0, min_tokens=1, shared=shared)
+        admission = SequencePrefill(slot=-1, ids=prompt, seed=0, min_tokens=1, shared=shared)
         lm._waiting.append(LmSequence(Some(3), admission, 8))
     admitted = [lm._admit() for _ in begun]
     assert [[len(s.admission.ids) for s in group if s.admission is not None] for group in admitted] == begun
@@ -329,7 +329,7 @@ async def test_what_clauses_share_reaches_the_steps_and_changes_nothing() -> Non
     seen: list[int] = []
 
     class Watched(EagerLm):
-        def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+        def prefill(self, admissions: Sequence[SequencePrefill]) -> Drawn:
             seen.extend(a.shared for a in admissions)
             return super().prefill(admissions)
 
@@ -342,7 +342,7 @@ async def test_what_clauses_share_reaches_the_steps_and_changes_nothing() -> Non
 class BrokenRow(EagerLm):
     """No number for one seed."""
 
-    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+    def prefill(self, admissions: Sequence[SequencePrefill]) -> Drawn:
         drawn = super().prefill(admissions).ids()
         return Drawn([-1 if a.seed == 1 else token for a, token in zip(admissions, drawn, strict=True)])
 
@@ -369,7 +369,7 @@ async def test_a_device_error_fails_what_runs_and_refuses_what_comes() -> None:
 
 
 class DeadAtPrefill(EagerLm):
-    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+    def prefill(self, admissions: Sequence[SequencePrefill]) -> Drawn:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.tts_engine.cosyvoice.models.goldens import VERSIONS, deviation, llm_config, read_json, tensors
-from tts_engine.cosyvoice.lm.bistream import Bistream, Item, Kind, UnexpectedControlId
+from tts_engine.cosyvoice.lm.bistream import Bistream, Item, PositionKind, UnexpectedControlId
 from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.cosyvoice.sampling import ras, stop_mask
@@ -147,13 +147,13 @@ def test_generation(version: int, name: str) -> None:
 
 def embed(lm: SpeechLanguageModel, item: Item) -> Tensor:
     match item.kind:
-        case Kind.SOS:
+        case PositionKind.SOS:
             return lm.sos
-        case Kind.TASK:
+        case PositionKind.TASK:
             return lm.task
-        case Kind.TEXT:
+        case PositionKind.TEXT:
             return lm.embed_text(torch.tensor([item.id]))
-        case Kind.SPEECH:
+        case PositionKind.SPEECH:
             return lm.embed_speech(torch.tensor([item.id]))
 
 

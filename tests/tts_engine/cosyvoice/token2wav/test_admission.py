@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from tts_engine.config import CosyVoiceConfig
-from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load
+from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, ClauseLoad
 from tts_engine.cosyvoice.token2wav.scheduler import Candidate, SchedulerConfig, Shape, choose
 
 
@@ -73,7 +73,7 @@ def simulate(
         while arrivals and arrivals[-1] <= now:
             asked = arrivals.pop()
             silent = sum(turn.first_at is None for turn in live)
-            verdict = admission.judge(Load(len(live) - silent, silent), now=now)
+            verdict = admission.judge(ClauseLoad(len(live) - silent, silent), now=now)
             if verdict.admitted:
                 live.append(Turn(asked, length := rng.randint(3, 9), length, submitted_at=now))
                 out.turns.append(live[-1])
@@ -160,22 +160,22 @@ def test_one_late_chunk_among_a_few_closes_no_door_but_as_many_as_clauses_do() -
     admission = Admission(settings())
     admission.late(4, now=100.0)
     admission.late(4, now=100.1)
-    assert admission.judge(Load(speaking=3, silent=0), now=100.1).admitted
+    assert admission.judge(ClauseLoad(speaking=3, silent=0), now=100.1).admitted
     admission.late(4, now=100.2)
-    assert not admission.judge(Load(speaking=3, silent=0), now=100.2).admitted
+    assert not admission.judge(ClauseLoad(speaking=3, silent=0), now=100.2).admitted
     alone = Admission(settings())
     alone.late(1, now=100.0)
-    assert not alone.judge(Load(speaking=1, silent=0), now=100.0).admitted
+    assert not alone.judge(ClauseLoad(speaking=1, silent=0), now=100.0).admitted
 
 
 def test_a_late_chunk_of_one_among_many_closes_no_door() -> None:
     admission = Admission(settings())
     admission.late(120, now=100.0)
     admission.late(120, now=101.5)
-    assert admission.judge(Load(speaking=119, silent=0), now=101.5).admitted
+    assert admission.judge(ClauseLoad(speaking=119, silent=0), now=101.5).admitted
     for hundredth in range(3):
         admission.late(120, now=101.6 + hundredth / 100)
-    assert not admission.judge(Load(speaking=119, silent=0), now=101.7).admitted
+    assert not admission.judge(ClauseLoad(speaking=119, silent=0), now=101.7).admitted
 
 
 def test_after_late_chunks_the_door_opens_again_step_by_step() -> None:
@@ -184,18 +184,18 @@ def test_after_late_chunks_the_door_opens_again_step_by_step() -> None:
     admission.late(70, now=100.0)
     admission.late(70, now=100.5)  # within the same second: the same event
     admission.late(70, now=100.6)
-    assert admission.judge(Load(speaking=59, silent=0), now=100.5).admitted
-    assert not admission.judge(Load(speaking=61, silent=0), now=100.5).admitted
-    assert admission.judge(Load(speaking=61, silent=0), now=100.5, goes_on=True).admitted
-    assert admission.judge(Load(speaking=85, silent=0), now=110.0).admitted
+    assert admission.judge(ClauseLoad(speaking=59, silent=0), now=100.5).admitted
+    assert not admission.judge(ClauseLoad(speaking=61, silent=0), now=100.5).admitted
+    assert admission.judge(ClauseLoad(speaking=61, silent=0), now=100.5, goes_on=True).admitted
+    assert admission.judge(ClauseLoad(speaking=85, silent=0), now=110.0).admitted
 
 
 def test_a_moment_of_late_sound_beside_a_few_is_forgotten() -> None:
     admission = Admission(settings())
     for tenth in range(4):
         admission.late(4, now=100.0 + tenth / 10)
-    assert not admission.judge(Load(speaking=6, silent=0), now=109.0).admitted
-    assert admission.judge(Load(speaking=60, silent=0), now=110.5).admitted
+    assert not admission.judge(ClauseLoad(speaking=6, silent=0), now=109.0).admitted
+    assert admission.judge(ClauseLoad(speaking=60, silent=0), now=110.5).admitted
 
 
 def test_a_device_that_was_calibrated_is_known_before_the_first_caller() -> None:
@@ -234,23 +234,23 @@ def measured(**fields: float) -> Admission:
 
 def test_a_turn_that_speaks_goes_on_where_a_new_one_is_refused() -> None:
     admission = measured()
-    full = Load(speaking=90, silent=0)
+    full = ClauseLoad(speaking=90, silent=0)
     assert not admission.judge(full, now=0.0).admitted
     assert admission.judge(full, now=0.0, goes_on=True).admitted
-    assert not admission.judge(Load(speaking=100, silent=0), now=0.0, goes_on=True).admitted
+    assert not admission.judge(ClauseLoad(speaking=100, silent=0), now=0.0, goes_on=True).admitted
 
 
 def test_who_goes_on_has_the_next_free_place() -> None:
-    load = Load(speaking=50, silent=0, waiting=50)
+    load = ClauseLoad(speaking=50, silent=0, waiting=50)
     assert not measured().judge(load, now=0.0).admitted
     assert measured().judge(load, now=0.0, goes_on=True).admitted
 
 
 def test_turns_nobody_waits_for_leave_a_quarter_free() -> None:
     admission = measured()
-    assert admission.judge(Load(speaking=55, silent=0), now=0.0, ahead=True).admitted
-    assert not admission.judge(Load(speaking=56, silent=0), now=0.0, ahead=True).admitted
-    assert admission.judge(Load(speaking=56, silent=0), now=0.0).admitted
+    assert admission.judge(ClauseLoad(speaking=55, silent=0), now=0.0, ahead=True).admitted
+    assert not admission.judge(ClauseLoad(speaking=56, silent=0), now=0.0, ahead=True).admitted
+    assert admission.judge(ClauseLoad(speaking=56, silent=0), now=0.0).admitted
 
 
 def test_the_retry_delay_follows_the_pace_of_departures() -> None:
@@ -258,23 +258,23 @@ def test_the_retry_delay_follows_the_pace_of_departures() -> None:
     for at in range(11):
         admission.departed(at / 5, 5.0)
     # A clause of 5 s takes a hundredth, and another for a fifth of the time: 75 fit. 11 left in the last 5 s.
-    assert admission.judge(Load(speaking=74, silent=0), now=2.0).admitted
-    assert admission.judge(Load(speaking=75, silent=0), now=2.0).retry_after_s == pytest.approx(1 / 2.2, rel=0.01)
-    assert admission.judge(Load(speaking=78, silent=0), now=2.0).retry_after_s == pytest.approx(4 / 2.2, rel=0.01)
-    assert admission.judge(Load(speaking=78, silent=0), now=8.0).retry_after_s == 1.0, "that is long ago"
+    assert admission.judge(ClauseLoad(speaking=74, silent=0), now=2.0).admitted
+    assert admission.judge(ClauseLoad(speaking=75, silent=0), now=2.0).retry_after_s == pytest.approx(1 / 2.2, rel=0.01)
+    assert admission.judge(ClauseLoad(speaking=78, silent=0), now=2.0).retry_after_s == pytest.approx(4 / 2.2, rel=0.01)
+    assert admission.judge(ClauseLoad(speaking=78, silent=0), now=8.0).retry_after_s == 1.0, "that is long ago"
 
 
 def test_a_device_too_slow_for_one_call_serves_one() -> None:
     slow = Admission(settings())
     slow.observe("chunk", 1, 5.0)
-    assert slow.judge(Load(speaking=0, silent=0), now=0.0).admitted
-    assert not slow.judge(Load(speaking=1, silent=0), now=0.0).admitted
+    assert slow.judge(ClauseLoad(speaking=0, silent=0), now=0.0).admitted
+    assert not slow.judge(ClauseLoad(speaking=1, silent=0), now=0.0).admitted
 
 
 def test_before_anything_was_measured_places_are_the_only_bound() -> None:
     admission = Admission(settings(max_clauses=2))
-    assert admission.judge(Load(speaking=1, silent=0), now=0.0).admitted
-    verdict = admission.judge(Load(speaking=1, silent=1), now=0.0)
+    assert admission.judge(ClauseLoad(speaking=1, silent=0), now=0.0).admitted
+    verdict = admission.judge(ClauseLoad(speaking=1, silent=1), now=0.0)
     assert not verdict.admitted and verdict.retry_after_s == 1.0 and "2 clauses" in verdict.reason
 
 
@@ -283,7 +283,7 @@ def test_a_slower_device_lets_fewer_in() -> None:
     for _ in range(50):
         admission.observe("chunk", 10, 0.2)
     assert admission.share(1) == pytest.approx(0.024, rel=0.01)
-    assert not admission.judge(Load(speaking=60, silent=0), now=0.0).admitted
+    assert not admission.judge(ClauseLoad(speaking=60, silent=0), now=0.0).admitted
 
 
 def test_short_clauses_cost_more_for_a_second_of_sound_than_long_ones() -> None:
@@ -311,4 +311,4 @@ def test_a_burst_after_a_burst_is_no_more_than_the_first() -> None:
     admission = measured()
     for _ in range(70):
         admission.departed(1.0, 5.0)
-    assert admission.judge(Load(speaking=0, silent=70), now=1.1).admitted
+    assert admission.judge(ClauseLoad(speaking=0, silent=70), now=1.1).admitted

@@ -13,8 +13,8 @@ from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.scheduler import (
     Batch,
+    BatchRow,
     Candidate,
-    Row,
     Scheduler,
     SchedulerConfig,
     Shape,
@@ -250,7 +250,7 @@ class Queue:
     def next_batch(self) -> Batch | None:
         return self.scheduler.next_batch(self.scheduler.jobs, now=0.0)
 
-    def run(self) -> list[Row]:
+    def run(self) -> list[BatchRow]:
         """The next batch, as if it had run."""
         batch = self.next_batch()
         assert batch is not None

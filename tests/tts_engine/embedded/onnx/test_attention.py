@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hibari.voices import voice_path
 
-from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.hibari_text import PhonemeReader
 from tts_engine.embedded.onnx.attention import join_attention
 from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.messages import messages
@@ -31,7 +31,7 @@ def operators(model: bytes) -> list[str]:
 
 @pytest.mark.parametrize("text", ["Hello.", "Your order was shipped on Friday, and it will arrive by Monday morning."])
 def test_joined_layers_compute_what_the_exported_ones_do(model: bytes, text: str) -> None:
-    feed = {"ids": np.asarray([Reader().read(text)[0].ids], np.int64), "speed": np.ones(1, np.float32)}
+    feed = {"ids": np.asarray([PhonemeReader().read(text)[0].ids], np.int64), "speed": np.ones(1, np.float32)}
     steps, f0, layer = session(model).run(None, feed)
     joined_steps, joined_f0, joined_layer = session(join_attention(model, heads=2)).run(None, feed)
     np.testing.assert_allclose(joined_layer, layer, atol=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hibari.voices import voice_path
 
-from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.hibari_text import PhonemeReader
 from tts_engine.embedded.onnx.cut import cut
 from tts_engine.embedded.onnx.depthwise import depthwise_as_images
 from tts_engine.embedded.onnx.messages import messages
@@ -23,7 +23,7 @@ def model() -> bytes:
 
 def run(model: bytes, *outputs: str) -> list[np.ndarray]:
     session = ort.InferenceSession(cut(model, inputs=INPUTS, outputs=outputs))
-    ids = Reader().read("Your order was shipped on Friday.")[0].ids
+    ids = PhonemeReader().read("Your order was shipped on Friday.")[0].ids
     return session.run(None, {"ids": np.asarray([ids], np.int64), "speed": np.ones(1, np.float32)})
 
 

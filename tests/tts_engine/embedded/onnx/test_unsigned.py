@@ -8,7 +8,7 @@ from hibari.voices import voice_path
 
 from tts_engine.embedded import hibari
 from tts_engine.embedded.hibari import HibariVoice, NoisePool
-from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.hibari_text import PhonemeReader
 from tts_engine.embedded.onnx.messages import messages
 from tts_engine.embedded.onnx.unsigned import a_product, exact, overflows, unsigned
 from tts_engine.onnx_runtime import onnxruntime as ort
@@ -30,7 +30,7 @@ def test_products_are_those_of_whole_numbers(seed: int) -> None:
 
 
 def test_the_voice_sounds_the_same_on_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    (piece,) = Reader().read("Where is my order, and when does it arrive?")
+    (piece,) = PhonemeReader().read("Where is my order, and when does it arrive?")
 
     def sound() -> np.ndarray:
         speech = HibariVoice().begin(piece, 1.0, NoisePool().reader(3), 8000)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from talkspurt.simulator.carriers.carrier import Command, Media, Violation
+from talkspurt.simulator.carriers.carrier import Command, MediaFrame, Violation
 from voicecodecs.registry import AudioFormat
 
 
@@ -41,7 +41,7 @@ class ToyCarrier:
 
     def read(self, message: bytes, *, binary: bool = False) -> Command:
         body = json.loads(message)
-        return Media(base64.b64decode(body["audio"])) if body.keys() == {"audio"} else Violation("no audio")
+        return MediaFrame(base64.b64decode(body["audio"])) if body.keys() == {"audio"} else Violation("no audio")
 
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:
