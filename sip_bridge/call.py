@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from gateway.errors import Rejected
+from gateway.media.dtmf import KeysByTwoWays
 from gateway.media.latch import Latch
 from gateway.media.timer import DeadlineTimer
 from gateway.seams.leg import CallEvents, Reception, RtpReport, TransferStart
@@ -143,7 +144,7 @@ class SipCall:
         self.rtp = RtpLeg(self, latch, silence_s=host.config.timeouts.media_s, on_report=host.on_report)
         self.rtp.open(ports)
         self._on_hold = True
-        self._digits_by = ""
+        self._keys = KeysByTwoWays()
         self._timer = DeadlineTimer(self, clock=self._loop.time)
         self._carrying_out = False
         self._asking: asyncio.Task[None] | None = None
@@ -209,6 +210,7 @@ class SipCall:
                     self._tell(self.protocol.not_begun)
             case MediaAgreed(agreed):
                 self.rtp.negotiated(agreed)
+                self._keys.clear()
                 self._on_hold = agreed.on_hold
                 if session is not None:
                     session.on_hold(agreed.on_hold)
@@ -389,10 +391,7 @@ class SipCall:
         self.end(reason, [("Reason", f'SIP;cause=408;text="{reason}"')])
 
     def _digit(self, digit: str, by: str) -> None:
-        # Some peers send one key both as an RTP event and in an INFO. Only keys that come by the way of the first one
-        # count.
-        self._digits_by = self._digits_by or by
-        if self.session is not None and self._digits_by == by:
+        if self._keys.is_new(digit, by, now=self._loop.time()) and self.session is not None:
             self.session.on_digit(digit)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from gateway.media.rtp import MAX_MISORDER
 
 DIGITS = "0123456789*#ABCD"
 """Digits by event code (RFC 4733 section 3.2)."""
@@ -71,21 +74,140 @@ def is_key(payload: bytes) -> bool:
 class TelephoneEvents:
     """Decoder of event packets to digits. Each stream needs its own object.
 
-    A digit is returned once, at the first packet of its event, so that it can interrupt at once. The packets that
-    repeat and end the event have the same timestamp.
+    A digit is returned once, at the first packet of its event, so that it can interrupt at once. The packets of one
+    event should share one timestamp (RFC 4733 section 2.5.1). Senders and relays break that rule in both directions, so
+    the decoder takes packets in the order of their sequence numbers and compares each one with the last:
+
+    * Another key is another event, whatever the timestamp: some senders repeat the timestamp of the last key.
+    * The same key with the same timestamp is the same event, unless its duration starts again or it pauses for 1 s.
+    * The same key with a later timestamp is the same event if the timestamp lies within the event: some senders advance
+      it with every packet, some relays only for the repeated end packets, and an event longer than 16 bits of duration
+      continues in segments with new timestamps (section 2.5.1.3).
+    * The same key with a later timestamp is the same event if it repeats the end at once, whatever the timestamp.
+    * Everything else is a new event. The marker bit is not used: some senders never set it, some set it always.
+
+    Sources of the numberings: issues 7 and 29 of ymartineau/peers, 1812 and 1929 of sipwise/rtpengine, pull requests
+    669 of sipsorcery and 796 of livekit/sip.
     """
 
-    _MAX_AGE_TICKS = 480_000
-    """A packet older by up to this many clock units (10 s or more) belongs to an earlier digit."""
+    _SLACK_S = 0.06
+    """Timestamps of an event's packets lie at most this far beyond its duration: three end packets, 20 ms apart."""
+    _STEP_SLACK_S = 0.03
+    """Tolerance for an event that has not ended; smaller than the pause between two keys."""
+    _REPEAT_S = 0.07
+    """An end packet that comes so soon after another one repeats it."""
+    _PAUSE_S = 1.0
+    """Packets of one event do not pause for so long."""
 
-    def __init__(self) -> None:
-        self._last: int | None = None
+    def __init__(self, clock_hz: int = 8000) -> None:
+        self._clock_hz = clock_hz
+        self._last: _Event | None = None
 
-    def add(self, timestamp: int, payload: bytes) -> str | None:
-        """Return the digit that a packet begins. None: a repetition, another kind of event, or no event."""
+    def add(self, timestamp: int, payload: bytes, *, sequence: int, now: float) -> str | None:
+        """Return the digit that a packet begins. None: a repetition, another kind of event, or no event.
+
+        Args:
+            sequence: RTP sequence number.
+            now: time of arrival, seconds.
+        """
         if len(payload) < 4 or payload[0] >= len(DIGITS):
             return None
-        if self._last is not None and (self._last - timestamp) & 0xFFFFFFFF < self._MAX_AGE_TICKS:
-            return None
-        self._last = timestamp
-        return DIGITS[payload[0]]
+        code, flags, duration = _EVENT.unpack_from(payload)
+        packet = _Event(code, bool(flags & _END), duration, timestamp, timestamp, sequence, now)
+        last = self._last
+        if last is not None:
+            behind = (last.sequence - sequence) & 0xFFFF
+            if behind < MAX_MISORDER and now - last.at < self._PAUSE_S:
+                return None  # late or twice
+            if self._continues(last, packet):
+                packet.begins = last.begins
+                packet.ended |= last.ended
+                self._last = packet
+                return None
+        self._last = packet
+        return DIGITS[code]
+
+    def _continues(self, last: _Event, packet: _Event) -> bool:
+        """Return True if a packet belongs to the event of the last one."""
+        if packet.code != last.code:
+            return False
+        pauses = packet.at - last.at > self._PAUSE_S
+        grows = packet.duration >= last.duration
+        if packet.timestamp == last.timestamp:
+            wraps = last.duration > _LONG and not last.ended
+            restarts = not grows and not wraps
+            return not restarts and not (last.ended and (pauses or not packet.ended))
+        since_begin = (packet.timestamp - last.begins) & 0xFFFFFFFF
+        step = (packet.timestamp - last.timestamp) & 0xFFFFFFFF
+        at_once = packet.at - last.at <= self._REPEAT_S and (packet.sequence - last.sequence) & 0xFFFF <= 2
+        if packet.ended:
+            slack = self._SLACK_S * self._clock_hz
+            within = max(0, since_begin - packet.duration) <= slack
+            if last.ended:
+                within = step <= slack or (within and packet.at - last.at <= 2 * self._REPEAT_S)
+            return grows and (at_once or (within and not (pauses and last.ended)))
+        if last.ended:
+            return False
+        slack = round(self._STEP_SLACK_S * self._clock_hz)
+        return step <= (packet.duration - last.duration if grows else 0) + slack or self._next_segment(
+            last, step, slack
+        )
+
+    def _next_segment(self, last: _Event, step: int, slack: int) -> bool:
+        """Return True if a timestamp continues where the duration of the last packet ends."""
+        longest = 0x10000 + slack if last.duration > _LONG else last.duration + slack
+        return last.duration - slack <= step <= longest
+
+
+class KeysByTwoWays:
+    """Recognises a key that comes twice because the peer sends each key as an RTP event and in a message.
+
+    A key counts unless the same key came by the other way in the last two seconds and was not matched yet. So the peer
+    may change the way at any time.
+    """
+
+    _WINDOW_S = 2.0
+    """Longest time between the two arrivals: the message may come at the end of a long press."""
+
+    def __init__(self) -> None:
+        self._unmatched: deque[tuple[str, str, float]] = deque(maxlen=32)
+        """Keys that counted: digit, way, arrival in seconds."""
+
+    def is_new(self, digit: str, by: str, *, now: float) -> bool:
+        """Return True if a key counts.
+
+        Args:
+            by: the way on which it came.
+        """
+        while self._unmatched and now - self._unmatched[0][2] > self._WINDOW_S:
+            self._unmatched.popleft()
+        for key in self._unmatched:
+            if key[0] == digit and key[1] != by:
+                self._unmatched.remove(key)
+                return False
+        self._unmatched.append((digit, by, now))
+        return True
+
+    def clear(self) -> None:
+        """Forget the past: after a new agreement, keys may come by another way."""
+        self._unmatched.clear()
+
+
+_LONG = 0xFFFF - 4000
+"""A duration near the 16-bit limit, clock units. The next packets may have wrapped it, or begin a new segment."""
+
+
+@dataclass(slots=True)
+class _Event:
+    """The last packet of an event."""
+
+    code: int
+    ended: bool
+    duration: int
+    """Clock units."""
+    timestamp: int
+    begins: int
+    """Timestamp of the event's first packet."""
+    sequence: int
+    at: float
+    """Time of arrival, seconds."""

@@ -131,7 +131,7 @@ class _PeerStream:
     def __init__(self, ssrc: int, clock_hz: int) -> None:
         self.stream = IncomingStream(ssrc=ssrc, clock_hz=clock_hz)
         self.order = JitterBuffer(clock_hz)
-        self.dtmf = TelephoneEvents()
+        self.dtmf = TelephoneEvents(clock_hz)
         self.lost_reported = 0
         self.late_reported = 0
 
@@ -336,7 +336,7 @@ class RtpSession:
         arrivals.stream.add(packet.sequence, packet.timestamp, now=now)
         payload: bytes | None = packet.payload or None
         if kind is _Kind.EVENT:
-            digit = arrivals.dtmf.add(packet.timestamp, packet.payload)
+            digit = arrivals.dtmf.add(packet.timestamp, packet.payload, sequence=packet.sequence, now=now)
             if digit is not None:
                 self._events.on_digit(digit)
             payload = None

@@ -66,3 +66,19 @@ def test_a_call_that_is_over_has_no_timer_left() -> None:
         assert call.deadline() is None and call._timer._timer.cancelled()
 
     run(script())
+
+
+def test_keys_by_message_then_by_rtp_and_back_all_count() -> None:
+    async def script() -> None:
+        world, far = await called()
+        call = world.session.call
+        far.send("INFO", body=b"Signal=5", content="application/dtmf-relay")
+        await far.reoffers(port=40010)
+        call.on_digit("5")
+        far.send("INFO", body=b"5", content="application/dtmf")  # the same key by the other way
+        far.send("INFO", body=b"Signal=6", content="application/dtmf-relay")
+        call.on_digit("7")
+        keys = [line.rpartition(" ")[2] for line in world.lines if "session: digit" in line]
+        assert keys == ["5", "5", "6", "7"]
+
+    run(script())

@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ProtocolError
-from gateway.media.dtmf import TelephoneEvents
 from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, parse
 
 
@@ -118,15 +117,3 @@ def test_stray_and_late_packets_are_not_a_new_numbering() -> None:
     for n in [*range(200), 9000, 190, 191, 192]:
         seen.add(n, n * 160, now=4.0)
     assert seen.highest == 199
-
-
-def test_a_key_is_told_once_by_whichever_of_its_packets_comes_first() -> None:
-    events = TelephoneEvents()
-    press = bytes([5, 10, 0, 160])
-    end = bytes([5, 0x80 | 10, 3, 32])
-    assert events.add(1000, press) == "5"
-    assert [events.add(1000, packet) for packet in (press, end, end, end)] == [None] * 4
-    assert events.add(9000, end) == "5"  # its first packets were lost
-    assert events.add(9999, bytes([11, 0, 0, 0])) == "#"
-    assert events.add(10999, bytes([16, 0, 0, 0])) is None  # flash
-    assert events.add(12999, b"\x01") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sip_bridge.errors import SipProtocolError
-from sip_bridge.message.body import description_of, digit_of
+from sip_bridge.message.body import DIGIT_TYPES, description_of, digit_of
 from sip_bridge.message.sip import Request
 from tests.sip_bridge.sip_messages import request
 
@@ -36,15 +36,52 @@ def test_any_other_body_is_415(content: str, more: tuple[tuple[str, str], ...]) 
     assert refused.value.status == 415
 
 
-def test_touch_tones_come_in_two_forms() -> None:
-    assert digit_of(carrying("application/dtmf-relay", b"Signal= d\r\nDuration= 100\r\n")) == "D"
-    assert digit_of(carrying("application/dtmf", b" # ")) == "#"
-    assert digit_of(request("INFO")) is None
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b"Signal=5\r\nDuration=160\r\n", "5"),
+        (b"Signal= d\r\nDuration= 100\r\n", "D"),
+        (b"signal : 7\nduration : 160", "7"),
+        (b"Duration=160\rSignal=*\r", "*"),
+        (b"Signal=#", "#"),
+        (b"Signal=10\r\nDuration=160\r\n", "*"),
+        (b"Signal=11\r\n", "#"),
+        (b"Signal=12\r\n", "A"),
+        (b"Signal=15\r\n", "D"),
+        (b'Signal="3"\r\n', "3"),
+        (b"p=Digit-Collection\r\ny=Digits\r\nd=6\r\n", "6"),
+        (b"d=6", "6"),
+        (b" # ", "#"),
+        (b"9", "9"),
+        (b"10", "*"),
+        (b"b\r\n", "B"),
+    ],
+)
+@pytest.mark.parametrize("content", DIGIT_TYPES)
+def test_touch_tones_in_every_form_and_type(content: str, body: bytes, key: str) -> None:
+    assert digit_of(carrying(content, body)) == key
+    assert digit_of(carrying(f"{content.title()};charset=utf-8", body)) == key
+
+
+@pytest.mark.parametrize("content", ["audio/telephone-event", "application/telephone-event"])
+def test_an_event_of_rfc_4733_in_an_info(content: str) -> None:
+    assert digit_of(carrying(content, bytes([11, 0x80 | 10, 3, 0x20]))) == "#"
+
+
+@pytest.mark.parametrize("body", [b"", b"\r\n", b"Signal=16\r\nDuration=160", b"Signal=flash", b"Signal=hf", b"!"])
+def test_a_keep_alive_and_a_hook_flash_are_not_keys(body: bytes) -> None:
+    assert digit_of(carrying("application/dtmf-relay", body)) is None
 
 
 @pytest.mark.parametrize(
     ("content", "body", "status"),
-    [("application/dtmf-relay", b"Signal=flash", 400), ("application/dtmf", b"12", 400), ("text/plain", b"*", 415)],
+    [
+        ("application/dtmf-relay", b"Signal=word", 400),
+        ("application/dtmf-relay", b"Signal=99", 400),
+        ("application/dtmf", b"42", 400),
+        ("application/dtmf", b"Duration=5", 400),
+        ("text/plain", b"*", 415),
+    ],
 )
 def test_what_is_no_touch_tone_is_refused_without_showing_it(content: str, body: bytes, status: int) -> None:
     with pytest.raises(SipProtocolError) as refused:
