@@ -34,8 +34,9 @@ test-peers: $(VENV)/.test    ## beside servers, browsers, phones and switches; s
 test-gpu: $(VENV)/.test      ## the kernels at full size, on an NVIDIA GPU
 	$(BIN)/python -m pytest --durations=10 -m gpu
 
-check: $(VENV)/.dev          ## format, lint, types
-	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy codecs/voicecodecs gateway tts_engine sip_bridge talkspurt tests
+check: $(VENV)/.dev          ## format, lint, plain English, types
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/python .ci/plain-english
+	$(BIN)/mypy codecs/voicecodecs gateway tts_engine sip_bridge talkspurt tests
 
 bench: $(VENV)/.run          ## the standard loads; see benchmarks/RESULTS.md
 	$(BIN)/talkspurt bench call --calls 1,10,50,100 && $(BIN)/talkspurt bench gateway --calls 300

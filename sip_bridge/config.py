@@ -42,8 +42,8 @@ class SipTlsConfig(Section):
 
 
 class TrunkConfig(Section):
-    """A peer whose calls are taken. The peer proves itself by address, digest, TLS certificate or a registration of
-    ours. A trunk with several of the first three asks for all of them."""
+    """A peer whose calls are taken. The peer proves itself by address, digest, TLS certificate or our registration
+    with it. A trunk with several of the first three asks for all of them."""
 
     addresses: tuple[str, ...] = ()
     """Source addresses or networks of the peer. Alone they are enough only where addresses cannot be forged."""

@@ -429,7 +429,7 @@ def test_demo_answers_keys_and_words() -> None:
     says("Five, two, three.")
     assert made.take()[0] == "Order 5 2 3 has been shipped and should arrive on Friday."
     says("I want to speak to a human.")
-    assert "nobody else is here" in str(made.take()[0])
+    assert "no one else is here" in str(made.take()[0])
     says("Bananas.")
     assert made.take() == ["I heard: Bananas. But I have no answer to that.", more]
     says("What can you do?")

@@ -130,7 +130,7 @@ async def test_spoken_questions_get_spoken_answers(live: Live, said: Callable[[s
     assert times_understood("We are open from Monday to Friday", heard["hours"]) >= 3, heard["hours"]
     for answer in ("What is the order number", "arrive on Friday", "4711"):
         assert understood(answer, heard["order"]), heard["order"]
-    for answer in ("banana", "nobody else is here"):
+    for answer in ("banana", "no one else is here"):
         assert understood(answer, heard["other"]), heard["other"]
 
 

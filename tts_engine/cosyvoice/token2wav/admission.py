@@ -23,7 +23,7 @@ from typing import Literal
 from tts_engine.config import CosyVoiceConfig
 
 Work = Literal["first", "chunk", "whole"]
-"""What a batch makes: first chunks that are shorter than others, or what its ``scheduler.Shape`` says."""
+"""Content of a batch: first chunks that are shorter than others, or a ``scheduler.Shape``."""
 
 _SMOOTHING = 0.2
 _LONGEST_RETRY_S = 10.0
@@ -33,7 +33,7 @@ _PACE_S = 5.0
 _LENGTH_S = 5.0
 """Assumed length of a clause in seconds, until one has ended."""
 _LENGTH_SMOOTHING = 0.02
-"""Of lengths, and of how many are cut."""
+"""Weight of a new clause in the averages of lengths and of cuts."""
 _LATE_SHARE = 0.02
 _LATE_LEAST = 3
 """Late chunks that a cut needs, however few clauses there are: of four, one is a quarter, and may be bad luck."""
@@ -44,8 +44,8 @@ _CUT = 6 / 7
 _CUT_PERIOD_S = 1.0
 _REGROWTH_PER_S = 0.05
 _FORGOTTEN_S = 10.0
-"""So long after the last cut there is no limit. Were it what the host or the language model carries, the door would
-have opened beyond it within 4 s, and sound would have been late again."""
+"""Time after the last cut at which the limit ends, seconds. If host or language model carried no more, the limit would
+have grown beyond that within 4 s, and sound would have been late again."""
 LATE_S = 0.1
 """A chunk that comes with less sound in hand than this is late. With half of that, callers hear gaps before the door
 closes."""
@@ -56,7 +56,7 @@ nothing of what the device carries behind the burst."""
 
 @dataclass(frozen=True, slots=True)
 class ClauseLoad:
-    """How many clauses the engine has, by their state."""
+    """Numbers of the engine's clauses, by their state."""
 
     speaking: int
     """Clauses that have made sound and have not finished."""
@@ -93,7 +93,7 @@ class Admission:
         self._late: deque[float] = deque(maxlen=_DEPARTURES)
         self._length_s = _LENGTH_S
         self._ended_share = 1.0
-        """Of recent clauses, how many had a last chunk."""
+        """Share of recent clauses that had a last chunk."""
         self._departures: deque[float] = deque(maxlen=_DEPARTURES)
 
     # -- measured
@@ -169,7 +169,7 @@ class Admission:
     def wait_s(self, load: ClauseLoad) -> float:
         """Return the expected wait in seconds for the first chunk of a clause that begins now.
 
-        It waits behind first chunks that are due, while speaking clauses take their share of the device.
+        It waits for first chunks that are due, while speaking clauses take their share of the device.
         """
         return (load.silent + 1) * self._first_s() / max(1.0 - load.speaking * self.cost_s("chunk"), 0.05)
 
@@ -184,7 +184,7 @@ class Admission:
         Args:
             goes_on: does the clause's turn speak already? It is not refused while there is a place, since the caller
                 would hear a gap.
-            ahead: does nobody wait for the clause's sound yet?
+            ahead: True if no one waits for the clause's sound yet.
         """
         settings = self._settings
         clauses = load.speaking + load.silent

@@ -15,8 +15,7 @@ import math
 from collections.abc import Sequence
 
 _FADES_S = 10.0
-"""What was measured counts half after so many seconds. Sooner would try short chunks more often than a steady load
-bears."""
+"""Half-life of a measurement, seconds. A shorter one would try short chunks more often than a steady load bears."""
 _MARGIN = 1.25
 IN_HAND_S = 0.05
 """Seconds of sound that shall be left when the second chunk comes, since its time is a forecast."""
@@ -42,8 +41,8 @@ class FirstChunk:
 
         Args:
             sounds_s: seconds of sound that each of them gives, shortest first.
-            slack_s: seconds of sound that the caller has in hand. With that much, nobody waits for this chunk.
-            wait_s: expected wait behind the first chunks that are due, seconds (``Admission.wait_s``).
+            slack_s: seconds of sound that the caller has in hand. With enough, no one waits for this chunk.
+            wait_s: expected wait for the first chunks that are due, seconds (``Admission.wait_s``).
         """
         longest = len(sounds_s) - 1
         if slack_s > sounds_s[longest]:

@@ -31,7 +31,7 @@ _BURST_SHARE = 0.75
 """Share of ``burst_rows`` that makes a burst: a batch that is emptier takes as long as a full one."""
 
 _MANY = 4
-"""So many times as many clauses make it worth while to wait for them."""
+"""It is worth while to wait for clauses if they are this many times as many."""
 
 _BATCH_STEPS = 10
 """A batch of a few first chunks takes as long as so many steps of the language model or more: on an H200 9 to 16 ms
@@ -42,7 +42,7 @@ _FEW_STEPS = 3
 one."""
 
 _LOOK_S = 0.002
-"""So soon who waits for others asks again whether that is worth while."""
+"""Interval at which a waiting batch checks again whether waiting pays, seconds."""
 
 _BATCH_TOKENS = 180
 """Padding of so many tokens takes as long as a batch by itself does: on an H100 one of a whole chunk takes 10 ms, one
@@ -87,7 +87,7 @@ class SchedulerConfig:
     gather_s: float = 0.015
     """A first chunk waits no longer than this for those of others (``gathering``)."""
     hold_s: float = 0.03
-    """Few chunks that nobody awaits stand still while a clause that came less than so long ago is drawn for
+    """Few chunks that no one awaits stand still while a clause that came less than so long ago is drawn for
     (``holding``)."""
     patient_s: float = 0.3
     """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
@@ -136,7 +136,7 @@ def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> S
     """Return the next batch: jobs of one shape, most urgent first. Empty: there is nothing to do.
 
     First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
-    priority a little earlier. Then comes the least slack. Jobs that nobody awaits must not make an awaited batch
+    priority a little earlier. Then comes the least slack. Jobs that no one awaits must not make an awaited batch
     slower, so they only fill it up to the size that it runs with, and are no longer. But while so many are short of
     sound that they would soon be awaited one after the other, those with the least ride along, whatever their length.
     All rows are computed at the length of the longest. So awaited chunks go together unless the padding would take as
@@ -187,9 +187,9 @@ def _padded_little(ranked: Sequence[Candidate[Owner]], awaited: int) -> list[Can
 def _nearly_ready(awaited: int, lacking: Sequence[int]) -> bool:
     """Is it worth while that so many clauses wait until those are ready that lack few tokens?
 
-    Whoever is ready some steps behind the beginning of a batch waits for the rest of it. So with each of them the rest
-    is saved, and the steps are lost with each of those that wait for it. A few steps are always worth it, since the
-    device, too, takes longer for two batches.
+    A clause that is ready some steps after the beginning of a batch waits for the rest of it. So each of them saves the
+    rest, and each of those that wait for it loses the steps. A few steps are always worth it, since the device, too,
+    takes longer for two batches.
     """
     return any(
         steps <= _FEW_STEPS or count * (_BATCH_STEPS - steps) > awaited * steps
@@ -231,7 +231,7 @@ class Job:
 
 @dataclass(slots=True, kw_only=True)
 class BatchRow:
-    """What a batch feeds for one clause. The defaults are a row of padding."""
+    """The input of a batch for one clause. The defaults are a row of padding."""
 
     slot: int = 0
     source: int = 0
@@ -262,7 +262,7 @@ class Batch:
     jobs: Sequence[Job]
     rows: Sequence[BatchRow]
     staged: bool
-    """Does it run in stages, so that awaited chunks can go between them? Nobody awaits a chunk of it."""
+    """Does it run in stages, so that awaited chunks can go between them? No one awaits a chunk of it."""
 
     @property
     def length(self) -> int:
@@ -329,7 +329,7 @@ class Scheduler:
         return self._chunk - (len(rendering.voice.prompt_tokens) + rendering.sounded) % self._chunk
 
     def first_hops(self, voice: Voice) -> Sequence[int]:
-        """Return the lengths that a first chunk behind this prompt may have, shortest first. None goes beyond the chunk
+        """Return the lengths that a first chunk after this prompt may have, shortest first. None goes beyond the chunk
         in which the prompt ends."""
         room = self._chunk - len(voice.prompt_tokens) % self._chunk
         return [room if hop >= self._chunk - LOOK_AHEAD_TOKENS else hop for hop in self._first_hops]
@@ -431,7 +431,7 @@ class Scheduler:
         wait.
 
         In a burst the first clauses have their tokens a few steps of the language model before the others. A batch of
-        one takes a quarter of the time of a full one, and all others would wait behind it. So while only first chunks
+        one takes a quarter of the time of a full one, and all others would wait for it. So while only first chunks
         are awaited, too few for the largest batch, and four times as many clauses are still drawn for, or enough of
         them nearly have their tokens, they wait for ``gather_s`` at most.
 
@@ -476,7 +476,7 @@ class Scheduler:
 
         These are awaited chunks. There are none while a clause in the long batch is short of sound.
 
-        So an awaited chunk waits for one stage at most of work that nobody awaits: on an H200 3.3 ms behind 8 chunks,
+        So an awaited chunk waits for one stage at most of work that no one awaits: on an H200 3.3 ms behind 8 chunks,
         3.9 behind last chunks of 32 chunks, 5.2 behind 16 chunks (measured batches, divided by their stages). It waits
         for all of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
 
