@@ -203,7 +203,7 @@ class Gateway:
             group = self.sessions[slot::SLOTS]
             for session in group:
                 session.on_message(Text(token=self._text, last=True))
-            while not all(session.turns.queue.live[0].track.done for session in group):
+            while not all(session.turns.live[0].track.done for session in group):
                 await asyncio.sleep(0)
             self.ticker.step()
         for _ in range(2 * SLOTS):  # what is sent ahead has left

@@ -118,7 +118,7 @@ class Configuration:
             problem = self._voice_problem(self._call.route, language, voice) if language or voice else ""
             if problem:
                 return Error(description=f"language.{field_name}: {problem}", code="not_supported", field=field_name)
-        if len(self._turns.queue.voices) + len(message.languages) > LANGUAGES_DECLARED:
+        if self._instructions.declared_languages + len(message.languages) > LANGUAGES_DECLARED:
             told = f"language: expected at most {LANGUAGES_DECLARED} declared languages in a call"
             return Error(description=told, code="too_many_languages", field="code")
         return None

@@ -23,7 +23,6 @@ from gateway.call.metering import Metering
 from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.transfers import Transfers
-from gateway.call.turn_taking.instructions import Instructions
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import RouteConfig
 from gateway.seams.call_record import CallLogSink, CallRecord
@@ -130,7 +129,7 @@ class Session:
             voices=services.voices.get(call.route, ""), priority=route.priority, trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
-        self._instructions = Instructions(self.turns)
+        self._instructions = self.speech.instructions
         self._transfers = Transfers(
             this, call, leg, route, calling=services.calling, meter=services.meter, turns=self.turns,
             instructions=self._instructions,

@@ -15,8 +15,9 @@ from math import inf
 from typing import Protocol
 
 from gateway.call.stats import CallStats
+from gateway.call.turn_taking.heard import Position
+from gateway.call.turn_taking.instructions import new_turns
 from gateway.call.turn_taking.turn import FirstPacket, Reason, Turn, TurnDefaults
-from gateway.call.turn_taking.turns import Turns
 from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
 from gateway.media.playout import Playout, StartPolicy
@@ -151,7 +152,7 @@ class Speech:
             mark_timeout_s=means.playout.mark_timeout_s,
             send_mark=leg.send_mark,
         )
-        self.turns = Turns(
+        self.turns, self.instructions = new_turns(
             limits, self.playout, upward(self), sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples
         )
         self._making: dict[str, _Making] = {}
@@ -231,15 +232,15 @@ class Speech:
         if making is not None and making.utterance is not None:
             making.utterance.end_text()
 
-    def stop(self, turn: Turn, now: float) -> None:
+    def stop(self, turn: Turn, heard: Position, now: float) -> None:
         """Stop making a turn's sound."""
         making = self._making.pop(turn.id, None)
         if making is not None:
             if making.utterance is not None:
-                making.utterance.played(self.turns.heard.samples(turn, now), at=now)
+                making.utterance.played(heard.samples, at=now)
             making.task.cancel()
 
-    def flush(self, since: float | None, now: float) -> None:
+    def flush(self, now: float) -> None:
         """Fall silent now: clear the peer's buffer, then send the shortest fade that the codec allows."""
         sounding = self._flush_playout(now)
         self._leg.send_clear()
@@ -249,6 +250,9 @@ class Speech:
             at = min(now, self.playout.pacer.dry_s)  # after the last frame, even if the next one is late
             if tail is not None and self._leg.send_frame(tail, at):
                 self.ear.spoke(tail, at, at)
+
+    def fell_silent(self, since: float | None, now: float) -> None:
+        """Count a flush."""
         self._stats.fell_silent(since, now)
 
     def _flush_playout(self, now: float) -> bytes | None:
@@ -276,10 +280,10 @@ class Speech:
         if turn.kind == "text":
             self._means.trials.gap(turn.engine)
 
-    def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
+    def ended(self, turn: Turn, reason: str, heard: Position, since: float | None, now: float) -> None:
         """Count a turn and release the utterance that made it."""
         self._making.pop(turn.id, None)
-        self._stats.ended(turn, reason, since, heard_chars=self.turns.heard.chars(turn, now), now=now)
+        self._stats.ended(turn, reason, since, heard_chars=heard.chars, now=now)
         if not self.greeted.done():
             self.greeted.set_result(None)
         self._turn_ended()
@@ -380,13 +384,12 @@ class Speech:
             self.turns.settle(now)
             self._next_words_at = now
         if now >= self._next_words_at:
-            speaking = self.turns.queue.speaking()
-            self._next_words_at = now if speaking is None else self.turns.heard.follow(speaking, now)
+            self._next_words_at = self.turns.report_words(now)
         if now >= self._next_position_at:
             self._next_position_at = now + _POSITION_EVERY_S
-            speaking = self.turns.queue.speaking()
+            self.turns.report_marks(now)
+            speaking = self.turns.speaking()
             if speaking is not None:
-                self.turns.heard.pass_marks(speaking, now)
                 self._report_position(speaking, now)
             if not self._has_room.is_set() and self.playout.buffered_s() < BUFFER_S:
                 self._has_room.set()
@@ -394,4 +397,4 @@ class Speech:
     def _report_position(self, turn: Turn, now: float) -> None:
         making = self._making.get(turn.id)
         if making is not None and making.utterance is not None:
-            making.utterance.played(self.turns.heard.samples(turn, now), at=now)
+            making.utterance.played(self.turns.heard(turn, now).samples, at=now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.call.journal import Journal
-from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
+from gateway.call.turn_taking.turn import INTERRUPTIONS, FirstPacket, Place, Turn
 from gateway.call.turn_taking.turns import Turns
 from gateway.histogram import Histogram
 from gateway.seams.tracing import Tracer, TurnTrace
@@ -122,7 +122,7 @@ class CallStats:
     def ended(self, turn: Turn, reason: str, since: float | None, *, heard_chars: int, now: float) -> None:
         """Record the end of a turn; ``reason`` is empty unless the turn was cut."""
         self.frames += turn.track.sent
-        self.cuts += reason in ("speech", "dtmf", "cancel")
+        self.cuts += reason in INTERRUPTIONS
         if turn.track.sent:
             self.characters += len(turn.text) if turn.kind == "text" else 0
             heard = len(turn.text) if turn.state.place is Place.FINISHED else heard_chars
@@ -133,7 +133,7 @@ class CallStats:
         self.meter.turn_ended(outcome=turn.state.place.value)
         if self.tracer is not None:
             self.tracer.turn(self._trace(turn, reason, now))
-        if reason in ("speech", "dtmf", "cancel") and since is not None:
+        if reason in INTERRUPTIONS and since is not None:
             # If a suspension became a cut, the last frame left when the suspension began.
             self.meter.cut(reason=reason, seconds=(self.silent_at if self.silent_at >= since else now) - since)
 
@@ -157,12 +157,12 @@ class CallStats:
     def spoken_text(self, turns: Turns, now: float) -> SpokenText:
         """Return what the caller has heard and what will be spoken next. Digits and clips are left out: they have no
         text."""
-        speaking = turns.queue.speaking()
-        waiting = [turn.text for turn in turns.queue.in_line if turn.kind == "text" and turn is not speaking]
+        speaking = turns.speaking()
+        waiting = [turn.text for turn in turns.in_line if turn.kind == "text" and turn is not speaking]
         if speaking is None:
             return SpokenText(self.last_turn, self.last_heard, _head(waiting), self.last_outcome)
         text = speaking.text if speaking.kind == "text" else ""
-        heard = turns.heard.chars(speaking, now)
+        heard = turns.heard(speaking, now).chars
         return SpokenText(speaking.id, _tail(text[:heard]), _head([text[heard:], *waiting]), "")
 
 

@@ -162,7 +162,7 @@ class Transfers:
             self._fall_back()
             return
         self._whole.tell(error)
-        ending = self._turns.queue.ending
+        ending = self._turns.ending
         if ending is not None and self._turns.closed and not self._whole.over:  # no manager controls the call any more
             self._whole.leave("end", ending.handoff_data)
 

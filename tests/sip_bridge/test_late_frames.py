@@ -109,6 +109,6 @@ async def test_a_tick_that_is_later_than_a_phone_can_hide_begins_a_talkspurt(cal
 
 
 async def test_a_cut_while_frames_are_late_fades_behind_what_was_sent_last(call: Talking) -> None:
-    call.session.speech.flush(None, call.begun + 0.02 * FRAMES + 0.03)
+    call.session.speech.flush(call.begun + 0.02 * FRAMES + 0.03)
     await call.hear(1)
     call.expect([160] * FRAMES)

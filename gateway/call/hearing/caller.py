@@ -12,7 +12,7 @@ from typing import Protocol
 
 from gateway.call.hearing.listeners import Listeners
 from gateway.call.hearing.listening import Hearing, Listening
-from gateway.call.turn_taking.barge_in import Event, State
+from gateway.call.turn_taking.barge_in import Event
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
 from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
@@ -120,12 +120,7 @@ class Caller:
                 self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
         if self._uplink is not None:
             speech = self._listening is not None
-            vad = (
-                speech
-                or self._reports_speaking
-                or self._turns.queue.interruptible_by("speech")
-                or self._turns.floor.barge_in.state is not State.SILENT  # the VAD must report the end of the speech
-            )
+            vad = speech or self._reports_speaking or self._turns.needs_vad
             dtmf = self._inband_dtmf and not self._leg_reports_dtmf
             lulls = self._listening is not None and self._listening.has_turn_model
             self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls)

@@ -274,7 +274,7 @@ class Listening:
         self._end_silence()
         self._vad_silent = False
         if self._current is None:
-            self._current = _Utterance(onset, over_bot=self._turns.queue.speaking() is not None)
+            self._current = _Utterance(onset, over_bot=self._turns.speaking() is not None)
             self._tell_speaking("on")
         if self._audio_check is None:
             self._look_for_audio()
@@ -403,7 +403,7 @@ class Listening:
     def on_partial(self, text: str) -> None:
         """Take the words of an utterance up to now."""
         utterance = self._finished[0] if self._finished else self._current
-        if utterance is None or self._is_agreement(utterance, text, begun=self._turns.floor.barge_in.caller_speaks):
+        if utterance is None or self._is_agreement(utterance, text, begun=self._turns.caller_speaks):
             return
         if self._is_echo(utterance, text, begun=True):
             return
@@ -435,7 +435,7 @@ class Listening:
     def _tell_prompt(self, utterance: _Utterance, text: str, *, last: bool) -> None:
         continues = utterance.onset - self._prompt_ended < _CONTINUES_WITHIN_S
         self._tell(Prompt(voice_prompt=text, lang=self._language, last=last, continues=continues))
-        self._turns.untagged.expect_answer()
+        self._turns.expect_answer()
 
     def _heard_nothing(self) -> None:
         """Report an utterance that had no words that count."""
@@ -455,12 +455,12 @@ class Listening:
         follow."""
         if not self._hearing.drops_echo or not utterance.over_bot:
             return False
-        heard, said = _plain(text).split(), _plain(" ".join(self._turns.heard.said)).split()
+        heard, said = _plain(text).split(), _plain(self._turns.said).split()
         return is_echo(heard, said) or (begun and may_become_echo(heard, said))
 
     def _is_unwanted(self) -> bool:
         turns = self._turns
-        blocked = turns.queue.speaking() is not None and not turns.queue.interruptible_by("speech")
+        blocked = turns.speaking() is not None and not turns.interruptible_by("speech")
         return blocked and turns.defaults.report_input not in ("any", "speech")
 
     def _tell_speaking(self, value: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import inf
+from typing import NamedTuple
 
 from gateway.call.turn_taking.turn import Turn
 from gateway.media.playout import Playout
@@ -12,6 +13,15 @@ from gateway.seams.messages import Caption, Info, MarkPlayed, Outbound
 
 SAID_WORDS = 60
 """Number of the bot's words that are remembered: the recogniser's echo of them comes some seconds later."""
+
+
+class Position(NamedTuple):
+    """The part of a turn that the caller has heard."""
+
+    samples: int
+    ms: int
+    chars: int
+    """Characters of the turn's text, including the current word. Never less than the manager has already been told."""
 
 
 class Heard:
@@ -38,30 +48,24 @@ class Heard:
         self.said: deque[str] = deque(maxlen=SAID_WORDS)
         """The last text that the caller has heard, one entry for each caption."""
 
-    def samples(self, turn: Turn, now: float) -> int:
-        """Return the number of samples of the turn that the caller has heard."""
-        return int(self._playout.heard_frames(turn.track, now) * self._frame_samples)
-
-    def ms(self, turn: Turn, now: float) -> int:
-        """Return the milliseconds of the turn that the caller has heard."""
-        return round(self.samples(turn, now) * 1000 / self._rate)
-
-    def chars(self, turn: Turn, now: float) -> int:
-        """Return the number of characters of the turn that the caller has heard, including the current word. Never less
-        than the manager has already been told."""
-        heard = self.samples(turn, now)
+    def position(self, turn: Turn, now: float) -> Position:
+        """Return the part of the turn that the caller has heard."""
+        samples = self._samples(turn, now)
         chars = turn.reported_chars
         for span in turn.spans:
-            if span.first_sample >= heard:
+            if span.first_sample >= samples:
                 break
             chars = max(chars, span.end_char)
-        return chars
+        return Position(samples, round(samples * 1000 / self._rate), chars)
+
+    def _samples(self, turn: Turn, now: float) -> int:
+        return int(self._playout.heard_frames(turn.track, now) * self._frame_samples)
 
     def pass_marks(self, turn: Turn, now: float) -> None:
         """Report the marks inside the turn that have been heard."""
         if not turn.marks:
             return
-        heard = self.samples(turn, now)
+        heard = self._samples(turn, now)
         while turn.marks:
             chars, name = turn.marks[0]
             after = next((span for span in turn.spans if span.end_char > chars), None)
@@ -80,7 +84,7 @@ class Heard:
         Returns:
             The time of the next report; infinity: not before more sound of the turn has arrived.
         """
-        heard = self.samples(turn, now)
+        heard = self._samples(turn, now)
         following = [self._follow_words(turn, heard), self._follow_segments(turn, heard)]
         return min((now + (sample - heard) / self._rate for sample in following if sample is not None), default=inf)
 

@@ -5,8 +5,11 @@ A bad request is answered with ``error`` and changes nothing else.
 
 from __future__ import annotations
 
-from gateway.call.turn_taking.turn import Event, Place, Turn
-from gateway.call.turn_taking.turns import Turns
+from gateway.call.turn_taking.turn import Event, Place, Turn, TurnDefaults
+from gateway.call.turn_taking.turn_queue import TurnQueue
+from gateway.call.turn_taking.turns import Effects, Turns
+from gateway.call.turn_taking.untagged import UntaggedText
+from gateway.media.playout import Playout
 from gateway.seams.messages import (
     Cancel,
     Commit,
@@ -23,14 +26,28 @@ from gateway.seams.messages import (
 )
 
 
+def new_turns(
+    defaults: TurnDefaults, playout: Playout, effects: Effects, *, sample_rate: int, frame_samples: int
+) -> tuple[Turns, Instructions]:
+    """Return the turns of a new call, and the instructions that change them."""
+    queue, untagged = TurnQueue(defaults, effects.tell), UntaggedText(defaults.stale_s)
+    turns = Turns(defaults, playout, effects, queue, untagged, sample_rate=sample_rate, frame_samples=frame_samples)
+    return turns, Instructions(turns, queue, untagged, effects)
+
+
 class Instructions:
     """Applies the manager's messages to the turns of one call; also speaks the route's greeting and fallback text."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, queue: TurnQueue, untagged: UntaggedText, effects: Effects) -> None:
         self._turns = turns
-        self._queue = turns.queue
-        self._untagged = turns.untagged
-        self._effects = turns.effects
+        self._queue = queue
+        self._untagged = untagged
+        self._effects = effects
+
+    @property
+    def declared_languages(self) -> int:
+        """Number of languages for which the manager has declared a voice."""
+        return len(self._queue.voices)
 
     def on_message(self, message: Inbound, now: float) -> None:
         """Apply a message of the dialogue manager. The session handles ``Subscribe`` and ``Transfer`` itself."""
@@ -53,7 +70,7 @@ class Instructions:
             case Discard():
                 turn = self._queue.find(message.turn, "discard")
                 if turn is not None:
-                    self._turns.cut([turn], "discarded", now, now)
+                    self._turns.interrupt([turn], "discarded", now, now)
             case Mark():
                 self._mark(message)
             case End():
@@ -85,7 +102,7 @@ class Instructions:
             return
         for turn in self._queue.live:
             if turn.state.place is Place.HELD:
-                self._turns.cut([turn], "discarded", now)
+                self._turns.interrupt([turn], "discarded", now)
             else:
                 self._turns.complete_text(turn)
         self._untagged.expect_answer()
@@ -209,8 +226,8 @@ class Instructions:
         if self._queue.ending is not None:
             return
         self._queue.ending = message
-        self._turns.cut(self._queue.held, "ended", now, now)
+        self._turns.interrupt(self._queue.held, "ended", now, now)
         for turn in self._queue.live:
             self._turns.complete_text(turn)
         if not self._turns.defaults.end_drain:
-            self._turns.cut(self._queue.live, "ended", now, now)
+            self._turns.interrupt(self._queue.live, "ended", now, now)

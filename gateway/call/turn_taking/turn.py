@@ -86,6 +86,8 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 
 Kind = Literal["text", "play", "digits"]
 Reason = Literal["speech", "dtmf", "cancel", "preempted", "discarded", "hangup", "ended"]
+INTERRUPTIONS = ("speech", "dtmf", "cancel")
+"""The reasons that come from the caller or the manager while a turn is heard."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The turns of one call: when a turn speaks, what cuts it and how it ends. Pure.
 
-``Turns`` receives the time as an argument and acts through ``Effects``, which ``Speech`` or a test implements. Its
-parts: ``queue`` (the live turns), ``heard`` (what the caller heard of them), ``untagged`` (the turn of a token without
-an id), ``floor`` (waiting for the caller). The separate ``instructions`` applies the dialogue manager's messages.
+``Turns`` receives the time as an argument and acts through ``Effects``, which ``Speech`` or a test implements. It
+shares the live turns and the open text with ``Instructions``, which applies the dialogue manager's messages. Every
+other part of the call uses the methods of these two classes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from gateway.call.turn_taking import barge_in
-from gateway.call.turn_taking.barge_in import Verdict
+from gateway.call.turn_taking.barge_in import State, Verdict
 from gateway.call.turn_taking.floor import Floor
-from gateway.call.turn_taking.heard import Heard
-from gateway.call.turn_taking.turn import Event, FirstPacket, Place, Reason, Turn, TurnDefaults
+from gateway.call.turn_taking.heard import Heard, Position
+from gateway.call.turn_taking.turn import INTERRUPTIONS, Event, FirstPacket, Place, Reason, Turn, TurnDefaults
 from gateway.call.turn_taking.turn_queue import TurnQueue
 from gateway.call.turn_taking.untagged import UntaggedText
 from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout
-from gateway.seams.messages import Dtmf, Error, Info, Interrupt, MarkPlayed, Outbound, TurnEvent
+from gateway.seams.messages import Dtmf, End, Error, Info, Interrupt, MarkPlayed, Outbound, TurnEvent
 from tts_engine.api import AudioChunk
 
 
@@ -36,12 +36,16 @@ class Effects(Protocol):
 
     def end_text(self, turn: Turn) -> None: ...
 
-    def stop(self, turn: Turn, now: float) -> None:
+    def stop(self, turn: Turn, heard: Position, now: float) -> None:
         """Stop the engine's or the clip's work for the turn."""
         ...
 
-    def flush(self, since: float | None, now: float) -> None:
-        """Clear the peer's buffer and fade out. ``since``: when the caller or the manager asked; None: neither did."""
+    def flush(self, now: float) -> None:
+        """Clear the peer's buffer and fade out."""
+        ...
+
+    def fell_silent(self, since: float | None, now: float) -> None:
+        """Count a ``flush``. ``since``: when the caller or the manager asked for it; None: neither did."""
         ...
 
     def wake(self, now: float) -> None:
@@ -54,8 +58,8 @@ class Effects(Protocol):
 
     def gap(self, turn: Turn, length_s: float) -> None: ...
 
-    def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
-        """Count a turn that has ended. ``reason`` is empty unless the turn was cut; ``since`` is that of ``flush``."""
+    def ended(self, turn: Turn, reason: str, heard: Position, since: float | None, now: float) -> None:
+        """Count a turn that has ended. ``reason`` is empty unless the turn was cut; ``since`` as in ``fell_silent``."""
         ...
 
     def dropped_tokens(self, count: int) -> None:
@@ -64,19 +68,27 @@ class Effects(Protocol):
 
 
 class Turns:
-    """All turns of one call. Not reentrant."""
+    """All turns of one call. Not reentrant; ``gateway.call.turn_taking.instructions.new_turns`` makes it."""
 
     def __init__(
-        self, defaults: TurnDefaults, playout: Playout, effects: Effects, *, sample_rate: int, frame_samples: int
+        self,
+        defaults: TurnDefaults,
+        playout: Playout,
+        effects: Effects,
+        queue: TurnQueue,
+        untagged: UntaggedText,
+        *,
+        sample_rate: int,
+        frame_samples: int,
     ) -> None:
         self.defaults = defaults
-        self.effects = effects
+        self._effects = effects
         self.closed = False
         """True after the end of the call; nothing is accepted any more."""
-        self.queue = TurnQueue(defaults, effects.tell)
-        self.untagged = UntaggedText(defaults.stale_s)
-        self.floor = Floor(defaults.barge_in, playout)
-        self.heard = Heard(
+        self._queue = queue
+        self._untagged = untagged
+        self._floor = Floor(defaults.barge_in, playout)
+        self._heard = Heard(
             playout,
             effects.tell,
             sample_rate=sample_rate,
@@ -91,8 +103,52 @@ class Turns:
 
     def configure(self, defaults: TurnDefaults) -> None:
         """Take new defaults. Accepted turns keep theirs; reporting and interruption change now."""
-        self.defaults = self.queue.defaults = defaults
-        self.floor.barge_in.rules = defaults.barge_in
+        self.defaults = self._queue.defaults = defaults
+        self._floor.barge_in.rules = defaults.barge_in
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> list[Turn]:
+        """Turns that have not ended, in the order of speaking; held turns stand anywhere among them."""
+        return self._queue.live
+
+    @property
+    def in_line(self) -> list[Turn]:
+        """Turns that speak or will speak, in that order."""
+        return self._queue.in_line
+
+    @property
+    def ending(self) -> End | None:
+        """The manager's ``end``, once it has come."""
+        return self._queue.ending
+
+    def speaking(self) -> Turn | None:
+        """Return the turn that the caller hears now, if any."""
+        return self._queue.speaking()
+
+    def interruptible_by(self, source: Literal["speech", "dtmf"]) -> bool:
+        """Return True if such input would cut something now."""
+        return self._queue.interruptible_by(source)
+
+    def heard(self, turn: Turn, now: float) -> Position:
+        """Return the part of a turn that the caller has heard."""
+        return self._heard.position(turn, now)
+
+    @property
+    def said(self) -> str:
+        """The last words of the bot that the caller has heard."""
+        return " ".join(self._heard.said)
+
+    @property
+    def caller_speaks(self) -> bool:
+        """True if the VAD is sure that the caller is speaking."""
+        return self._floor.barge_in.caller_speaks
+
+    @property
+    def needs_vad(self) -> bool:
+        """True if the VAD must report now: speech may cut something, or its end has not been reported."""
+        return self._queue.interruptible_by("speech") or self._floor.barge_in.state is not State.SILENT
 
     # --- how a turn begins -----------------------------------------------------------------------------------------
 
@@ -104,31 +160,31 @@ class Turns:
 
     def preempt(self, newcomer: Turn, now: float) -> None:
         """Cut the turns before a new one that may be preempted."""
-        before = [turn for turn in self.queue.in_line if turn is not newcomer and turn.preemptible]
+        before = [turn for turn in self._queue.in_line if turn is not newcomer and turn.preemptible]
         if before:
-            self._taking_over |= self.queue.speaking() in before
-            self.cut(before, "preempted", now, now)
+            self._taking_over |= self._queue.speaking() in before
+            self.interrupt(before, "preempted", now, now)
 
     def complete_text(self, turn: Turn) -> None:
         """Mark the text of a turn as complete."""
         if not turn.complete:
             turn.apply(Event.COMPLETE)
-            self.untagged.leave(turn)
+            self._untagged.leave(turn)
             rest = turn.speakable.close()
             if turn.asked:
                 if rest:
-                    self.effects.feed(turn, rest)
-                self.effects.end_text(turn)
+                    self._effects.feed(turn, rest)
+                self._effects.end_text(turn)
 
     def advance(self, now: float) -> None:
         """Let the front turn speak, synthesise the next turns, and end the session when it is time."""
         ahead = 0
         front_free = True
-        for turn in self.queue.live:
+        for turn in self._queue.live:
             held = turn.state.place is Place.HELD
             if turn.state.place is Place.QUEUED and front_free:
                 turn.front_at = now
-                if not self.floor.keeps_waiting(turn, now):
+                if not self._floor.keeps_waiting(turn, now):
                     turn.apply(Event.FRONT)
                     self._playout.add(turn.track)
             # The next turn may follow without silence once all sound of the previous one has arrived.
@@ -138,118 +194,135 @@ class Turns:
             if not turn.asked and (not waiting or ahead <= self.defaults.ahead_turns):
                 self._open(turn)
         self._report_speaking()
-        if self.queue.ending is not None and not self.queue.live and not self.closed:
+        if self._queue.ending is not None and not self._queue.live and not self.closed:
             self.closed = True
-            self.effects.hang_up(self.queue.ending.handoff_data)
-        self.effects.wake(now)
+            self._effects.hang_up(self._queue.ending.handoff_data)
+        self._effects.wake(now)
 
     def _open(self, turn: Turn) -> None:
         if turn.kind != "text" or turn.speakable.text.strip():
             turn.apply(Event.MAKE)
-            self.effects.open(turn)
+            self._effects.open(turn)
         elif turn.complete:  # no words: there is nothing to make
             turn.apply(Event.MAKE)
             turn.track.done = True
 
     # --- how a turn ends -------------------------------------------------------------------------------------------
 
-    def interrupt(self, doomed: list[Turn], reason: Reason, now: float, since: float) -> None:
-        """Cut turns and report what was heard of the one that was being spoken."""
-        shown = next((turn for turn in doomed if turn.track.sent), doomed[0] if doomed else None)
-        if shown is None:
-            return
-        self._playout.stop(shown.track, now)
-        heard = self.heard.chars(shown, now)
-        heard_ms = self.heard.ms(shown, now)
-        if reason != "cancel" and self.untagged.turn in doomed:
-            self.untagged.cut(now, known_by_prompt=reason == "speech")  # the manager learns of a digit at once
-        self.cut(doomed, reason, now, since)
-        if not shown.silent:
-            self.effects.tell(
+    def interrupt(
+        self, doomed: list[Turn], reason: Reason, now: float, since: float | None = None, *, cause: Dtmf | None = None
+    ) -> None:
+        """End turns early: first silence the phone, then tell the manager and count.
+
+        Args:
+            since: when the caller or the manager asked for that; None: neither did.
+            cause: is told to the manager before everything that follows from it.
+        """
+        spoken = any(turn.state.place is Place.SPEAKING for turn in doomed)
+        sounding = self._silence(doomed, now)
+        if cause is not None:
+            self._effects.tell(cause)
+        if reason in ("speech", "dtmf") and self._untagged.turn in doomed:
+            self._untagged.cut(now, known_by_prompt=reason == "speech")  # the manager learns of a digit at once
+        for turn in doomed:
+            heard = self._heard.position(turn, now)
+            self._heard.report(turn, heard.chars)
+            self._terminate(turn, Event.CUT, now)
+            self._say(turn, "interrupted", reason=reason, heardMs=heard.ms)
+            self._effects.ended(turn, reason, heard, since, now)
+        if spoken:  # else no doomed turn had been heard, and the voice may still be suspended for the caller
+            self._floor.on(barge_in.Event.RELEASED, now, may_cut=False)
+        if sounding:
+            self._effects.fell_silent(since, now)
+        if reason in INTERRUPTIONS and doomed:
+            self._report_interrupt(next((turn for turn in doomed if turn.track.sent), doomed[0]), reason, now)
+
+    def _silence(self, doomed: list[Turn], now: float) -> bool:
+        """Drop the sound of turns. Return True if the phone was playing some of it."""
+        sounding = [self._playout.remove(turn.track, now) for turn in doomed]
+        if any(sounding):
+            self._effects.flush(now)
+        return any(sounding)
+
+    def _report_interrupt(self, turn: Turn, reason: Reason, now: float) -> None:
+        if not turn.silent:
+            heard = self._heard.position(turn, now)
+            self._effects.tell(
                 Interrupt(
-                    utterance_until_interrupt=shown.text[:heard],
-                    duration_until_interrupt_ms=heard_ms,
-                    turn=shown.id,
+                    utterance_until_interrupt=turn.text[: heard.chars],
+                    duration_until_interrupt_ms=heard.ms,
+                    turn=turn.id,
                     reason=reason,
-                    utterance_remaining=shown.text[heard:],
+                    utterance_remaining=turn.text[heard.chars :],
                 )
             )
         self._report_speaking()
 
-    def cut(self, doomed: list[Turn], reason: Reason, now: float, since: float | None = None) -> None:
-        """End turns early. ``since``: when the caller or the manager asked for that; None: neither did."""
-        sounding = False
-        spoken = any(turn.state.place is Place.SPEAKING for turn in doomed)
-        for turn in doomed:
-            self._playout.stop(turn.track, now)
-            heard_ms = self.heard.ms(turn, now)
-            self.heard.report(turn, self.heard.chars(turn, now))
-            sounding |= self._terminate(turn, Event.CUT, now)
-            self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
-            self.effects.ended(turn, reason, since, now)
-        if spoken:  # else no doomed turn had been heard, and the voice may still be suspended for the caller
-            self.floor.on(barge_in.Event.RELEASED, now, may_cut=False)
-        if sounding:
-            self.effects.flush(since, now)
-
-    def _terminate(self, turn: Turn, event: Event, now: float) -> bool:
-        """Apply a terminal event. True: the peer may still be playing sound of this turn."""
+    def _terminate(self, turn: Turn, event: Event, now: float) -> None:
+        """Apply a terminal event to a turn whose sound was dropped or heard."""
         turn.apply(event)
-        self.queue.remove(turn)
-        self.untagged.leave(turn)
+        self._queue.remove(turn)
+        self._untagged.leave(turn)
         if turn.asked and not turn.track.done and event is not Event.FAIL:
-            self.effects.stop(turn, now)
-        sounding = self._playout.remove(turn.track, now) if event is not Event.PLAYED_OUT else False
+            self._effects.stop(turn, self._heard.position(turn, now), now)
         for _, name in turn.marks:
-            self.effects.tell(MarkPlayed(name=name, cleared=event is not Event.PLAYED_OUT))
+            self._effects.tell(MarkPlayed(name=name, cleared=event is not Event.PLAYED_OUT))
         turn.marks.clear()
-        return sounding
 
     def close(self, reason: Reason, now: float) -> None:
         """The call is over: end every turn and accept nothing more."""
         if self.closed:
             return
-        self.cut(self.queue.live, reason, now)
+        self.interrupt(self._queue.live, reason, now)
         self._report_speaking()
         self.closed = True
 
     # --- the caller ------------------------------------------------------------------------------------------------
 
     def on_digit(self, digit: str, now: float) -> None:
-        """The caller pressed a key: tell the manager first, then cut what a key may cut."""
+        """The caller pressed a key: cut what a key may cut, and tell the manager of the key and then of the cut."""
         if self.closed or not self.defaults.dtmf_detection:
             return
-        cuts = self.queue.interruptible_by("dtmf")
-        if cuts or self.queue.speaking() is None or self.defaults.report_input in ("any", "dtmf"):
-            self.effects.tell(Dtmf(digit=digit))
-            self.untagged.expect_answer()
+        cuts = self._queue.interruptible_by("dtmf")
+        if not (cuts or self._queue.speaking() is None or self.defaults.report_input in ("any", "dtmf")):
+            return
+        self._untagged.expect_answer()
         if cuts:
-            self._cut_by_caller("dtmf", now, now)
+            self._cut_by_caller("dtmf", now, now, cause=Dtmf(digit=digit))
+        else:
+            self._effects.tell(Dtmf(digit=digit))
 
     def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
         """Take an event of the VAD, the recogniser or the clock about the caller; see ``barge_in``."""
         if self.closed:
             return
-        verdict = self.floor.on(event, now, onset=onset, may_cut=self.queue.interruptible_by("speech"))
+        verdict = self._floor.on(event, now, onset=onset, may_cut=self._queue.interruptible_by("speech"))
         if verdict is Verdict.SUSPEND:
-            self.effects.flush(self.floor.barge_in.onset, now)
+            self._effects.flush(now)
+            self._effects.fell_silent(self._floor.barge_in.onset, now)
         elif verdict is Verdict.CUT:
-            self._cut_by_caller("speech", self.floor.barge_in.onset, now)
+            self._cut_by_caller("speech", self._floor.barge_in.onset, now)
         self.advance(now)
 
     def deadline(self) -> float | None:
         """Return the time at which to call ``on_caller`` with ``DEADLINE``. None: only another event can change
         something."""
-        return None if self.closed else self.floor.deadline()
+        return None if self.closed else self._floor.deadline()
 
-    def _cut_by_caller(self, reason: Literal["speech", "dtmf"], onset: float, now: float) -> None:
-        front = self.queue.speaking()
+    def expect_answer(self) -> None:
+        """The manager was told what the caller said: every later token without a turn id answers that."""
+        self._untagged.expect_answer()
+
+    def _cut_by_caller(
+        self, reason: Literal["speech", "dtmf"], onset: float, now: float, *, cause: Dtmf | None = None
+    ) -> None:
+        front = self._queue.speaking()
         doomed = [
             turn
-            for turn in self.queue.in_line
+            for turn in self._queue.in_line
             if turn.interruptible in ("any", reason) and (turn is front or turn.accepted_at < onset)
         ]
-        self.interrupt(doomed, reason, now, onset)
+        self.interrupt(doomed, reason, now, onset, cause=cause)
         self.advance(now)
 
     # --- the engine ------------------------------------------------------------------------------------------------
@@ -258,7 +331,7 @@ class Turns:
         """Take sound of a turn."""
         if turn.live:
             turn.add_sound(chunk, now, ptime_s=self._playout.pacer.ptime_s)
-            self.effects.wake(now)
+            self._effects.wake(now)
 
     def on_engine_done(self, turn: Turn, now: float) -> None:
         """All sound of a turn has arrived."""
@@ -270,15 +343,14 @@ class Turns:
         """The sound of a turn cannot be completed: the turn fails, and its unplayed sound is dropped."""
         if not turn.live:
             return
-        self._playout.stop(turn.track, now)
-        self.heard.report(turn, self.heard.chars(turn, now))
-        sounding = self._terminate(turn, Event.FAIL, now)
+        self._silence([turn], now)
+        heard = self._heard.position(turn, now)
+        self._heard.report(turn, heard.chars)
+        self._terminate(turn, Event.FAIL, now)
         if not turn.silent:
-            self.effects.tell(Error(description=description, code=code, turn=turn.id, field=""))
+            self._effects.tell(Error(description=description, code=code, turn=turn.id, field=""))
         self._say(turn, "failed", code=code, description=description)
-        self.effects.ended(turn, "", None, now)
-        if sounding:
-            self.effects.flush(None, now)
+        self._effects.ended(turn, "", heard, None, now)
         self.advance(now)
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -297,40 +369,53 @@ class Turns:
                 case PlayedOut() if turn.state.place is Place.SPEAKING:
                     self._finished(turn, now)
                 case Gap():
-                    self.effects.gap(turn, event.length_s)
-        speaking = self.queue.speaking()
-        if speaking is not None:
-            self.heard.pass_marks(speaking, now)
+                    self._effects.gap(turn, event.length_s)
+        self.report_marks(now)
         self.advance(now)
+
+    def report_marks(self, now: float) -> None:
+        """Report the marks inside the speaking turn that have been heard."""
+        speaking = self._queue.speaking()
+        if speaking is not None:
+            self._heard.pass_marks(speaking, now)
+
+    def report_words(self, now: float) -> float:
+        """Report the words of the speaking turn that have been heard or have begun.
+
+        Returns:
+            The time of the next report; infinity: not before more sound arrives. ``now``: no turn is heard.
+        """
+        speaking = self._queue.speaking()
+        return now if speaking is None else self._heard.follow(speaking, now)
 
     def _started(self, turn: Turn, first: FirstFrame, now: float) -> None:
         measured = turn.first_packet(first)
         if measured is not None:
             stages = {stage: round(ms, 1) for stage, ms in measured.stages_ms.items()}
             self._say(turn, "started", firstPacketMs=round(measured.total_s * 1000, 1), stages=stages)
-            self.effects.first_packet(turn, measured, now)
+            self._effects.first_packet(turn, measured, now)
 
     def _finished(self, turn: Turn, now: float) -> None:
-        self.heard.report(turn, len(turn.text))
+        self._heard.report(turn, len(turn.text))
         self._terminate(turn, Event.PLAYED_OUT, now)
         audio_ms = round(turn.track.sent * self._playout.pacer.ptime_s * 1000)
         self._say(turn, "finished", audioMs=audio_ms, gaps=turn.track.gaps)
-        self.effects.ended(turn, "", None, now)
+        self._effects.ended(turn, "", self._heard.position(turn, now), None, now)
 
     # --- the manager -----------------------------------------------------------------------------------------------
 
     def _say(self, turn: Turn, event: str, **data: object) -> None:
         if not turn.silent:
-            self.effects.tell(TurnEvent(turn=turn.id, event=event, data=data))
+            self._effects.tell(TurnEvent(turn=turn.id, event=event, data=data))
 
     def _report_speaking(self) -> None:
         """Report whether the agent is speaking, if that has changed. Touch tones are no speech."""
-        turn = self.queue.speaking()
+        turn = self._queue.speaking()
         if turn is None and self._taking_over:
-            turn = next((each for each in self.queue.in_line if each.state.place is Place.SPEAKING), None)
+            turn = next((each for each in self._queue.in_line if each.state.place is Place.SPEAKING), None)
         self._taking_over = turn is not None and not turn.track.sent
         speaking = turn is not None and turn.kind != "digits"
         if speaking != self._agent_speaking:
             self._agent_speaking = speaking
             if self.defaults.speaker_events:
-                self.effects.tell(Info(name="agentSpeaking", value="on" if speaking else "off"))
+                self._effects.tell(Info(name="agentSpeaking", value="on" if speaking else "off"))

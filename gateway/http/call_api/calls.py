@@ -297,7 +297,7 @@ def _attempt_view(attempt: Attempt) -> dict[str, Any]:
 def view(session: Session) -> dict[str, Any]:
     """Return a call's public state."""
     stats, call = session.stats, session.call
-    speaking, text = session.turns.queue.speaking(), session.spoken_text()
+    speaking, text = session.turns.speaking(), session.spoken_text()
     return CallView(
         callId=call.call_id,
         callSid=call.call_sid,

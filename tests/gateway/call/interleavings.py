@@ -267,7 +267,7 @@ async def interleaved(seed: int) -> list[str]:
 
 def _act(call: VirtualSession, rng: random.Random) -> None:
     def one_of(*ids: str) -> str:
-        return rng.choice([*ids, *(turn.id for turn in call.session.turns.queue.live)])
+        return rng.choice([*ids, *(turn.id for turn in call.session.turns.live)])
 
     interruptible: Any = rng.choice([None, None, "any", "speech", "dtmf", "none"])
     token = rng.choice(["", " ", "word ", "two words ", "end.", "a b c d ", LONG])

@@ -305,7 +305,7 @@ def test_the_callers_audio_is_worked_on_until_the_caller_who_cut_us_has_finished
         assert call.vad_wanted
         call.utters("word", 20)
         await call.run(0.5)
-        assert call.session.turns.queue.live == [] and call.vad_wanted
+        assert call.session.turns.live == [] and call.vad_wanted
         await call.run(1.0)
         assert not call.vad_wanted
 

@@ -115,7 +115,7 @@ async def test_a_language_is_declared_and_switched_to_in_one_message_inferred() 
     send(call, type="language", ttsLanguage="en-US")
     send(call, type="text", token="hello", last=True)
     send(call, type="text", token="merci", last=True, lang="fr-FR")
-    turns = {turn.text: turn for turn in call.session.turns.queue.live}
+    turns = {turn.text: turn for turn in call.session.turns.live}
     assert [(turns[text].language, turns[text].voice) for text in ("bonjour", "hello", "merci")] == [
         ("fr-FR", "amelie"),
         ("en-US", ""),

@@ -153,7 +153,7 @@ class House:
         """Everything of tenant ``one`` that somebody could change."""
         assert self.made.audiosocket is not None and self.made.sip is not None
         return (
-            [(session.call_id, session.turns.queue.speaking()) for session in self.made.directory],
+            [(session.call_id, session.turns.speaking()) for session in self.made.directory],
             len(self.made.webrtc),
             self.made.audiosocket.expected.get(UUID_),
             len(self.made.sip.outgoing),

@@ -413,7 +413,7 @@ async def test_our_voice_goes_on_when_a_change_of_language_swallows_the_words_th
     call.run(0.15)
     call.stops()
     call.run(0.4)
-    assert call.turns.floor.barge_in.suspended
+    assert call.playout.suspended
     call.listening.use_language("en-IN")
     call.run(3.0)
     assert call.order() == [] and call.events("t1")[-1] == "finished"

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_text_is_completed_once_and_sound_is_asked_for_once_in_any_order() -> No
 def test_a_missing_transition_is_a_bug_and_says_so(state: State, event: Event) -> None:
     call = VirtualCall()
     call.say(Text(token="hello", last=True))
-    turn = call.turns.queue.live[0]
+    turn = call.turns.live[0]
     turn.state = state
     if (state, event) in TRANSITIONS:
         turn.apply(event)
@@ -123,7 +124,7 @@ def test_speech_starts_before_the_text_is_complete() -> None:
     call.work_all()
     call.run(1.0)
     assert call.events("t1") == ["accepted", "started", "finished"]
-    assert call.turns.queue.live == []
+    assert call.turns.live == []
 
 
 def test_the_next_turn_follows_without_a_hole_and_in_order() -> None:
@@ -151,6 +152,35 @@ def test_cancel_reports_the_words_heard_including_the_one_under_way() -> None:
     call.run(1.0)
     assert len(call.sent) == sent
     assert call.events("t1") == ["accepted", "started", "interrupted"]
+
+
+INTERRUPTIONS: dict[str, Callable[[VirtualCall], None]] = {
+    "cancel": lambda call: call.say(Cancel()),
+    "cancel of a turn": lambda call: call.say(Cancel(turn="a")),
+    "digit": lambda call: call.turns.on_digit("1", call.now),
+    "speech": lambda call: call.turns.on_caller(Caller.SPEECH, call.now, onset=call.now),
+    "preempted": lambda call: call.say(Text(token="other", last=True, turn="b")),
+    "engine error": lambda call: call.turns.on_failed(
+        call.turns.live[0], code="BROKEN", description="broken", now=call.now
+    ),
+    "hang-up": lambda call: call.turns.close("hangup", call.now),
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTIONS)
+def test_the_phone_is_silent_before_the_manager_learns_of_the_interruption(name: str) -> None:
+    call = VirtualCall(lead_s=0.1)
+    call.say(Text(token="one two three four five", last=True, turn="a", preemptible=True))
+    call.work_all()
+    call.run(0.4)
+    before = list(call.told)
+
+    INTERRUPTIONS[name](call)
+
+    news = [message for message in call.told[: call.told_before_flush] if message not in before]
+    assert call.flushes and not call.ended_before_flush
+    assert [message for message in news if not isinstance(message, TurnEvent) or message.event != "accepted"] == []
+    assert len(call.told) > call.told_before_flush
 
 
 def test_cancel_of_one_turn_leaves_the_others() -> None:
@@ -287,7 +317,7 @@ def test_stale_tokens_end_with_time_or_with_a_new_prompt() -> None:
     call.work_all()
     call.run(0.1)
     call.turns.on_digit("1", call.now)
-    call.turns.untagged.expect_answer()
+    call.turns.expect_answer()
     call.say(Text(token="answer", last=True))
     assert call.events("t2") == ["accepted"]
 
@@ -310,7 +340,7 @@ def test_after_a_cut_by_speech_the_tail_is_dropped_as_long_as_it_flows_until_the
         call.run(every_s)
         call.say(Text(token="tail "))
     assert call.dropped == tail and call.events("t2") == []
-    call.turns.untagged.expect_answer()
+    call.turns.expect_answer()
     call.say(Text(token="answer ", last=True))
     assert call.dropped == tail and call.events("t2") == ["accepted"]
 

@@ -33,7 +33,7 @@ def some_text(rng: random.Random) -> str:
 
 
 def act(call: VirtualCall, rng: random.Random) -> None:
-    ids = [turn.id for turn in call.turns.queue.live] + ["nobody", f"x{rng.randrange(6)}"]
+    ids = [turn.id for turn in call.turns.live] + ["nobody", f"x{rng.randrange(6)}"]
     interruptible: Any = rng.choice([None, "any", "speech", "dtmf", "none"])
     preemptible = rng.choice([None, True, False])
     match rng.randrange(17):
@@ -117,7 +117,7 @@ def check(call: VirtualCall) -> None:
         assert counts["started"] <= 1, (turn, seen)
     ended = Counter(turn for turn, _, _ in call.ended_turns)
     assert set(ended.values()) <= {1}
-    assert call.turns.queue.live == []
+    assert call.turns.live == []
     for job in call.jobs.values():
         assert job.stopped or job.turn.track.done or job.turn.state.place is Place.FAILED, (
             f"work goes on for {job.turn.id}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.call.turn_taking.instructions import Instructions
+from gateway.call.turn_taking.heard import Position
+from gateway.call.turn_taking.instructions import new_turns
 from gateway.call.turn_taking.turn import FirstPacket, Turn, TurnDefaults
-from gateway.call.turn_taking.turns import Turns
 from gateway.media.playout import Playout, StartPolicy
 from gateway.seams.messages import Inbound, Outbound, TurnEvent
 from tts_engine.api import AudioChunk, TextSpan
@@ -56,6 +56,10 @@ class VirtualCall:
         self.told: list[Outbound] = []
         self.sent: list[tuple[float, bytes]] = []
         self.flushes: list[float] = []
+        self.told_before_flush = 0
+        """Number of messages that the manager had received at the last flush."""
+        self.ended_before_flush = 0
+        """Number of turns that had been counted at the last flush."""
         self.jobs: dict[str, Job] = {}
         self.hung_up: list[str | None] = []
         self.ended_turns: list[tuple[str, str, str]] = []
@@ -71,8 +75,9 @@ class VirtualCall:
             can_clear=self.can_clear,
             send_mark=lambda name: self.peer_marks.append((len(self.sent), name)),
         )
-        self.turns = Turns(self.defaults, self.playout, self, sample_rate=RATE, frame_samples=FRAME)
-        self.instructions = Instructions(self.turns)
+        self.turns, self.instructions = new_turns(
+            self.defaults, self.playout, self, sample_rate=RATE, frame_samples=FRAME
+        )
 
     # Effects
     def tell(self, message: Outbound) -> None:
@@ -88,13 +93,18 @@ class VirtualCall:
     def end_text(self, turn: Turn) -> None:
         self.jobs[turn.id].ended = True
 
-    def stop(self, turn: Turn, now: float) -> None:
+    def stop(self, turn: Turn, heard: Position, now: float) -> None:
         self.jobs[turn.id].stopped = True
 
-    def flush(self, since: float | None, now: float) -> None:
+    def flush(self, now: float) -> None:
         self.playout.flushed(now)
         self.flushes.append(now)
+        self.told_before_flush = len(self.told)
+        self.ended_before_flush = len(self.ended_turns)
         self.peer_marks.clear()
+
+    def fell_silent(self, since: float | None, now: float) -> None:
+        pass
 
     def wake(self, now: float) -> None:
         pass
@@ -108,7 +118,7 @@ class VirtualCall:
     def gap(self, turn: Turn, length_s: float) -> None:
         self.gaps.append(length_s)
 
-    def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
+    def ended(self, turn: Turn, reason: str, heard: Position, since: float | None, now: float) -> None:
         self.ended_turns.append((turn.id, turn.state.place.value, reason))
 
     def dropped_tokens(self, count: int) -> None:
@@ -161,9 +171,7 @@ class VirtualCall:
 
     def follow(self) -> None:
         """Tell the words that have begun to sound."""
-        speaking = self.turns.queue.speaking()
-        if speaking is not None:
-            self.turns.heard.follow(speaking, self.now)
+        self.turns.report_words(self.now)
 
     def run(self, seconds: float, *, step_s: float = 0.002) -> None:
         """Let time pass, in ticks. The peer returns marks when it has played up to them."""

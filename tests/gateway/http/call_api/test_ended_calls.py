@@ -55,7 +55,7 @@ async def a_call(made: Gateway, url: str, *, key: str = "") -> str:
         await until(lambda: session.stats.last_outcome == "finished", "the end of the turn")
         session.on_digit("5")
         await ws.send_json({"type": "text", "sessionId": session.call_id, "token": "Never ", "last": False})
-        await until(lambda: session.turns.queue.speaking() or session.turns.queue.in_line, "the second turn")
+        await until(lambda: session.turns.speaking() or session.turns.in_line, "the second turn")
         session.end("over", hang_up=True)
         await until(lambda: not len(made.directory), "the call's end")
         return session.call_id
