@@ -182,7 +182,7 @@ class CallLog:
                     if connection.execute(there).first() is None:
                         connection.execute(insert(calls).values(**_columns(record)))
                 written += 1
-            except (SQLAlchemyError, OSError) as exc:  # the disk may have recovered by the next record
+            except Exception as exc:  # one record, or the disk, which may have recovered by the next one
                 log.error("call log cannot be written", extra={"call": record.callId, "why": type(exc).__name__})
                 self._on_lost("not_written")
 

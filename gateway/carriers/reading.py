@@ -16,6 +16,7 @@ import orjson
 
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import DtmfReceived, Message, UnknownEvent
+from gateway.seams.plain_text import may_need_cleaning, plain, plain_json
 from voicecodecs import g722
 from voicecodecs.registry import RTP_CLOCK_HZ, AudioFormat
 
@@ -173,6 +174,8 @@ def reading(name: str, data: str | bytes, read: Callable[[], list[Message]]) -> 
 def json_object(data: str) -> dict[str, Any]:
     """Read a JSON object. Raises ``ValueError`` or ``TypeError``."""
     body = orjson.loads(data)
+    if may_need_cleaning(data):
+        body = plain_json(body, plain)
     if not isinstance(body, dict):
         raise TypeError(f"got a JSON {type(body).__name__}, expected an object")
     return body

@@ -118,7 +118,16 @@ class _Room:
         self.ended: OrderedDict[str, None] = OrderedDict()
 
     def place(self, call: _Call) -> None:
-        """Assign a call to the next socket in turn, or let it wait for one."""
+        """Assign a call to the next socket in turn, or let it wait for one. An error ends that call only: the socket
+        and its other calls stay."""
+        try:
+            self._place(call)
+        except Exception:
+            log.exception("call could not be given to a manager", extra={"call": call.link.session_id})
+            self.forget(call)
+            call.link.sink.on_dialogue_failed("internal error")
+
+    def _place(self, call: _Call) -> None:
         if call.link.closed or call.socket is not None:
             return
         socket = self._socket_for(call.call_sid)
@@ -176,10 +185,10 @@ class _Room:
         socket = _Socket(self, websocket, call_sid)
         self.sockets.append(socket)
         self.stats.connected[self.name] += 1
-        for call in list(self.calls.values()):  # waiting calls, oldest first
-            self.place(call)
         ending = Ending.LOST
         try:
+            for call in list(self.calls.values()):  # waiting calls, oldest first
+                self.place(call)
             ending = await socket.line.run()
         finally:
             self.sockets.remove(socket)

@@ -45,6 +45,7 @@ from gateway.seams.messages import (
     Transfer,
     TurnEvent,
 )
+from gateway.seams.plain_text import may_need_cleaning, plain_json
 
 NAME_CHARS = 256
 """Longest id, voice, language tag, mark name or run of digits, characters."""
@@ -396,6 +397,8 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tup
         body = orjson.loads(text)
     except orjson.JSONDecodeError as exc:
         raise BadMessage(f"message of {len(text)} characters is not JSON ({exc}), expected one JSON object") from exc
+    if may_need_cleaning(text):
+        body = plain_json(body)
     if not isinstance(body, dict):
         raise BadMessage(f"message is {_shown(body)}, expected one JSON object")
     turn = body.get("turn")

@@ -20,6 +20,7 @@ from gateway.http.request.auth import WHO, Authenticator
 from gateway.http.request.routes import JSON, Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 from gateway.listener.sites import Sites
+from gateway.seams.plain_text import is_plain
 
 ROUTES: web.AppKey[list[Route]] = web.AppKey("routes", list)
 """All routes of the application."""
@@ -40,6 +41,15 @@ async def _plain_bodies_only(request: web.Request, handler: Handler) -> web.Stre
             f"Content-Encoding is {packed[:40]!r}, expected an uncompressed body",
             status=415, code="packed_body",
         )  # fmt: skip
+    return await handler(request)
+
+
+@web.middleware
+async def _plain_addresses_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse control characters in a path or query. Carriers' webhooks quote what callers sent, and read it plain."""
+    parts = (request.path, *request.query.keys(), *request.query.values())
+    if not request.path.startswith("/webhooks/") and not all(map(is_plain, parts)):
+        raise Rejected("the address has a control character", status=400, code="invalid_address")
     return await handler(request)
 
 
@@ -191,7 +201,12 @@ def make_app(
     to_read = api_page.page(description)
 
     app = web.Application(
-        middlewares=[errors.middleware, _plain_bodies_only, _guarded_by(sites, call_origins, on_call_rejected)],
+        middlewares=[
+            errors.middleware,
+            _plain_addresses_only,
+            _plain_bodies_only,
+            _guarded_by(sites, call_origins, on_call_rejected),
+        ],
         client_max_size=limits.message_bytes,
     )
     app[ROUTES] = routes

@@ -27,6 +27,7 @@ from gateway.errors import Rejected
 from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
 from gateway.listener.forwarded import PublicUrl
+from gateway.seams.plain_text import plain_fields
 from gateway.tokens import Tokens
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class Webhooks:
         elif caller.get("CallSid"):
             # The carrier's call id may differ between webhooks and the stream, so we pass it on ourselves.
             after += "?" + urlencode({"call": caller["CallSid"]})
-        own = {name: value for name, value in request.query.items() if name != "bodySHA256"}
+        own = {name: value for name, value in plain_fields(request.query).items() if name != "bodySHA256"}
         if request.method == "GET":
             own = {name: value for name, value in own.items() if not any(name in names for names in fields.values())}
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
@@ -214,7 +215,7 @@ class Webhooks:
             form = _scalars(body)
         else:
             form = {name: values[0] for name, values in fields.items()}
-        return _Request(configured, control, route, form, body, proven)
+        return _Request(configured, control, route, plain_fields(form), body, proven)
 
 
 _CALL_SID = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9._:-]{1,128}", re.ASCII)

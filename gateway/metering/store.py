@@ -289,7 +289,7 @@ class Records:
         try:
             with self._transaction() as connection:  # the next write asks for a sync
                 ledger.begin(connection, begun, self._owner)
-        except (SQLAlchemyError, OSError, ValueError) as exc:
+        except Exception as exc:
             if len(begun) > 1 and not isinstance(exc, OperationalError):  # one of them is at fault, not the disk
                 for record in begun:
                     self._begin([record])
@@ -339,7 +339,7 @@ class Records:
                     work(connection)
                     self._tidy(connection)
                 self._ask_for_sync()
-            except (SQLAlchemyError, OSError) as exc:
+            except Exception as exc:  # one record, or the disk: the next work may succeed
                 log.error("records cannot be written", extra={"why": type(exc).__name__})
                 self._lost("not_written", of_records)
             finally:

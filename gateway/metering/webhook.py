@@ -134,7 +134,7 @@ class Webhook:
             async with sent as answer:
                 if not 200 <= answer.status < 300:
                     why = f"status {answer.status}"
-        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+        except Exception as exc:  # a message that cannot be sent must not hold up the others
             why = type(exc).__name__
         self._meter.record_deliveries("failed" if why else "delivered")
         if bool(why) != self._fails:

@@ -4,15 +4,19 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from gateway.seams.leg import CallInfo
+from gateway.seams.plain_text import plain, plain_fields
 from voicecodecs.registry import AudioFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingCall:
-    """An edge's description of a call. A field that the edge does not know is empty or has its usual value."""
+    """An edge's description of a call. A field that the edge does not know is empty or has its usual value.
+
+    All text is plain, whatever the edge read (``gateway.seams.plain_text``).
+    """
 
     route: str
     transport: str
@@ -36,6 +40,13 @@ class IncomingCall:
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     domain: str = ""
     """Host at which numbers are users, for a SIP call; with its port if it has one."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, str):
+                object.__setattr__(self, each.name, plain(value))
+        object.__setattr__(self, "custom_parameters", plain_fields(self.custom_parameters))
 
     def accepted(self, call_id: str, parameters: Mapping[str, str]) -> CallInfo:
         """Return the call under its id. The route's ``parameters`` are added unless the call has the same names."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from gateway.seams.plain_text import plain
 from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Address, Headers, Request, Uri
 
@@ -37,17 +38,12 @@ class SipCaller:
     """Custom headers by name, and User-to-User."""
 
 
-def text_of(value: str) -> str:
-    """Return header text in valid Unicode without NULs: invalid UTF-8 bytes and NULs become replacement characters."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
-
-
 def number_of(uri: Uri) -> str:
     """Return the number in a URI: its user part without parameters and password. For a scheme other than sip, return
     the text after the scheme; for a URI without a user part, the whole URI."""
     if uri.host and not uri.user:
-        return text_of(str(uri))
-    return text_of(unquote(re.split("[;:]", uri.user, maxsplit=1)[0]))
+        return plain(str(uri))
+    return plain(unquote(re.split("[;:]", uri.user, maxsplit=1)[0]))
 
 
 def caller_of(invite: Request, patterns: Sequence[str]) -> SipCaller:
@@ -70,7 +66,7 @@ def caller_of(invite: Request, patterns: Sequence[str]) -> SipCaller:
         from_=number_of(caller.uri),
         to=number_of(Uri.parse(invite.uri)),
         forwarded_from=number_of(diverted.uri) if diverted else "",
-        name=text_of(caller.display_name or invite.from_.display_name),
+        name=plain(caller.display_name or invite.from_.display_name),
         parameters=parameters,
     )
 
@@ -91,7 +87,7 @@ def custom_headers(headers: Headers, patterns: Sequence[str]) -> dict[str, str]:
     """Return the custom headers that match a pattern. Several headers of one name are joined by commas."""
     names = {name.lower(): name for name, _ in reversed(list(headers))}
     return {
-        name: text_of(", ".join(headers.all(name)))
+        name: plain(", ".join(headers.all(name)))
         for lower, name in names.items()
         if lower not in _OWN and any(_matches(lower, pattern) for pattern in patterns)
     }
@@ -145,7 +141,7 @@ def read_user_to_user(value: str) -> str:
     is_hex = len(content) % 2 == 0 and re.fullmatch("[0-9A-Fa-f]+", content) is not None
     if is_hex and ("encoding" not in params or "encoding=hex" in params.lower()):
         try:
-            return bytes.fromhex(content).decode()
+            return plain(bytes.fromhex(content).decode())
         except UnicodeDecodeError:
             return content
-    return text_of(content.strip('"'))
+    return plain(content.strip('"'))

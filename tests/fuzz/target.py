@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+
+from gateway.seams.plain_text import plain_lines
 
 BETWEEN = b"\x1e"
 """Separates the messages of a case for targets that read several in a row (ASCII's record separator)."""
@@ -27,6 +29,22 @@ class Target:
     """Cases of a campaign that count as enough. Fewer where audio is decoded or a network reads."""
     quick: int = 300
     """Mutated cases of a hermetic run."""
+
+
+def assert_plain(value: object) -> None:
+    """Fail if a text in a parsed value has a surrogate, or a control character other than a tab or a line break."""
+    if isinstance(value, str):
+        assert plain_lines(value) == value, "text that is not plain"
+    elif isinstance(value, Mapping):
+        for name, entry in value.items():
+            assert_plain(name)
+            assert_plain(entry)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for entry in value:
+            assert_plain(entry)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            assert_plain(getattr(value, each.name))
 
 
 def parts(data: bytes) -> list[bytes]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import orjson
 
 from gateway.errors import ProtocolError
+from gateway.seams.plain_text import plain
 
 _HEAD_BYTES = 64 * 1024
 
@@ -71,7 +72,7 @@ class EslReader:
                 name, colon, value = line.partition(":")
                 if not colon:
                     raise ProtocolError(f"a header line of {len(line)} characters has no colon")
-                headers[name.strip()] = value.strip()
+                headers[plain(name.strip())] = plain(value.strip())
             length = headers.get("Content-Length", "0")
             if not length.isdecimal() or len(length) > 12 or int(length) > self._max_bytes:
                 raise ProtocolError(f"Content-Length is {length[:20]!r}, expected 0 to {self._max_bytes}")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from gateway.config import Scope
 from gateway.errors import Rejected
+from gateway.seams.plain_text import plain_json
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
@@ -21,6 +22,11 @@ class ApiModel(BaseModel):
     """A body or an answer of the HTTP API. The docstrings of its fields appear in the API's description."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return plain_json(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

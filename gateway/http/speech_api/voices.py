@@ -19,6 +19,7 @@ from gateway.http.request.auth import WHO
 from gateway.http.request.forms import UNREADABLE, unreadable
 from gateway.http.request.routes import JSON, MULTIPART, ApiModel, Route
 from gateway.principal import sees_voice
+from gateway.seams.plain_text import plain_lines
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
 
@@ -187,7 +188,7 @@ async def _form(request: web.Request, most: int) -> tuple[VoiceBody, bytearray]:
                     raise _too_large(most)
             if name == "audio":
                 audio = data
-            fields[name] = bytes(data[:_WAV_HEAD]) if name == "audio" else data.decode("utf-8", "replace")
+            fields[name] = bytes(data[:_WAV_HEAD]) if name == "audio" else plain_lines(data.decode("utf-8", "replace"))
     except UNREADABLE as exc:
         raise unreadable(exc) from exc
     return VoiceBody.model_validate(fields), audio

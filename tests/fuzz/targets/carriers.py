@@ -27,7 +27,7 @@ from gateway.listener.sites import Sites
 from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import MediaReceived, Message, StreamStarted
 from gateway.tokens import Tokens
-from tests.fuzz.target import Target, parts, pieces
+from tests.fuzz.target import Target, assert_plain, parts, pieces
 from tests.fuzz.target import joined as case
 
 VECTORS = Path(__file__).parents[2] / "vectors/carriers"
@@ -76,6 +76,7 @@ def _use(message: Message, name: str, dialect: Any) -> None:
     assert isinstance(message, Message)
     if isinstance(message, StreamStarted):
         call = incoming_call(message, route="default", transport=name)
+        assert_plain(call)
         orjson.dumps([call.call_sid, call.from_, call.to, dict(call.custom_parameters)])
         assert isinstance(dialect.media(message.outbound.silence_frame()), bytes)
     elif isinstance(message, MediaReceived):
@@ -205,6 +206,7 @@ def run_esl(data: bytes) -> None:
     whole, bad = cut(max(1, len(data)))
     piecewise, also = cut(data[0] % 64 + 1 if data else 1)
     assert whole == piecewise and bad == also
+    assert_plain([message.headers for message in whole])
     calls = FreeSwitchCalls(
         EslConfig(host="127.0.0.1", password="x"), "uuid_audio_stream",  # type: ignore[arg-type]
         sample_rate=8000, flush_command="", start_options="", variables={}, files=True,

@@ -37,7 +37,7 @@ from gateway.principal import ANYONE
 from gateway.recognition import listen
 from gateway.tokens import Tokens
 from gateway.webrtc.sdp import read_fragment, read_offer, write_answer
-from tests.fuzz.target import Target, pieces
+from tests.fuzz.target import Target, assert_plain, pieces
 from tts_engine.api import VoiceInfo
 from tts_engine.errors import EngineError, Exhausted
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
@@ -78,7 +78,7 @@ def run_manager(data: bytes) -> None:
     for frame in {text, data}:
         for multiplexed in (False, True):
             try:
-                decode(frame, limits=LIMITS, multiplexed=multiplexed)
+                assert_plain(decode(frame, limits=LIMITS, multiplexed=multiplexed))
             except BadMessage as exc:
                 said = encode(refusal(frame, exc), extensions=True, session_id=exc.session_id)
                 assert said is not None and len(said) < 40_000
@@ -111,7 +111,7 @@ def run_body(data: bytes) -> None:
     """A body is read by its model, or answered with an error that JSON can carry."""
     model = BODIES[data[0] % len(BODIES)] if data else BODIES[0]
     try:
-        model.model_validate_json(data[1:])
+        assert_plain(model.model_validate_json(data[1:]).model_dump(exclude_defaults=True))
     except ValidationError as exc:
         answer = http_errors.of(exc)
         assert answer.status == 422 and len(answer.body or b"") < 2_000 + 8 * len(data)  # type: ignore[arg-type]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import random
+from types import SimpleNamespace
+from typing import Any
 
 from sip_bridge.dialog.dialog import Dialog, dialog_id, min_session_s, session_agreed, session_answer
 from sip_bridge.dialog.transfer import fragment_status
 from sip_bridge.errors import NotAcceptable, SipProtocolError
+from sip_bridge.incoming import incoming_call
 from sip_bridge.message import sdp
 from sip_bridge.message.body import description_of, digit_of
 from sip_bridge.message.digest import ClientAuth, ServerAuth, authorization, parse_auth, wants_fresh_nonce
 from sip_bridge.message.head import read_head
-from sip_bridge.message.parameters import caller_of, read_user_to_user, route_of
+from sip_bridge.message.parameters import SipCaller, caller_of, read_user_to_user, route_of
 from sip_bridge.message.sip import (
     PING,
     Address,
@@ -28,7 +31,8 @@ from sip_bridge.message.sip import (
 )
 from sip_bridge.registration import granted
 from sip_bridge.targets import read_target
-from tests.fuzz.target import Target, pieces
+from tests.fuzz.target import Target, assert_plain, pieces
+from voicecodecs.registry import AudioFormat
 
 REALM = "talkspurt"
 _SERVER = ServerAuth(realm=REALM, secret=b"a secret of thirty-two bytes....")
@@ -142,6 +146,15 @@ def run_message(data: bytes) -> None:
         assert again.via.branch == got.via.branch or any(char in '<"' for char in got.headers.all("Via")[0])
 
 
+def _as_call(got: Request) -> None:
+    """The gateway gets plain text, even of ids that SIP itself keeps byte for byte."""
+    call: Any = SimpleNamespace(
+        route="a", inbound=AudioFormat("PCMU"), session_id="", call_sid=got.call_id, trunk_name="t", domain="",
+        direction="inbound", caller=SipCaller(got.uri, "", parameters=dict(got.headers)),
+    )  # fmt: skip
+    assert_plain(incoming_call(call))
+
+
 def run_headers(data: bytes) -> None:
     """What later layers read in a message raises nothing but ``SipProtocolError``."""
     got = _read(data)
@@ -159,7 +172,8 @@ def run_headers(data: bytes) -> None:
         assert digit_of(got) in (None, *"0123456789ABCD*#")
     with contextlib.suppress(SipProtocolError):
         caller = caller_of(got, ["*"])
-        "".join([caller.from_, caller.to, caller.name, *caller.parameters.values()]).encode()
+        assert_plain(caller)
+    _as_call(got)
     route_of(got.uri, {"+49*": "a", "bot": "b"}, "default").encode()
     dialog_id(got, received=True)
     with contextlib.suppress(SipProtocolError):

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,3 +190,17 @@ def test_processes_that_begin_together_make_one_database(tmp_path: Path) -> None
     with ThreadPoolExecutor(4) as pool:
         for number in range(10):
             list(pool.map(begin, [tmp_path / str(number)] * 4))
+
+
+@pytest.mark.parametrize("bad", [{"callSid": "a\udcff"}, {"from_": object()}, {"durationMs": 2**70}])
+async def test_a_record_that_cannot_be_written_is_counted_and_the_next_ones_are_written(
+    bad: dict[str, Any], tmp_path: Path
+) -> None:
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path / "calls"), keep_text=True), on_lost=lost.append)
+    kept.start()
+    kept.add(record(1).model_copy(update=bad))
+    await written(kept, record(2))
+    assert [call.callId for call in await kept.find(Query())] == [record(2).callId]
+    assert lost == ["not_written"]
+    await kept.aclose()

@@ -312,3 +312,20 @@ async def test_route_with_an_address_is_dialled() -> None:
         await until(lambda: app.received and app.received[0])
         await link.aclose()
         await dialogues.aclose()
+
+
+async def test_a_call_that_cannot_be_told_ends_alone_and_the_socket_serves_the_others(
+    house: House,
+) -> None:
+    bad = RecordingSink()
+    await house.dialogues.attach(call(7, "demo", call_sid="a\udcff"), bad, codec="PCMU/8000")
+    good, _ = await house.attach(1)
+    await asyncio.sleep(0)  # both wait for a manager
+    manager = await house.manager()
+    await until(lambda: good.ready, "the good call")
+    assert bad.events[-1] == "failed: internal error"
+    later, _ = await house.attach(2)
+    await until(lambda: later.ready, "a later call")
+    assert len(manager.of("setup")) == 2
+    manager.drop()
+    await until(lambda: house.stats.connected["demo"] == 0, "no ghost")

@@ -404,3 +404,19 @@ async def test_every_end_is_synced_and_the_log_does_not_grow_for_ever(
         assert log_bytes < 600_000, "60 transactions take some 2 MB"
     async with opened(tmp_path) as records:
         assert len(await found(records)) == 60
+
+
+@pytest.mark.parametrize("bad", [{"route": "a\udcff"}, {"reason": "\ud800"}, {"turns": 2**70}])
+async def test_a_record_that_cannot_be_written_is_counted_and_the_next_ones_are_written(
+    bad: dict[str, Any], tmp_path: Path
+) -> None:
+    lost = Lost()
+    async with opened(
+        tmp_path, meter=lost, webhook_url="https://example.com/", webhook_secret="whsec_" + "A" * 32
+    ) as r:
+        broken = ended(call(1)).model_copy(update=bad)
+        begun(r, broken.model_copy(update={"outcome": "open"}))
+        r.end(broken)
+        r.end(ended(call(2)))
+        assert [each.id for each in await r.find("shop", since=0, until=NOON * 2, limit=10)][-1] == call(2).id
+    assert set(lost.reasons) == {"not_written"}
