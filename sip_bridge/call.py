@@ -402,7 +402,7 @@ class SipIncomingCall(SipCall):
         key: the INVITE's transaction.
 
     Raises:
-        ProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
+        SipProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
         NotAcceptable: there is no common codec.
     """
 

@@ -1,10 +1,10 @@
 """Errors of the SIP side.
 
     SipError
-    ├── ProtocolError   an unreadable message; carries the status that answers such a request
-    ├── NotAcceptable   a readable offer with nothing usable in it (488)
-    ├── PortsExhausted  no RTP port left for a call (503)
-    └── Unreachable     a URI that leads nowhere (503)
+    ├── SipProtocolError  an unreadable message; carries the status that answers such a request
+    ├── NotAcceptable     a readable offer with nothing usable in it (488)
+    ├── PortsExhausted    no RTP port left for a call (503)
+    └── Unreachable       a URI that leads nowhere (503)
 
 A bug in our code raises another type (ValueError, RuntimeError), so the two are never confused.
 """

@@ -19,7 +19,7 @@ def read_target(text: str, domain: str) -> Uri:
     """Return a target as a URI. A SIP URI is unchanged; a number becomes a URI at ``domain``.
 
     Raises:
-        ProtocolError: the text is neither, or there is no domain for a number. The error does not name the target.
+        SipProtocolError: the text is neither, or there is no domain for a number. The error does not name the target.
     """
     if text.startswith(("sip:", "sips:")):
         return Uri.parse(text)

@@ -79,11 +79,6 @@ class AudioFormat:
         """Clock of the RTP timestamp, Hz."""
         return RTP_CLOCK_HZ.get(self.encoding, self.sample_rate)
 
-    @property
-    def rtp_name(self) -> str:
-        """The value of an ``a=rtpmap`` line: ``PCMU/8000``, ``opus/48000/2`` (RFC 7587 section 7: always 2)."""
-        return "opus/48000/2" if self.encoding == "OPUS" else f"{self.encoding}/{self.rtp_clock_hz}"
-
     def silence_frame(self) -> bytes:
         """Return one payload of silence, for a stream that starts with silence or has no encoder of its own.
 

@@ -46,13 +46,6 @@ class TimeStretcher:
         self._input = np.zeros(0, np.float32)
         self._restart()
 
-    @property
-    def delay_samples(self) -> int:
-        """The most input that is kept until more follows: 29 ms, and at speeds above 2.4 as much as makes 12 ms of
-        output."""
-        slow = self._search + self._step + max(0, round(self._step * (1 - self.speed)))
-        return max(slow, 2 * self._search + self._step, self._due(1))
-
     def process(self, pcm: NDArray[np.float32]) -> NDArray[np.float32]:
         """Take the next chunk, of any length; return all output that later input cannot change.
 

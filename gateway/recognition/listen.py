@@ -19,7 +19,6 @@ from gateway.seams.recogniser import SAMPLE_RATE
 PATH = "/v1/listen"
 FINALIZE = '{"type":"Finalize"}'
 KEEP_ALIVE = '{"type":"KeepAlive"}'
-CLOSE_STREAM = '{"type":"CloseStream"}'
 
 Query = list[tuple[str, str]]
 

@@ -77,7 +77,7 @@ class Dialog:
         """Make the dialog that our answer with this tag creates (section 12.1.1).
 
         Raises:
-            ProtocolError: the request has no Contact, or an unreadable Record-Route.
+            SipProtocolError: the request has no Contact, or an unreadable Record-Route.
         """
         contact = invite.contact
         if contact is None and not invite.via.branch.startswith(BRANCH_MAGIC):
@@ -100,7 +100,7 @@ class Dialog:
         """Make the dialog that a 101 to 299 with a tag creates (section 12.1.2). Each fork creates its own.
 
         Raises:
-            ProtocolError: a 2xx has no Contact, the response has no tag, or its Record-Route is unreadable.
+            SipProtocolError: a 2xx has no Contact, the response has no tag, or its Record-Route is unreadable.
         """
         if not response.to.tag:
             raise SipProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
@@ -127,15 +127,6 @@ class Dialog:
     def next_hop(self) -> Uri:
         """The URI to which our requests are sent (section 12.2.1.1)."""
         return Address.parse(self.routes[0]).uri if self.routes else self.target
-
-    def confirm(self, response: Response) -> None:
-        """Take the 2xx of an early dialog: its Record-Route replaces that of the 18x (section 13.2.2.4).
-
-        Raises:
-            ProtocolError: a route cannot be read. Then nothing has changed.
-        """
-        self.routes = _readable(response.headers.all("Record-Route")[::-1])
-        self.refresh(response)
 
     def refresh(self, message: Message) -> None:
         """Take the target from the Contact of the peer's INVITE or UPDATE, or of its 2xx."""
@@ -237,7 +228,7 @@ def min_session_s(message: Message) -> int:
     """Return the Min-SE of a request or of a 422, seconds.
 
     Raises:
-        ProtocolError: the value is not a number.
+        SipProtocolError: the value is not a number.
     """
     text = (message.headers.get("Min-SE") or str(MIN_SESSION_S)).partition(";")[0].strip()
     if not re.fullmatch("[0-9]{1,9}", text):
@@ -259,7 +250,7 @@ def session_answer(
         wanted_s: the interval if the peer asks for none. 0: no timer in that case.
 
     Raises:
-        ProtocolError: Session-Expires or Min-SE cannot be read.
+        SipProtocolError: Session-Expires or Min-SE cannot be read.
     """
     asked = _session_expires(request)
     supported = "timer" in request.headers.tokens("Supported")
@@ -283,7 +274,7 @@ def session_agreed(response: Response) -> SessionTimer | None:
     """Return the timer of the 2xx to our INVITE or UPDATE (section 7.2). None: the peer wants no timer.
 
     Raises:
-        ProtocolError: Session-Expires cannot be read.
+        SipProtocolError: Session-Expires cannot be read.
     """
     told = _session_expires(response)
     return SessionTimer(max(told[0], MIN_SESSION_S), told[1] != "uas") if told else None

@@ -21,7 +21,7 @@ class InviteServer(InviteDialog):
         key: the INVITE's transaction.
 
     Raises:
-        ProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
+        SipProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
         NotAcceptable: there is no common codec.
     """
 
@@ -148,7 +148,7 @@ def _check_accept(invite: Request) -> None:
     """Check that our session description is acceptable in the answer (RFC 3261 section 20.1).
 
     Raises:
-        ProtocolError: 406.
+        SipProtocolError: 406.
     """
     kinds = [value.partition(";")[0].strip().lower() for value in invite.headers.all("Accept")]
     if "Accept" in invite.headers and not {"application/sdp", "application/*", "*/*"}.intersection(kinds):

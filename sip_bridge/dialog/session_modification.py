@@ -63,7 +63,7 @@ class SessionModification:
         """Answer a re-INVITE or UPDATE, or return its refusal.
 
         Raises:
-            ProtocolError: a header or the body cannot be read.
+            SipProtocolError: a header or the body cannot be read.
             NotAcceptable: nothing in the offer is usable. The session stays as it was.
         """
         timed = self._refresh.answer(request)

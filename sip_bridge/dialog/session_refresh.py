@@ -79,7 +79,7 @@ class SessionRefresh:
         """Raise our shortest interval to the Min-SE of a 422. False: it was that long already.
 
         Raises:
-            ProtocolError: Min-SE cannot be read.
+            SipProtocolError: Min-SE cannot be read.
         """
         before, self._peers_shortest_s = self._peers_shortest_s, max(self._peers_shortest_s, min_session_s(response))
         return self._peers_shortest_s > before
@@ -128,7 +128,7 @@ class SessionRefresh:
             wait_s: the pause before the next try if the peer refuses for now.
 
         Raises:
-            ProtocolError: the session is refreshed, but the new interval cannot be read.
+            SipProtocolError: the session is refreshed, but the new interval cannot be read.
         """
         if response is None or response.status in (408, 481):
             return RefreshStep.END

@@ -30,7 +30,7 @@ def parse_auth(text: str) -> tuple[str, dict[str, str]]:
     Parameters of a scheme other than digest are not read.
 
     Raises:
-        ProtocolError: a parameter has no ``=``, or is given twice.
+        SipProtocolError: a parameter has no ``=``, or is given twice.
     """
     scheme, _, rest = text.strip().partition(" ")
     params: dict[str, str] = {}
@@ -120,7 +120,7 @@ def is_stale(challenge: str) -> bool:
     """Return True if the password was right and the peer only wants a fresh nonce (RFC 7616 section 3.3).
 
     Raises:
-        ProtocolError: see ``parse_auth``.
+        SipProtocolError: see ``parse_auth``.
     """
     return parse_auth(challenge)[1].get("stale", "").lower() == "true"
 
@@ -182,7 +182,7 @@ class ServerAuth:
             The verdict, and the user name if the verdict is GOOD.
 
         Raises:
-            ProtocolError: the credentials cannot be read.
+            SipProtocolError: the credentials cannot be read.
         """
         for text in credentials:
             scheme, params = parse_auth(text)

@@ -54,7 +54,7 @@ def caller_of(invite: Request, patterns: Sequence[str]) -> SipCaller:
         patterns: names of headers that become parameters; a trailing ``*`` matches any rest.
 
     Raises:
-        ProtocolError: the Request-URI cannot be read.
+        SipProtocolError: the Request-URI cannot be read.
     """
     caller = _address(invite.headers.get("P-Asserted-Identity")) or invite.from_
     diverted = _address(invite.headers.get("Diversion"))

@@ -167,8 +167,8 @@ def parse(body: bytes) -> SessionDescription:
     """Read a session description. Unknown lines and attributes are skipped.
 
     Raises:
-        ProtocolError: ``v=0`` or ``o=`` is missing, a line is not ``x=value``, or a number cannot be read. The message
-            names the line.
+        SipProtocolError: ``v=0`` or ``o=`` is missing, a line is not ``x=value``, or a number cannot be read. The
+            message names the line.
     """
     if len(body) > MAX_BYTES:
         raise SipProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)

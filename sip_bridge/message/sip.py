@@ -171,7 +171,7 @@ def parse_params(text: str) -> dict[str, str | None]:
     trailing semicolon is allowed.
 
     Raises:
-        ProtocolError: there is nothing between two semicolons.
+        SipProtocolError: there is nothing between two semicolons.
     """
     params: dict[str, str | None] = {}
     *parts, last = _cut(text, ";")
@@ -220,7 +220,7 @@ class Uri:
         """Read a URI.
 
         Raises:
-            ProtocolError: the text has no scheme, or is a sip URI without a readable host and port.
+            SipProtocolError: the text has no scheme, or is a sip URI without a readable host and port.
         """
         scheme, colon, rest = text.strip().partition(":")
         if not colon or not rest or not _SCHEME.fullmatch(scheme) or _NOT_IN_URI.search(rest):
@@ -259,8 +259,8 @@ class Address:
         """Read one address. Without angle brackets, all parameters belong to the header, not to the URI (section 20).
 
         Raises:
-            ProtocolError: unbalanced quotes or brackets, an unreadable URI, or a URI with a question mark and without
-                brackets.
+            SipProtocolError: unbalanced quotes or brackets, an unreadable URI, or a URI with a question mark and
+                without brackets.
         """
         text = text.strip()
         name = ""
@@ -314,7 +314,7 @@ class Via:
         """Read one Via value.
 
         Raises:
-            ProtocolError: the protocol is not SIP/2.0, or the address cannot be read.
+            SipProtocolError: the protocol is not SIP/2.0, or the address cannot be read.
         """
         sent, _, params = text.partition(";")
         protocol, *rest = (part.strip() for part in sent.split("/", 2))
@@ -352,7 +352,7 @@ class CSeq:
         """Read the header.
 
         Raises:
-            ProtocolError: the text is not ``number method``, or the number is 2**31 or more (section 8.1.1.5).
+            SipProtocolError: the text is not ``number method``, or the number is 2**31 or more (section 8.1.1.5).
         """
         parts = text.split()
         if len(parts) != 2 or not _TOKEN.fullmatch(parts[1]):
@@ -549,7 +549,7 @@ def parse(data: bytes) -> Message:
 
     Raises:
         MalformedRequest: the request cannot be processed. The exception carries the answer.
-        ProtocolError: the data is not a SIP message.
+        SipProtocolError: the data is not a SIP message.
     """
     head, body = _split_head(data.lstrip(b"\r\n"))
     count = max(head.count(b"\n"), head.count(b"\r"))
@@ -666,8 +666,8 @@ class MessageStream:
         """Take received bytes. Yield whole messages for ``parse``, and ``PING`` for a keep-alive that expects ``PONG``.
 
         Raises:
-            ProtocolError: headers or body exceed their limits, or Content-Length is not a number or has two different
-                values.
+            SipProtocolError: headers or body exceed their limits, or Content-Length is not a number or has two
+                different values.
         """
         self._buffer += data
         while True:

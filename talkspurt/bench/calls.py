@@ -351,7 +351,7 @@ class CallLoad:
             measured: called with True when the measured seconds begin and with False when they end.
 
         Raises:
-            PeerError: a socket cannot be opened.
+            PeerSocketError: a socket cannot be opened.
         """
         manager = SimulatedManager(self._set_up)
         uplink = SimulatedUplink()

@@ -75,7 +75,7 @@ def check_digits(digits: str) -> str:
     """Return the digits if a telephone can send them.
 
     Raises:
-        ScriptError: a telephone has no such key.
+        CallScriptError: a telephone has no such key.
     """
     if not digits or set(digits) - set("0123456789*#"):
         raise CallScriptError(f"digits have to be 0-9, * and #, and at least one; got {len(digits)} characters")
@@ -86,7 +86,7 @@ def read_script(path: Path) -> list[Step]:
     """Read the steps of a script file.
 
     Raises:
-        ScriptError: the file is not YAML, or a step is none of those above.
+        CallScriptError: the file is not YAML, or a step is none of those above.
     """
     try:
         body = yaml.safe_load(path.read_text())

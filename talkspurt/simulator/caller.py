@@ -398,7 +398,7 @@ def steps_of(args: argparse.Namespace) -> tuple[Step, ...]:
     """Return the steps that the options describe.
 
     Raises:
-        ScriptError: an option or a script is wrong.
+        CallScriptError: an option or a script is wrong.
     """
     if args.script is not None:
         return tuple(read_script(args.script))

@@ -104,7 +104,7 @@ class Leg:
         """Open the socket and start the stream.
 
         Raises:
-            PeerError: there is no listener, or the connection was refused.
+            PeerSocketError: there is no listener, or the connection was refused.
         """
         raise NotImplementedError
 

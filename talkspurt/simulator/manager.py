@@ -196,7 +196,7 @@ class SimulatedManager:
         """Connect to ``/v1/dialogue?route=R`` and take that route's calls.
 
         Raises:
-            PeerError: no server listens there, or the connection was refused.
+            PeerSocketError: no server listens there, or the connection was refused.
         """
         socket = _Socket(self, multiplexed=True)
         await connect(socket, url, headers=headers)

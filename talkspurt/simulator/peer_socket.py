@@ -27,7 +27,7 @@ async def connect(
     """Connect ``listener``. Its ``on_ws_connected`` has run when this returns.
 
     Raises:
-        PeerError: no server listens there, or the upgrade was refused or not answered.
+        PeerSocketError: no server listens there, or the upgrade was refused or not answered.
     """
     try:
         transport, _ = await ws_connect(
@@ -54,7 +54,7 @@ def http_server(url: str) -> str:
     127.0.0.1 for every loopback address: SIP is often at 127.0.0.2, because a switch uses the ports of 127.0.0.1.
 
     Raises:
-        PeerError: the address names no port.
+        PeerSocketError: the address names no port.
     """
     parts = urlsplit(url)
     given = parse_qs(parts.query).get("http", ["8080"])[0]

@@ -54,7 +54,6 @@ class FreeSwitch(JsonEvents):
         self._query = dict(query or {})
         self._rate: int | str = self._query.pop("rate", sample_rate)
         self._stereo = self._query.pop("mix", "mono") == "stereo"
-        self._playback = playback
         self.media_is_text = playback == "file"
         self.has_marks = plays and self.media_is_text
         self._clear = b'{"type":"clear"}' if self.has_marks else clear_message.encode()

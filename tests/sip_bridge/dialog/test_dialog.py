@@ -85,14 +85,6 @@ def test_the_target_moves_and_the_routes_do_not() -> None:
     assert str(server.target) == "sip:ann@198.51.100.1"
 
 
-def test_the_2xx_of_an_early_dialog_decides_its_routes() -> None:
-    invite = request(headers=ROUTES[2:])
-    early = Dialog.as_client(invite, answer(invite, 180))
-    assert (str(early.target), early.routes) == (invite.uri, ())
-    early.confirm(answer(invite, 200, headers=(CONTACT, ("Record-Route", "<sip:p1.example;lr>"))))
-    assert (str(early.target), early.routes) == ("sip:bot@192.0.2.9:5060;transport=tcp", ("<sip:p1.example;lr>",))
-
-
 def test_forks_are_dialogs_of_their_own() -> None:
     invite = request()
     forks = {Dialog.as_client(invite, answer(invite, 183, to_tag=tag, headers=(CONTACT,))).id for tag in ("a", "b")}

@@ -29,7 +29,7 @@ from talkspurt.simulator.caller import (
     readable,
     steps_of,
 )
-from talkspurt.simulator.carriers import Media, Noted
+from talkspurt.simulator.carriers import MediaFrame, Noted
 from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import Talkspurt
 from tests.talkspurt.simulator.toy_gateway import TONE, ToyGateway, serving
@@ -152,7 +152,7 @@ async def test_frames_that_come_just_in_time_make_no_gaps() -> None:
     leg = caller.leg
     leg.playout.started_at, leg.turn_under_way = 10.0, True
     for number, late_ms in enumerate((0.0, 0.5, 0.75, 1.5, 5.0)):
-        leg._obey(Media(TONE), 10.0 + number * 0.02 + late_ms / 1000)
+        leg._obey(MediaFrame(TONE), 10.0 + number * 0.02 + late_ms / 1000)
     assert [gap / 8 for gap in leg.gaps] == [3.5]  # where a frame was later than those before it, by more than 1 ms
     assert caller.report()["gap_ms"] == [3.5]
 
@@ -162,7 +162,7 @@ async def test_frames_in_real_time_that_a_phone_evens_out_make_no_gaps(dialect: 
     leg = SimulatedCaller(CallOptions(steps=(), dialect=dialect)).leg
     leg.playout.started_at = 10.0
     for number, late_ms in enumerate([0, *(1, 3, 0, 7, 38, 25, 2) * 3]):
-        leg._obey(Media(bytes(len(leg.carrier.format.silence_frame()))), 10.0 + number * 0.02 + late_ms / 1000)
+        leg._obey(MediaFrame(bytes(len(leg.carrier.format.silence_frame()))), 10.0 + number * 0.02 + late_ms / 1000)
         leg.turn_under_way = True  # the turn begins with its first frame
     assert leg.gaps == []
 
@@ -193,7 +193,7 @@ def test_timestamps_tell_what_is_missing_and_a_new_stream_begins_anew() -> None:
     first, lost, late, last = (sender.media(TONE) for _ in range(4))
     [other.media(TONE) for _ in range(7)]
     heard = [phone.read(packet) for packet in (first, last, late, other.media(TONE))]
-    assert lost and heard == [Media(TONE), Media(TONE, 320), Noted(), Media(TONE)]
+    assert lost and heard == [MediaFrame(TONE), MediaFrame(TONE, 320), Noted(), MediaFrame(TONE)]
 
 
 async def test_two_turns_apart_are_no_gap() -> None:

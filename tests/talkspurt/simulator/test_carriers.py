@@ -4,20 +4,28 @@ from typing import Any
 
 import pytest
 
-from talkspurt.simulator.carriers import CARRIERS, Carrier, Clear, Mark, Media, TwilioCarrier, Violation
+from talkspurt.simulator.carriers import (
+    CARRIERS,
+    Clear,
+    MarkRequest,
+    MediaFrame,
+    SimulatedCarrier,
+    TwilioCarrier,
+    Violation,
+)
 
 
 @pytest.fixture
-def twilio() -> Carrier:
+def twilio() -> SimulatedCarrier:
     return TwilioCarrier(7, {"bot": "billing"})
 
 
-def gateway_says(carrier: Carrier, event: str, **inner: Any) -> bytes:
+def gateway_says(carrier: SimulatedCarrier, event: str, **inner: Any) -> bytes:
     body: dict[str, object] = {"event": event, "streamSid": "MZ" + f"{7:032x}"}
     return json.dumps(body | ({event: inner} if inner else {})).encode()
 
 
-def test_a_stream_opens_as_twilio_documents_it(twilio: Carrier) -> None:
+def test_a_stream_opens_as_twilio_documents_it(twilio: SimulatedCarrier) -> None:
     connected, start = map(json.loads, twilio.opening())
     assert connected == {"event": "connected", "protocol": "Call", "version": "1.0.0"}
     assert start["sequenceNumber"] == "1"
@@ -26,7 +34,7 @@ def test_a_stream_opens_as_twilio_documents_it(twilio: Carrier) -> None:
     assert start["streamSid"] == start["start"]["streamSid"] == "MZ" + f"{7:032x}"
 
 
-def test_numbers_travel_as_strings_and_count_all_events_together(twilio: Carrier) -> None:
+def test_numbers_travel_as_strings_and_count_all_events_together(twilio: SimulatedCarrier) -> None:
     twilio.opening()
     messages = [json.loads(m) for m in (twilio.media(b"\xff" * 160), twilio.dtmf("#"), twilio.media(b"\x00" * 160))]
     assert [m["sequenceNumber"] for m in messages] == ["2", "3", "4"]
@@ -35,10 +43,10 @@ def test_numbers_travel_as_strings_and_count_all_events_together(twilio: Carrier
     assert messages[1]["dtmf"] == {"track": "inbound_track", "digit": "#"}
 
 
-def test_the_three_commands_are_read(twilio: Carrier) -> None:
+def test_the_three_commands_are_read(twilio: SimulatedCarrier) -> None:
     payload = base64.b64encode(b"\x01\x02").decode()
-    assert twilio.read(gateway_says(twilio, "media", payload=payload)) == Media(b"\x01\x02")
-    assert twilio.read(gateway_says(twilio, "mark", name="m")) == Mark("m")
+    assert twilio.read(gateway_says(twilio, "media", payload=payload)) == MediaFrame(b"\x01\x02")
+    assert twilio.read(gateway_says(twilio, "mark", name="m")) == MarkRequest("m")
     assert twilio.read(gateway_says(twilio, "clear")) == Clear()
 
 
@@ -58,7 +66,7 @@ def test_the_three_commands_are_read(twilio: Carrier) -> None:
         b'{"event":"mark","streamSid":"MZ00000000000000000000000000000007","mark":{"name":1}}',
     ],
 )
-def test_what_twilio_would_not_take_is_a_violation(twilio: Carrier, message: bytes) -> None:
+def test_what_twilio_would_not_take_is_a_violation(twilio: SimulatedCarrier, message: bytes) -> None:
     assert isinstance(twilio.read(message), Violation)
 
 

@@ -17,7 +17,17 @@ from gateway.seams.media_messages import (
     StreamStopped,
 )
 from gateway.seams.media_messages import Message as Decoded
-from talkspurt.simulator.carriers import CARRIERS, Carrier, Clear, HangUp, Mark, Media, Noted, Tones, Violation
+from talkspurt.simulator.carriers import (
+    CARRIERS,
+    CarrierHangsUp,
+    Clear,
+    MarkRequest,
+    MediaFrame,
+    Noted,
+    SimulatedCarrier,
+    Tones,
+    Violation,
+)
 from talkspurt.simulator.carriers.carrier import Command, Message
 from tests.gateway.carriers.made import serializer
 
@@ -28,7 +38,7 @@ class Meeting:
     """Both ends of one stream, without a socket between them."""
 
     def __init__(self, name: str) -> None:
-        self.carrier: Carrier = CARRIERS[name](7, {"bot": "billing"})
+        self.carrier: SimulatedCarrier = CARRIERS[name](7, {"bot": "billing"})
         self.dialect: Dialect = serializer(name)
         self.started: StreamStarted
         for message in self.arrive(self.carrier.opening()):
@@ -71,7 +81,7 @@ def test_audio_goes_both_ways(name: str) -> None:
     assert meeting.arrive([meeting.carrier.media(up), meeting.carrier.media(up)]) == [MediaReceived(up)] * 2
     down = (bytes(range(1, 201)) * 32)[: meeting.started.outbound.frame_bytes]
     sent = meeting.dialect.media(down)
-    assert meeting.carrier.read(sent, binary=not meeting.dialect.media_is_text) == Media(down)
+    assert meeting.carrier.read(sent, binary=not meeting.dialect.media_is_text) == MediaFrame(down)
 
 
 @every
@@ -79,7 +89,7 @@ def test_marks_clears_and_keys(name: str) -> None:
     meeting = Meeting(name)
     dialect, carrier = meeting.dialect, meeting.carrier
     if dialect.has_marks:
-        assert meeting.say(dialect.mark("0.1")) == Mark("0.1")
+        assert meeting.say(dialect.mark("0.1")) == MarkRequest("0.1")
         assert meeting.arrive([carrier.mark("0.1")]) == [MarkReached("0.1")]
     if dialect.has_clear:
         assert meeting.say(dialect.clear()) == Clear()
@@ -97,7 +107,7 @@ def test_the_end_from_both_sides(name: str) -> None:
     hangup = meeting.dialect.hangup("result")
     if hangup is not None:
         command = meeting.say(hangup)
-        assert isinstance(command, HangUp)
+        assert isinstance(command, CarrierHangsUp)
         assert not command.answers or StreamStopped() in meeting.arrive(command.answers)
     else:
         stop = meeting.carrier.stop()

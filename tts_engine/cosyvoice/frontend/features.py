@@ -26,7 +26,6 @@ Floats = NDArray[np.float32]
 
 SAMPLE_RATE = 24_000
 """Sample rate of the model's mel and output, Hz."""
-TOKENS_PER_SECOND = 25
 CHUNK_TOKENS = 25
 """Tokens in a chunk of the flow's attention mask."""
 LOOK_AHEAD_TOKENS = 3

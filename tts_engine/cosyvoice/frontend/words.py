@@ -14,7 +14,6 @@ from typing import Self
 
 from tts_engine.cosyvoice.frontend.normalise import Normalised, is_only_punctuation
 from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
-from tts_engine.synthesizer import WordSpan
 
 SYLLABLE_S = 0.2
 """Expected length of a syllable, seconds; used until the clause's length is known."""
@@ -96,20 +95,3 @@ def syllables(text: str) -> float:
             silent_e = word.endswith("e") and not word.endswith(("le", "ee", "ye", "oe", "ae", "ie", "ue"))
             total += max(1, groups - silent_e)
     return total
-
-
-def place_words(words: Sequence[Word], *, sample_rate: int, total_samples: int | None = None) -> list[WordSpan]:
-    """Place words in a clause of ``total_samples``. None: the expected length.
-
-    Spans follow each other without gaps. The first starts at 0 and the last ends at the clause's end.
-    """
-    total = sum(weight for *_, weight in words)
-    if total_samples is None:
-        total_samples = round(total * SYLLABLE_S * sample_rate)
-    spans, heard, begin = [], 0.0, 0
-    for start, end, weight in words:
-        heard += weight
-        finish = round(total_samples * heard / total)
-        spans.append(WordSpan(start, end, begin, finish, exact=False))
-        begin = finish
-    return spans

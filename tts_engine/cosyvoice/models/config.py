@@ -14,8 +14,6 @@ Version = Literal[2, 3]
 SAMPLE_RATE = 24000
 """Sample rate of the audio, Hz."""
 MEL_CHANNELS = 80
-TOKEN_RATE = 25
-"""Speech tokens per second."""
 FRAMES_PER_TOKEN = 2
 FRAME_SAMPLES = 480
 """Samples of one mel frame at 24 kHz (50 Hz)."""

@@ -27,8 +27,6 @@ from tts_engine.cosyvoice.models.config import (
 )
 from tts_engine.cosyvoice.models.streaming import ConvTails, PagedKeys, Span
 
-SCRATCH = 0
-"""The block and slot for rows of padding. They are never allocated."""
 BRANCHES = 2
 """Branches of classifier-free guidance: conditioned and unconditioned."""
 

@@ -360,8 +360,3 @@ class SpliceCache:
     def reset(self, slots: Tensor) -> None:
         """Start streams in these slots."""
         self.frames.index_fill_(0, slots, 0)
-
-
-def change_speed(mel: Tensor, speed: float) -> Tensor:
-    """Stretch the mel of a whole utterance, ``(rows, n, 80)``, to ``int(n / speed)`` frames by linear interpolation."""
-    return F.interpolate(mel.transpose(1, 2), size=int(mel.shape[1] / speed), mode="linear").transpose(1, 2)

@@ -115,7 +115,8 @@ def test_mode_follows_from_what_there_is() -> None:
 @pytest.mark.parametrize("version", [2, 3])
 def test_spk2info_round_trip(two: Frontend, three: Frontend, version: int, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from tts_engine.cosyvoice.frontend.spk2info import read_spk2info, write_spk2info
+    from tests.tts_engine.cosyvoice.frontend.spk2info_file import write_spk2info
+    from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 
     tokenizer = (two if version == 2 else three).tokenizer
     voices = {"amy": voice(), "中文女": SPEAKER_ONLY}
@@ -135,7 +136,8 @@ def test_spk2info_round_trip(two: Frontend, three: Frontend, version: int, tmp_p
 
 def test_imported_prompt_is_trimmed_to_whole_chunks(two: Frontend, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from tts_engine.cosyvoice.frontend.spk2info import read_spk2info, write_spk2info
+    from tests.tts_engine.cosyvoice.frontend.spk2info_file import write_spk2info
+    from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 
     write_spk2info(tmp_path / "s.pt", {"a": voice(flow=40)}, two.tokenizer, version=2)
     imported = read_spk2info(tmp_path / "s.pt", two.tokenizer)["a"]

@@ -14,7 +14,7 @@ from tts_engine.cosyvoice.frontend.normalise import (
     segments,
     split_paragraph,
 )
-from tts_engine.cosyvoice.frontend.words import expected_words, place_words, syllables
+from tts_engine.cosyvoice.frontend.words import expected_words, syllables
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "goldens/cosyvoice/common/text_frontend.json").read_text("utf-8"))
 
@@ -173,20 +173,6 @@ def test_controls_weigh_what_they_sound() -> None:
 )
 def test_syllables(word: str, count: int) -> None:
     assert syllables(word) == count
-
-
-def test_placed_words_fill_the_clause_in_proportion() -> None:
-    spans = place_words([(0, 2, 1.0), (3, 8, 3.0)], sample_rate=24_000, total_samples=8000)
-    assert [(s.start_char, s.end_char, s.first_sample, s.end_sample) for s in spans] == [
-        (0, 2, 0, 2000),
-        (3, 8, 2000, 8000),
-    ]
-    assert not any(span.exact for span in spans)
-
-
-def test_words_are_placed_by_expectation_until_the_length_is_known() -> None:
-    assert place_words([(0, 2, 1.0), (3, 8, 3.0)], sample_rate=1000)[-1].end_sample == 800
-    assert place_words([], sample_rate=1000) == []
 
 
 def test_a_latin_word_next_to_chinese_is_a_word_of_its_own() -> None:
