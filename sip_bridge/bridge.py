@@ -371,6 +371,18 @@ class SipBridge:
         if call is not None:
             call.on_failed(key, reason)
 
+    def needs_connection(self, peer: Peer) -> bool:
+        """Return True if a call or a registration uses the connection with this peer."""
+        return any(call.uses(peer) for call in self._calls) or any(
+            each.registered and each.peer == peer for each in self.registrations
+        )
+
+    def on_disconnected(self, peer: Peer) -> None:
+        """Register again at once if a registration used the lost connection: calls for it come only there."""
+        for registration in self.registrations:
+            if registration.peer == peer:
+                registration.renew()
+
     # --- new calls -------------------------------------------------------------------------------------------------
 
     def _invited(self, key: Key, request: Request, peer: Peer, name: str) -> Refusal | None:

@@ -160,6 +160,12 @@ class SipCall:
         """The call's dialog. An outgoing call has none before its answer."""
         return self.protocol.dialog
 
+    def uses(self, peer: Peer) -> bool:
+        """Return True if the call's messages go to, or came from, this peer."""
+        hop = self.protocol.requests.hop(self.dialog)
+        again = hop.listens_at is not None and replace(hop, host=hop.listens_at[0], port=hop.listens_at[1])
+        return peer in (self.peer, hop, again)
+
     @property
     def call_sid(self) -> str:
         """The id that the peer uses for the call."""
@@ -261,15 +267,23 @@ class SipCall:
 
     def on_ack(self, ack: Request) -> None:
         """Handle the ACK of our 2xx."""
-        self._tell(self.protocol.on_ack, ack)
+        self._tell_or_end(self.protocol.on_ack, ack)
 
     def on_response(self, key: Key | None, response: Response) -> None:
         """Handle a response to our request, including repetitions."""
-        self._tell(self.protocol.on_response, key, response)
+        self._tell_or_end(self.protocol.on_response, key, response)
 
     def on_failed(self, key: Key, reason: Act) -> None:
         """Handle a request that got no response or could not be sent."""
-        self._tell(self.protocol.on_failed, key, 408 if reason is Act.TIMEOUT else 503)
+        self._tell_or_end(self.protocol.on_failed, key, 408 if reason is Act.TIMEOUT else 503)
+
+    def _tell_or_end(self, event: Callable[..., None], *what: object) -> None:
+        """Pass an event to the protocol. A bug that it finds ends only this call."""
+        try:
+            self._tell(event, *what)
+        except Exception:
+            log.exception("SIP message failed", extra={"call": self.session_id})
+            self.end("internal error")
 
     def tell_referred(self, status: int, reason: str) -> None:
         """Tell the peer the outcome of the call that it requested by REFER."""

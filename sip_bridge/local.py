@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import secrets
+import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sip_bridge.message.sip import BRANCH_MAGIC, Uri, Via
 
 HeaderItems: TypeAlias = Sequence[tuple[str, str]]
+
+TRANSPORTS = ("UDP", "TCP", "TLS")
 
 METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY")
 """The methods that reach the user, which may still refuse them in its present state."""
@@ -47,6 +51,39 @@ class Peer:
     port: int
     name: str = ""
     """The name that a TLS server's certificate must match when we connect to it. Empty: ``host``."""
+    listens_at: tuple[str, int] | None = field(default=None, compare=False)
+    """Host (address or name) and port to connect to when the connection with this address is gone. None: ``host`` and
+    ``port``."""
+
+    def can_be_reached_from(self, host: str) -> bool:
+        """Return False if no socket of the address ``host`` can send to this address."""
+        try:
+            address, ours = ipaddress.ip_address(self.host), ipaddress.ip_address(host)
+        except ValueError:
+            return False  # a name: it must be looked up first
+        known = self.transport in TRANSPORTS and 0 < self.port < 65536
+        return known and address.version == ours.version and not (address.is_unspecified or address.is_multicast)
+
+
+def is_hidden(host: str, *, seen_at: str) -> bool:
+    """Return True if a translator hides an address: it is not a public one, and its owner is seen at an address of
+    another kind (public, private or loopback).
+
+    Args:
+        host: the address that a peer names. A host name is never hidden.
+        seen_at: the address that its messages come from.
+    """
+    try:
+        named, seen = ipaddress.ip_address(host), ipaddress.ip_address(seen_at)
+    except ValueError:
+        return False
+    if named.version != seen.version or named.is_unspecified:
+        return False
+    return not named.is_global and (named.is_loopback, named.is_link_local, named.is_global) != (
+        seen.is_loopback,
+        seen.is_link_local,
+        seen.is_global,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +97,11 @@ class LocalAddress:
     """The port of TLS. 0: there is no TLS listener; a peer can only use a TLS connection that we opened."""
     mark: str = ""
     """The prefix of our tags and branches: ``mark_of`` the worker, if several workers share the address."""
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """The address family of our sockets."""
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
     def tag(self) -> str:
         """Return a new tag for our side of a dialog."""

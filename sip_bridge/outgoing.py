@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import socket
 from collections import OrderedDict
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from gateway.errors import Rejected
 from gateway.seams.calling import Allowed
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall
-from sip_bridge.config import SipConfig, TrunkConfig
+from sip_bridge.config import TrunkConfig
 from sip_bridge.dialog.effects import Effect, Invite, Left, Outcome, Progress, Settled
 from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.transaction import Act, Key
@@ -155,6 +154,8 @@ class OutgoingCall(SipCall):
                     self.outcome.set_result(effect)
             case Left():
                 super()._do(effect)
+                if not self.outcome.done():  # an internal error: the attempt must not stay open
+                    self.outcome.set_result(Outcome(500, "unavailable"))
                 if not self.left.done():
                     self.left.set_result(None)
             case _:
@@ -311,7 +312,7 @@ class Outgoing:
         if not self._host.reachable(path.name):
             raise Rejected(f"trunk {path.name} does not answer", status=503, code="unreachable", param="trunk")
         try:
-            return await locate(path.next_hop, family=_family(self._host.config))
+            return await locate(path.next_hop, family=self._host.local.family)
         except Unreachable as error:
             raise Rejected(str(error), status=503, code="unreachable", param="target") from None
 
@@ -417,10 +418,6 @@ class _Path:
 
 def _leads_to(proxy: Uri, uri: Uri) -> bool:
     return proxy.host == uri.host and uri.port in (None, proxy.port)
-
-
-def _family(config: SipConfig) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in config.host else socket.AF_INET
 
 
 def _headers(order: CallOrder) -> list[tuple[str, str]]:

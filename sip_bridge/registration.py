@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import secrets
@@ -68,6 +69,9 @@ class Registration:
         self._expires_s = config.expires_s
         self._logged: tuple[bool, int] | None = None
         self._closing = False
+        self._lost = asyncio.Event()
+        self._losses = 0
+        """Number of connections lost in a row, each within ``RETRY_S`` of its registration."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -93,6 +97,11 @@ class Registration:
         """Register now, and renew until ``close``."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
+    def renew(self) -> None:
+        """Register again at once, because the connection with the registrar is lost and calls cannot come."""
+        if self._task is not None and not self._closing:
+            self._lost.set()
+
     async def close(self) -> None:
         """Stop, and unregister. The registrar has two seconds to answer."""
         self._closing = True
@@ -109,7 +118,9 @@ class Registration:
 
     async def _keep(self) -> None:
         failures = 0
+        clock = asyncio.get_running_loop().time
         while True:
+            self._lost.clear()
             pause_s = await self._register()
             if self.registered:
                 failures = 0
@@ -117,13 +128,24 @@ class Registration:
                 longest = RETRY_S * min(2**failures, _MAX_RETRY_FACTOR)
                 pause_s = max(pause_s, longest * random.uniform(0.5, 1.5))
                 failures = min(failures + 1, 10)
-            await asyncio.sleep(pause_s)
+            began = clock()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), pause_s)
+                if self.registered:
+                    self.status = 503
+                    self._became(False)
+                    # A registrar that closes every connection gets a pause, as one that refuses does.
+                    self._losses = self._losses + 1 if clock() - began < RETRY_S else 0
+                    if self._losses > 1:
+                        await asyncio.sleep(RETRY_S * min(2 ** (self._losses - 2), _MAX_RETRY_FACTOR))
+                else:
+                    await asyncio.sleep(max(0.0, began + pause_s - clock()))
 
     async def _register(self) -> float:
         """Try once. Return the shortest wait until the next attempt, in seconds."""
         try:
             # The name is looked up each time, because the registrar may move.
-            self.peer = await locate(self._registrar)
+            self.peer = await locate(self._registrar, family=self._local.family)
             response = await self._ask(self.peer, self._expires_s)
             if response.status == 423:
                 self._expires_s = _seconds(response, "Min-Expires") or self._expires_s

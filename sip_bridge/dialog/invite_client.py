@@ -216,6 +216,13 @@ class InviteClient(InviteDialog):
             self.effects.append(Trouble("SIP answer refused", str(error)))
             self._fail(502, "refused")
             return
+        if not self.requests.can_reach(self.dialog):
+            self.effects.append(
+                Trouble("SIP answer refused", f"we can send nothing to {self.dialog.next_hop.host[:80]}")
+            )
+            self._decline(response)
+            self._fail(502, "unreachable")
+            return
         self._stop(InviteTimer.ANSWER)
         self.refresh.peer_allows = response.headers.tokens("Allow")
         self.requests.acked = self._ack(self.dialog)
@@ -294,9 +301,8 @@ class InviteClient(InviteDialog):
             self.effects.append(Post(cancel_of(self._invite), self._peer))
 
     def _fail(self, status: int, reason: str, elsewhere: tuple[Uri, ...] = ()) -> None:
-        self.effects.append(Silence(reason))
+        self.effects += [Silence(reason), Outcome(status, reason, elsewhere)]
         self._release()
-        self.effects.append(Outcome(status, reason, elsewhere))
 
     def _decline(self, response: Response) -> None:
         """Acknowledge an unwanted answer and hang up: another fork was first, or the answer crossed our CANCEL."""

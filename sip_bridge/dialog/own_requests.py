@@ -3,18 +3,18 @@ requests go out as effects."""
 
 from __future__ import annotations
 
-import re
+import ipaddress
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sip_bridge.dialog.dialog import Dialog
 from sip_bridge.dialog.effects import Acknowledge, Ask, Effect
 from sip_bridge.dialog.transaction import Key
-from sip_bridge.local import HeaderItems, LocalAddress, Peer
+from sip_bridge.local import HeaderItems, LocalAddress, Peer, is_hidden
 from sip_bridge.message.digest import ClientAuth, authorization
-from sip_bridge.message.sip import Request, Response
+from sip_bridge.message.sip import Request, Response, Uri
 
 Done: TypeAlias = Callable[[Response | None, float], None]
 """Takes the final response and the time. None: no response came, or the request could not be sent."""
@@ -81,20 +81,39 @@ class OwnRequests:
         self._effects.append(Ask(request, peer))
 
     def hop(self, dialog: Dialog) -> Peer:
-        """Return the address of a dialog's next hop, without a DNS look-up."""
-        uri = dialog.next_hop
-        secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
-        named = (uri.params.get("transport") or "").upper()
-        transport = "TLS" if secure else named or "UDP"
+        """Return the address of a dialog's next hop, without a DNS look-up.
+
+        It is the known peer if the dialog names a host by name, if a translator hides the Contact, or if we can send
+        nothing to the named address. An existing connection to the named host is reused; if it is gone, the endpoint
+        connects to the named port (RFC 3261 section 18.1.1).
+        """
+        uri, peer = dialog.next_hop, self._peer
         host = uri.host.strip("[]")
-        literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
-        streamed = self._peer.transport != "UDP" and host == self._peer.host
-        # A host name stands for the known peer. If the peer is behind a NAT, only its own address is reachable. An
-        # existing
-        # connection to the host is reused.
-        if not literal or self.translated or (streamed and named in ("", self._peer.transport)):
-            return self._peer
-        return Peer(transport, host, uri.port or (5061 if secure else 5060))
+        if self._is_hidden(dialog):
+            return peer
+        named = (uri.params.get("transport") or "").upper()
+        streamed = peer.transport != "UDP" and named in ("", peer.transport)
+        literal = _is_address(host)
+        if streamed and host and (host == peer.host or not literal):
+            return replace(peer, listens_at=(host, _port(uri, peer.transport)))
+        return self._named(uri) if literal and self.can_reach(dialog) else peer
+
+    def can_reach(self, dialog: Dialog) -> bool:
+        """Return False if the dialog's next hop is an address to which we can send nothing: one of another family, with
+        port 0, or with a transport that we do not have."""
+        uri = dialog.next_hop
+        usable = not _is_address(uri.host.strip("[]")) or self._named(uri).can_be_reached_from(self._local.host)
+        return usable and uri.port != 0
+
+    def _is_hidden(self, dialog: Dialog) -> bool:
+        contact = dialog.target.host.strip("[]")
+        return self.translated or (not dialog.routes and is_hidden(contact, seen_at=self._peer.host))
+
+    @staticmethod
+    def _named(uri: Uri) -> Peer:
+        named = (uri.params.get("transport") or "UDP").upper()
+        transport = "TLS" if uri.scheme == "sips" else named
+        return Peer(transport, uri.host.strip("[]"), _port(uri, transport))
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
         """Handle a response, including repetitions."""
@@ -130,3 +149,15 @@ class OwnRequests:
             return False
         self.ask(asked.dialog, request.method, asked.headers, request.body, asked.done, credentials=[answer])
         return True
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _port(uri: Uri, transport: str) -> int:
+    return (5061 if transport == "TLS" else 5060) if uri.port is None else uri.port

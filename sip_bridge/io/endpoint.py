@@ -8,6 +8,7 @@ CANCEL, floods, and the refusal of new calls when the server is full or draining
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 import ssl
@@ -89,6 +90,14 @@ class User(Protocol):
         """Handle a request that had no answer (``TIMEOUT``) or could not be sent (``BROKEN``)."""
         ...
 
+    def needs_connection(self, peer: Peer) -> bool:
+        """Return True if calls or registrations use the connection with this peer, so that it must stay open."""
+        ...
+
+    def on_disconnected(self, peer: Peer) -> None:
+        """Handle the loss of the connection with a peer."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -103,7 +112,7 @@ class Limits:
     connections: int = 1000
     transactions: int = 20_000
     idle_s: float = 600.0
-    """A connection that is silent for this long is closed."""
+    """A connection that is silent for this long is closed, unless calls or registrations use it."""
     write_bytes: int = 256 * 1024
     """A connection is closed when more unsent bytes than this wait for its peer."""
 
@@ -172,9 +181,14 @@ class _Connection(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self.peer = peer
         self.names: frozenset[str] = frozenset()
+        self.serves_other_workers = False
+        """True: messages of other workers' calls have come on it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        connection = transport.get_extra_info("socket")
+        if connection is not None:  # a peer that vanished must not hold a connection that calls keep open
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self.peer.host:
             host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: the peer has closed already
             self.peer = replace(self.peer, host=host, port=port)
@@ -219,10 +233,20 @@ class _Connection(asyncio.Protocol):
         if self._transport:
             self._transport.close()
 
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
     def _touch(self) -> None:
         if self._idle:
             self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(self._endpoint._limits.idle_s, self.close)
+        self._idle = asyncio.get_running_loop().call_later(self._endpoint._limits.idle_s, self._silent)
+
+    def _silent(self) -> None:
+        if self._endpoint._needs(self):
+            self._touch()
+        else:
+            self.close()
 
 
 class Endpoint:
@@ -438,6 +462,8 @@ class Endpoint:
             return False
         if self._shared is None or not self._shared.pass_on(data, peer):
             self._received(data, peer, now)
+        elif peer in self._connections and self._user.standing(peer) is not Standing.STRANGER:
+            self._connections[peer].serves_other_workers = True
         return True
 
     def _received(self, data: bytes, peer: Peer, now: float, *, may_cancel: bool = False) -> None:
@@ -542,16 +568,22 @@ class Endpoint:
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            match effect:
-                case Send(message, peer, key):
-                    assert isinstance(peer, Peer)
-                    self._send(message, peer, key)
-                case Deliver(key, message, peer):
-                    assert isinstance(peer, Peer)
-                    self._deliver(key, message, peer)
-                case TransactionFailed(key, reason):
-                    self._user.on_failed(key, reason)
+            try:
+                self._do(effect)
+            except Exception:  # a bug that one message finds must not take the timers of the other transactions
+                log.exception("SIP message failed")
         self._set_timer()
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Send(message, peer, key):
+                assert isinstance(peer, Peer)
+                self._send(message, peer, key)
+            case Deliver(key, message, peer):
+                assert isinstance(peer, Peer)
+                self._deliver(key, message, peer)
+            case TransactionFailed(key, reason):
+                self._user.on_failed(key, reason)
 
     def _set_timer(self) -> None:
         due = self._transactions.next_due
@@ -570,10 +602,19 @@ class Endpoint:
         data = message.serialise()
         if peer.transport == "UDP":
             if self._datagrams.transport and not self._datagrams.transport.is_closing():
-                self._datagrams.transport.sendto(data, (peer.host, peer.port))
+                try:
+                    self._datagrams.transport.sendto(data, (peer.host, peer.port))
+                except (OSError, ValueError) as error:  # an address that our socket cannot send to
+                    self._unsendable(peer, error, key)
             return
         if self._write(data, peer) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
             return
+        if isinstance(message, Request) and peer.listens_at is not None:
+            host, port = peer.listens_at
+            name = peer.name if host == peer.host else host
+            peer = Peer(peer.transport, host, port, name if peer.transport == "TLS" else "")
+            if self._write(data, peer):
+                return
         if isinstance(message, Response):
             # The connection is gone, so the response goes to the address in the Via, where the peer listens (section
             # 18.2.2).
@@ -583,6 +624,12 @@ class Endpoint:
                 return  # the answer to a request whose Via we could not read
             peer = replace(peer, port=port or (5061 if peer.transport == "TLS" else 5060))
         self._queue(data, peer, key)
+
+    def _unsendable(self, peer: Peer, error: Exception, key: Key | None) -> None:
+        self.counts["unsendable"] += 1
+        log.info("SIP message not sent", extra={"peer": f"{peer.transport} {peer.host}", "why": repr(error)})
+        if key:
+            self._loop.call_soon(self._failed, key)
 
     def _queue(self, data: bytes, peer: Peer, key: Key | None) -> None:
         """Queue a message for a connection that is to be made."""
@@ -609,10 +656,9 @@ class Endpoint:
         try:
             async with asyncio.timeout(self._connect_s):
                 connection = await self._connect(peer)
-        except (
-            OSError,
-            TimeoutError,
-        ) as error:  # ssl.SSLError, for a certificate that fails verification, is an OSError
+        except (OSError, ValueError, TimeoutError) as error:
+            # ssl.SSLError, for a certificate that fails verification, is an OSError; ValueError is a name or port that
+            # cannot be one.
             log.info("SIP connection failed", extra={"peer": f"{peer.transport} {peer.host}", "why": repr(error)})
         finally:
             del self._dialling[peer]
@@ -625,16 +671,30 @@ class Endpoint:
         tls = self._client_tls if peer.transport == "TLS" else None
         if peer.transport == "TLS" and tls is None:
             raise OSError("TLS is not configured")
-        connection = _Connection(self, peer)
+        address = await self._address(peer)
+        found = self._connections.get(address)
+        if found is not None and found.is_open:
+            return found
+        connection = _Connection(self, address)
         await self._loop.create_connection(
             lambda: InTurns(connection, self._turns),
-            peer.host,
+            address.host,
             peer.port,
             ssl=tls,
             server_hostname=(peer.name or peer.host) if tls else None,
             local_addr=(self._host, 0) if self._host else None,
         )
         return connection
+
+    async def _address(self, peer: Peer) -> Peer:
+        """Return a peer with its host name looked up. Connections are known by addresses."""
+        try:
+            ipaddress.ip_address(peer.host)
+        except ValueError:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET if self._host else socket.AF_UNSPEC
+            found = await self._loop.getaddrinfo(peer.host, peer.port, family=family, type=socket.SOCK_STREAM)
+            return replace(peer, host=str(found[0][4][0]))
+        return peer
 
     _MAX_UNSENT = 100
     """Most messages that may wait for one connection. More fail at once."""
@@ -655,3 +715,7 @@ class Endpoint:
     def _disconnected(self, connection: _Connection) -> None:
         if self._connections.get(connection.peer) is connection:
             del self._connections[connection.peer]
+            self._user.on_disconnected(connection.peer)
+
+    def _needs(self, connection: _Connection) -> bool:
+        return connection.serves_other_workers or self._user.needs_connection(connection.peer)

@@ -11,10 +11,8 @@ import ipaddress
 import socket
 
 from sip_bridge.errors import Unreachable
-from sip_bridge.local import Peer
+from sip_bridge.local import TRANSPORTS, Peer
 from sip_bridge.message.sip import Uri
-
-_TRANSPORTS = ("UDP", "TCP", "TLS")
 
 
 async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, timeout_s: float = 4.0) -> Peer:
@@ -24,7 +22,8 @@ async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, tim
         family: the address family of our socket.
 
     Raises:
-        Unreachable: the URI is not a SIP URI, names an unsupported transport, or has a host without an address.
+        Unreachable: the URI is not a SIP URI, names an unsupported transport or port 0, or has a host without an
+            address of that family.
     """
     if uri.scheme not in ("sip", "sips") or not uri.host:
         raise Unreachable(f"target is a {uri.scheme} URI, expected sip or sips")
@@ -32,14 +31,20 @@ async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, tim
     transport = named.upper() if named else "UDP"
     if uri.scheme == "sips":
         transport = "TLS"  # also over transport=tcp, which then means TLS over TCP (RFC 3261 section 26.2.2)
-    if transport not in _TRANSPORTS:
+    if transport not in TRANSPORTS:
         raise Unreachable(f"target's transport is {transport[:20]}, expected udp, tcp or tls")
+    if uri.port == 0:
+        raise Unreachable("target's port is 0, expected 1 to 65535")
     host, port = uri.host.strip("[]"), uri.port or (5061 if transport == "TLS" else 5060)
     name = host if transport == "TLS" else ""
     try:
-        return Peer(transport, str(ipaddress.ip_address(host)), port, name)
+        peer = Peer(transport, str(ipaddress.ip_address(host)), port, name)
     except ValueError:
         pass
+    else:
+        if not peer.can_be_reached_from("::" if family == socket.AF_INET6 else "0.0.0.0"):
+            raise Unreachable(f"target is at {host[:80]}, which a socket of {family.name} cannot reach")
+        return peer
     try:
         async with asyncio.timeout(timeout_s):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)

@@ -92,6 +92,45 @@ async def test_a_call_over_tcp_is_answered_and_hung_up_on_its_connection() -> No
         writer.close()
 
 
+async def test_a_call_whose_connection_is_gone_is_hung_up_over_a_new_one() -> None:
+    """RFC 3261 section 12.2.1.1: to the Contact; the old connection came from another port."""
+    byes: asyncio.Queue[Request] = asyncio.Queue()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        bye = parse(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S))
+        assert isinstance(bye, Request)
+        writer.write(response_to(bye, 200).serialise())
+        writer.close()
+        byes.put_nowait(bye)
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, bridge() as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.bridge.endpoint.port)
+        with phone_of(made) as phone:
+            invite = phone.request("INVITE", body=offer(phone.rtp_port))
+            invite = Request(
+                invite.method,
+                invite.uri,
+                invite.headers.replace("Contact", f"<sip:ann@127.0.0.1:{port};transport=tcp>"),
+                invite.body,
+            )
+            writer.write(invite.serialise().replace(b"SIP/2.0/UDP", b"SIP/2.0/TCP"))
+            data = b""
+            while not (tag := re.search(rb"SIP/2.0 200 .*?To: [^\r]*tag=([^\r;]+)", data, re.DOTALL)):
+                data += await asyncio.wait_for(reader.read(4096), PATIENCE_S)
+            phone.to_tag = tag[1].decode()
+            ack = phone.request("ACK", cseq=1)
+            writer.write(ack.serialise().replace(b"SIP/2.0/UDP", b"SIP/2.0/TCP"))
+            await until(lambda: made.session.call.state.value == "up")
+            writer.close()
+            await until(lambda: not made.bridge.endpoint._connections)
+            made.session.call.hang_up("end")
+            bye = await asyncio.wait_for(byes.get(), PATIENCE_S)
+            assert bye.method == "BYE" and bye.via.transport == "TCP"
+            await made.empty()
+
+
 async def test_the_session_hangs_up_with_handoff_data() -> None:
     async with bridge() as made:
         with phone_of(made) as phone:

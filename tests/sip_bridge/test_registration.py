@@ -61,6 +61,10 @@ class Registrar:
     def on_cancel(self, invite: Key) -> None: ...
     def on_response(self, key: Key | None, response: Response) -> None: ...
     def on_failed(self, key: Key, reason: Act) -> None: ...
+    def on_disconnected(self, peer: Peer) -> None: ...
+
+    def needs_connection(self, peer: Peer) -> bool:
+        return False
 
 
 class Ours:
@@ -69,6 +73,7 @@ class Ours:
     def __init__(self) -> None:
         self.endpoint = Endpoint(self)
         self.client = Client(self.endpoint)
+        self.registration: Registration | None = None
 
     def standing(self, peer: Peer) -> SourceStanding:
         return SourceStanding.KNOWN
@@ -84,6 +89,13 @@ class Ours:
 
     def on_failed(self, key: Key, reason: Act) -> None:
         self.client.on_failed(key, reason)
+
+    def needs_connection(self, peer: Peer) -> bool:
+        return self.registration is not None and self.registration.peer == peer
+
+    def on_disconnected(self, peer: Peer) -> None:
+        if self.registration is not None and self.registration.peer == peer:
+            self.registration.renew()
 
 
 class Wire:
@@ -280,3 +292,30 @@ async def test_nobody_there_is_a_status(at: str) -> None:
 def test_what_is_granted(headers: list[tuple[str, str]], seconds: int) -> None:
     response = Response(200, "OK", Headers(headers))
     assert granted(response, Uri.parse("sip:bot@192.0.2.1:5060"), asked_s=600) == seconds
+
+
+async def test_a_lost_connection_is_registered_again_at_once() -> None:
+    """The granted 3600 s would pass first: without a connection the registrar's calls cannot come."""
+    registrar, ours = Registrar(grant_s=3600), Ours()
+    await registrar.endpoint.start("127.0.0.1", 0)
+    await ours.endpoint.start("127.0.0.1", 0)
+    address = f"sip:127.0.0.1:{registrar.endpoint.port};transport=tcp"
+    config = RegistrationConfig(registrar=address, username="bot", password="secret")
+    changes: list[bool] = []
+    ours.registration = registration = Registration(
+        config,
+        ours.client,
+        LocalAddress("127.0.0.1", ours.endpoint.port),
+        on_change=lambda each: changes.append(each.registered),
+    )
+    registration.start()
+    try:
+        await until(lambda: registration.registered)
+        for connection in list(registrar.endpoint._connections.values()):
+            connection.close()
+        await until(lambda: changes == [True, False, True])
+        assert len(registrar.good) == 2
+    finally:
+        await registration.close()
+        await ours.endpoint.close()
+        await registrar.endpoint.close()

@@ -443,6 +443,109 @@ def test_an_answer_is_acknowledged_and_again_whenever_it_comes_again() -> None:
     assert len(call.heard(Joined)) == len(call.heard(Outcome)) == 1
 
 
+UNUSABLE = [
+    "<sip:u@[2001:db8::9]>",
+    "<sip:u@[::]:5060>",
+    "<sip:u@0.0.0.0>",
+    "<sip:u@224.0.0.1>",
+    "<sip:u@127.0.0.9:0>",
+    "<sip:u@127.0.0.8;transport=sctp>",
+    "<sips:u@[fe80::1%25eth0]>",
+]
+
+
+@pytest.mark.parametrize("address", UNUSABLE)
+@pytest.mark.parametrize("header", ["Contact", "Record-Route"])
+def test_an_answer_from_an_address_that_we_cannot_reach_is_one_failed_attempt(header: str, address: str) -> None:
+    """The ACK and the BYE go to the known peer, so that the callee does not repeat its answer."""
+    call = calling()
+    invite = call.asked("INVITE")
+    route = [("Record-Route", address)] if header == "Record-Route" else []
+    contact = address if header == "Contact" else "<sip:ann@127.0.0.9:7000>"
+    answered = response_to(invite, 200, to_tag="a", headers=[*route, ("Contact", contact), SDP], body=description())
+    for _ in range(2):
+        call.tell(call.protocol.on_response, key_of(invite), answered)
+    assert [effect for _, effect in call.heard(Outcome)] == [Outcome(502, "unreachable")]
+    assert {effect.peer for _, effect in call.heard(Acknowledge)} == {PEER}
+    assert [effect.peer for _, effect in call.said if isinstance(effect, Post)] == [PEER]
+    call.is_over("unreachable")
+
+
+@pytest.mark.parametrize(
+    "contact", ["<sip:u@cafe.de>", "<sip:u@dead.beef.de:5070>", "<sip:u@a.b.c.d>", "<sip:u@1.2.3>"]
+)
+def test_a_host_name_in_the_contact_stands_for_the_known_peer(contact: str) -> None:
+    call = calling()
+    invite = call.asked("INVITE")
+    answered = response_to(invite, 200, to_tag="a", headers=[("Contact", contact), SDP], body=description())
+    call.tell(call.protocol.on_response, key_of(invite), answered)
+    assert [effect.peer for _, effect in call.heard(Acknowledge)] == [PEER]
+    assert [effect for _, effect in call.heard(Outcome)] == [Outcome(200)]
+
+
+@pytest.mark.parametrize("contact", UNUSABLE)
+def test_a_caller_that_names_an_address_out_of_reach_is_hung_up_where_it_calls_from(contact: str) -> None:
+    call, invite = called(("X-Nothing", "1"))
+    invite = Request(invite.method, invite.uri, invite.headers.replace("Contact", contact), invite.body)
+    call.protocol = InviteServer(
+        TrunkConfig(answer_at_once=True, addresses=("127.0.0.0/8",)), PEER, LOCAL, 40000, SipTimeouts(session_s=0),
+        key=server_key(invite), invite=invite,
+    )  # fmt: skip
+    assert call.protocol.requests.hop(call.protocol.dialog) == PEER
+
+
+@pytest.mark.parametrize(
+    ("peer", "contact", "hop"),
+    [
+        ("127.0.0.9", "192.168.1.77:5060", "127.0.0.9:7000"),
+        ("127.0.0.9", "127.0.0.8:7001", "127.0.0.8:7001"),
+        ("8.8.8.8", "10.0.0.7", "8.8.8.8:7000"),
+        ("8.8.8.8", "100.64.0.7:5062", "8.8.8.8:7000"),
+        ("8.8.8.8", "127.0.0.1", "8.8.8.8:7000"),
+        ("8.8.8.8", "8.8.4.4", "8.8.4.4:5060"),
+        ("192.168.1.1", "10.0.0.7:5080", "10.0.0.7:5080"),
+        ("10.0.0.1", "8.8.8.8", "8.8.8.8:5060"),
+    ],
+)
+def test_the_requests_of_our_call_go_to_the_peer_whose_translator_hides_its_contact(
+    peer: str, contact: str, hop: str
+) -> None:
+    call = calling()
+    call.protocol.requests._peer = Peer("UDP", peer, 7000)
+    invite = call.asked("INVITE")
+    headers = [("Contact", f"<sip:u@{contact}>"), SDP]
+    call.tell(
+        call.protocol.on_response,
+        key_of(invite),
+        response_to(invite, 200, to_tag="a", headers=headers, body=description()),
+    )
+    call.tell(call.protocol.hang_up, "end")
+    acks = [f"{effect.peer.host}:{effect.peer.port}" for _, effect in call.heard(Acknowledge)]
+    byes = [f"{effect.peer.host}:{effect.peer.port}" for _, effect in call.said if isinstance(effect, Ask)]
+    assert (acks, byes) == ([hop], [hop])
+
+
+@pytest.mark.parametrize(
+    ("contact", "listens_at"),
+    [
+        ("<sip:ann@127.0.0.9:7070;transport=tcp>", ("127.0.0.9", 7070)),
+        ("<sip:ann@127.0.0.9>", ("127.0.0.9", 5060)),
+        ("<sip:ann@pbx.example;transport=tcp>", ("pbx.example", 5060)),
+    ],
+)
+def test_a_call_over_a_connection_knows_where_to_open_another(contact: str, listens_at: tuple[str, int]) -> None:
+    """RFC 3261 section 18.1.1: the connection may be gone when the next request is sent."""
+    call, invite = called()
+    invite = Request(invite.method, invite.uri, invite.headers.replace("Contact", contact), invite.body)
+    peer = Peer("TCP", "127.0.0.9", 40321)
+    call.protocol = InviteServer(
+        TrunkConfig(answer_at_once=True, addresses=("127.0.0.0/8",)), peer, LOCAL, 40000, SipTimeouts(session_s=0),
+        key=server_key(invite), invite=invite,
+    )  # fmt: skip
+    hop = call.protocol.requests.hop(call.protocol.dialog)
+    assert hop == peer and hop.listens_at == listens_at
+
+
 def test_answers_of_other_forks_are_acknowledged_and_hung_up() -> None:
     """Section 13.2.2.4."""
     call = calling()

@@ -35,6 +35,7 @@ class Answerer:
         self.calls = 0
         self.acks = 0
         self.cancelled: list[Key] = []
+        self.lost: list[Peer] = []
         self.responses: asyncio.Queue[Response | Act] = asyncio.Queue()
         self.ring_only = False
         self.ready = True
@@ -78,6 +79,12 @@ class Answerer:
 
     def on_failed(self, key: Key, reason: Act) -> None:
         self.responses.put_nowait(reason)
+
+    def needs_connection(self, peer: Peer) -> bool:
+        return bool(self.dialogs)
+
+    def on_disconnected(self, peer: Peer) -> None:
+        self.lost.append(peer)
 
 
 RFC_TIMES = Timing()
@@ -400,6 +407,67 @@ async def test_nobody_there(transport: str, reason: Act) -> None:
             user.endpoint.request(request("OPTIONS"), Peer(transport, "127.0.0.1", taken.getsockname()[1]))
             assert await asyncio.wait_for(user.responses.get(), PATIENCE_S) is reason
         assert user.endpoint.transactions == 0
+
+
+@pytest.mark.parametrize("host", ["2001:db8::9", "cafe.invalid", "255.255.255.255", "0.0.0.0", "1.2.3.4.5", "xn--a"])
+@pytest.mark.parametrize("port", [0, 5060, 65536])
+@pytest.mark.parametrize("transport", ["UDP", "TCP", "TLS", "WS"])
+async def test_an_address_that_cannot_be_used_disturbs_no_other_transaction(
+    host: str, port: int, transport: str
+) -> None:
+    async with listening(Timing(t1=0.01)) as user:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as quiet:
+            quiet.bind(("127.0.0.1", 0))
+            peers = [Peer("UDP", "127.0.0.1", quiet.getsockname()[1]), Peer(transport, host, port)]
+            for number, peer in enumerate(peers):
+                user.endpoint.request(request("OPTIONS", branch=f"z9hG4bK-{number}"), peer)
+            user.endpoint.send(request("ACK"), peers[1])
+            for _ in peers:
+                assert isinstance(await asyncio.wait_for(user.responses.get(), PATIENCE_S), Act)
+        assert user.endpoint.transactions == 0
+
+
+async def test_a_bug_in_one_message_leaves_the_timers_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[Key] = []
+
+    def fail(key: Key, reason: Act) -> None:
+        failed.append(key)
+        if len(failed) == 1:
+            raise RuntimeError("bug")
+
+    async with listening(Timing(t1=0.01)) as user:
+        monkeypatch.setattr(user, "on_failed", fail)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as quiet:
+            quiet.bind(("127.0.0.1", 0))
+            for number in range(2):
+                peer = Peer("UDP", "127.0.0.1", quiet.getsockname()[1])
+                user.endpoint.request(request("OPTIONS", branch=f"z9hG4bK-{number}"), peer)
+            await until(lambda: len(failed) == 2)
+
+
+async def test_a_connection_that_a_dialog_uses_is_not_idle() -> None:
+    async with listening() as user:
+        user.endpoint._limits = Limits(idle_s=0.05)
+        user.dialogs["a", "b", "c"] = Dialog.as_server(request(headers=(("Contact", "<sip:a@127.0.0.1>"),)), "t")
+        connection = await asyncio.open_connection("127.0.0.1", user.endpoint.port)
+        await asyncio.sleep(0.2)
+        assert user.lost == []
+        user.dialogs.clear()
+        assert await asyncio.wait_for(connection[0].read(), PATIENCE_S) == b""
+        assert [peer.port for peer in user.lost] == [connection[1].get_extra_info("sockname")[1]]
+        connection[1].close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_request_for_a_lost_connection_goes_to_where_its_peer_listens(host: str) -> None:
+    async with listening() as ours, listening() as theirs:
+        gone = Peer("TCP", "127.0.0.1", free_port(), listens_at=(host, theirs.endpoint.port))
+        for number in range(2):
+            asked = request("OPTIONS", branch=f"z9hG4bK-{number}", call_id=f"{number}")
+            ours.endpoint.request(asked, gone)
+            answer = await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
+            assert isinstance(answer, Response) and answer.status == 200
+        assert len(ours.endpoint._connections) == 1
 
 
 async def test_mutated_datagrams_raise_nothing() -> None:
