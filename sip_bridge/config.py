@@ -183,7 +183,7 @@ class SipLimits(Section):
     connections: int = Field(1000, gt=0)
     """Most TCP and TLS connections."""
     idle_s: float = Field(600.0, gt=0)
-    """A connection that is silent for this long is closed, seconds."""
+    """A connection that is silent for this long is closed, seconds, unless calls or registrations use it."""
     transactions: int = Field(20_000, gt=0)
     """Most transactions; a request beyond them is answered with 503. Requests in dialogs get a tenth more room."""
 

@@ -462,7 +462,7 @@ class Endpoint:
             return False
         if self._shared is None or not self._shared.pass_on(data, peer):
             self._received(data, peer, now)
-        elif peer in self._connections and self._user.standing(peer) is not Standing.STRANGER:
+        elif peer in self._connections and self._user.standing(peer) is not SourceStanding.STRANGER:
             self._connections[peer].serves_other_workers = True
         return True
 
@@ -609,20 +609,14 @@ class Endpoint:
             return
         if self._write(data, peer) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
             return
-        if isinstance(message, Request) and peer.listens_at is not None:
-            host, port = peer.listens_at
-            name = peer.name if host == peer.host else host
-            peer = Peer(peer.transport, host, port, name if peer.transport == "TLS" else "")
-            if self._write(data, peer):
-                return
         if isinstance(message, Response):
             # The connection is gone, so the response goes to the address in the Via, where the peer listens (section
             # 18.2.2).
             try:
-                port = message.via.port
+                named = message.via.port
             except SipProtocolError:
                 return  # the answer to a request whose Via we could not read
-            peer = replace(peer, port=port or (5061 if peer.transport == "TLS" else 5060))
+            peer = replace(peer, port=named or (5061 if peer.transport == "TLS" else 5060), listens_at=None)
         self._queue(data, peer, key)
 
     def _unsendable(self, peer: Peer, error: Exception, key: Key | None) -> None:
@@ -632,7 +626,13 @@ class Endpoint:
             self._loop.call_soon(self._failed, key)
 
     def _queue(self, data: bytes, peer: Peer, key: Key | None) -> None:
-        """Queue a message for a connection that is to be made."""
+        """Queue a message for a connection that is to be made, or write it to the one that was made since."""
+        if peer.listens_at is not None:
+            host, port = peer.listens_at
+            name = peer.name if host == peer.host else host
+            peer = Peer(peer.transport, host, port, name if peer.transport == "TLS" else "")
+            if self._write(data, peer):
+                return
         unsent = self._unsent.setdefault(peer, [])
         if len(unsent) >= self._MAX_UNSENT:
             if key:

@@ -42,15 +42,17 @@ class Passed:
     def pack(self) -> bytes:
         """Return it as bytes for a socket that preserves message boundaries."""
         peer = self.peer
-        head = f"{self.what} {self.worker} {peer.transport} {peer.host} {peer.port} {peer.name}\n"
+        host, port = peer.listens_at or ("", 0)
+        head = f"{self.what} {self.worker} {peer.transport} {peer.host} {peer.port} {peer.name} {host} {port}\n"
         return head.encode() + self.data
 
     @classmethod
     def unpack(cls, packed: bytes) -> Passed:
         """Read the result of ``pack``."""
         head, _, data = packed.partition(b"\n")
-        what, worker, transport, host, port, name = head.decode().split(" ")
-        return cls(what, int(worker), Peer(transport, host, int(port), name), data)
+        what, worker, transport, host, port, name, listens_host, listens_port = head.decode().split(" ")
+        listens_at = (listens_host, int(listens_port)) if listens_host else None
+        return cls(what, int(worker), Peer(transport, host, int(port), name, listens_at), data)
 
 
 class SharedAddress:
