@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -97,11 +96,6 @@ class LocalAddress:
     """The port of TLS. 0: there is no TLS listener; a peer can only use a TLS connection that we opened."""
     mark: str = ""
     """The prefix of our tags and branches: ``mark_of`` the worker, if several workers share the address."""
-
-    @property
-    def family(self) -> socket.AddressFamily:
-        """The address family of our sockets."""
-        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
     def tag(self) -> str:
         """Return a new tag for our side of a dialog."""

@@ -312,7 +312,7 @@ class Outgoing:
         if not self._host.reachable(path.name):
             raise Rejected(f"trunk {path.name} does not answer", status=503, code="unreachable", param="trunk")
         try:
-            return await locate(path.next_hop, family=self._host.local.family)
+            return await locate(path.next_hop, ours=self._host.local.host)
         except Unreachable as error:
             raise Rejected(str(error), status=503, code="unreachable", param="target") from None
 

@@ -145,7 +145,7 @@ class Registration:
         """Try once. Return the shortest wait until the next attempt, in seconds."""
         try:
             # The name is looked up each time, because the registrar may move.
-            self.peer = await locate(self._registrar, family=self._local.family)
+            self.peer = await locate(self._registrar, ours=self._local.host)
             response = await self._ask(self.peer, self._expires_s)
             if response.status == 423:
                 self._expires_s = _seconds(response, "Min-Expires") or self._expires_s

@@ -15,15 +15,15 @@ from sip_bridge.local import TRANSPORTS, Peer
 from sip_bridge.message.sip import Uri
 
 
-async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, timeout_s: float = 4.0) -> Peer:
+async def locate(uri: Uri, *, ours: str = "0.0.0.0", timeout_s: float = 4.0) -> Peer:
     """Return the address to which a request for this URI is sent.
 
     Args:
-        family: the address family of our socket.
+        ours: an address of our socket, which reaches only addresses of its family.
 
     Raises:
         Unreachable: the URI is not a SIP URI, names an unsupported transport or port 0, or has a host without an
-            address of that family.
+            address of our family.
     """
     if uri.scheme not in ("sip", "sips") or not uri.host:
         raise Unreachable(f"target is a {uri.scheme} URI, expected sip or sips")
@@ -42,9 +42,10 @@ async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, tim
     except ValueError:
         pass
     else:
-        if not peer.can_be_reached_from("::" if family == socket.AF_INET6 else "0.0.0.0"):
-            raise Unreachable(f"target is at {host[:80]}, which a socket of {family.name} cannot reach")
+        if not peer.can_be_reached_from(ours):
+            raise Unreachable(f"target is at {host[:80]}, which we cannot reach from {ours}")
         return peer
+    family = socket.AF_INET6 if ":" in ours else socket.AF_INET
     try:
         async with asyncio.timeout(timeout_s):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)

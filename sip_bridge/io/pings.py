@@ -57,7 +57,7 @@ class Pings:
 
     async def _ask(self) -> int:
         try:
-            peer = await locate(self._proxy, family=self._local.family)
+            peer = await locate(self._proxy, ours=self._local.host)
         except Unreachable as error:
             return error.status
         us = self._local.contact(peer.transport)

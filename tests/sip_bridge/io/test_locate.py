@@ -1,7 +1,5 @@
 """From a SIP URI to a peer."""
 
-import socket
-
 import pytest
 
 from sip_bridge.errors import Unreachable
@@ -42,6 +40,6 @@ async def test_a_uri_that_leads_nowhere_says_why(uri: str, why: str) -> None:
 
 async def test_an_address_of_our_own_family_needs_no_look_up() -> None:
     uri = Uri.parse("sip:a@[2001:db8::1]:5070")
-    assert await locate(uri, family=socket.AF_INET6) == Peer("UDP", "2001:db8::1", 5070)
+    assert await locate(uri, ours="::1") == Peer("UDP", "2001:db8::1", 5070)
     with pytest.raises(Unreachable, match=r"192\.0\.2\.1"):
-        await locate(Uri.parse("sip:a@192.0.2.1"), family=socket.AF_INET6)
+        await locate(Uri.parse("sip:a@192.0.2.1"), ours="::1")
