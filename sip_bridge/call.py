@@ -143,6 +143,8 @@ class SipCall:
         latch = Latch(trunk.media, signalling_host=peer.host)
         self.rtp = RtpLeg(self, latch, silence_s=host.config.timeouts.media_s, on_report=host.on_report)
         self.rtp.open(ports)
+        self._formats: tuple[AudioFormat, AudioFormat] | None = None
+        """Formats of the session, outbound and inbound. None: it has not begun."""
         self._on_hold = True
         self._keys = KeysByTwoWays()
         self._timer = DeadlineTimer(self, clock=self._loop.time)
@@ -248,6 +250,8 @@ class SipCall:
                 log.info(what, extra={"call": self.session_id, "trunk": self.trunk_name, "why": why})
 
     def _begin(self) -> None:
+        self._formats = self.outbound, self.inbound
+        self.rtp.keep_formats(*self._formats)
         self.session = self._host.begin(self)
         self.session_id = self.session_id or self.session.call_id
         self._tell(self.protocol.begun)
@@ -301,13 +305,14 @@ class SipCall:
 
     @property
     def outbound(self) -> AudioFormat:
-        """The format of the audio that is sent. It is known after offer and answer."""
-        return _format(self.protocol.negotiation.agreed, inbound=False)
+        """The format of the session's audio. It is known after offer and answer, and does not change from the start of
+        the session on. If another codec is agreed later, the RTP session converts."""
+        return self._formats[0] if self._formats else _format(self.protocol.negotiation.agreed, inbound=False)
 
     @property
     def inbound(self) -> AudioFormat:
-        """The format to which the caller's audio is decoded."""
-        return _format(self.protocol.negotiation.agreed, inbound=True)
+        """The format from which the session decodes the caller's audio, fixed like ``outbound``."""
+        return self._formats[1] if self._formats else _format(self.protocol.negotiation.agreed, inbound=True)
 
     def reception(self) -> Reception | None:
         """Return the reception statistics of the caller's audio. None: nothing came."""

@@ -99,16 +99,16 @@ class TelephoneEvents:
     _PAUSE_S = 1.0
     """Packets of one event do not pause for so long."""
 
-    def __init__(self, clock_hz: int = 8000) -> None:
-        self._clock_hz = clock_hz
+    def __init__(self) -> None:
         self._last: _Event | None = None
 
-    def add(self, timestamp: int, payload: bytes, *, sequence: int, now: float) -> str | None:
+    def add(self, timestamp: int, payload: bytes, *, sequence: int, now: float, clock_hz: int = 8000) -> str | None:
         """Return the digit that a packet begins. None: a repetition, another kind of event, or no event.
 
         Args:
             sequence: RTP sequence number.
             now: time of arrival, seconds.
+            clock_hz: clock of the timestamp and the duration.
         """
         if len(payload) < 4 or payload[0] >= len(DIGITS):
             return None
@@ -119,7 +119,7 @@ class TelephoneEvents:
             behind = (last.sequence - sequence) & 0xFFFF
             if behind < MAX_MISORDER and now - last.at < self._PAUSE_S:
                 return None  # late or twice
-            if self._continues(last, packet):
+            if self._continues(last, packet, clock_hz):
                 packet.begins = last.begins
                 packet.ended |= last.ended
                 self._last = packet
@@ -127,7 +127,7 @@ class TelephoneEvents:
         self._last = packet
         return DIGITS[code]
 
-    def _continues(self, last: _Event, packet: _Event) -> bool:
+    def _continues(self, last: _Event, packet: _Event, clock_hz: int) -> bool:
         """Return True if a packet belongs to the event of the last one."""
         if packet.code != last.code:
             return False
@@ -141,14 +141,14 @@ class TelephoneEvents:
         step = (packet.timestamp - last.timestamp) & 0xFFFFFFFF
         at_once = packet.at - last.at <= self._REPEAT_S and (packet.sequence - last.sequence) & 0xFFFF <= 2
         if packet.ended:
-            slack = self._SLACK_S * self._clock_hz
+            slack = self._SLACK_S * clock_hz
             within = max(0, since_begin - packet.duration) <= slack
             if last.ended:
                 within = step <= slack or (within and packet.at - last.at <= 2 * self._REPEAT_S)
             return grows and (at_once or (within and not (pauses and last.ended)))
         if last.ended:
             return False
-        slack = round(self._STEP_SLACK_S * self._clock_hz)
+        slack = round(self._STEP_SLACK_S * clock_hz)
         return step <= (packet.duration - last.duration if grows else 0) + slack or self._next_segment(
             last, step, slack
         )

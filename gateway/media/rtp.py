@@ -98,6 +98,12 @@ class OutgoingStream:
         self._due: float | None = None
         self._event_timestamp = 0
 
+    def change(self, payload_type: int, frame_s: float) -> None:
+        """Continue with another payload type of the same clock, and with frames of another length."""
+        self._payload_type = payload_type
+        self._frame_s = frame_s
+        self._frame_ticks = round(frame_s * self._clock_hz)
+
     def packet(self, payload: bytes, *, now: float) -> bytes:
         """Return the next packet, header and payload.
 

@@ -11,14 +11,14 @@ import enum
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.errors import ProtocolError
 from gateway.media.arrival import Arrival
 from gateway.media.dtmf import EventPacket, TelephoneEvents, event_packets, is_key
-from gateway.media.jitter_buffer import JitterBuffer
+from gateway.media.jitter_buffer import LOST, JitterBuffer
 from gateway.media.latch import Latch, PeerAddress
 from gateway.media.rtcp import INTERVAL_S, Reporter, is_rtcp
 from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, parse
@@ -26,6 +26,7 @@ from gateway.media.srtp import Srtp
 from gateway.seams.leg import RtpReport
 from voicecodecs.comfort_noise import noise_frames, read_level_dbov, write_level_dbov
 from voicecodecs.registry import AudioFormat
+from voicecodecs.transcode import Transcoder
 
 KEEP_ALIVE_S = 5.0
 """Interval of packets during sent silence, seconds. Without them, gateways drop the call, and address translators
@@ -91,21 +92,18 @@ class RtpTerms:
     """The negotiated terms for RTP. Types are payload types (RFC 3551)."""
 
     audio: AudioFormat
-    """Format of the sent audio. Received audio has the same RTP clock."""
+    """Format of the sent audio."""
     send_type: int
-    receive_type: int
+    receives: Mapping[int, AudioFormat]
+    """Formats of accepted audio by type. The peer may change between them at any packet (RFC 3264 section 5.1)."""
     dtmf: tuple[int, int] | None = None
     """Type and clock (Hz) of touch tones that the peer takes as events. None: it takes no events."""
-    receive_dtmf_type: int | None = None
+    receives_dtmf: Mapping[int, int] = field(default_factory=dict)
+    """Clocks (Hz) of accepted touch tones by type."""
     noise_type: int | None = None
     """Type of comfort noise (RFC 3389) in both directions. None: silence is not sent, or is sent as audio."""
     on_hold: bool = False
     """True if the peer does not want audio now. Reports continue."""
-
-    @property
-    def sent(self) -> tuple[int, int, int]:
-        """The terms that a sent stream cannot change: type, clock and frame."""
-        return self.send_type, self.audio.rtp_clock_hz, self.audio.ptime_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +124,13 @@ class RtpStats:
 class _PeerStream:
     """One stream of the peer (SSRC)."""
 
-    __slots__ = ("dtmf", "late_reported", "lost_reported", "order", "stream")
+    __slots__ = ("clock_hz", "dtmf", "late_reported", "lost_reported", "order", "stream")
 
     def __init__(self, ssrc: int, clock_hz: int) -> None:
+        self.clock_hz = clock_hz
         self.stream = IncomingStream(ssrc=ssrc, clock_hz=clock_hz)
         self.order = JitterBuffer(clock_hz)
-        self.dtmf = TelephoneEvents(clock_hz)
+        self.dtmf = TelephoneEvents()
         self.lost_reported = 0
         self.late_reported = 0
 
@@ -187,6 +186,11 @@ class RtpSession:
         self._arrival = arrival or Arrival()
         self._luck = luck or random.SystemRandom()
         self._arrivals: _PeerStream | None = None
+        self._outbound: AudioFormat | None = None
+        self._inbound: AudioFormat | None = None
+        self._to_wire: Transcoder | None = None
+        self._from_wire: dict[int, Transcoder] = {}
+        """Converters of received audio whose format is not the owner's, by payload type."""
         self._dtmf: deque[tuple[float, int, EventPacket]] = deque()
         """Packets of touch tones that wait to be sent: time, payload type, packet."""
         self._dtmf_end = 0.0
@@ -214,18 +218,51 @@ class RtpSession:
             every_s=self._report_every_s,
             share=self._luck.random(),
         )
-        self._silence: Iterator[bytes] = itertools.repeat(audio.silence_frame())
+        self._silence: Iterator[bytes] = itertools.repeat(self._heard.silence_frame())
         """Frames that stand for the peer's silence."""
+
+    @property
+    def _heard(self) -> AudioFormat:
+        """Format of the payloads of ``on_audio``."""
+        return self._inbound or self.terms.audio
+
+    def keep_formats(self, outbound: AudioFormat, inbound: AudioFormat) -> None:
+        """Fix the formats of the owner's frames: ``outbound`` of ``send_frame``, ``inbound`` of ``on_audio``.
+
+        From now on the session converts whatever is agreed, or received in another format. Before, the owner's frames
+        have the format of the terms.
+        """
+        self._outbound, self._inbound = outbound, inbound
+        self._silence = itertools.repeat(inbound.silence_frame())
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make the converters that the terms require. Those of unchanged formats keep their state."""
+        sent, ours = self.terms.audio, self._outbound
+        if ours is None or (sent.encoding, sent.ptime_ms) == (ours.encoding, ours.ptime_ms):
+            self._to_wire = None
+        elif self._to_wire is None or self._to_wire.target != sent:
+            self._to_wire = Transcoder(ours, sent)
+        made, self._from_wire = self._from_wire, {}
+        if self._inbound is not None:
+            for payload_type, received in self.terms.receives.items():
+                if received.encoding != self._inbound.encoding:
+                    known = made.get(payload_type)
+                    if known is None or (known.source, known.target) != (received, self._inbound):
+                        known = Transcoder(received, self._inbound)
+                    self._from_wire[payload_type] = known
 
     def agree(self, terms: RtpTerms, *, now: float) -> None:
         """Apply later negotiated terms. Streams whose terms are unchanged continue undisturbed."""
         before, self.terms = self.terms, terms
         self.heard_at = now
-        if terms.sent != before.sent:
-            self._begin(now)
         if terms.audio.rtp_clock_hz != before.audio.rtp_clock_hz:
-            self._report_losses()
-            self._arrivals = None  # the peer may keep its SSRC, but its timestamps have another clock now
+            self._begin(now)  # a stream has one clock (RFC 7160)
+        else:
+            self.outgoing.change(terms.send_type, terms.audio.ptime_ms / 1000)
+            if terms.audio != before.audio:
+                self._silence = itertools.repeat(self._heard.silence_frame())
+        self._prepare()
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -244,7 +281,11 @@ class RtpSession:
         if now < self._dtmf_end:
             return True
         self._sent_at, self._noise_sent = now, False
-        return self._send(self.outgoing.packet(payload, now=now))
+        if self._to_wire is None:
+            return self._send(self.outgoing.packet(payload, now=now))
+        frame_s = self.terms.audio.ptime_ms / 1000
+        frames = enumerate(self._to_wire.convert(payload))
+        return all([self._send(self.outgoing.packet(frame, now=now + n * frame_s)) for n, frame in frames])
 
     def send_silence(self, now: float) -> None:
         """Send comfort noise or silence as a keep-alive."""
@@ -328,34 +369,44 @@ class RtpSession:
             return
         self.heard_at = now
         arrivals = self._arrivals
-        if arrivals is None or arrivals.stream.ssrc != packet.ssrc:
-            # A transfer or hold music begins a new stream, but not a new call.
+        clock_hz = arrivals.clock_hz if arrivals else terms.audio.rtp_clock_hz
+        if kind is _Kind.AUDIO:
+            clock_hz = terms.receives[packet.payload_type].rtp_clock_hz
+        if arrivals is None or arrivals.stream.ssrc != packet.ssrc or arrivals.clock_hz != clock_hz:
+            # A transfer, hold music or a codec with another clock (RFC 7160) begins a new stream, but not a new call.
             self._report_losses()
-            arrivals = self._arrivals = _PeerStream(packet.ssrc, terms.audio.rtp_clock_hz)
+            arrivals = self._arrivals = _PeerStream(packet.ssrc, clock_hz)
             self._arrival.begin(arrivals.stream)
         arrivals.stream.add(packet.sequence, packet.timestamp, now=now)
-        payload: bytes | None = packet.payload or None
+        # The type stays with the payload in the buffer, because the peer may change it between two packets.
+        payload: bytes | None = bytes((packet.payload_type,)) + packet.payload if packet.payload else None
         if kind is _Kind.EVENT:
-            digit = arrivals.dtmf.add(packet.timestamp, packet.payload, sequence=packet.sequence, now=now)
+            digit = arrivals.dtmf.add(
+                packet.timestamp,
+                packet.payload,
+                sequence=packet.sequence,
+                now=now,
+                clock_hz=terms.receives_dtmf.get(packet.payload_type, 8000),
+            )
             if digit is not None:
                 self._events.on_digit(digit)
             payload = None
         elif kind is _Kind.NOISE:
-            self._silence = itertools.cycle(noise_frames(terms.audio, read_level_dbov(packet.payload)))
+            self._silence = itertools.cycle(noise_frames(self._heard, read_level_dbov(packet.payload)))
             payload = None
         self._pass_on(arrivals.order.add(packet.sequence, packet.timestamp, payload, now=now))
 
     def _kind(self, packet: RtpPacket) -> _Kind | None:
         """Return the meaning of a packet by its payload type. None: it has none in this call."""
         terms, payload_type = self.terms, packet.payload_type
-        if payload_type == terms.receive_type:
+        if payload_type in terms.receives:
             return _Kind.AUDIO
-        if payload_type == terms.receive_dtmf_type:
+        if payload_type in terms.receives_dtmf:
             return _Kind.EVENT
         if payload_type == terms.noise_type:
             return _Kind.NOISE
         # Some peers use what was not negotiated, with the usual numbers.
-        if payload_type in _USUAL_NOISE_TYPES and terms.audio.rtp_clock_hz == 8000:
+        if payload_type in _USUAL_NOISE_TYPES:
             return _Kind.NOISE
         if payload_type == _USUAL_DTMF_TYPE and is_key(packet.payload):
             return _Kind.EVENT
@@ -392,8 +443,20 @@ class RtpSession:
             self._events.on_round_trip(trip_s)
 
     def _pass_on(self, frames: Iterable[bytes]) -> None:
-        if self._events.listening:
-            for payload in frames:
+        """Pass frames with their types to the owner, in the owner's format. A lost one stays empty."""
+        if not self._events.listening:
+            return
+        for frame in frames:
+            transcoder = self._from_wire.get(frame[0]) if frame and self._from_wire else None
+            if transcoder is None:
+                self._events.on_audio(frame[1:])
+                continue
+            try:
+                converted = transcoder.convert(frame[1:])
+            except ValueError:
+                self.dropped["unreadable"] += 1
+                converted = [LOST]
+            for payload in converted:
                 self._events.on_audio(payload)
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -426,7 +489,8 @@ class RtpSession:
             # Without this, the speech of a caller whose phone sends nothing in silence would not end.
             order = self._arrivals.order
             silent_s = order.pause(now=now) * order.frame_s
-            self._pass_on(itertools.islice(self._silence, round(silent_s * 1000 / self.terms.audio.ptime_ms)))
+            for payload in itertools.islice(self._silence, round(silent_s * 1000 / self._heard.ptime_ms)):
+                self._events.on_audio(payload)
         idle_s = now - self._sent_at
         if self._keep_alive and (
             idle_s > KEEP_ALIVE_S or (self.terms.noise_type is not None and not self._noise_sent and idle_s > 0.1)

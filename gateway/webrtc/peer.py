@@ -116,8 +116,8 @@ class WebRtcPeer:
             RtpTerms(
                 audio=codec.outbound,
                 send_type=codec.payload_type,
-                receive_type=codec.payload_type,
-                receive_dtmf_type=codec.event_type,
+                receives={codec.payload_type: codec.outbound},
+                receives_dtmf={} if codec.event_type is None else {codec.event_type: codec.event_hz},
                 on_hold="send" not in offer.direction,
             ),
             self,

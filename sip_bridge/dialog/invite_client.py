@@ -24,7 +24,7 @@ from sip_bridge.dialog.effects import (
 from sip_bridge.dialog.invite import InviteDialog, InviteState, InviteTimer
 from sip_bridge.dialog.own_requests import key_of
 from sip_bridge.dialog.transaction import Key, cancel_of
-from sip_bridge.errors import NotAcceptable, SipError, SipProtocolError
+from sip_bridge.errors import SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
@@ -174,19 +174,27 @@ class InviteClient(InviteDialog):
         early = False
         try:
             description = description_of(response)
-            if description is not None and response.to.tag not in self._early:
-                # The first fork with early media is played. Nothing is settled yet, because any fork may answer.
-                if not self._early:
-                    self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
-                    self._apply(self.negotiation.agreed)
-                    early = True
-                if len(self._early) < _MAX_EARLY:
-                    self._early[response.to.tag] = description
+            if description is not None:
+                early = not self._early
+                self._early_media(response.to.tag, description)
         except SipError as error:
             self.effects.append(Trouble("SIP early media refused", str(error)))
-        self.effects.append(Progress("early_media" if early or self._early else "ringing", response.status))
+            early = False
+        self.effects.append(Progress("early_media" if self._early else "ringing", response.status))
         if early and self._trunk.early_media:
             self.effects.append(Begin())  # the session hears the early media and exists at the answer
+
+    def _early_media(self, tag: str, description: SessionDescription) -> None:
+        """Take the description of a provisional response. The first fork that has one is heard, also when a later
+        response of it moves the media. Nothing is settled yet, because any fork may answer."""
+        heard = next(iter(self._early), tag) == tag
+        if heard and description != self._early.get(tag):
+            self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
+            self._apply(self.negotiation.agreed)
+            if self._begun:
+                self.effects.append(Waits())
+        if tag in self._early or len(self._early) < _MAX_EARLY:
+            self._early[tag] = description
 
     def begun(self, *, now: float) -> None:
         """Handle the start of the session."""
@@ -229,15 +237,10 @@ class InviteClient(InviteDialog):
         self.state = InviteState.UP
         self.effects.append(Joined())
         try:
-            answer = description_of(response) or self._early.get(response.to.tag)
+            answer = description_of(response) or self._early_answer(response.to.tag)
             if answer is None:
                 raise SipProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
-            before = self.negotiation.agreed if self._begun else None
-            agreed = self.negotiation.accept(answer)
-            if before is not None and before.sent_format != agreed.sent_format:
-                raise NotAcceptable(
-                    f"another fork answered with {agreed.sent_format}, the session speaks {before.sent_format}"
-                )
+            self.negotiation.accept(answer)
         except SipError as error:
             self.effects.append(Trouble("SIP answer refused", str(error)))
             self.effects.append(Outcome(488, "no_common_codec"))
@@ -248,6 +251,13 @@ class InviteClient(InviteDialog):
             self.begun(now=self._now)
         else:
             self.effects.append(Begin())
+
+    def _early_answer(self, tag: str) -> SessionDescription | None:
+        """Return the description of a fork's early media, which also is its answer if the 2xx has none. Some switches
+        change the To tag in between, so the only description counts for any tag."""
+        if len(self._early) == 1:
+            return next(iter(self._early.values()))
+        return self._early.get(tag)
 
     def _agreed_timer(self, response: Response) -> SessionTimer | None:
         try:

@@ -105,7 +105,7 @@ class SessionModification:
             dialog,
             "INVITE",
             [*headers, SDP],
-            self._negotiation.offer(wish=agreed.direction),
+            self._negotiation.offer(wish=agreed.direction, refresh=True),
             partial(self._on_reinvite_response, dialog),
         )
 

@@ -21,6 +21,7 @@ from gateway.media.timer import DeadlineTimer
 from gateway.seams.leg import Reception, RtpReport
 from sip_bridge.io.ports import PortPair
 from sip_bridge.message.sdp import Agreed
+from voicecodecs.registry import AudioFormat
 
 _DATAGRAM_BYTES = 4096
 """Receive buffer, larger than a packet of any supported codec."""
@@ -100,6 +101,7 @@ class RtpLeg:
         self._timer = DeadlineTimer(self)
         self._rtp, self._rtcp = _Port(self._received), _Port(self._received_rtcp)
         self._agreed: Agreed | None = None
+        self._formats: tuple[AudioFormat, AudioFormat] | None = None
         self._ports: PortPair | None = None
         self._closed = False
 
@@ -113,6 +115,12 @@ class RtpLeg:
         self._rtp.open(ports.rtp, self._loop)
         self._rtcp.open(ports.rtcp, self._loop)
 
+    def keep_formats(self, outbound: AudioFormat, inbound: AudioFormat) -> None:
+        """Fix the formats of ``send_frame`` and ``on_audio``, whatever is agreed later."""
+        self._formats = (outbound, inbound)
+        if self.session is not None:
+            self.session.keep_formats(outbound, inbound)
+
     def negotiated(self, agreed: Agreed) -> None:
         """Apply the result of an offer and its answer. Unchanged parts are not disturbed."""
         before, self._agreed = self._agreed, agreed
@@ -123,9 +131,9 @@ class RtpLeg:
         terms = RtpTerms(
             audio=agreed.sent_format,
             send_type=agreed.codec.payload_type,
-            receive_type=agreed.receive_type,
+            receives=agreed.received_formats,
             dtmf=(agreed.events.payload_type, agreed.events.clock_hz) if agreed.events else None,
-            receive_dtmf_type=agreed.events_receive_type,
+            receives_dtmf=agreed.received_events,
             noise_type=agreed.noise_type,
             on_hold=agreed.on_hold,
         )
@@ -141,6 +149,8 @@ class RtpLeg:
                 on_report=self._on_report,
                 arrival=self._arrival,
             )
+            if self._formats is not None:
+                self.session.keep_formats(*self._formats)
         else:
             self.session.agree(terms, now=now)
         crypto = (agreed.send_crypto, agreed.receive_crypto)

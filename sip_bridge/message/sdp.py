@@ -1,6 +1,17 @@
 """Session descriptions, and offers and answers for one audio stream (RFC 8866, RFC 3264, RFC 4568). Pure.
 
-Codecs are matched by name, clock rate and channels, never by payload type, which each side chooses for itself.
+Codecs are matched by name, clock rate and channels, never by payload type, which each side chooses for itself. These
+rules hold for every offer and answer, early ones, forks, late offers and changes in mid-call included:
+
+* Sent is one codec. Our answer names one: that of the call if it is offered, else the first in our order. After our
+  offer it is the first one of the answer that we offered (RFC 3264 sections 6.1 and 7), with the answer's payload type.
+* Accepted is every audio codec that we offered or that the offer listed, from the moment on at which we send our
+  description (RFC 3264 section 5.1), also with the peer's payload types if they are free. A payload type keeps its
+  meaning for the whole call unless a later description changes it (section 8.3.2), so that packets under way are heard.
+* Touch tones are sent with the clock of the codec if possible, and accepted with every payload type of either side.
+* Each answer to an offer is read alone: that of another fork, or a 200 after early media, may choose anything that was
+  offered (RFC 3261 section 13.2.2.4).
+
 ``Negotiation`` holds our side of one call: the open offer, the agreement and our keys.
 """
 
@@ -277,7 +288,9 @@ class Agreed:
     codec: Codec
     """The codec with the peer's payload type, used for sending."""
     receive_type: int
-    """Our payload type of the same codec, which the peer sends."""
+    """Our payload type of the same codec, which the peer should send."""
+    receives: Mapping[int, Codec]
+    """Accepted codecs and touch tones by payload type."""
     events: Codec | None
     """Touch tones (RFC 4733) with the peer's payload type. None: the peer takes no touch tones."""
     events_receive_type: int | None
@@ -297,8 +310,17 @@ class Agreed:
     @property
     def sent_format(self) -> AudioFormat:
         """The audio format that we send."""
-        channels = f"/{self.codec.channels}" if self.codec.channels > 1 else ""
-        return by_rtp_name(f"{self.codec.name}/{self.codec.clock_hz}{channels}", ptime_ms=self.ptime_ms)
+        return _format(self.codec, self.ptime_ms)
+
+    @property
+    def received_formats(self) -> Mapping[int, AudioFormat]:
+        """The accepted audio formats by payload type. Their frames may have any length."""
+        return {number: _format(codec, 20) for number, codec in self.receives.items() if codec.name != _EVENTS}
+
+    @property
+    def received_events(self) -> Mapping[int, int]:
+        """The clocks of accepted touch tones by payload type, Hz."""
+        return {number: codec.clock_hz for number, codec in self.receives.items() if codec.name == _EVENTS}
 
     @property
     def on_hold(self) -> bool:
@@ -306,11 +328,18 @@ class Agreed:
         return not self.direction.sends
 
 
+def _format(codec: Codec, ptime_ms: int) -> AudioFormat:
+    channels = f"/{codec.channels}" if codec.channels > 1 else ""
+    return by_rtp_name(f"{codec.name}/{codec.clock_hz}{channels}", ptime_ms=ptime_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class _Offer:
     codecs: Sequence[Codec]
     cryptos: Sequence[Crypto]
     wish: Direction
+    best_effort: bool
+    """True if the peer may decline the keys."""
 
 
 class Negotiation:
@@ -390,12 +419,12 @@ class Negotiation:
             noise,
             receive_type=codec.payload_type,
             events_receive_type=events.payload_type if events else None,
+            receives=self._usable(media.codecs),
             wish=wish,
             ours=ours,
             theirs=theirs,
         )
-        # The answer has exactly one codec, so that the peer cannot switch during the call. The codec keeps the payload
-        # type of
+        # The answer has exactly one codec, so that a peer has no reason to switch. The codec keeps the payload type of
         # the offer (RFC 3264 section 6.1).
         audio = self._audio(
             media.protocol,
@@ -410,29 +439,36 @@ class Negotiation:
         ]
         return self._describe(sections)
 
-    def offer(self, *, wish: Direction = Direction.SENDRECV) -> bytes:
-        """Make an offer for an outgoing call, for a re-INVITE, or for the 200 to an INVITE without an offer.
+    def offer(self, *, wish: Direction = Direction.SENDRECV, refresh: bool = False) -> bytes:
+        """Make an offer for an outgoing call, or for the 200 to an INVITE without an offer.
 
-        Once there is an agreement, offer only that again with the same payload types: a payload type must not change
-        its meaning (RFC 3264 section 8.3.2), and a call keeps its codec.
+        Args:
+            refresh: True: offer only the agreement again, for a re-INVITE that changes nothing.
         """
         agreed = self.agreed
-        if agreed:
+        if agreed and refresh:
             codecs = [replace(agreed.codec, payload_type=agreed.receive_type)]
             if agreed.noise_type is not None:
                 codecs.append(_OUR_NOISE)
             if agreed.events and agreed.events_receive_type is not None:
                 codecs.append(replace(agreed.events, payload_type=agreed.events_receive_type, fmtp="0-15"))
-            suites = [agreed.send_crypto.suite] if agreed.send_crypto else []
-            protocol = self._protocol
         else:
             clocks = sorted({codec.clock_hz for codec in self._codecs})
             noise = [_OUR_NOISE] if _OUR_NOISE.clock_hz in clocks else []
-            codecs = self._codecs + noise + [_OUR_EVENTS[clock_hz] for clock_hz in clocks]
+            events = [_OUR_EVENTS[clock_hz] for clock_hz in clocks]
+            numbered = self._numbered([*self._wanted, *events])
+            codecs = [codec for codec in numbered if codec.name != _EVENTS] + noise
+            codecs += [codec for codec in numbered if codec.name == _EVENTS]
+        if agreed:
+            suites = [agreed.send_crypto.suite] if agreed.send_crypto else []
+            protocol = self._protocol
+        else:
             suites = list(_OFFERED_SUITES) if self._srtp in ("preferred", "required") else []
             protocol = "RTP/SAVP" if self._srtp == "required" else "RTP/AVP"
         cryptos = [Crypto(tag, suite, self._key(suite)) for tag, suite in enumerate(suites, 1)]
-        self._offer = _Offer(codecs, cryptos, wish)
+        # Once keys are agreed, plain RTP is refused.
+        best_effort = self._srtp == "preferred" and not (agreed and agreed.send_crypto)
+        self._offer = _Offer(codecs, cryptos, wish, best_effort)
         return self._describe([self._audio(protocol, codecs, wish, cryptos, False)])
 
     def accept(self, answer: SessionDescription) -> Agreed:
@@ -446,10 +482,10 @@ class Negotiation:
         if self._offer is None:
             raise RuntimeError("accept() without an offer")
         offered, self._offer = self._offer, None
-        _, media, codec = self._choose(answer)
+        media, codec = self._chosen(answer, offered.codecs)
         media = self._reachable(media)
         ours = theirs = None
-        if offered.cryptos and not (self._best_effort and not media.cryptos):
+        if offered.cryptos and not (offered.best_effort and not media.cryptos):
             pairs = [(mine, line) for mine in offered.cryptos for line in media.cryptos]
             matching = [(mine, line) for mine, line in pairs if (mine.tag, mine.suite) == (line.tag, line.suite)]
             if not matching:
@@ -464,16 +500,12 @@ class Negotiation:
             _noise(media, codec.clock_hz),
             receive_type=numbers.get((codec.name, codec.clock_hz), codec.payload_type),
             events_receive_type=numbers.get((events.name, events.clock_hz)) if events else None,
+            receives={**self._usable(media.codecs), **self._usable(offered.codecs)},
             wish=offered.wish,
             ours=ours,
             theirs=theirs,
         )
         return self.agreed
-
-    @property
-    def _best_effort(self) -> bool:
-        """True if the peer may decline the offered keys. Once keys are agreed, plain RTP is refused."""
-        return self._srtp == "preferred" and not (self.agreed and self.agreed.send_crypto)
 
     def withdraw(self) -> None:
         """Drop our open offer, which was refused (488, 491 ...). The earlier agreement still holds."""
@@ -490,14 +522,22 @@ class Negotiation:
                 refused = refused or error
         raise refused or self._nothing_common(offer)
 
-    def _choose(self, answer: SessionDescription) -> tuple[int, Media, Codec]:
-        for choice in self._choices(answer):
-            return choice
+    def _chosen(self, answer: SessionDescription, offered: Sequence[Codec]) -> tuple[Media, Codec]:
+        """Return the audio section of an answer, and its first codec that we offered (RFC 3264 section 7)."""
+        ours = {str(codec.payload_type): codec for codec in offered}
+        for media in answer.media:
+            if media.kind != "audio" or not media.port or media.protocol.upper() not in _PROTOCOLS:
+                continue
+            named = {str(codec.payload_type): codec for codec in media.codecs}
+            # A payload type without a=rtpmap has the meaning that our offer gave it.
+            codecs = tuple(codec for text in media.formats if (codec := named.get(text) or ours.get(text)))
+            for codec in codecs:
+                if codec.name in KNOWN and any(codec.same(each) for each in offered):
+                    return replace(media, codecs=codecs), codec
         raise self._nothing_common(answer)
 
     def _choices(self, description: SessionDescription) -> Iterator[tuple[int, Media, Codec]]:
-        """Yield each audio section that has a usable codec, with the codec that is first in our order. A call keeps its
-        codec."""
+        """Yield each audio section that has a usable codec, with the codec that is first in our order."""
         for at, media in enumerate(description.media):
             if media.kind == "audio" and media.port and media.protocol.upper() in _PROTOCOLS:
                 found = (theirs for ours in self._wanted for theirs in media.codecs if ours.same(theirs))
@@ -506,7 +546,35 @@ class Negotiation:
 
     @property
     def _wanted(self) -> Sequence[Codec]:
-        return [self.agreed.codec] if self.agreed else self._codecs
+        """Our codecs, that of the call first."""
+        if self.agreed is None:
+            return self._codecs
+        current = replace(self.agreed.codec, payload_type=self.agreed.receive_type)
+        return [current, *(codec for codec in self._codecs if not codec.same(current))]
+
+    def _numbered(self, codecs: Sequence[Codec]) -> list[Codec]:
+        """Return codecs with the payload types that they have in this call. A new one takes its usual payload type,
+        or a free one."""
+        known = dict(self.agreed.receives) if self.agreed else {}
+        result = []
+        for codec in codecs:
+            numbers = [number for number, other in known.items() if codec.same(other)]
+            free = [n for n in (codec.payload_type, *range(96, 128)) if n not in known]
+            if codec.payload_type not in numbers:
+                if not numbers and not free:
+                    continue  # all dynamic payload types have another meaning in this call
+                codec = replace(codec, payload_type=(numbers or free)[0])
+            known[codec.payload_type] = codec
+            result.append(codec)
+        return result
+
+    def _usable(self, codecs: Sequence[Codec]) -> dict[int, Codec]:
+        """Return the codecs and touch tones that can be received, by payload type. The first of two counts."""
+        return {
+            codec.payload_type: codec
+            for codec in reversed(codecs)
+            if (codec.name == _EVENTS and codec.clock_hz in _OUR_EVENTS) or any(codec.same(c) for c in self._codecs)
+        }
 
     def _nothing_common(self, description: SessionDescription) -> NotAcceptable:
         offered = "; ".join(
@@ -565,6 +633,7 @@ class Negotiation:
         *,
         receive_type: int,
         events_receive_type: int | None,
+        receives: Mapping[int, Codec],
         wish: Direction,
         ours: Crypto | None,
         theirs: Crypto | None,
@@ -576,6 +645,7 @@ class Negotiation:
         return Agreed(
             codec=codec,
             receive_type=receive_type,
+            receives={**(self.agreed.receives if self.agreed else {}), **receives},
             events=events,
             events_receive_type=events_receive_type,
             noise_type=noise.payload_type if noise else None,
@@ -589,10 +659,10 @@ class Negotiation:
         )
 
     def _ptime(self, media: Media, codec: Codec) -> int:
-        if self.agreed and (media.maxptime_ms or self.agreed.ptime_ms) >= self.agreed.ptime_ms:
-            return self.agreed.ptime_ms
         possible = [10, 20, 40, 60] if codec.name == "OPUS" else [10, 20, 30, 40, 50, 60]
         longest = media.maxptime_ms or max(possible)
+        if self.agreed and self.agreed.ptime_ms in possible and self.agreed.ptime_ms <= longest:
+            return self.agreed.ptime_ms
         for wanted in (media.ptime_ms, self._ptime_ms):
             if wanted in possible and wanted <= longest:
                 return wanted

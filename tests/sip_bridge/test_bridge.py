@@ -532,8 +532,8 @@ async def test_an_offer_that_we_cannot_take_leaves_the_call_as_it_was() -> None:
             phone.to_tag = ""
             assert made.rejected == ["sip_488"] and not made.sessions
             await phone.call()
-            phone.send(phone.request("INVITE", body=offer(phone.rtp_port, codecs="8 101")))
-            await phone.response(488)  # a call keeps its codec
+            phone.send(phone.request("INVITE", body=offer(phone.rtp_port, codecs="18 101")))
+            await phone.response(488)
             made.session.call.send_frame(bytes(160), time.monotonic())
             assert await phone.hears(bytes(160)) == 0
             await phone.bye()
@@ -652,8 +652,9 @@ async def test_keys_come_by_event_or_by_info_but_not_twice() -> None:
     [
         ("application/dtmf-relay", b"Signal= *\r\nDuration= 100\r\n", 200),
         ("application/dtmf", b"*", 200),
-        ("application/dtmf-relay", b"Signal=flash", 400),
-        ("application/dtmf", b"12", 400),
+        ("application/dtmf-relay", b"Signal=word", 400),
+        ("application/dtmf", b"42", 400),
+        ("application/vnd.nortelnetworks.digits", b"p=Digit-Collection\r\ny=Digits\r\nd=*\r\n", 200),
         ("text/plain", b"*", 415),
         ("", b"", 200),
     ],

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.errors import Rejected
 from gateway.seams.originate import Attempt, CallOrder
+from sip_bridge.call import SipCall
 from sip_bridge.config import SipConfig
 from sip_bridge.message.digest import DigestVerdict, ServerAuth
 from sip_bridge.message.sip import Message, Request, Response, parse, response_to
@@ -543,17 +544,36 @@ async def test_a_cancel_and_its_answer_may_be_lost() -> None:
             await made.empty()
 
 
-async def test_a_fork_with_another_codec_cannot_take_over_an_early_session() -> None:
+@pytest.mark.parametrize(("codecs", "payload_type"), [("9", 9), ("8 0 101", 8), ("0 8", 0)])
+@pytest.mark.parametrize("tag", ["a", "b"])
+async def test_the_answer_after_early_media_may_have_another_codec(codecs: str, payload_type: int, tag: str) -> None:
     async with trunked(early_media=True) as (made, phone):
         attempt = await place(made, phone, trunk="office")
         invite = await fresh(phone, "INVITE")
         reply(phone, invite, 183, tag="a", body=offer(phone.rtp_port, codecs="0"))
         await until(lambda: made.sessions)
         assert made.session.call.outbound.encoding == "PCMU"
-        reply(phone, invite, 200, tag="b", body=offer(phone.rtp_port, codecs="9"))
-        _, bye = await next_of(phone, "ACK", "BYE")
-        phone.answer(bye, 200)
-        assert await ended(made, attempt) == ("failed", 488, "no_common_codec")
+        reply(phone, invite, 200, tag=tag, body=offer(phone.rtp_port, codecs=codecs))
+        ack = await fresh(phone, "ACK")
+        assert ack.to.tag == tag
+        call = made.session.call
+        await until(lambda: call.state.name == "UP")
+        assert call.outbound.encoding == "PCMU"  # the session's format stays
+        assert await sent_type(phone, call) == payload_type
+        assert call.rtp.session is not None
+        call.hang_up("end")
+        phone.answer(await fresh(phone, "BYE"), 200)
+        assert (await ended(made, attempt))[0] == "answered"
+
+
+async def sent_type(phone: Phone, call: SipCall) -> int:
+    """Payload type of the first packet of the call's audio that comes to the phone."""
+    phone.waiting()
+    while True:
+        call.send_frame(bytes(range(160)), time.monotonic())
+        packet = await phone.packet()
+        if len(packet) == 172:
+            return packet[1] & 0x7F
 
 
 async def test_mutated_responses_end_in_an_outcome_and_raise_nothing() -> None:

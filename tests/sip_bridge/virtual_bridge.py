@@ -22,6 +22,7 @@ from sip_bridge.dialog.transaction import failure_ack
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
 from tests.sip_bridge.phone import policy
+from voicecodecs.registry import AudioFormat
 
 US, FAR = ("127.0.0.1", 5060), ("127.0.0.9", 7000)
 
@@ -59,6 +60,8 @@ class Media:
         keys = [crypto.suite if crypto else "" for crypto in (agreed.send_crypto, agreed.receive_crypto)]
         what = (agreed.codec.name, agreed.codec.payload_type, agreed.receive_type, agreed.host, agreed.port)
         self.world.note("media", *what, agreed.direction.value, agreed.ptime_ms, *keys)
+
+    def keep_formats(self, outbound: AudioFormat, inbound: AudioFormat) -> None: ...
 
     def send_dtmf(self, digits: str) -> bool:
         self.world.note("media sends", digits)

@@ -69,7 +69,12 @@ def run_rtp(data: bytes) -> None:
     """A session takes any datagrams at any times: it raises nothing, and makes up a bounded number of frames."""
     call = _Call()
     terms = RtpTerms(
-        audio=AudioFormat(), send_type=0, receive_type=0, dtmf=(101, 8000), receive_dtmf_type=101, noise_type=13
+        audio=AudioFormat(),
+        send_type=0,
+        receives={0: AudioFormat()},
+        dtmf=(101, 8000),
+        receives_dtmf={101: 8000},
+        noise_type=13,
     )
     session = RtpSession(terms, call, call, name="x", now=0.0, wall=1.7e9, luck=random.Random(1))
     now, datagrams = 0.0, parts(data)

@@ -20,9 +20,9 @@ def sent(digits: str, clock_hz: int = 8000) -> list[RtpPacket]:
 
 def heard(packets: list[RtpPacket], clock_hz: int = 8000) -> str:
     """Digits of packets that come 20 ms apart."""
-    events = TelephoneEvents(clock_hz)
+    events = TelephoneEvents()
     return "".join(
-        events.add(packet.timestamp, packet.payload, sequence=packet.sequence, now=0.02 * n) or ""
+        events.add(packet.timestamp, packet.payload, sequence=packet.sequence, now=0.02 * n, clock_hz=clock_hz) or ""
         for n, packet in enumerate(packets)
     )
 

@@ -3,22 +3,26 @@
 ``vectors/rtp`` holds how calls went with the two implementations that this session replaced, of SIP and of WebRTC.
 """
 
+import itertools
 import json
 import random
+import struct
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gateway.media.arrival import Arrival
 from gateway.media.latch import Latch
+from gateway.media.rtp import RtpPacket, parse
 from gateway.media.rtp_session import RtpSession, RtpTerms
 from gateway.media.srtp import Srtp
 from gateway.seams.leg import RtpReport
 from tests.gateway.media import rtp_scripts as scripts
 from tests.gateway.media.rtp_scripts import BEGIN_S, FAR_KEY, KEY, SIP, SUITE, WALL_S, WEB, Step, Terms, Transcript
-from voicecodecs.registry import AudioFormat
+from voicecodecs.registry import AudioFormat, decoder, encoder
 
 BEFORE = json.loads((Path(__file__).parents[2] / "vectors/rtp/transcripts.json").read_text())
 NAME = "22" * 8
@@ -36,12 +40,13 @@ class Luck(random.Random):
 
 def rtp_terms(terms: Terms) -> RtpTerms:
     rate = {"PCMU": 8000, "G722": 16000, "OPUS": 48000}[terms.encoding]
+    audio = AudioFormat(terms.encoding, rate, terms.ptime_ms)
     return RtpTerms(
-        audio=AudioFormat(terms.encoding, rate, terms.ptime_ms),
+        audio=audio,
         send_type=terms.payload_type,
-        receive_type=terms.receive_type,
+        receives={terms.receive_type: audio},
         dtmf=None if terms.events_type is None else (terms.events_type, 8000),
-        receive_dtmf_type=terms.events_receive_type,
+        receives_dtmf={} if terms.events_receive_type is None else {terms.events_receive_type: 8000},
         noise_type=terms.noise_type,
         on_hold=terms.on_hold,
     )
@@ -344,3 +349,131 @@ def test_a_number_that_was_negotiated_for_audio_stays_audio() -> None:
     call.listening = True
     call.session.receive(scripts.Far().packet(KEY_5, kind=101), BEGIN_S, scripts.HOME)
     assert not [line for line in call.out.lines if "digit" in line]
+
+
+# --- another codec in mid-call -------------------------------------------------------------------------------------
+
+WIRE = {0: AudioFormat("PCMU"), 8: AudioFormat("PCMA"), 9: AudioFormat("G722", 16000), 107: AudioFormat("OPUS", 48000)}
+NARROW = AudioFormat("PCMU")
+
+
+def speaks(send_type: int, *, ptime_ms: int = 20) -> RtpTerms:
+    """Terms that send one codec and accept all."""
+    return RtpTerms(audio=replace(WIRE[send_type], ptime_ms=ptime_ms), send_type=send_type, receives=WIRE)
+
+
+class Tone:
+    """The sound of a peer, encoded as the packets need it, 20 ms each."""
+
+    def __init__(self) -> None:
+        self._encoders = {number: encoder(fmt) for number, fmt in WIRE.items()}
+        self._n = 0
+
+    def frame(self, payload_type: int) -> bytes:
+        rate = WIRE[payload_type].sample_rate
+        count = rate // 50
+        t = (self._n * count + np.arange(count)) / rate
+        self._n += 1
+        return self._encoders[payload_type].encode((8000 * np.sin(2 * np.pi * 500 * t)).astype(np.int16))
+
+
+class Speaking(Call):
+    """A call whose session began with PCMU, whatever is agreed later."""
+
+    def __init__(self, terms: RtpTerms) -> None:
+        self.heard: list[bytes] = []
+        self.sent: list[RtpPacket] = []
+        super().__init__()
+        self.listening = True
+        self.sent.clear()
+        self.session.agree(terms, now=BEGIN_S)
+        self.session.keep_formats(NARROW, NARROW)
+
+    def on_audio(self, payload: bytes) -> None:
+        self.heard.append(payload)
+
+    def send_rtp(self, datagram: bytes) -> bool:
+        self.sent.append(parse(datagram))
+        return True
+
+
+def is_the_tone(pcm: np.ndarray, seconds: float) -> bool:
+    """True if the sound is one tone of 500 Hz of this length, with at most small errors where codecs begin."""
+    assert len(pcm) == round(seconds * 8000)
+    t = np.arange(len(pcm)) / 8000
+    basis = np.stack([np.sin(2 * np.pi * 500 * t), np.cos(2 * np.pi * 500 * t)])
+    blocks = pcm.astype(float).reshape(-1, 160)
+    powers = [np.hypot(*(basis[:, 160 * n : 160 * n + 160] @ block / 80)) for n, block in enumerate(blocks)]
+    return all(power > 6000 for power in powers[2:])
+
+
+@pytest.mark.parametrize("types", [(8,), (9,), (107,), (0, 8), (8, 0, 9), (0, 107), (107, 8), (9, 0)])
+def test_audio_in_every_accepted_codec_is_heard_also_if_the_peer_switches(types: tuple[int, ...]) -> None:
+    """RFC 3264 section 5.1. The tone is whole in the session's format."""
+    call, tone = Speaking(speaks(0)), Tone()
+    sequence = 100
+    for part, payload_type in enumerate(types):
+        clock_hz = WIRE[payload_type].rtp_clock_hz
+        for n in range(25):
+            packet = struct.pack(
+                "!BBHII", 0x80, payload_type, sequence, (part * 25 + n) * clock_hz // 50, scripts.FAR
+            ) + tone.frame(payload_type)
+            call.session.receive(packet, BEGIN_S + 0.02 * (part * 25 + n), scripts.HOME)
+            sequence += 1
+    assert not call.session.dropped
+    assert {len(payload) for payload in call.heard} == {160}
+    heard = [decoder(NARROW).decode(payload) for payload in call.heard]
+    for part in range(len(types)):
+        assert is_the_tone(np.concatenate(heard[25 * part : 25 * part + 25]), 0.5)
+
+
+@pytest.mark.parametrize("send_type", [8, 9, 107])
+def test_another_codec_is_sent_from_the_agreement_on_without_a_gap(send_type: int) -> None:
+    call, tone = Speaking(speaks(0)), Tone()
+    for n in range(50):
+        if n == 25:
+            call.session.agree(speaks(send_type), now=BEGIN_S + 0.02 * n)
+        assert call.session.send_frame(tone.frame(0), BEGIN_S + 0.02 * n)
+    assert [packet.payload_type for packet in call.sent] == [0] * 25 + [send_type] * 25
+    before, after = call.sent[:25], call.sent[25:]
+    decode = decoder(replace(WIRE[send_type], sample_rate=8000) if send_type == 107 else WIRE[send_type]).decode
+    pcm = np.concatenate([decode(packet.payload) for packet in after])
+    assert is_the_tone(pcm[::2] if send_type == 9 else pcm, 0.5)
+    if send_type != 107:  # the same clock: the same stream
+        assert len({packet.ssrc for packet in call.sent}) == 1
+        assert [(b.sequence - a.sequence) & 0xFFFF for a, b in itertools.pairwise(call.sent)] == [1] * 49
+        assert [(b.timestamp - a.timestamp) & 0xFFFFFFFF for a, b in itertools.pairwise(call.sent)] == [160] * 49
+    assert [(b.timestamp - a.timestamp) & 0xFFFFFFFF for a, b in itertools.pairwise(after)] == [
+        960 if send_type == 107 else 160
+    ] * 24
+    assert before[0].payload == Tone().frame(0)
+
+
+@pytest.mark.parametrize(("ptime_ms", "packets"), [(10, 50), (30, 16), (60, 8)])
+def test_frames_of_another_length_keep_the_timetable(ptime_ms: int, packets: int) -> None:
+    call, tone = Speaking(speaks(0)), Tone()
+    call.session.agree(speaks(8, ptime_ms=ptime_ms), now=BEGIN_S)
+    for n in range(25):
+        call.session.send_frame(tone.frame(0), BEGIN_S + 0.02 * n)
+    assert [len(packet.payload) for packet in call.sent] == [ptime_ms * 8] * packets
+    steps = [(b.timestamp - a.timestamp) & 0xFFFFFFFF for a, b in itertools.pairwise(call.sent)]
+    assert steps == [ptime_ms * 8] * (packets - 1)
+
+
+def test_a_packet_that_cannot_be_decoded_is_one_lost_frame() -> None:
+    call = Speaking(speaks(0))
+    for n, payload in enumerate((b"\xff" * 7, Tone().frame(8))):
+        packet = struct.pack("!BBHII", 0x80, (107, 8)[n], n, n * 160, scripts.FAR + n) + payload
+        call.session.receive(packet, BEGIN_S + 0.02 * n, scripts.HOME)
+    call.session.report(BEGIN_S + 0.1)
+    assert call.heard[0] == b"" and len(call.heard[1]) == 160 and call.dropped["unreadable"] == 1
+
+
+def test_silence_and_noise_have_the_format_of_the_session() -> None:
+    call = Speaking(speaks(9))
+    far = scripts.Far(replace(SIP, encoding="G722", payload_type=9, receive_type=9))
+    for n in range(5):
+        call.session.receive(far.packet(Tone().frame(9)), BEGIN_S + 0.02 * n, scripts.HOME)
+    call.heard.clear()
+    call.until(0.5)
+    assert set(call.heard) == {NARROW.silence_frame()}

@@ -1,6 +1,7 @@
 """Session descriptions: what PBXs write, what we answer, what we offer."""
 
 import base64
+import copy
 import itertools
 
 import pytest
@@ -288,7 +289,7 @@ def test_a_new_offer_keeps_codec_numbers_and_keys() -> None:
     bot.answer(parse(described(media + keys)))
     before = bot.agreed
     assert before is not None
-    body = bot.offer(wish=Direction.SENDONLY)
+    body = bot.offer(wish=Direction.SENDONLY, refresh=True)
     assert "m=audio 16384 RTP/AVP 102 107" in lines(body)
     assert "a=sendonly" in lines(body)
     peer = negotiation(codecs=("OPUS",))
@@ -388,14 +389,19 @@ def test_of_two_sections_the_one_is_taken_whose_encryption_we_can_have(srtp: str
     assert ours.agreed and bool(ours.agreed.send_crypto) == bool(refused)
 
 
-def test_a_call_keeps_its_codec_and_its_frame_length() -> None:
+def test_a_call_keeps_its_codec_and_its_frame_length_while_they_are_offered() -> None:
     ours = negotiation()
     ours.answer(parse(described(G711 + "a=ptime:30\r\n")))
     agreed = ours.agreed
     ours.answer(parse(described(G711.replace("0 8 101", "8 0 101"))))
     assert ours.agreed == agreed and agreed and agreed.ptime_ms == 30
-    with pytest.raises(NotAcceptable, match="expected audio in one of PCMU"):
-        ours.answer(parse(described(G711.replace("0 8 101", "8 101"))))
+    ours.answer(parse(described(G711.replace("0 8 101", "8 101"))))
+    assert ours.agreed.codec.name == "PCMA" and ours.agreed.ptime_ms == 30
+    ours.answer(parse(described("m=audio 49170 RTP/AVP 107\r\na=rtpmap:107 opus/48000/2\r\n")))
+    assert ours.agreed.codec.name == "OPUS" and ours.agreed.ptime_ms == 20  # Opus has no frames of 30 ms
+    with pytest.raises(NotAcceptable, match="expected audio in one of OPUS, PCMU"):
+        ours.answer(parse(described("m=audio 49170 RTP/AVP 18\r\n")))
+    assert ours.agreed.codec.name == "OPUS"
 
 
 @pytest.mark.parametrize(
@@ -451,3 +457,135 @@ def test_port_zero_refuses_audio_and_keeps_what_was_agreed() -> None:
 
 def _at(host: str) -> bytes:
     return f"v=0\r\no=- 1 1 IN IP4 x\r\ns=-\r\nc=IN IP4 {host}\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\n".encode()
+
+
+# --- which codec is sent, and which ones are accepted --------------------------------------------------------------
+
+MAPS = """a=rtpmap:0 PCMU/8000
+a=rtpmap:8 PCMA/8000
+a=rtpmap:9 G722/8000
+a=rtpmap:107 opus/48000/2
+a=rtpmap:96 opus/48000/2
+a=rtpmap:101 telephone-event/8000
+a=rtpmap:102 telephone-event/48000
+a=rtpmap:97 telephone-event/8000
+"""
+
+
+def audio(formats: str, maps: str = MAPS, *, port: int = 49170) -> bytes:
+    return described(f"m=audio {port} RTP/AVP {formats}\r\n{maps}")
+
+
+OURS = {0: "PCMU", 8: "PCMA", 9: "G722", 107: "OPUS"}
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["outgoing call", "late offer"])
+@pytest.mark.parametrize(
+    ("answer", "sent", "also"),
+    [
+        ("0 101", ("PCMU", 0), {}),
+        ("8 0 101", ("PCMA", 8), {}),
+        ("8 0 9 107 101 102", ("PCMA", 8), {}),
+        ("9 8 0", ("G722", 9), {}),
+        ("107 0 102", ("OPUS", 107), {}),
+        ("96 0 102", ("OPUS", 96), {96: "OPUS"}),
+        ("18 8 0", ("PCMA", 8), {}),
+        ("101 8", ("PCMA", 8), {}),
+        ("13 8 0 101", ("PCMA", 8), {}),
+    ],
+)
+def test_sent_is_the_first_codec_of_the_answer_and_all_that_was_offered_is_accepted(
+    answer: str, sent: tuple[str, int], also: dict[int, str], late: bool
+) -> None:
+    """RFC 3264 sections 5.1, 6.1 and 7."""
+    ours = negotiation()
+    ours.offer()
+    agreed = ours.accept(parse(audio(answer)))
+    assert (agreed.codec.name, agreed.codec.payload_type) == sent
+    assert {number: fmt.encoding for number, fmt in agreed.received_formats.items()} == OURS | also
+
+
+def test_an_answer_may_leave_out_the_names_of_our_payload_types() -> None:
+    ours = negotiation()
+    ours.offer()
+    agreed = ours.accept(parse(audio("107 102 101", "")))
+    assert (agreed.codec.name, agreed.codec.payload_type) == ("OPUS", 107)
+    assert agreed.events is not None and agreed.events.clock_hz == 48000
+
+
+def test_an_answer_with_nothing_that_was_offered_is_refused() -> None:
+    for codecs, answer in ((("PCMU",), "8 9"), (("PCMU", "PCMA"), "9"), (("PCMA",), "101"), (("PCMA",), "18")):
+        ours = negotiation(codecs=codecs)
+        ours.offer()
+        with pytest.raises(NotAcceptable, match="no common codec"):
+            ours.accept(parse(audio(answer)))
+
+
+def test_after_an_offer_everything_that_it_lists_and_we_know_is_accepted() -> None:
+    ours = negotiation(codecs=("PCMU", "PCMA"))
+    ours.answer(parse(audio("8 0 9 96 101 97")))
+    assert ours.agreed is not None and ours.agreed.codec.name == "PCMU"
+    assert {number: fmt.encoding for number, fmt in ours.agreed.received_formats.items()} == {0: "PCMU", 8: "PCMA"}
+    assert ours.agreed.received_events == {101: 8000, 97: 8000}
+
+
+def test_touch_tones_are_accepted_with_the_payload_types_of_both_sides() -> None:
+    ours = negotiation()
+    ours.offer()
+    agreed = ours.accept(parse(audio("0 97")))
+    assert agreed.events is not None and agreed.events.payload_type == 97
+    assert agreed.received_events == {101: 8000, 102: 48000, 97: 8000}
+
+
+def test_each_answer_to_an_offer_is_read_alone() -> None:
+    """RFC 3261 section 13.2.2.4: another fork, or a 200 after early media."""
+    ours = negotiation()
+    ours.offer()
+    early = copy.copy(ours)
+    ours.agreed = early.accept(parse(audio("0 101")))
+    agreed = ours.accept(parse(audio("8 101", port=5000)))
+    assert (agreed.codec.name, agreed.port) == ("PCMA", 5000)
+
+
+@pytest.mark.parametrize(("early_keys", "keys"), [(True, False), (False, True)])
+def test_another_answer_may_decline_the_keys_that_an_early_one_took(early_keys: bool, keys: bool) -> None:
+    ours = negotiation(srtp="preferred")
+    offered = parse(ours.offer())
+    answers = [negotiation(srtp="optional" if each else "off").answer(offered) for each in (early_keys, keys)]
+    ours.agreed = copy.copy(ours).accept(parse(answers[0]))
+    assert bool(ours.agreed.send_crypto) is early_keys
+    assert bool(ours.accept(parse(answers[1])).send_crypto) is keys
+
+
+def test_another_codec_in_mid_call_and_old_packets_under_way_are_still_known() -> None:
+    ours = negotiation()
+    ours.answer(parse(audio("0 101")))
+    body = ours.answer(parse(audio("8 97")))
+    assert "m=audio 16384 RTP/AVP 8 97" in lines(body)
+    agreed = ours.agreed
+    assert agreed is not None and agreed.codec.name == "PCMA"
+    assert {number: fmt.encoding for number, fmt in agreed.received_formats.items()} == {0: "PCMU", 8: "PCMA"}
+    assert agreed.received_events == {101: 8000, 97: 8000}
+
+
+def test_a_later_description_may_give_a_payload_type_another_meaning() -> None:
+    ours = negotiation()
+    ours.answer(parse(audio("107 102")))
+    ours.answer(parse(audio("8 107", "a=rtpmap:107 telephone-event/8000\r\n")))
+    assert ours.agreed is not None
+    assert 107 not in ours.agreed.received_formats and ours.agreed.received_events[107] == 8000
+
+
+def test_a_new_offer_in_mid_call_has_all_codecs_with_one_meaning_for_each_payload_type() -> None:
+    """The answer to a re-INVITE without an offer: another party may take over the call."""
+    ours = negotiation()
+    theirs = "a=rtpmap:101 opus/48000/2\r\na=rtpmap:107 telephone-event/48000\r\n"
+    ours.answer(parse(audio("101 107", theirs)))
+    offered = parse(ours.offer()).media[0].codecs
+    assert [codec.name for codec in offered][0] == "OPUS" and offered[0].payload_type == 101
+    assert {codec.name for codec in offered} == {"OPUS", "PCMU", "PCMA", "G722", "CN", "TELEPHONE-EVENT"}
+    numbers = [codec.payload_type for codec in offered]
+    assert len(set(numbers)) == len(numbers)
+    assert {codec.payload_type for codec in offered if codec.clock_hz == 48000} == {101, 107}
+    agreed = ours.accept(parse(audio("8")))
+    assert agreed.codec.name == "PCMA" and agreed.received_formats[101].encoding == "OPUS"
