@@ -529,7 +529,7 @@ TO_MANAGER: tuple[Message, ...] = (
     ),
     Message(
         "mark",
-        m.MarkPlayed,
+        m.MarkReached,
         (
             Field("name", _TEXT, "The manager's.", required=True, extension=True),
             Field("cleared", _FLAG, "True: the sound before the mark was dropped.", required=True, extension=True),

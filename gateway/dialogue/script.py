@@ -31,7 +31,7 @@ from gateway.seams.messages import (
     Info,
     Interruptible,
     Mark,
-    MarkPlayed,
+    MarkReached,
     Outbound,
     Play,
     Prompt,
@@ -433,7 +433,7 @@ class ScriptMachine:
             case Info(name="clientSpeaking", value=value):
                 self._caller_speaks = value == "on"
                 self._restart_timer(now)
-            case MarkPlayed(name=name) if self._wait is _Wait.MARK and name == self._mark:
+            case MarkReached(name=name) if self._wait is _Wait.MARK and name == self._mark:
                 return list(self._run_actions(now))
             case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
                 self._turn_ended(turn, now)

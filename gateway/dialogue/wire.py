@@ -32,7 +32,7 @@ from gateway.seams.messages import (
     Language,
     LanguageSettings,
     Mark,
-    MarkPlayed,
+    MarkReached,
     Outbound,
     Play,
     Prompt,
@@ -467,7 +467,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Info: ("info", lambda m: ({"name": m.name, "value": m.value}, {})),
     TurnEvent: ("turn", lambda m: (None, {"turn": m.turn, "event": m.event, **m.data})),
     Caption: ("caption", lambda m: (None, {"turn": m.turn, "text": m.text})),
-    MarkPlayed: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
+    MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms})),
 }
 

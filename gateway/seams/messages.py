@@ -264,7 +264,7 @@ class Caption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkPlayed:
+class MarkReached:
     """+ Everything before the mark was played, or (``cleared``) discarded."""
 
     name: str
@@ -279,4 +279,4 @@ class Ended:
     duration_ms: int
 
 
-Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkPlayed | Ended
+Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkReached | Ended

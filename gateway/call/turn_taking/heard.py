@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gateway.call.turn_taking.turn import Turn
 from gateway.media.playout import Playout
-from gateway.seams.messages import Caption, Info, MarkPlayed, Outbound
+from gateway.seams.messages import Caption, Info, MarkReached, Outbound
 
 SAID_WORDS = 60
 """Number of the bot's words that are remembered: the recogniser's echo of them comes some seconds later."""
@@ -75,7 +75,7 @@ class Heard:
             if after is None or not before or heard < before[-1].end_sample:
                 return
             turn.marks.pop(0)
-            self._tell(MarkPlayed(name=name, cleared=False))
+            self._tell(MarkReached(name=name, cleared=False))
 
     def follow(self, turn: Turn, now: float) -> float:
         """Report the words of the speaking turn that have begun since the last call, and the segments that have been

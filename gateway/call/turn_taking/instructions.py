@@ -19,7 +19,7 @@ from gateway.seams.messages import (
     Interruptible,
     Language,
     Mark,
-    MarkPlayed,
+    MarkReached,
     Play,
     SendDigits,
     Text,
@@ -215,7 +215,7 @@ class Instructions:
     def _mark(self, message: Mark) -> None:
         before = self._queue.in_line
         if not before:
-            self._effects.tell(MarkPlayed(name=message.name, cleared=False))
+            self._effects.tell(MarkReached(name=message.name, cleared=False))
         elif len(before[-1].marks) >= self._turns.defaults.turns_queued:
             waiting = f"{len(before[-1].marks)} marks wait already (limits.turns_queued)"
             self._queue.refuse(waiting, "too_many_marks", "", "name")

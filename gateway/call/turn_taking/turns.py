@@ -17,7 +17,7 @@ from gateway.call.turn_taking.turn import INTERRUPTIONS, Event, FirstPacket, Pla
 from gateway.call.turn_taking.turn_queue import TurnQueue
 from gateway.call.turn_taking.untagged import UntaggedText
 from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout
-from gateway.seams.messages import Dtmf, End, Error, Info, Interrupt, MarkPlayed, Outbound, TurnEvent
+from gateway.seams.messages import Dtmf, End, Error, Info, Interrupt, MarkReached, Outbound, TurnEvent
 from tts_engine.api import AudioChunk
 
 
@@ -266,7 +266,7 @@ class Turns:
         if turn.asked and not turn.track.done and event is not Event.FAIL:
             self._effects.stop(turn, self._heard.position(turn, now), now)
         for _, name in turn.marks:
-            self._effects.tell(MarkPlayed(name=name, cleared=event is not Event.PLAYED_OUT))
+            self._effects.tell(MarkReached(name=name, cleared=event is not Event.PLAYED_OUT))
         turn.marks.clear()
 
     def close(self, reason: Reason, now: float) -> None:

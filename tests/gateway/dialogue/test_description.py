@@ -35,7 +35,7 @@ SAMPLES: tuple[m.Outbound, ...] = (
     m.Info(name="", value=""),
     m.TurnEvent(turn="", event="accepted"),
     m.Caption(turn="", text=""),
-    m.MarkPlayed(name="", cleared=False),
+    m.MarkReached(name="", cleared=False),
     m.Ended(reason="", duration_ms=0),
 )  # fmt: skip
 

@@ -328,7 +328,7 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
             None,
             {"type": "turn", "turn": "t1", "event": "started", "firstPacketMs": 41.5, "stages": {"text": 1.0}},
         ),
-        (m.MarkPlayed(name="a", cleared=True), None, {"type": "mark", "name": "a", "cleared": True}),
+        (m.MarkReached(name="a", cleared=True), None, {"type": "mark", "name": "a", "cleared": True}),
         (m.Ended(reason="hangup", duration_ms=9), None, {"type": "ended", "reason": "hangup", "durationMs": 9}),
     ],
     ids=lambda value: type(value).__name__,

@@ -17,7 +17,7 @@ from gateway.seams.messages import (
     Inbound,
     Info,
     Mark,
-    MarkPlayed,
+    MarkReached,
     Outbound,
     Play,
     Prompt,
@@ -202,9 +202,9 @@ def test_every_other_action_is_carried_out_in_order() -> None:
     ]
     made.spoken()
     made.take()
-    made.hears(MarkPlayed(name="other", cleared=False))
+    made.hears(MarkReached(name="other", cleared=False))
     assert made.take() == []
-    made.hears(MarkPlayed(name="here", cleared=True))
+    made.hears(MarkReached(name="here", cleared=True))
     assert made.sent[0] == Text(token="It is 3:04 PM on Saturday, November 21.", last=True, turn="s3")
     assert made.zones == [ZoneInfo("Europe/Berlin")] * 2
     made.spoken()

@@ -22,7 +22,7 @@ from gateway.seams.messages import (
     Info,
     Interrupt,
     Mark,
-    MarkPlayed,
+    MarkReached,
     SendDigits,
     Text,
     TurnEvent,
@@ -468,16 +468,16 @@ def test_discard_drops_a_held_turn_and_too_many_are_refused() -> None:
 def test_marks_come_when_everything_before_them_was_heard() -> None:
     call = VirtualCall()
     call.say(Mark(name="idle"))
-    assert told(call, MarkPlayed) == [MarkPlayed(name="idle", cleared=False)]
+    assert told(call, MarkReached) == [MarkReached(name="idle", cleared=False)]
     call.say(Text(token="one two ", turn="a"), Mark(name="middle"), Text(token="three", last=True, turn="a"))
     call.say(Mark(name="end"))
     call.work_all()
     call.run(0.3)
-    assert len(told(call, MarkPlayed)) == 1
+    assert len(told(call, MarkReached)) == 1
     call.run(0.2)
-    assert told(call, MarkPlayed)[1:] == [MarkPlayed(name="middle", cleared=False)]
+    assert told(call, MarkReached)[1:] == [MarkReached(name="middle", cleared=False)]
     call.say(Cancel())
-    assert told(call, MarkPlayed)[2:] == [MarkPlayed(name="end", cleared=True)]
+    assert told(call, MarkReached)[2:] == [MarkReached(name="end", cleared=True)]
 
 
 def test_end_lets_queued_speech_finish_and_can_be_told_not_to() -> None:

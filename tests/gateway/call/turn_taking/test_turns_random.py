@@ -17,7 +17,7 @@ from gateway.seams.messages import (
     Inbound,
     Interrupt,
     Mark,
-    MarkPlayed,
+    MarkReached,
     Play,
     SendDigits,
     Text,
@@ -122,7 +122,7 @@ def check(call: VirtualCall) -> None:
         assert job.stopped or job.turn.track.done or job.turn.state.place is Place.FAILED, (
             f"work goes on for {job.turn.id}"
         )
-    marks = Counter(message.name for message in call.told if isinstance(message, MarkPlayed))
+    marks = Counter(message.name for message in call.told if isinstance(message, MarkReached))
     assert not marks or max(marks.values()) < 30
     for message in call.told:
         if isinstance(message, Interrupt):
