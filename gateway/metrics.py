@@ -87,6 +87,11 @@ class Metrics(Collector):
         self._calls_rejected = Counter(
             "talkspurt_calls_rejected", "Refused calls, by reason.", ["reason"], registry=registry
         )
+        self._carrier_oddities = _by_label(Counter(
+            "talkspurt_carrier_oddities",
+            "Odd messages of carriers and switches that were tolerated, by dialect and kind.",
+            ["dialect", "kind"], registry=registry,
+        ))  # fmt: skip
         self._first_packet = _by_label(PrometheusHistogram(
             "talkspurt_first_packet_seconds",
             "From the message that makes the first clause speakable to the first audible frame at the socket.",
@@ -259,6 +264,10 @@ class Metrics(Collector):
     def call_rejected(self, reason: str) -> None:
         """Count a refused call. ``reason`` is the code of ``Rejected``."""
         self._calls_rejected.labels(reason).inc()
+
+    def carrier_oddity(self, dialect: str, kind: str) -> None:
+        """Count a message of a carrier that was tolerated. ``kind``: see ``gateway.carriers.oddities``."""
+        self._carrier_oddities(dialect, kind).inc()
 
     def dialogue_failed(self, *, route: str) -> None:
         """Count a call that has lost its dialogue manager for good."""

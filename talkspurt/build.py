@@ -315,6 +315,7 @@ class Gateway:
             sites=self.sites,
             call_apis=self.switches.call_apis,
             on_rejected=self.metrics.call_rejected,
+            on_oddity=self.metrics.carrier_oddity,
             frames_first=self.ticker.catch_up,
         )
 

@@ -44,7 +44,7 @@ def incoming_call(started: StreamStarted, *, route: str, transport: str) -> Inco
         to=started.to or told.get("To", ""),
         forwarded_from=told.get("ForwardedFrom", ""),
         caller_name=told.get("CallerName", ""),
-        direction=told.get("Direction", "inbound"),
-        call_status=told.get("CallStatus", "ringing"),
+        direction=told.get("Direction") or started.direction or "inbound",
+        call_status=told.get("CallStatus") or started.call_status or "ringing",
         custom_parameters=without_fields(started.custom_parameters),
     )

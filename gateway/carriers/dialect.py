@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+from gateway.carriers.oddities import Oddities
 from gateway.seams.media_messages import Message
 
 
@@ -42,11 +43,22 @@ class Dialect(Protocol):
         """True if ``media`` is a WebSocket text message, False if it is binary. Control messages are always text."""
         ...
 
+    @property
+    def oddities(self) -> Oddities:
+        """Oddities of this stream that were tolerated."""
+        ...
+
+    def without_metadata(self) -> list[Message]:
+        """Start a stream whose peer announces nothing; called a moment after the first audio. Empty: this dialect waits
+        for its start."""
+        ...
+
     def decode(self, data: str | bytes) -> list[Message]:
         """Convert one WebSocket message (str: text, bytes: binary) to zero or more messages.
 
         Raises:
-            ProtocolError: the message is unreadable. The stream continues.
+            ProtocolError: the message is unreadable. The stream continues, unless its start names an encoding that is
+                not supported (code ``unsupported_encoding``).
         """
         ...
 

@@ -1,26 +1,27 @@
-"""Helpers that the dialects' readers share: strict values out of lenient JSON, and the decode loop of event messages.
+"""Functions that the dialects' readers share: tolerant readers of fields, and the decode loop of event messages.
 
-Numbers may be numbers or numeric strings, since vendors and versions differ. Unknown keys are ignored. Readers only
-index and convert: any exception becomes one ``ProtocolError``.
+One rule holds for every dialect, because vendors disagree with their own documents: a call is refused only if no sound
+could be exchanged. Ids and numbers become text or empty, bad parameters become ``{}``, and an unknown encoding or rate
+becomes the dialect's default. Each such oddity is counted in ``Oddities``. Unknown keys are ignored. A reader may still
+raise for an event after the start; any exception becomes one ``ProtocolError``, and the stream continues.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import orjson
 
+from gateway.carriers.oddities import Oddities
 from gateway.errors import ProtocolError
-from gateway.seams.media_messages import DtmfReceived, Message, UnknownEvent
+from gateway.seams.media_messages import DtmfReceived, Ignored, Message, UnknownEvent
 from gateway.seams.plain_text import may_need_cleaning, plain, plain_json
 from voicecodecs import g722
 from voicecodecs.registry import RTP_CLOCK_HZ, AudioFormat
-
-log = logging.getLogger(__name__)
 
 Body = Mapping[str, Any]
 
@@ -28,27 +29,76 @@ _DIGITS = frozenset("0123456789*#ABCD")
 _ENCODINGS = {
     "mulaw": "PCMU",
     "ulaw": "PCMU",
+    "mlaw": "PCMU",
     "pcmu": "PCMU",
+    "pcmulaw": "PCMU",
+    "pcmmulaw": "PCMU",
+    "basic": "PCMU",
+    "g711": "PCMU",
+    "g711u": "PCMU",
+    "g711ulaw": "PCMU",
+    "g711mulaw": "PCMU",
     "alaw": "PCMA",
     "pcma": "PCMA",
+    "pcmalaw": "PCMA",
+    "g711a": "PCMA",
+    "g711alaw": "PCMA",
     "g722": "G722",
     "opus": "OPUS",
     "l16": "L16",
+    "pcm": "L16",
+    "pcm16": "L16",
+    "pcm16le": "L16",
+    "pcms16": "L16",
+    "pcms16le": "L16",
+    "s16": "L16",
+    "s16le": "L16",
+    "lpcm": "L16",
+    "lpcm16": "L16",
     "raw": "L16",
     "slin": "L16",
+    "linear": "L16",
     "linear16": "L16",
 }
-_OTHER_CODECS = frozenset(("amr", "amrwb", "evs", "g723", "g729", "gsm", "ilbc", "speex"))
-"""Codecs that are not supported. Decoded as another encoding, their audio would be noise, so the call is refused."""
-_RATE = re.compile(r"\s*(\d{1,6})(?:\.0*)?\s*(k?)(?:hz)?\s*", re.IGNORECASE | re.ASCII)
-_LOWEST_RATE = 8000
+"""Encoding by its names, in lower case without ``-``, ``_``, ``.`` and spaces. ``audio/basic`` is mu-law (RFC 2046
+section 4.3)."""
+_OTHER_CODECS = (
+    "aac", "amr", "evs", "f32", "float", "g723", "g726", "g728", "g729", "gsm", "ilbc", "l8", "l24", "lpc", "mp3",
+    "mpeg", "pcmf32", "pcms24", "pcmu8", "pcms32", "silk", "speex", "vorbis",
+)  # fmt: skip
+"""Beginnings of names of encodings that are not supported. Decoded as another encoding, their audio would be noise, so
+the call is refused."""
+_ENCODING = re.compile(r"\s*(?:(?:audio|raw)\s*/\s*)?(?:x-)?([^;@/,]*?)\s*(?:[;@/,](.*))?", re.IGNORECASE | re.DOTALL)
+_STATED_RATE = re.compile(r"rate\s*=\s*([^;,]*)|\A\s*(\d+\s*k?(?:hz?)?)", re.IGNORECASE)
+_RATE_IN_NAME = re.compile(r"(.*[-_. ]|.*[a-z])(\d{4,6}|\d{1,2}k(?:hz)?)")
+_RATE = re.compile(r"\s*\"?(\d{1,6})(?:\.0*)?\s*(k?)(?:hz?)?\"?\s*", re.IGNORECASE | re.ASCII)
+_RATES_HZ = range(8000, 192_001)
 
 
 def text(value: Any) -> str:
-    """Return a string. Other types are not converted."""
+    """Return a string. Other types are not converted; ``label`` is for fields of a start."""
     if not isinstance(value, str):
         raise TypeError(f"got {type(value).__name__}, expected a string")
     return value
+
+
+def label(value: Any, oddities: Oddities) -> str:
+    """Return an id, a telephone number or a name as text. A number becomes text, null becomes empty, and so does any
+    other type."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    oddities.add("label")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def first_label(oddities: Oddities, *values: Any) -> str:
+    """Return the first of these values that is a label and not empty; vendors send some labels in two places."""
+    found = [label(value, oddities) for value in values]
+    return next((value for value in found if value), "")
 
 
 def integer(value: Any) -> int:
@@ -56,6 +106,15 @@ def integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f"got {type(value).__name__}, expected a whole number")
     return int(value)
+
+
+def whole_number(value: Any, default: int, oddities: Oddities) -> int:
+    """Return a whole number, given as a number or a string. Anything else becomes ``default``."""
+    try:
+        return int(value) if isinstance(value, float) and value.is_integer() else integer(value)
+    except (TypeError, ValueError):
+        oddities.add("number")
+        return default
 
 
 def item(body: Body, *names: str) -> Any:
@@ -70,89 +129,136 @@ def item(body: Body, *names: str) -> Any:
     raise KeyError(names[0])
 
 
-def payload(value: Any) -> bytes:
-    """Decode audio from base64, standard alphabet with padding."""
-    return a2b_base64(text(value), strict_mode=True)
+def section(value: Any, oddities: Oddities) -> Body:
+    """Return an object. Anything else becomes an empty one."""
+    if isinstance(value, Mapping):
+        return value
+    oddities.add("object")
+    return {}
+
+
+def payload(value: Any, oddities: Oddities) -> bytes:
+    """Decode audio from base64.
+
+    Peers differ: some use the URL-safe alphabet, leave out the padding, or break lines (RFC 4648 sections 3.1, 3.2, 5).
+    """
+    data = text(value)
+    try:
+        return a2b_base64(data, strict_mode=True)
+    except ValueError:
+        standard = "".join(data.split()).rstrip("=").replace("-", "+").replace("_", "/")
+        audio = a2b_base64(standard + "=" * (-len(standard) % 4), strict_mode=True)
+    oddities.add("base64")
+    return audio
 
 
 def digit(value: Any) -> DtmfReceived:
-    """Read one key; letters in either case."""
-    key = text(value).upper()
+    """Read one key, as text or as a number; letters in either case."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    key = str(value) if is_number else text(value).upper()
     if key not in _DIGITS:
         raise ValueError("digit is not one of 0-9 * # A-D")
     return DtmfReceived(key)
 
 
-def parameters(value: Any) -> dict[str, str]:
-    """Read the call's own parameters: an object of scalars; nested values are left out."""
-    if value is None:
+def parameters(value: Any, oddities: Oddities) -> dict[str, str]:
+    """Read the call's own parameters: an object of scalars, or its JSON text. Nested values are left out. Anything else
+    becomes ``{}``."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json_object(value)
+        except ValueError:
+            oddities.add("parameters")
+            return {}
+    if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        raise TypeError(f"parameters are {type(value).__name__}, expected an object")
+        oddities.add("parameters")
+        return {}
     return {str(key): str(entry) for key, entry in value.items() if isinstance(entry, str | int | float)}
 
 
-def audio_format(dialect: str, media: Any, default: AudioFormat) -> AudioFormat:
+def audio_format(dialect: str, media: Any, default: AudioFormat, oddities: Oddities, *, hint: str = "") -> AudioFormat:
     """Read the format that a stream's start announces.
 
-    Vendors disagree with their own documents, so nothing unreadable ends the call: an unknown encoding or rate is
-    logged and replaced by the dialect's default. Missing keys mean the default too.
+    An unknown encoding or rate becomes the dialect's default. Missing keys mean the default too.
 
     Args:
         dialect: name of the dialect, for messages.
-        media: the object with ``encoding`` (``audio/x-mulaw``, ``PCMU``, ``audio/l16;rate=16000``) and ``sample_rate``
-            or ``sampleRate``. Any other type counts as unreadable.
+        media: the object with ``encoding`` (``audio/x-mulaw``, ``PCMU``, ``audio/l16;rate=16000``, ``L16@24000h``) and
+            ``sample_rate`` or ``sampleRate``. Any other type counts as unreadable.
         default: the dialect's format; its frame length is kept.
+        hint: a sentence for the refusal that says what to set.
 
     Raises:
-        ProtocolError: the encoding is a codec that nothing here decodes, such as AMR-WB.
+        ProtocolError: the encoding is a codec that is not supported, such as AMR-WB.
     """
-    if not isinstance(media, Mapping):
-        _use_default(dialect, "media format", media, default)
-        return default
+    media = section(media, oddities)
     encoding, rate = media.get("encoding"), media.get("sample_rate", media.get("sampleRate"))
-    named, _, options = encoding.partition(";") if isinstance(encoding, str) else ("", "", "")
-    name = named.strip().lower().removeprefix("audio/").removeprefix("raw/").removeprefix("x-").replace("-", "")
-    if name in _OTHER_CODECS:
+    chosen, stated = _encoding(encoding) if isinstance(encoding, str) else (None, None)
+    if isinstance(encoding, str) and chosen == "":
+        known = "expected one of mu-law, A-law, G722, Opus, L16"
         raise ProtocolError(
-            f"{dialect}: encoding is {named[:40]!r}, expected one of mu-law, A-law, G722, Opus, L16", field="encoding"
+            f"{dialect}: encoding is {encoding[:40]!r}, {known}{'. ' * bool(hint)}{hint}",
+            field="encoding",
+            code="unsupported_encoding",
         )
-    chosen = _ENCODINGS.get(name)
     if chosen is None:
         chosen = default.encoding
         if "encoding" in media:
-            _use_default(dialect, "encoding", encoding, default)
-    if stated := re.search(r"rate\s*=\s*(.*)", options):
-        rate = stated[1]
+            oddities.add("encoding")
+    if stated is not None:
+        rate = stated
     if chosen == "G722":  # some announce 8000, its RTP clock
         return AudioFormat(chosen, g722.SAMPLE_RATE, default.ptime_ms)
     if rate is not None or "sample_rate" in media or "sampleRate" in media:
         try:
-            return AudioFormat(chosen, _sample_rate(rate), default.ptime_ms)
+            return AudioFormat(chosen, sample_rate(rate), default.ptime_ms)
         except ValueError:
-            _use_default(dialect, "sample rate", rate, default)
-    return AudioFormat(chosen, default.sample_rate if chosen == "L16" else RTP_CLOCK_HZ[chosen], default.ptime_ms)
+            oddities.add("sample_rate")
+    usual = default.sample_rate if chosen == default.encoding or chosen == "L16" else RTP_CLOCK_HZ[chosen]
+    return AudioFormat(chosen, usual, default.ptime_ms)
 
 
-def _sample_rate(value: Any) -> int:
+def _encoding(value: str) -> tuple[str | None, str | None]:
+    """Return our name of an encoding, and the rate that its name states. The name is empty for a codec that is not
+    supported, and None for an unknown one."""
+    match = _ENCODING.fullmatch(value)
+    if match is None:
+        return None, None
+    name, inside = match[1].lower(), _RATE_IN_NAME.fullmatch(match[1].lower())
+    stated = _STATED_RATE.search(match[2]) if match[2] else None
+    rate = None if stated is None else (stated[1] or stated[2] or "")
+    if inside is not None:
+        name, rate = inside[1], rate or inside[2]
+    name = re.sub(r"[-_. ]", "", name)
+    if name == "slin16":  # Asterisk's name of the rate, not of the sample size
+        name, rate = "slin", rate or "16000"
+    if name in _ENCODINGS:
+        return _ENCODINGS[name], rate
+    return ("" if name.startswith(_OTHER_CODECS) else None), rate
+
+
+def sample_rate(value: Any) -> int:
     """Return a rate in hertz, given as ``8000``, ``8000.0``, ``"8000"``, ``"8000Hz"`` or ``"8 kHz"``.
 
     Raises:
-        ValueError: the value is none of these, or below 8000.
+        ValueError: the value is none of these, or no rate of speech.
     """
     match = None if isinstance(value, bool) else _RATE.fullmatch(str(value))
     rate = int(match[1]) * (1000 if match[2] else 1) if match else 0
-    if rate < _LOWEST_RATE:
-        raise ValueError(f"sample rate is {str(value)[:40]!r}, expected hertz, {_LOWEST_RATE} or more")
+    if rate not in _RATES_HZ:
+        raise ValueError(f"sample rate is {str(value)[:40]!r}, expected {_RATES_HZ.start} to {_RATES_HZ.stop - 1} Hz")
     return rate
 
 
-def _use_default(dialect: str, what: str, came: Any, default: AudioFormat) -> None:
-    extra = {"dialect": dialect, "field": what, "came": repr(came)[:40]}
-    log.warning(
-        "unknown audio format, using the dialect's default",
-        extra={**extra, "default": f"{default.encoding} at {default.sample_rate} Hz"},
-    )
+def linear_format(value: Any, default: AudioFormat, oddities: Oddities) -> AudioFormat:
+    """Return L16 at a rate in hertz. An unknown rate becomes that of ``default``."""
+    try:
+        return AudioFormat("L16", sample_rate(value), default.ptime_ms)
+    except ValueError:
+        oddities.add("sample_rate")
+        return AudioFormat("L16", default.sample_rate, default.ptime_ms)
 
 
 def reading(name: str, data: str | bytes, read: Callable[[], list[Message]]) -> list[Message]:
@@ -181,14 +287,16 @@ def json_object(data: str) -> dict[str, Any]:
     return body
 
 
-def metadata(data: str) -> dict[str, Any]:
-    """Read the metadata of a start command: a JSON object, or one line of other text as the parameter ``metadata``."""
+def metadata(data: str, oddities: Oddities) -> dict[str, Any]:
+    """Read the metadata of a start command: a JSON object, or one line of other text as the parameter ``metadata``.
+    Unreadable metadata is left out."""
     try:
         return json_object(data)
     except (ValueError, TypeError):
-        if not data.isprintable() or not data.strip() or data.lstrip()[:1] in "{[":
-            raise ValueError("metadata is neither a JSON object nor a line of text") from None
-        return {"metadata": data}
+        if data.isprintable() and data.strip() and data.lstrip()[:1] not in "{[":
+            return {"metadata": data}
+        oddities.add("metadata")
+        return {}
 
 
 class JsonEvents:
@@ -197,9 +305,14 @@ class JsonEvents:
     name: ClassVar[str]
     event_keys: ClassVar[tuple[str, ...]] = ("event",)
     start_event: ClassVar[str] = "start"
-    """Event that may come only once."""
+    """Event that starts the stream. A repetition is ignored."""
     _begun = False
     readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]]
+
+    @cached_property
+    def oddities(self) -> Oddities:
+        """Oddities of this stream that were tolerated."""
+        return Oddities()
 
     def decode(self, data: str | bytes) -> list[Message]:
         """Decode one WebSocket message; see ``Dialect.decode``."""
@@ -211,14 +324,34 @@ class JsonEvents:
         """Refuse a binary message. Dialects that have binary messages override this."""
         raise ProtocolError(f"{self.name}: got a binary message of {len(data)} bytes, expected JSON text")
 
+    def without_metadata(self) -> list[Message]:
+        """Start a stream whose peer announces nothing. Empty: this dialect waits for its start."""
+        return []
+
+    def starts(self, body: Body) -> bool:
+        """Return True if a message has the contents of a start, in case its name of the event is missing or wrong."""
+        return isinstance(body.get(self.start_event), Mapping)
+
+    def _is_known(self, event: object) -> bool:
+        return isinstance(event, str) and event in self.readers
+
     def _read(self, body: Body) -> list[Message]:
-        event = text(item(body, *self.event_keys))
+        event = next((body[key] for key in self.event_keys if key in body), None)
+        if not self._begun and not self._is_known(event) and self.starts(body):
+            self.oddities.add("label")
+            event = self.start_event
+        event = text(item(body, *self.event_keys) if event is None else event)
         if event == self.start_event and self._begun:
-            raise ProtocolError(f"{self.name}: a second start on one stream")
+            return self._repeated()
         reader = self.readers.get(event)
         messages: list[Message] = [UnknownEvent(event[:64])] if reader is None else list(reader(self, body))
         self._begun |= event == self.start_event
         return messages
+
+    def _repeated(self) -> list[Message]:
+        """Ignore a second start."""
+        self.oddities.add("repeated_start")
+        return [Ignored()]
 
 
 class WholeSamples:

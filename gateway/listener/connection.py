@@ -14,13 +14,14 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
 from gateway.carriers.caller import incoming_call
 from gateway.carriers.dialect import Dialect
+from gateway.carriers.oddities import Oddity
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
 from gateway.listener.turns import LoopTurns
@@ -68,6 +69,7 @@ _READ_BUFFER_BYTES = 16 * 1024
 # example after a network stall, wait in a queue of their own.
 _FRAMES_IN_A_ROW = 8
 _MAX_COMPLAINTS = 10  # most errors reported by one peer that are logged
+_METADATA_S = 0.5  # time for metadata that audio has overtaken; then the call begins without
 
 
 class Accept(Protocol):
@@ -89,6 +91,7 @@ class MediaConnection(WSListener):
         turns: limits the work for all connections together in one turn of the loop.
         floods: the same for frames that come too fast for audio.
         on_rejected: called with the code of the reason when a started stream is refused.
+        on_oddity: called with the dialect and the kind of each oddity that was tolerated.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class MediaConnection(WSListener):
         max_lead_ms: int | None = None,
         open_api: OpenCallApi | None = None,
         on_rejected: Callable[[str], None] = lambda code: None,
+        on_oddity: Callable[[str, str], None] = lambda dialect, kind: None,
     ) -> None:
         self.dialect = dialect
         self.route = route
@@ -121,6 +125,9 @@ class MediaConnection(WSListener):
         self._max_errors = max_errors
         self._open_api = open_api
         self._on_rejected = on_rejected
+        self._on_oddity = on_oddity
+        self._odd: set[Oddity] = set()
+        """Kinds of oddities of this call that were logged."""
         self._turns = turns
         self._floods = floods
         self._api: CallApi | None = None
@@ -141,11 +148,17 @@ class MediaConnection(WSListener):
         self._parts_bytes = 0
         self._pong_at = 0.0
         """Earliest time of the next pong, in seconds on the loop's clock."""
+        self._pinged: bytes | None = None
+        """Payload of the latest ping that has no pong yet."""
+        self._connected_at = 0.0
         self._parts_type = WSMsgType.TEXT
         self._media_type = WSMsgType.TEXT if dialect.media_is_text else WSMsgType.BINARY
         self._setup_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
+        self._pong_timer: asyncio.TimerHandle | None = None
+        self._start_timer: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
 
     # --- picows ----------------------------------------------------------------------------------------------------
 
@@ -163,7 +176,9 @@ class MediaConnection(WSListener):
             self._receiving = ReceiveBatching(kernel)
         else:  # TLS records do not match our frames
             kernel.close()
-        self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
+        loop = asyncio.get_running_loop()
+        self._connected_at = loop.time()
+        self._setup_timer = loop.call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         """Handle a frame, or queue it if there are too many in a row or at once."""
@@ -246,11 +261,27 @@ class MediaConnection(WSListener):
         self._parts_bytes = 0
 
     def _answer_ping(self, payload: bytes) -> None:
-        """Answer a ping. Pongs pile up for a peer that does not read, so their rate and the buffer limit them."""
-        now = asyncio.get_running_loop().time()
-        if self._transport is not None and not self._full and now >= self._pong_at:
+        """Answer the latest ping, now or when the next pong is due (RFC 6455 section 5.5.3). Pongs pile up for a peer
+        that does not read, so their rate and the buffer limit them."""
+        self._pinged = payload
+        self._pong()
+
+    def _pong(self) -> None:
+        """Answer the latest ping if a pong is due, else later."""
+        if self._transport is None or self._pinged is None or self._full:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._pong_at:
             self._pong_at = now + _PONG_S
-            self._transport.send_pong(payload)
+            self._transport.send_pong(self._pinged)
+            self._pinged = None
+        elif self._pong_timer is None:
+            self._pong_timer = loop.call_at(self._pong_at, self._pong_due)
+
+    def _pong_due(self) -> None:
+        self._pong_timer = None
+        self._pong()
 
     def _ping(self) -> None:
         """Send a ping that measures the round trip, and schedule the next one."""
@@ -272,7 +303,7 @@ class MediaConnection(WSListener):
         """Release everything after the socket has closed."""
         if self._setup_timer is not None:
             self._setup_timer.cancel()
-        for timer in (self._close_timer, self._ping_timer):
+        for timer in (self._close_timer, self._ping_timer, self._pong_timer, self._start_timer, self._resume_timer):
             if timer is not None:
                 timer.cancel()
         self._transport = None
@@ -293,23 +324,40 @@ class MediaConnection(WSListener):
     def resume_writing(self) -> None:
         """Note that the write buffer has room again."""
         self._full = False
+        self._pong()
 
     # --- inbound ---------------------------------------------------------------------------------------------------
 
     def _received(self, kind: WSMsgType, payload: bytes) -> None:
+        self._handle(lambda: self.dialect.decode(payload.decode() if kind is WSMsgType.TEXT else payload))
+
+    def _handle(self, decode: Callable[[], list[Message]]) -> None:
         try:
-            data = payload.decode() if kind is WSMsgType.TEXT else payload
-            for message in self.dialect.decode(data):
+            for message in decode():
                 self._on_message(message)
             self._errors = 0
         except UnicodeDecodeError:
-            self._bad(ProtocolError(f"{self.dialect.name}: text message of {len(payload)} bytes is not UTF-8"))
+            self._bad(ProtocolError(f"{self.dialect.name}: text message is not UTF-8"))
         except ProtocolError as exc:
             self._bad(exc)
         except Rejected as exc:
             log.info("call rejected", extra={"why": exc.code, "transport": self.dialect.name})
             self._on_rejected(exc.code)
             self.close(WSCloseCode.TRY_AGAIN_LATER if exc.status == 503 else WSCloseCode.POLICY_VIOLATION, str(exc))
+        if odd := self.dialect.oddities.take():
+            self._tolerated(odd)
+
+    def _tolerated(self, odd: Mapping[Oddity, int]) -> None:
+        """Count oddities, and log each kind once a call."""
+        for kind, times in odd.items():
+            for _ in range(times):
+                self._on_oddity(self.dialect.name, kind)
+            if kind not in self._odd:
+                self._odd.add(kind)
+                log.warning(
+                    "odd message tolerated",
+                    extra={"call": self._call_id, "dialect": self.dialect.name, "kind": kind},
+                )
 
     @property
     def _call_id(self) -> str:
@@ -319,10 +367,15 @@ class MediaConnection(WSListener):
     def _bad(self, exc: GatewayError) -> None:
         self._errors += 1
         log.warning("unreadable media message", extra={"call": self._call_id, "why": str(exc), "row": self._errors})
-        if self._session is None:
+        if self._session is None and isinstance(exc, ProtocolError) and exc.code == "unsupported_encoding":
+            self._on_rejected(exc.code)
+            self.close(WSCloseCode.PROTOCOL_ERROR, str(exc))
+        elif self._session is None and self._errors >= self._max_errors:
             self.close(WSCloseCode.PROTOCOL_ERROR, str(exc))
         elif self._errors >= self._max_errors:
             self.close(WSCloseCode.INVALID_TEXT, f"{self._errors} unreadable messages in a row")
+        elif self._session is None:
+            self._tolerated({"unreadable": 1})
 
     def _on_message(self, message: Message) -> None:
         session = self._session
@@ -343,7 +396,15 @@ class MediaConnection(WSListener):
         elif isinstance(message, Reply):
             self._send_text(message.data)
         elif isinstance(message, FlowControl):
-            self._stopped = message.stopped
+            self._flow(message)
+        elif isinstance(message, StreamStopped):
+            if session is not None:
+                session.on_leg_closed(message.reason or "hangup")
+            loop = asyncio.get_running_loop()
+            if message.peer_closes:
+                self._close_timer = loop.call_later(_CLOSE_S, lambda: self.close(WSCloseCode.OK, "stopped"))
+            else:
+                self.close(WSCloseCode.OK, "stopped")
         elif isinstance(message, PeerError):
             self._complaints += 1
             if self._complaints <= _MAX_COMPLAINTS:
@@ -352,8 +413,7 @@ class MediaConnection(WSListener):
                     extra={"call": self._call_id, "why": message.description, "transport": self.dialect.name},
                 )
         elif session is None:
-            if isinstance(message, MediaReceived | DtmfReceived | MarkReached):
-                raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the start of the stream")
+            self._before_start(message)
         elif isinstance(message, MediaReceived):
             if session.listening:
                 if self._arrival is not None:
@@ -365,8 +425,30 @@ class MediaConnection(WSListener):
             session.on_mark(message.name)
         elif isinstance(message, PlaybackStarted | PlaybackCompleted):
             session.on_playback(started=isinstance(message, PlaybackStarted))
-        elif isinstance(message, StreamStopped):
-            session.on_leg_closed(message.reason or "hangup")
+
+    def _before_start(self, message: Message) -> None:
+        """Drop audio, keys and marks that come before the start. If the peer may announce nothing, the call begins soon
+        after the first audio."""
+        if isinstance(message, MediaReceived):
+            self._tolerated({"early_audio": 1})
+            if self._start_timer is None:
+                self._start_timer = asyncio.get_running_loop().call_later(_METADATA_S, self._start_without_metadata)
+        elif isinstance(message, DtmfReceived | MarkReached):
+            self._tolerated({"early_event": 1})
+
+    def _start_without_metadata(self) -> None:
+        if self._session is None and self._transport is not None:
+            self._handle(self.dialect.without_metadata)
+
+    def _flow(self, message: FlowControl) -> None:
+        """Stop or resume sending, as the peer asks."""
+        self._stopped = message.stopped
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
+            self._resume_timer = None
+        if message.resume_after_s is not None:
+            room = FlowControl(stopped=not message.stopped)
+            self._resume_timer = asyncio.get_running_loop().call_later(message.resume_after_s, self._flow, room)
 
     def _not_started(self) -> None:
         if self._session is None:

@@ -136,6 +136,7 @@ class GatewayServer:
         sites: refuses pages of other sites.
         call_apis: by dialect, the API that controls calls besides their streams.
         on_rejected: called with the code when a media stream or a connection is refused.
+        on_oddity: called with the dialect and the kind of each oddity of a media stream that was tolerated.
         frames_first: sends the audio frames that are due; see ``gateway.listener.turns``.
     """
 
@@ -151,6 +152,7 @@ class GatewayServer:
         sites: Sites,
         call_apis: Mapping[str, OpenCallApi] | None = None,
         on_rejected: Callable[[str], None] = lambda code: None,
+        on_oddity: Callable[[str, str], None] = lambda dialect, kind: None,
         frames_first: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = server
@@ -164,6 +166,7 @@ class GatewayServer:
         self._sites = sites
         self._call_apis = call_apis or {}
         self.on_rejected = on_rejected
+        self._on_oddity = on_oddity
         # Hide the software from strangers. aiohttp's own answers to malformed requests cannot be changed otherwise.
         web_response.SERVER_SOFTWARE = "talkspurt"  # type: ignore[attr-defined]  # not in its documented API
         # Decompression would run on the loop before authentication, and a few kB may expand to gigabytes. The
@@ -351,6 +354,7 @@ class GatewayServer:
             floods=self._media_floods,
             open_api=self._call_apis.get(dialect),
             on_rejected=self.on_rejected,
+            on_oddity=self._on_oddity,
         )  # fmt: skip
 
     def _begin(self, connection: MediaConnection, call: IncomingCall) -> CallEvents:

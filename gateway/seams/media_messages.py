@@ -22,6 +22,17 @@ class StreamStarted:
     outbound: AudioFormat = AudioFormat()
     """Format of the audio to send."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
+    direction: str = ""
+    """``inbound`` or ``outbound``; empty: the start does not say."""
+    call_status: str = ""
+    """State of the call in the carrier's spelling; empty: the start does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataReceived:
+    """Numbers and parameters of the call that came after the stream had begun without them."""
+
+    started: StreamStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,8 @@ class StreamStopped:
     """The peer ended the stream; ``reason`` is the peer's own word, or empty."""
 
     reason: str = ""
+    peer_closes: bool = False
+    """True if the peer closes the socket itself after our answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,8 @@ class FlowControl:
     """The peer's buffer is full (``stopped``), or has room again."""
 
     stopped: bool
+    resume_after_s: float | None = None
+    """Time after which the peer has room again, seconds. None: the peer says when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,7 @@ class UnknownEvent:
 
 Message = (
     StreamStarted
+    | MetadataReceived
     | MediaReceived
     | DtmfReceived
     | MarkReached

@@ -51,6 +51,7 @@ OTHERWISE = {
     "talkspurt_gpu_utilisation_ratio": "the same",
     "talkspurt_dialogue_failed_total": "the lost manager comes back",
     "talkspurt_send_stalls_total": "loopback takes every frame",
+    "talkspurt_carrier_oddities_total": "the simulated Twilio follows the documents",
     "talkspurt_call_log_lost_total": "no call log is configured",
     "talkspurt_records_lost_total": "the disk takes every record",
     "talkspurt_records_late_total": "the disk takes every record in time",

@@ -15,7 +15,17 @@ from typing import Any, ClassVar
 
 import orjson
 
-from gateway.carriers.reading import Body, JsonEvents, WholeSamples, digit, integer, parameters, reading, text
+from gateway.carriers.reading import (
+    Body,
+    JsonEvents,
+    WholeSamples,
+    digit,
+    first_label,
+    parameters,
+    reading,
+    text,
+    whole_number,
+)
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import (
     FlowControl,
@@ -38,6 +48,11 @@ _FORMATS = {"ulaw": ("PCMU", 8000), "alaw": ("PCMA", 8000), "g722": ("G722", 160
 _INTERNAL_VARIABLES = re.compile(r"_.*|TALKSPURT_.*|MEDIA_WEBSOCKET_.*|DIALEDPEERNUMBER|GOSUB_.*|ARG(C|\d+)")
 """Channel variables that chan_websocket, Dial, Gosub (seen with 22.10) and our dialplan sample set for their own
 use."""
+_PASSED_THROUGH = (
+    "adpcm", "codec2", "g719", "g723", "g726", "g729", "gsm", "ilbc", "lpc10", "opus", "silk", "siren", "speex",
+    "testlaw",
+)  # fmt: skip
+"""Beginnings of the names of Asterisk's other audio formats (main/format_cache.c)."""
 _BARE_IDS = {"MEDIA_MARK_PROCESSED", "MEDIA_BUFFERING_COMPLETED"}
 
 
@@ -119,28 +134,55 @@ class Asterisk(JsonEvents):
 
     # --- readers ---------------------------------------------------------------------------------------------------
 
+    def starts(self, body: Body) -> bool:
+        """Return True if a message has the audio format."""
+        return "format" in body and "optimal_frame_size" in body
+
+    def _format(self, name: Any, size: int, ptime_ms: int) -> AudioFormat:
+        """Return the caller's format. If Asterisk names none, the size of a frame in bytes tells it.
+
+        Raises:
+            ProtocolError: the codec is one that Asterisk passes through and we do not decode.
+        """
+        if isinstance(name, str) and name in _FORMATS:
+            return AudioFormat(*_FORMATS[name])
+        if isinstance(name, str) and name.startswith(_PASSED_THROUGH):
+            raise ProtocolError(
+                f"asterisk: channel format is {name[:20]!r}, expected one of {', '.join(_FORMATS)}. Set the format in "
+                "the dial string with c(slin16)",
+                field="format", code="unsupported_encoding",
+            )  # fmt: skip
+        self.oddities.add("encoding")
+        rate = size * 1000 // (2 * ptime_ms) if ptime_ms > 0 else 0
+        return AudioFormat("L16", rate) if rate in _SLIN.values() else AudioFormat()
+
+    def _frames(self, size: int, ptime_ms: int) -> AudioFormat:
+        """Return the format of our messages, which must be a whole number of Asterisk's frames of ``size`` bytes."""
+        encoding, rate = self._inbound.encoding, self._inbound.sample_rate
+        for candidate_ms in (ptime_ms, 20, *range(10, 61, 10), 80, 100, 200):
+            try:
+                outbound = AudioFormat(encoding, rate, candidate_ms)
+            except ValueError:
+                continue
+            if size <= 0 or not (outbound.frame_bytes or 0) % size:
+                if candidate_ms != ptime_ms:
+                    self.oddities.add("frame_size")
+                return outbound
+        self.oddities.add("frame_size")
+        return self._inbound
+
     def _started(self, body: Body) -> Iterable[Message]:
-        name = text(body["format"])
-        if name not in _FORMATS:
-            raise ProtocolError(
-                f"asterisk: channel format is {name[:20]!r}, expected one of {', '.join(_FORMATS)}",
-                field="format",
-            )
-        encoding, rate = _FORMATS[name]
-        outbound = AudioFormat(encoding, rate, integer(body.get("ptime", 20)))
-        size = integer(body.get("optimal_frame_size", 0))
-        if size and (outbound.frame_bytes or 0) % size:
-            raise ProtocolError(
-                f"asterisk: optimal_frame_size is {size}, which does not divide {outbound.frame_bytes} bytes "
-                f"({outbound.ptime_ms} ms of {name})",
-                field="optimal_frame_size",
-            )
+        odd = self.oddities
+        size = whole_number(body.get("optimal_frame_size", 0), 0, odd)
+        ptime_ms = whole_number(body.get("ptime", 20), 20, odd)
+        self._inbound = self._format(body.get("format"), size, ptime_ms)
+        outbound = self._frames(size, ptime_ms)
         self._plain = "plain" in body
-        self._inbound = AudioFormat(encoding, rate)
-        channel = text(body.get("channel_id") or body["connection_id"])
+        self._samples = WholeSamples()  # audio before the start is dropped
+        channel = first_label(odd, body.get("channel_id"), body.get("connection_id"))
         variables = {
             name: value
-            for name, value in parameters(body.get("channel_variables")).items()
+            for name, value in parameters(body.get("channel_variables"), odd).items()
             if not _INTERNAL_VARIABLES.fullmatch(name)
         }
         yield StreamStarted(

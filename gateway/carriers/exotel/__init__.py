@@ -12,7 +12,7 @@ CARRIER = Carrier(
     name=Exotel.name,
     about="Exotel Voicebot applet.",
     settings=ExotelConfig,
-    dialect=lambda settings, query: Exotel(settings.message_ms),
+    dialect=lambda settings, query: Exotel(settings.message_ms, query),
     proof=PROOF,
     call_control=CALL_CONTROL,
 )

@@ -1,6 +1,7 @@
 """FreeSWITCH with mod_audio_stream: s16le in binary messages. An ESL application controls the calls.
 
-The first text message is the metadata of the start command, if any. The rate is not announced: it is configured, or in
+The first text message is the metadata of the start command, if any; audio may overtake it (the module's issue 121). The
+rate is not announced: it is configured, or in
 the address (``?rate=16000``). Audio to the caller has two forms. ``binary`` (commercial 1.0.3 and later, or its fork)
 begins with one ``rawAudio`` message. ``file`` sends ``streamAudio``, which the module writes to files for the ESL
 application to play. The module has no marks and no documented message that empties the queue, so audio is sent hardly
@@ -18,8 +19,18 @@ from typing import Any, ClassVar, Literal
 
 import orjson
 
-from gateway.carriers.reading import Body, JsonEvents, WholeSamples, digit, integer, item, metadata, parameters, reading
-from gateway.seams.media_messages import MediaReceived, Message, Reply, StreamStarted
+from gateway.carriers.reading import (
+    Body,
+    JsonEvents,
+    WholeSamples,
+    digit,
+    item,
+    linear_format,
+    metadata,
+    parameters,
+    reading,
+)
+from gateway.seams.media_messages import MediaReceived, Message, MetadataReceived, Reply, StreamStarted
 from voicecodecs.registry import AudioFormat
 
 FILE_MS = 200
@@ -52,7 +63,9 @@ class FreeSwitch(JsonEvents):
         query: Mapping[str, str] | None = None,
     ) -> None:
         self._query = dict(query or {})
-        self._rate: int | str = self._query.pop("rate", sample_rate)
+        self._format = linear_format(
+            self._query.pop("rate", sample_rate), AudioFormat("L16", sample_rate), self.oddities
+        )
         self._stereo = self._query.pop("mix", "mono") == "stereo"
         self.media_is_text = playback == "file"
         self.has_marks = plays and self.media_is_text
@@ -62,15 +75,19 @@ class FreeSwitch(JsonEvents):
         self.max_lead_ms = 2 * FILE_MS if self.has_marks else 60
         self._media_head = b""
         self._started = False
+        self._has_metadata = False
         self._samples = WholeSamples()
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """Decode one WebSocket message. The first message of any kind starts the stream."""
-        if self._started:
+        """Decode one WebSocket message. The first text message starts the stream. Audio may come before it; see
+        ``without_metadata``."""
+        if isinstance(data, bytes) or self._has_metadata:
             return super().decode(data)
-        if isinstance(data, bytes):
-            return [*reading(self.name, data, lambda: self._start({})), *super().decode(data)]
-        return reading(self.name, data, lambda: self._start(metadata(data)))
+        return reading(self.name, data, lambda: self._first(metadata(data, self.oddities)))
+
+    def without_metadata(self) -> list[Message]:
+        """Start a stream without metadata."""
+        return [] if self._started else self._start({})
 
     def decode_binary(self, data: bytes) -> list[Message]:
         """Decode the caller's audio. For stereo, use the left channel."""
@@ -105,24 +122,46 @@ class FreeSwitch(JsonEvents):
 
     # --- readers ---------------------------------------------------------------------------------------------------
 
-    def _start(self, body: Body) -> list[Message]:
-        rate = integer(self._rate)
-        fmt = AudioFormat("L16", rate)
-        self._media_head = (
-            f'{{"type":"streamAudio","data":{{"audioDataType":"raw","sampleRate":{rate},"audioData":"'.encode()
-        )
-        own = parameters({**self._query, **body})
+    def starts(self, body: Body) -> bool:
+        """Return False: metadata names no event, and is read by ``_first``."""
+        return False
+
+    def _read(self, body: Body) -> list[Message]:
+        if body and not any(key in body for key in self.event_keys):
+            return self._repeated()
+        return super()._read(body)
+
+    def _first(self, body: Body) -> list[Message]:
+        if "uuid" not in body and any(self._is_known(body.get(key)) for key in self.event_keys):
+            return self._read(body)
+        self._has_metadata = True
+        if not self._started:
+            return self._start(body)
+        self.oddities.add("late_metadata")
+        return [MetadataReceived(self._described(body))]
+
+    def _described(self, body: Body) -> StreamStarted:
+        own = parameters({**self._query, **body}, self.oddities)
         call_sid = own.pop("uuid", "")
-        started = StreamStarted(
+        fmt = self._format
+        return StreamStarted(
             stream_id=call_sid,
             call_sid=call_sid,
             from_=own.pop("from", ""),
             to=own.pop("to", ""),
             inbound=fmt,
-            outbound=AudioFormat("L16", rate, FILE_MS) if self.media_is_text else fmt,
+            outbound=AudioFormat("L16", fmt.sample_rate, FILE_MS) if self.media_is_text else fmt,
             custom_parameters=own,
         )
+
+    def _start(self, body: Body) -> list[Message]:
+        rate = self._format.sample_rate
+        self._media_head = (
+            f'{{"type":"streamAudio","data":{{"audioDataType":"raw","sampleRate":{rate},"audioData":"'.encode()
+        )
+        self._samples = WholeSamples()  # audio before the start is dropped
         self._started = True
+        started = self._described(body)
         if self.media_is_text:
             return [started]
         return [started, Reply(orjson.dumps({"type": "rawAudio", "data": {"sampleRate": rate}}))]

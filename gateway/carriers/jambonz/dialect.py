@@ -20,8 +20,10 @@ from gateway.carriers.reading import (
     JsonEvents,
     WholeSamples,
     digit,
-    integer,
+    first_label,
     json_object,
+    label,
+    linear_format,
     parameters,
     reading,
     text,
@@ -31,11 +33,20 @@ from voicecodecs.registry import AudioFormat
 
 _ATTRIBUTES = frozenset(
     {
-        "callSid", "callId", "accountSid", "applicationSid", "direction", "from", "to", "callStatus", "sipStatus",
-        "sipReason", "sampleRate", "mixType", "parentCallSid", "callerName", "originatingSipIp", "traceId",
+        "accountsid", "apibaseurl", "applicationsid", "callid", "callername", "callerid", "callsid", "callstatus",
+        "calltermiationby", "callterminationby", "customerdata", "direction", "duration", "from", "fspublicip",
+        "fssipaddress", "localsipaddress", "metadata", "mixtype", "originatingsipip", "originatingsiptrunkname",
+        "parentcallid", "parentcallsid", "publicip", "samplerate", "sbccallid", "serviceprovidersid", "sipreason",
+        "sipstatus", "to", "traceid",
     }
 )  # fmt: skip
-"""The fields that jambonz itself puts into the first message, besides the metadata."""
+"""The fields that jambonz itself puts into the first message, in lower case without ``_``: jambonz-feature-server,
+lib/session/call-info.js ``toJSON``. Several are addresses within the operator's network."""
+
+
+def _is_attribute(name: str) -> bool:
+    return name.replace("_", "").lower() in _ATTRIBUTES
+
 
 PREBUFFER_MS = 80
 _MINUS_ONE = b"\xff\xff"
@@ -71,7 +82,7 @@ class Jambonz(JsonEvents):
         """Decode one WebSocket message; see ``Dialect.decode``."""
         if self._started or isinstance(data, bytes):
             return super().decode(data)
-        return reading(self.name, data, lambda: [self.start(json_object(data))])
+        return reading(self.name, data, lambda: self._first(json_object(data)))
 
     def decode_binary(self, data: bytes) -> list[Message]:
         """Decode the caller's audio. For stereo, use the left channel."""
@@ -111,29 +122,52 @@ class Jambonz(JsonEvents):
 
     # --- readers ---------------------------------------------------------------------------------------------------
 
+    def _first(self, body: Body) -> list[Message]:
+        """Read a message before the start, which is the start unless it is an event."""
+        is_event = any(self._is_known(body.get(key)) for key in self.event_keys)
+        return self._read(body) if is_event and "callSid" not in body else [self.start(body)]
+
+    def starts(self, body: Body) -> bool:
+        """Return False: the first message has no event, and is read by ``start``."""
+        return False
+
+    def _read(self, body: Body) -> list[Message]:
+        if body and not any(key in body for key in self.event_keys):
+            return self._repeated()
+        return super()._read(body)
+
     def start(self, body: Body) -> StreamStarted:
         """Start the stream with the first message."""
-        rate = integer(body.get("sampleRate", 8000))
-        own = parameters({key: value for key, value in body.items() if key not in _ATTRIBUTES})
-        metadata = body.get("metadata")
-        if isinstance(metadata, Mapping):
-            own |= parameters(metadata)
-        inbound = AudioFormat("L16", rate)
-        self._outbound = AudioFormat("L16", self._outbound_rate or rate, self._outbound.ptime_ms)
-        call_sid = text(body.get("callSid") or body.get("callId") or "")
-        started = StreamStarted(
-            stream_id=call_sid,
-            call_sid=call_sid,
-            account_sid=text(body.get("accountSid") or ""),
-            from_=text(body.get("from") or ""),
-            to=text(body.get("to") or ""),
-            inbound=inbound,
-            outbound=self._outbound,
-            custom_parameters=own,
-        )
+        started = self._described(body)
+        self._outbound = started.outbound
         self._stereo = body.get("mixType") == "stereo"
+        self._samples = WholeSamples()  # audio before the start is dropped
         self._started = True
         return started
+
+    def _described(self, body: Body) -> StreamStarted:
+        odd = self.oddities
+        own = parameters({key: value for key, value in body.items() if not _is_attribute(key)}, odd)
+        for name in ("customerData", "metadata"):
+            value = body.get(name)
+            if isinstance(value, str) and not value.lstrip().startswith("{"):
+                own[name] = value
+            else:
+                own |= parameters(value, odd)
+        inbound = linear_format(body.get("sampleRate", 8000), AudioFormat("L16", 8000), odd)
+        call_sid = first_label(odd, body.get("callSid"), body.get("callId"))
+        return StreamStarted(
+            stream_id=call_sid,
+            call_sid=call_sid,
+            account_sid=label(body.get("accountSid"), odd),
+            from_=label(body.get("from"), odd),
+            to=label(body.get("to"), odd),
+            inbound=inbound,
+            outbound=AudioFormat("L16", self._outbound_rate or inbound.sample_rate, self._outbound.ptime_ms),
+            custom_parameters=own,
+            direction=label(body.get("direction"), odd),
+            call_status=label(body.get("callStatus"), odd),
+        )
 
     def _marked(self, body: Body) -> Iterable[Message]:
         data = body["data"]

@@ -14,18 +14,20 @@ from typing import Any, ClassVar
 
 import orjson
 
+from gateway.carriers.oddities import Oddities
 from gateway.carriers.reading import (
     Body,
     JsonEvents,
     audio_format,
     digit,
+    first_label,
     item,
-    json_object,
+    label,
     parameters,
     payload,
+    section,
     text,
 )
-from gateway.errors import ProtocolError
 from gateway.seams.media_messages import (
     Ignored,
     MarkReached,
@@ -87,30 +89,30 @@ class Plivo(JsonEvents):
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _started(self, body: Body) -> Iterable[Message]:
-        start = body["start"]
-        fmt = audio_format(self.name, start.get("mediaFormat", {}), AudioFormat("PCMU", 8000))
-        if fmt.encoding not in _CONTENT_TYPES:
-            raise ProtocolError(f"plivo: stream is {fmt.encoding}, expected audio/x-mulaw or audio/x-l16")
-        self._stream_id = text(start.get("streamId") or body["streamId"])
+        odd = self.oddities
+        start = section(body.get("start"), odd)
+        inbound = audio_format(self.name, start.get("mediaFormat", {}), AudioFormat("PCMU", 8000), odd)
+        fmt = inbound if inbound.encoding in _CONTENT_TYPES else AudioFormat("PCMU", 8000)
+        self._stream_id = first_label(odd, start.get("streamId"), body.get("streamId"))
         self._media_head = (
             f'{{"event":"playAudio","media":{{"contentType":"{_CONTENT_TYPES[fmt.encoding]}",'
             f'"sampleRate":{fmt.sample_rate},"payload":"'
         ).encode()
         yield StreamStarted(
             stream_id=self._stream_id,
-            call_sid=text(start.get("callId", "")),
-            account_sid=str(start.get("accountId", "")),
-            inbound=fmt,
+            call_sid=label(start.get("callId"), odd),
+            account_sid=_account(start.get("accountId"), odd),
+            inbound=inbound,
             outbound=replace(fmt, ptime_ms=self._message_ms),
-            custom_parameters=_extra_headers(body.get("extra_headers")),
+            custom_parameters=_extra_headers(body.get("extra_headers"), odd),
         )
 
     def _media(self, body: Body) -> Iterable[Message]:
         media = body["media"]
-        if media.get("track", "inbound") != "inbound":
+        if media.get("track") == "outbound":
             yield Ignored()
         else:
-            yield MediaReceived(payload(media["payload"]))
+            yield MediaReceived(payload(media["payload"], self.oddities))
 
     def _failed(self, body: Body) -> Iterable[Message]:
         yield PeerError(f"{body['event']} {str(body.get('reason', ''))[:80]}".strip())
@@ -128,12 +130,15 @@ class Plivo(JsonEvents):
     }
 
 
-def _extra_headers(value: Any) -> dict[str, str]:
+def _account(value: Any, odd: Oddities) -> str:
+    """Read the account id, which is text or a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else label(value, odd)
+
+
+def _extra_headers(value: Any, odd: Oddities) -> dict[str, str]:
     """Read ``k=v;k2=v2``, the same with commas, or a JSON object (as text or decoded)."""
-    if value is None or isinstance(value, Mapping):
-        return parameters(value)
-    if text(value).lstrip().startswith("{"):
-        return parameters(json_object(value))
+    if not isinstance(value, str) or value.lstrip().startswith("{"):
+        return parameters(value, odd)
     pairs = (pair.partition("=") for pair in value.replace(",", ";").split(";"))
     return {_restored_name(name.strip()): _decoded_value(entry.strip()) for name, _, entry in pairs if name.strip()}
 

@@ -38,7 +38,7 @@ class SignalWire(Twilio):
         return orjson.dumps({"event": "dtmf", "streamSid": self._stream_id, "dtmf": {"digit": digits}})
 
     def _format(self, media: Any) -> AudioFormat:
-        fmt = audio_format(self.name, media, AudioFormat("PCMU", 8000))
+        fmt = audio_format(self.name, media, AudioFormat("PCMU", 8000), self.oddities)
         self._swap = self._big_endian and fmt.encoding == "L16"
         return fmt
 

@@ -13,7 +13,18 @@ from typing import Any, ClassVar, Literal
 
 import orjson
 
-from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, integer, parameters, payload, text
+from gateway.carriers.reading import (
+    Body,
+    JsonEvents,
+    audio_format,
+    digit,
+    integer,
+    label,
+    parameters,
+    payload,
+    section,
+    text,
+)
 from gateway.seams.media_messages import (
     Ignored,
     MarkReached,
@@ -25,6 +36,11 @@ from gateway.seams.media_messages import (
 )
 from voicecodecs.l16 import swap_byte_order
 from voicecodecs.registry import AudioFormat
+
+_SET_CODEC = (
+    'Set stream_codec to PCMU in the command that starts the stream, or codec="PCMU" in the <Stream> of your TeXML; '
+    "our own webhook sets it"
+)
 
 
 class InOrder:
@@ -123,33 +139,39 @@ class Telnyx(JsonEvents):
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _started(self, body: Body) -> Iterable[Message]:
-        start = body["start"]
-        inbound = audio_format(self.name, start.get("media_format", {}), AudioFormat("PCMU", 8000))
+        odd = self.oddities
+        start = section(body.get("start"), odd)
+        inbound = audio_format(
+            self.name, start.get("media_format", {}), AudioFormat("PCMU", 8000), odd, hint=_SET_CODEC
+        )
         self._swap_in = self._big_endian and inbound.encoding == "L16"
         yield StreamStarted(
-            stream_id=text(body["stream_id"]),
-            call_sid=text(start.get("call_control_id", "")),
-            account_sid=text(start.get("user_id", "")),
-            from_=text(start.get("from") or ""),
-            to=text(start.get("to") or ""),
+            stream_id=label(body.get("stream_id"), odd),
+            call_sid=label(start.get("call_control_id"), odd),
+            account_sid=label(start.get("user_id"), odd),
+            from_=label(start.get("from"), odd),
+            to=label(start.get("to"), odd),
             inbound=inbound,
             outbound=self._outbound,
             custom_parameters={
                 **_client_state(start.get("client_state")),
-                **parameters(start.get("custom_parameters")),
+                **parameters(start.get("custom_parameters"), odd),
             },
         )
 
     def _media(self, body: Body) -> Iterable[Message]:
         media = body["media"]
-        if media.get("track", "inbound") not in ("inbound", "inbound_track"):
+        if media.get("track") in ("outbound", "outbound_track"):
             yield Ignored()
             return
-        audio = payload(media["payload"])
+        audio = payload(media["payload"], self.oddities)
         if self._swap_in:
             audio = swap_byte_order(audio)
-        chunk = media.get("chunk")
-        for piece in [audio] if chunk is None else self._chunks.push(integer(chunk), audio):
+        try:
+            pieces = self._chunks.push(integer(media.get("chunk")), audio)
+        except (TypeError, ValueError):  # unnumbered
+            pieces = [audio]
+        for piece in pieces:
             yield MediaReceived(piece)
 
     def _error(self, body: Body) -> Iterable[Message]:

@@ -15,7 +15,18 @@ from typing import Any, ClassVar
 
 import orjson
 
-from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, parameters, payload, text
+from gateway.carriers.reading import (
+    Body,
+    JsonEvents,
+    audio_format,
+    digit,
+    first_label,
+    label,
+    parameters,
+    payload,
+    section,
+    text,
+)
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import Ignored, MarkReached, MediaReceived, Message, StreamStarted, StreamStopped
 from voicecodecs.registry import AudioFormat
@@ -67,26 +78,20 @@ class Twilio(JsonEvents):
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _format(self, media: Any) -> AudioFormat:
-        fmt = audio_format(self.name, media, AudioFormat("PCMU", 8000))
-        if fmt != AudioFormat("PCMU", 8000):
-            raise ProtocolError(
-                f"{self.name}: stream is {fmt.encoding} at {fmt.sample_rate} Hz, expected audio/x-mulaw at 8000",
-                field="mediaFormat",
-            )
-        return fmt
+        return audio_format(self.name, media, AudioFormat("PCMU", 8000), self.oddities)
 
     def _started(self, body: Body) -> Iterable[Message]:
-        start = body["start"]
+        odd = self.oddities
+        start = section(body.get("start"), odd)
         fmt = self._format(start.get("mediaFormat", {}))
-        self._stream_id = text(start.get("streamSid") or body["streamSid"])
-        self._media_head = b'{"event":"media","streamSid":' + orjson.dumps(self._stream_id) + b',"media":{"payload":"'
+        self._name_stream(first_label(odd, start.get("streamSid"), body.get("streamSid")))
         yield StreamStarted(
             stream_id=self._stream_id,
-            call_sid=text(start.get("callSid", "")),
-            account_sid=text(start.get("accountSid", "")),
+            call_sid=label(start.get("callSid"), odd),
+            account_sid=label(start.get("accountSid"), odd),
             inbound=fmt,
             outbound=replace(fmt, ptime_ms=self._message_ms),
-            custom_parameters=parameters(start.get("customParameters")),
+            custom_parameters=parameters(start.get("customParameters"), odd),
         )
 
     def _audio(self, data: bytes) -> bytes:
@@ -95,10 +100,10 @@ class Twilio(JsonEvents):
     def _media(self, body: Body) -> Iterable[Message]:
         self._check(body)
         media = body["media"]
-        if media.get("track", "inbound") not in ("inbound", "inbound_track"):
+        if media.get("track") in ("outbound", "outbound_track"):
             yield Ignored()
         else:
-            yield MediaReceived(self._audio(payload(media["payload"])))
+            yield MediaReceived(self._audio(payload(media["payload"], self.oddities)))
 
     def _dtmf(self, body: Body) -> Iterable[Message]:
         self._check(body)
@@ -108,8 +113,16 @@ class Twilio(JsonEvents):
         self._check(body)
         yield MarkReached(text(body["mark"]["name"]))
 
+    def _name_stream(self, stream_id: str) -> None:
+        self._stream_id = stream_id
+        self._media_head = b'{"event":"media","streamSid":' + orjson.dumps(stream_id) + b',"media":{"payload":"'
+
     def _check(self, body: Body) -> None:
-        if self._stream_id and body.get("streamSid", self._stream_id) != self._stream_id:
+        """Check the stream's id. If the start named none, take it from the first message that does."""
+        named = body.get("streamSid")
+        if self._begun and not self._stream_id and isinstance(named, str):
+            self._name_stream(named)
+        if self._stream_id and named is not None and str(named) != self._stream_id:
             raise ProtocolError(f"{self.name}: {body['event']} is for another stream than this one", field="streamSid")
 
     readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {

@@ -67,11 +67,16 @@ class Vonage(JsonEvents):
     def hangup(self, handoff_data: str | None = None) -> None:
         """Return None, because Vonage has no such message."""
 
+    def starts(self, body: Body) -> bool:
+        """Return True if a message has a content type, as the first one does."""
+        return "content-type" in body
+
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _connected(self, body: Body) -> Iterable[Message]:
-        fmt = audio_format(self.name, {"encoding": body.get("content-type")}, AudioFormat("L16", 16000))
-        own = parameters({key: value for key, value in body.items() if key not in _PROTOCOL_FIELDS})
+        fmt = audio_format(self.name, {"encoding": body.get("content-type")}, AudioFormat("L16", 16000), self.oddities)
+        self._samples = WholeSamples()  # audio before the start is dropped
+        own = parameters({key: value for key, value in body.items() if key not in _PROTOCOL_FIELDS}, self.oddities)
         call = own.pop("talkspurt.CallSid", "")
         yield StreamStarted(
             stream_id=call,
@@ -80,6 +85,11 @@ class Vonage(JsonEvents):
             outbound=fmt,
             custom_parameters=own,
         )
+
+    def _read(self, body: Body) -> list[Message]:
+        if "event" not in body and "digit" in body:  # older releases send keys without the name of an event
+            return [digit(body["digit"])]
+        return super()._read(body)
 
     def _dtmf(self, body: Body) -> Iterable[DtmfReceived]:
         yield digit(body["digit"])

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import aiohttp
 import pytest
 
+from gateway.config import LimitsConfig
 from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import PATIENCE_S, until
@@ -95,7 +96,8 @@ async def test_what_fails_before_a_call_begins_spends_nothing(carrier: Carrier) 
     path = await carrier.address("CA1")
     await (await carrier.open(path)).close()
     unreadable = await carrier.open(path)
-    await unreadable.send_str("{")
+    for _ in range(LimitsConfig().errors_in_a_row):
+        await unreadable.send_str("{")
     assert (await unreadable.receive(timeout=PATIENCE_S)).type is aiohttp.WSMsgType.CLOSE
     assert await carrier.status(path.replace("/default/", "/other/")) == 403
     carrier.made.directory.limit = 0

@@ -63,7 +63,6 @@ def test_incoming_messages(twilio: Twilio) -> None:
         '{"event":"media","streamSid":"other","media":{"payload":"f39/fw=="}}',
         '{"event":"dtmf","streamSid":"MZ2","dtmf":{"digit":"12"}}',
         '{"event":"mark","streamSid":"MZ2","mark":{"name":null}}',
-        '{"event":"start","start":7}',
         b"\x00\x01",
     ],
 )

@@ -43,7 +43,7 @@ class Toy(JsonEvents):
 
     readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
         "start": lambda self, body: [StreamStarted(stream_id=text(body["ring"]), call_sid=text(body["ring"]))],
-        "audio": lambda self, body: [MediaReceived(payload(body["audio"]))],
+        "audio": lambda self, body: [MediaReceived(payload(body["audio"], self.oddities))],
         "key": lambda self, body: [digit(body["key"])],
         "stop": lambda self, body: [StreamStopped()],
     }
