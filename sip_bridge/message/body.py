@@ -41,7 +41,10 @@ def description_of(message: Message) -> SessionDescription | None:
         return None
     if message.headers.get("Content-Encoding") not in (None, "identity"):
         raise SipProtocolError("body is compressed, expected it plain", status=415)
-    if message.content_type == "application/sdp":
+    # Some peers do not name the type.
+    if message.content_type == "application/sdp" or (
+        not message.content_type and re.match(rb"\s*v\s*=\s*0", message.body)
+    ):
         return parse_sdp(message.body)
     if message.content_type.startswith("multipart/"):
         boundary = re.search(r'boundary="?([^";]+)', message.headers.get("Content-Type") or "", re.IGNORECASE)

@@ -147,8 +147,6 @@ class Media:
 class SessionDescription:
     """A session description, reduced to what the media needs."""
 
-    session_id: str
-    version: str
     media: tuple[Media, ...]
 
 
@@ -175,43 +173,51 @@ class _Section:
 
 
 def parse(body: bytes) -> SessionDescription:
-    """Read a session description. Unknown lines and attributes are skipped.
+    """Read a session description. Unknown lines and attributes are skipped. What is not well-formed is read where its
+    meaning is clear: white space anywhere, missing or odd ``o=``, ``s=`` and ``t=``, and a missing ``c=`` if ``o=``
+    has an IP address.
 
     Raises:
-        SipProtocolError: ``v=0`` or ``o=`` is missing, a line is not ``x=value``, or a number cannot be read. The
-            message names the line.
+        SipProtocolError: ``v=0`` is missing, the audio has no address, a port cannot be read, or something is too long.
+            The message names it.
     """
     if len(body) > MAX_BYTES:
         raise SipProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)
     session = _Section()
     sections = [session]
-    origin: list[str] = []
-    lines = body.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if lines[0].strip() != "v=0":
-        raise SipProtocolError(f"SDP begins {lines[0][:40]!r}, expected v=0")
-    for number, line in enumerate(lines, 1):
-        kind, equals, value = line.strip().partition("=")
-        if not line.strip():
-            continue
-        if not equals or len(kind) != 1:
-            raise SipProtocolError(f"SDP line {number} is {line[:40]!r}, expected letter=value")
-        if kind == "o":
-            origin = value.split()
-        elif kind == "m":
-            sections.append(_Section(value))
-        elif kind == "c":
-            parts = value.split()
-            if len(parts) != 3 or not re.fullmatch(r"[A-Za-z0-9.:_/-]+", parts[2]):
-                raise SipProtocolError(f"SDP line {number} is {line[:40]!r}, expected c=IN IP4 address")
-            sections[-1].host = parts[2].partition("/")[0]
-        elif kind == "a":
-            name, _, text = value.partition(":")
-            sections[-1].attributes.setdefault(name.lower(), []).append(text.strip())
-    if len(origin) != 6:
-        raise SipProtocolError("SDP without o= of six fields, expected one (RFC 8866 section 5.2)")
+    text = body.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").strip("\ufeff\0 \t\n")
+    origin = ""
+    first, _, rest = text.partition("\n")
+    if "".join(first.split()).lower() != "v=0":
+        raise SipProtocolError(f"SDP begins {first[:40]!r}, expected v=0")
+    for line in rest.split("\n"):
+        kind, equals, value = (part.strip() for part in line.partition("="))
+        match kind.lower():
+            case "o":
+                origin = (value.split() or [""])[-1]
+            case "m" if equals:
+                sections.append(_Section(value))
+            case "c":
+                parts = value.split()
+                address = parts[min(2, len(parts) - 1)].partition("/")[0] if parts else ""
+                if _is_address(address) or (len(parts) > 2 and re.fullmatch(r"[A-Za-z0-9.:_-]+", address)):
+                    sections[-1].host = address
+            case "a":
+                name, _, about = value.partition(":")
+                sections[-1].attributes.setdefault(name.strip().lower(), []).append(about.strip())
+    if session.host is None and _is_address(origin):
+        session.host = origin
     if len(sections) - 1 > MAX_MEDIA:
         raise SipProtocolError(f"SDP has {len(sections) - 1} media descriptions, expected at most {MAX_MEDIA}")
-    return SessionDescription(origin[1], origin[2], tuple(_media(section, session) for section in sections[1:]))
+    return SessionDescription(tuple(_media(section, session) for section in sections[1:]))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _media(section: _Section, session: _Section) -> Media:
@@ -227,7 +233,8 @@ def _media(section: _Section, session: _Section) -> Media:
     host = section.host or session.host
     if host is None and port:
         raise SipProtocolError("SDP without c= for its audio, expected one (RFC 8866 section 5.7)")
-    ptime, maxptime, rtcp = section.first("ptime"), section.first("maxptime"), section.first("rtcp")
+    ptime, maxptime = section.first("ptime"), section.first("maxptime")
+    rtcp = (section.first("rtcp") or "").split()
     return replace(
         media,
         host=host or "",
@@ -238,27 +245,45 @@ def _media(section: _Section, session: _Section) -> Media:
         maxptime_ms=int(maxptime) if maxptime and re.fullmatch("[0-9]{1,4}", maxptime) else None,
         cryptos=tuple(crypto for line in section.attributes.get("crypto", ()) if (crypto := _crypto(line))),
         rtcp_mux="rtcp-mux" in section.attributes,
-        rtcp_port=_number(rtcp.split()[0], 65535, "rtcp port") if rtcp else None,
+        rtcp_port=int(rtcp[0]) if rtcp and re.fullmatch("[0-9]{1,5}", rtcp[0]) and int(rtcp[0]) < 65536 else None,
     )
 
 
+def _by_format(section: _Section, name: str) -> dict[str, str]:
+    """Return an attribute's values by format. The first of two counts."""
+    split = (line.split(None, 1) for line in reversed(section.attributes.get(name, ())))
+    return {parts[0]: parts[1].strip() for parts in split if len(parts) == 2}
+
+
 def _codecs(section: _Section, formats: Sequence[str]) -> tuple[Codec, ...]:
-    maps = dict(line.partition(" ")[::2] for line in reversed(section.attributes.get("rtpmap", ())))
-    fmtps = dict(line.partition(" ")[::2] for line in reversed(section.attributes.get("fmtp", ())))
+    maps, fmtps = _by_format(section, "rtpmap"), _by_format(section, "fmtp")
     codecs = []
     for text in formats:
-        payload_type = _number(text, 127, "payload type")
-        mapped = maps.get(text)
-        if mapped is None:
-            if payload_type in _STATIC:
-                codecs.append(_STATIC[payload_type])
+        if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > 127:
             continue
-        name, _, rest = mapped.strip().partition("/")
-        clock, _, channels = rest.partition("/")
-        clock_hz = _number(clock.strip(), 10**6, "rtpmap clock")
-        count = _number(channels.strip(), 255, "rtpmap channels") if channels else 1
-        codecs.append(Codec(payload_type, name.upper(), clock_hz, count, fmtps.get(text, "").strip()))
+        codec = _mapped(int(text), maps[text]) if text in maps else _STATIC.get(int(text))
+        if codec is not None:
+            codecs.append(replace(codec, fmtp=fmtps.get(text, "")))
     return tuple(codecs)
+
+
+def _mapped(payload_type: int, mapped: str) -> Codec | None:
+    """Read the value of an ``a=rtpmap``. None: it has no meaning.
+
+    Two names have one meaning whatever follows them: ``opus`` always has a clock of 48000 Hz and two channels (RFC 7587
+    section 7), and G722 always one of 8000 Hz (RFC 3551 section 4.5.2), although some peers write 16000.
+    """
+    name, *rest = "".join(mapped.split()).upper().split("/")
+    if name in ("OPUS", "G722"):
+        return replace(KNOWN[name], payload_type=payload_type)
+    usual = KNOWN.get(name) or _STATIC.get(payload_type)
+    clock = rest[0] if rest else str(usual.clock_hz) if usual and usual.name == name else ""
+    if name == _EVENTS and not clock:
+        clock = "8000"
+    if not name or not re.fullmatch("[0-9]{1,7}", clock):
+        return None
+    channels = int(rest[1]) if len(rest) > 1 and re.fullmatch("[0-9]{1,2}", rest[1]) else 1
+    return Codec(payload_type, name, int(clock), channels)
 
 
 def _crypto(line: str) -> Crypto | None:

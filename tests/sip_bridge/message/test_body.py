@@ -24,6 +24,8 @@ def test_a_description_stands_alone_or_among_other_parts() -> None:
     among = description_of(carrying('multipart/mixed; boundary="x"', parts))
     assert alone is not None and among is not None and alone.media == among.media
     assert description_of(carrying("application/sdp", b"\r\n")) is None
+    unnamed = description_of(request("INFO", body=b"\r\n" + SDP))
+    assert unnamed is not None and unnamed.media == alone.media
 
 
 @pytest.mark.parametrize(
