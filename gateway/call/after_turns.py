@@ -9,10 +9,11 @@ from gateway.call.turn_taking.turn import Turn
 
 
 class AfterTurns:
-    """Calls ``then`` once for each wait: when the turns have ended in any way, or after the longest wait."""
+    """One wait at a time: until some turns have ended in any way, or until the longest wait is over."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
+    def __init__(self) -> None:
+        self._then: Callable[[], None] | None = None
+        """Called once at the end of the wait."""
         self._turns: Sequence[Turn] = ()
         self._timer: asyncio.TimerHandle | None = None
         """Ends the wait. None: no wait is under way."""
@@ -22,12 +23,12 @@ class AfterTurns:
         """True while a wait is under way and ``then`` has not been called."""
         return self._timer is not None
 
-    def wait(self, turns: Sequence[Turn], wait_s: float) -> None:
-        """Wait for ``turns``, at most ``wait_s`` seconds. Without turns, call ``then`` at once."""
+    def wait(self, turns: Sequence[Turn], wait_s: float, then: Callable[[], None]) -> None:
+        """Wait for ``turns``, at most ``wait_s`` seconds, and call ``then``. Without turns, call it at once."""
         if not turns:
-            self._then()
+            then()
             return
-        self._turns = turns
+        self._turns, self._then = turns, then
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish)
 
     def turn_ended(self) -> None:
@@ -39,8 +40,10 @@ class AfterTurns:
         """Stop the wait without calling ``then``."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._turns = None, ()
+        self._timer, self._turns, self._then = None, (), None
 
     def _finish(self) -> None:
+        then = self._then
         self.cancel()
-        self._then()
+        if then is not None:
+            then()

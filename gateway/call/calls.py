@@ -116,14 +116,14 @@ class LiveCalls:
                 counting.cancel()
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
-            self._records.end(session.metering.ended(begun, session.reason, failed=outcome == "failed"))
+            self._records.end(session.metering.ended(begun, session.ending.reason, failed=outcome == "failed"))
             if self._services.tracer is not None:
                 self._services.tracer.call(session.traced(failed=outcome == "failed"))
             record = session.record(failed=outcome == "failed")
             if record is not None and self._services.call_log is not None:
                 self._services.call_log.add(record)
-            if session.handoff is not None:
-                self._handoffs.leave(transport, session.call.call_sid, session.handoff)
+            if session.ending.handoff is not None:
+                self._handoffs.leave(transport, session.call.call_sid, session.ending.handoff)
 
     async def _count(self, session: Session) -> None:
         """Count the call against its tenant's limit while it lasts. The call starts without waiting for the count."""

@@ -15,11 +15,13 @@ from typing import Literal
 
 from gateway.call.configuration import Configuration
 from gateway.call.defaults import interruptible_word
+from gateway.call.ending import CallEnd
 from gateway.call.hearing.caller import Caller
 from gateway.call.hearing.listeners import Listener
 from gateway.call.hearing.listening import Hearing
 from gateway.call.journal import Journal
 from gateway.call.metering import Metering
+from gateway.call.outbox import Outbox
 from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.transfers import Transfers
@@ -27,7 +29,7 @@ from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import RouteConfig
 from gateway.seams.call_record import CallLogSink, CallRecord
 from gateway.seams.calling import TransferPolicy
-from gateway.seams.dialogue import DialogueLink, Dialogues
+from gateway.seams.dialogue import Dialogues
 from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
     ConfigChange,
@@ -38,15 +40,12 @@ from gateway.seams.messages import (
     Inbound,
     Info,
     Language,
-    Outbound,
     Record,
     Subscribe,
     Transfer,
 )
-from gateway.seams.shared_state import Handoff
 from gateway.seams.tracing import CallTrace, Tracer
 from gateway.seams.uplink import Uplink
-from gateway.upward import upward
 from tts_engine.correlation import Correlation
 from voicecodecs.registry import AudioFormat
 
@@ -90,16 +89,7 @@ class Session:
         self._meter = services.meter
         self._now = services.ticker.now
         self._begun = self._now()
-        self._link: DialogueLink | None = None
-        self._unsent: list[Outbound] = []
-        self._over = asyncio.Event()
-        self.reason = ""
-        """Reason of the end. Empty while the call lasts."""
-        self._hang_up_leg = False
-        self._handoff_data: str | None = None
-        this = upward(self)
-        self.handoff: Handoff | None = None
-        """Data for the webhook that follows the call."""
+        self.ending = CallEnd(call)
         self.wants_round_trip = "debugging" in route.events
         """True if the manager receives round-trip times. A leg that measures them only for that may check it first."""
         loop = asyncio.get_running_loop()
@@ -120,29 +110,29 @@ class Session:
             tracer=services.tracer,
             journal=None if kept is None else Journal(keeps_text=kept.keeps_text, begun=self._begun),
         )
+        self.outbox = Outbox(self.ending, self.stats.journal, clock=self._now)
         self.metering = Metering(call, leg, self.stats, self._now)
         tracer = services.tracer
         self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
         self.speech = Speech(
-            self.correlation, leg, limits, services, self.stats, tell=lambda message: this.tell(message),
-            hang_up=lambda data: this._speech_complete(data), turn_ended=lambda: this._transfers.turn_ended(),
+            self.correlation, leg, limits, services, self.stats, tell=self.outbox.tell,
             voices=services.voices.get(call.route, ""), priority=route.priority, trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
         self._instructions = self.speech.instructions
         self._transfers = Transfers(
-            this, call, leg, route, calling=services.calling, meter=services.meter, turns=self.turns,
-            instructions=self._instructions,
+            self.outbox, self.ending, call, leg, route, calling=services.calling, meter=services.meter,
+            turns=self.turns, instructions=self._instructions,
         )  # fmt: skip
         self.greeted = self.speech.greeted
         """Done when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         hearing = services.hearing.get(call.route)
-        self.caller = Caller(route, self.turns, this, hearing, clock=self._now)
+        self.caller = Caller(route, self.turns, self.outbox, hearing, clock=self._now)
         self._configuration = Configuration(
             call, self.turns, self.caller, self._instructions, hearing, voice_problem=services.voice_problem,
-            tell=lambda message: this.tell(message), announced="config-updated" in route.events, clock=self._now,
+            tell=self.outbox.tell, announced="config-updated" in route.events, clock=self._now,
         )  # fmt: skip
-        self.speech.ear = self.caller
+        self.speech.ear, self.speech.next_step = self.caller, self._transfers
         if services.uplink is not None:
             self.caller.connect(services.uplink, call.call_id, inbound, leg.outbound, call.route)
 
@@ -163,44 +153,39 @@ class Session:
         if not metered.done():
             self.metered = metered
             self._put_on_hold()
-            this = upward(self)
-            metered.add_done_callback(lambda _: this._on_metered())
+            metered.add_done_callback(lambda _: self._on_metered())
 
     def _on_metered(self) -> None:
-        if not self.over:
+        if not self.ending.decided:
             self._put_on_hold()
             self._check_ready()
 
     async def run(self) -> str:
         """Run the call to its end; return the reason."""
         try:
-            self._link = await self._dialogues.attach(
-                self.call, upward(self), codec=f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
-            )
-            for message in self._unsent:
-                self._link.send(message)
-            self._unsent.clear()
-            if self._route.welcome_greeting and not self._over.is_set():
+            codec = f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
+            self.outbox.connect(await self._dialogues.attach(self.call, self, codec=codec))
+            if self._route.welcome_greeting and not self.ending.decided:
                 self._instructions.greet(
                     self._route.welcome_greeting,
                     interruptible_word(self._route.welcome_greeting_interruptible),
                     self._now(),
                 )
             self.caller.start()
-            await self._over.wait()
+            await self.ending.wait()
         except BaseException:
-            self._hang_up_leg = True  # no session is left to control the call
+            self.ending.hangs_up = True  # no session is left to control the call
             raise
         finally:
             await self._finish()
-        return self.reason
+        return self.ending.reason
 
     def record(self, *, failed: bool) -> CallRecord | None:
         """Return the call log's record of the ended call. None: there is no log."""
         if self.stats.journal is None:
             return None
         return self.stats.journal.record(
-            self.call, started_at=self.stats.started_at, reason=self.reason, failed=failed, now=self._now()
+            self.call, started_at=self.stats.started_at, reason=self.ending.reason, failed=failed, now=self._now()
         )
 
     def traced(self, *, failed: bool) -> CallTrace:
@@ -215,44 +200,22 @@ class Session:
         )
 
     async def _finish(self) -> None:
+        """Release the call's parts. Each drops the references that would make a cycle."""
         now = self._now()
         self._transfers.close()
-        self.speech.close("ended" if self._hang_up_leg else "hangup", now)
+        self.speech.close("ended" if self.ending.hangs_up else "hangup", now)
         self.caller.close()
         await self.speech.aclose()
         await self.caller.aclose()
-        self.tell(Ended(reason=self.reason, duration_ms=round((now - self._begun) * 1000)))
-        if self._link is not None:
-            await self._link.aclose()
-        if self._hang_up_leg:
+        self.outbox.tell(Ended(reason=self.ending.reason, duration_ms=round((now - self._begun) * 1000)))
+        await self.outbox.aclose()
+        if self.ending.hangs_up:
             await self.metered  # the start of the call is stored before the next step of the call can ask for it
-            self._leg.hang_up(self.reason, self._handoff_data)
+            self._leg.hang_up(self.ending.reason, self.ending.handoff_data)
 
-    def end(self, reason: str, *, hang_up: bool, handoff_data: str | None = None) -> None:
+    def end(self, reason: str, *, hang_up: bool) -> None:
         """End the call; ``hang_up`` also closes the leg. Later calls change nothing: the first reason stays."""
-        if not self._over.is_set():
-            self.reason = reason
-            self._hang_up_leg = hang_up
-            self._handoff_data = handoff_data
-            self._over.set()
-
-    @property
-    def over(self) -> bool:
-        """True once the call has been told to end."""
-        return self._over.is_set()
-
-    def leave(self, reason: str, handoff_data: str | None, *, target: str = "") -> None:
-        """End the call and leave a handoff for the next step of the carrier. ``target``: the transfer's target, empty
-        without a transfer. No effect if the call has already been told to end."""
-        if not self.over:
-            self.handoff = Handoff(
-                self.call_id, "ended" if reason == "end" else reason, handoff_data, target, self.call.route
-            )
-            self.end(reason, hang_up=True, handoff_data=handoff_data)
-
-    def _speech_complete(self, handoff_data: str | None) -> None:
-        if not self._transfers.pending:  # else the end of the transfer decides
-            self.leave("end", handoff_data)
+        self.ending.end(reason, hang_up=hang_up)
 
     @contextmanager
     def listen_in(self, tenant: str) -> Iterator[Listener]:
@@ -301,7 +264,7 @@ class Session:
     def on_round_trip(self, seconds: float) -> None:
         """Report a new round-trip time of the media path."""
         if self.wants_round_trip:
-            self.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
+            self.outbox.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
 
     def on_hold(self, on_hold: bool) -> None:
         """The leg cannot carry sound now (on hold, or not answered yet), or can again.
@@ -326,25 +289,6 @@ class Session:
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
 
-    def tell(self, message: Outbound) -> None:
-        """Send to the manager."""
-        if self.stats.journal is not None:
-            self.stats.journal.told(message, self._now())
-        if self._link is None:
-            self._unsent.append(message)
-        else:
-            self._link.send(message)
-
-    def send_audio(self, pcm: bytes) -> None:
-        """Send 20 ms of the caller's audio to the manager."""
-        if self._link is not None:
-            self._link.send_audio(pcm)
-
-    def recording_lost(self, reason: str) -> None:
-        """The call is no longer recorded, because its file could not be written."""
-        if not self._over.is_set():
-            self.tell(Error(description=f"the recording was given up: {reason}", code="recording_lost"))
-
     def on_message(self, message: Inbound) -> None:
         """Take a decoded message of the dialogue manager."""
         match message:
@@ -352,7 +296,7 @@ class Session:
                 self.caller.subscribe(message)
             case Record():
                 if not self.caller.record(message.state):
-                    self.tell(
+                    self.outbox.tell(
                         Error(description="record: this call is not recorded", code="not_recording", field="state")
                     )
             case Transfer():

@@ -18,6 +18,7 @@ from gateway.call.stats import CallStats
 from gateway.call.turn_taking.heard import Position
 from gateway.call.turn_taking.instructions import new_turns
 from gateway.call.turn_taking.turn import FirstPacket, Reason, Turn, TurnDefaults
+from gateway.call.turn_taking.turns import Effects
 from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
 from gateway.media.playout import Playout, StartPolicy
@@ -26,7 +27,6 @@ from gateway.model_trial import ModelTrials, Trial
 from gateway.principal import sees_voice
 from gateway.seams.leg import MediaLeg
 from gateway.seams.messages import Outbound
-from gateway.upward import upward
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.correlation import CORRELATION, Correlation
 from tts_engine.errors import EngineError, NotFound
@@ -86,6 +86,18 @@ class Ear(Protocol):
         ...
 
 
+class NextStep(Protocol):
+    """Follows the end of turns."""
+
+    def turn_ended(self) -> None:
+        """Any turn of the call has ended."""
+        ...
+
+    def speech_complete(self, handoff_data: str | None) -> None:
+        """The manager has ended the session, and all speech queued before has been spoken."""
+        ...
+
+
 @dataclass(slots=True)
 class _Making:
     """The synthesis of one turn."""
@@ -97,20 +109,19 @@ class _Making:
     """Text for the utterance while it is not open yet. It is fed in the pieces in which it came, like later text."""
 
 
-class Speech:
+class Speech(Effects):
     """The speech of one call; implements the ``Effects`` of ``Turns``. Call ``close`` first, then ``aclose``.
 
     Args:
         correlation: ids of the call; the engine receives them with each utterance.
         tell: sends a message to the dialogue manager.
-        hang_up: called when the manager has ended the session and all speech queued before has been spoken.
-        turn_ended: called after the end of each turn.
         priority: see ``UtteranceRequest``.
         trial: the trial of a model that the call is part of.
     """
 
     ear: Ear
-    """Set it before the first turn."""
+    next_step: NextStep
+    """Set both before the first turn."""
 
     def __init__(
         self,
@@ -121,8 +132,6 @@ class Speech:
         stats: CallStats,
         *,
         tell: Callable[[Outbound], None],
-        hang_up: Callable[[str | None], None],
-        turn_ended: Callable[[], None],
         voices: str = "",
         priority: int = 5,
         trial: Trial | None = None,
@@ -135,9 +144,6 @@ class Speech:
         self._leg = leg
         self._means = means
         self._stats = stats
-        self.tell = tell
-        self.hang_up = hang_up
-        self._turn_ended = turn_ended
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the first turn has ended in any way."""
         self._now: Callable[[], float] = means.ticker.now
@@ -153,7 +159,7 @@ class Speech:
             send_mark=leg.send_mark,
         )
         self.turns, self.instructions = new_turns(
-            limits, self.playout, upward(self), sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples
+            limits, self.playout, self, tell, sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples
         )
         self._making: dict[str, _Making] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -176,9 +182,10 @@ class Speech:
             making.task.cancel()
 
     async def aclose(self) -> None:
-        """Wait for the end of all tasks, then leave the ticker."""
+        """Wait for the end of all tasks, then leave the ticker and the turns."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._means.ticker.remove(self._handle)
+        self.turns.release()
 
     # --- the leg's side --------------------------------------------------------------------------------------------
 
@@ -286,7 +293,11 @@ class Speech:
         self._stats.ended(turn, reason, since, heard_chars=heard.chars, now=now)
         if not self.greeted.done():
             self.greeted.set_result(None)
-        self._turn_ended()
+        self.next_step.turn_ended()
+
+    def hang_up(self, handoff_data: str | None) -> None:
+        """All speech before the manager's ``end`` has been spoken."""
+        self.next_step.speech_complete(handoff_data)
 
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens that were dropped."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Protocol
 
 from gateway.call.after_turns import AfterTurns
+from gateway.call.ending import CallEnd
+from gateway.call.outbox import Outbox
 from gateway.call.stats import Meter
 from gateway.call.turn_taking.instructions import Instructions
 from gateway.call.turn_taking.turns import Turns
@@ -15,8 +16,7 @@ from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.seams.calling import TransferPolicy
 from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
-from gateway.seams.messages import Error, Outbound, Transfer
-from gateway.upward import upward
+from gateway.seams.messages import Error, Transfer
 
 log = logging.getLogger(__name__)
 
@@ -25,26 +25,12 @@ NO_MANAGER = "dialogue_failed"
 waiting."""
 
 
-class Leaving(Protocol):
-    """The part of the call that ends it. ``gateway.call.session.Session`` implements this Protocol."""
-
-    @property
-    def over(self) -> bool: ...
-
-    def tell(self, message: Outbound) -> None:
-        """Send to the manager."""
-        ...
-
-    def leave(self, reason: str, handoff_data: str | None, *, target: str = "") -> None:
-        """End the call and leave a handoff; ``target`` is the target of a transfer."""
-        ...
-
-
 class Transfers:
     """The transfers of one call, one at a time. A transfer waits for speech, is under way, then ends.
 
     Args:
-        whole: the call; see ``gateway.upward``.
+        outbox: tells the manager about failures.
+        ending: ends the call.
         call: description of the call.
         leg: carries out the transfer.
         route: the call's route: longest wait for speech, fallback target.
@@ -56,7 +42,8 @@ class Transfers:
 
     def __init__(
         self,
-        whole: Leaving,
+        outbox: Outbox,
+        ending: CallEnd,
         call: CallInfo,
         leg: MediaLeg,
         route: RouteConfig,
@@ -66,7 +53,8 @@ class Transfers:
         turns: Turns,
         instructions: Instructions,
     ) -> None:
-        self._whole = whole
+        self._outbox = outbox
+        self._ending = ending
         self._call = call
         self._leg = leg
         self._route = route
@@ -76,8 +64,7 @@ class Transfers:
         self._instructions = instructions
         self._message: Transfer | None = None
         """The transfer that waits for speech or is under way."""
-        this = upward(self)
-        self._speech_wait = AfterTurns(lambda: this._start())
+        self._speech_wait = AfterTurns()
         """The wait for that speech."""
         self._has_manager = True
         """False: no dialogue manager is available any more."""
@@ -92,7 +79,7 @@ class Transfers:
     def begin(self, message: Transfer, now: float) -> None:
         """Transfer the call after the speech that is queued now. Report an error if that is not possible."""
         if self._message is not None:
-            self._whole.tell(
+            self._outbox.tell(
                 Error(description="transfer: another transfer is under way", code="transfer_failed", field="type")
             )
             return
@@ -103,11 +90,16 @@ class Transfers:
             return
         self._message = replace(message, target=target)
         wait_s = self._route.dialogue.transfer_wait_s
-        self._speech_wait.wait(self._instructions.complete_line(now) if wait_s else [], wait_s)
+        self._speech_wait.wait(self._instructions.complete_line(now) if wait_s else [], wait_s, self._start)
 
     def turn_ended(self) -> None:
         """Note that a turn of the call has ended."""
         self._speech_wait.turn_ended()
+
+    def speech_complete(self, handoff_data: str | None) -> None:
+        """End the call after the manager's ``end``, unless the end of a pending transfer decides."""
+        if not self.pending:
+            self._ending.leave("end", handoff_data)
 
     def ended(self, problem: str) -> None:
         """The leg's transfer has ended. A ``problem`` that is not empty means that it failed and the call continues."""
@@ -161,17 +153,18 @@ class Transfers:
         if not self._has_manager:
             self._fall_back()
             return
-        self._whole.tell(error)
+        self._outbox.tell(error)
         ending = self._turns.ending
-        if ending is not None and self._turns.closed and not self._whole.over:  # no manager controls the call any more
-            self._whole.leave("end", ending.handoff_data)
+        # After the manager's ``end`` no manager controls the call.
+        if ending is not None and self._turns.closed and not self._ending.decided:
+            self._ending.leave("end", ending.handoff_data)
 
     def _done(self, message: Transfer) -> None:
-        self._whole.leave("transferred", message.handoff_data, target=message.target)
+        self._ending.leave("transferred", message.handoff_data, target=message.target)
 
     def _fall_back(self) -> None:
         target = self._route.fallback.transfer
-        if target and not self._whole.over:
+        if target and not self._ending.decided:
             try:
                 target = self._calling.fallback(self._call, target)
                 started = self._leg.transfer(target, reason=NO_MANAGER)
@@ -186,4 +179,4 @@ class Transfers:
         self._without_manager(target)
 
     def _without_manager(self, target: str = "") -> None:
-        self._whole.leave(NO_MANAGER, None, target=target)
+        self._ending.leave(NO_MANAGER, None, target=target)

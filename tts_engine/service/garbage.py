@@ -10,7 +10,7 @@ refers to them, but never checked again. So a collection takes no longer with 30
 
 A frozen object that becomes part of a garbage cycle stays in memory until everything is thawed and checked, which takes
 tenths of a second. This full collection waits for a moment without calls, or with few of them, and runs during calls
-only if memory needs it. A call leaves no such garbage (``gateway.upward``); libraries may.
+only if memory needs it. A call leaves no such garbage (``tests/gateway/call/test_freed.py``); libraries may.
 
 In the gateway, large blocks return to the system one by one, when they are freed. By default the C library learns from
 the first of them to keep such blocks, and protobuf makes it return everything at once after each 10,000 messages: after

@@ -18,7 +18,6 @@ from gateway.config import RouteConfig
 from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
 from gateway.seams.recogniser import RecognitionError
 from gateway.seams.uplink import Uplink, UplinkStream
-from gateway.upward import upward
 from voicecodecs.registry import AudioFormat
 
 
@@ -51,18 +50,17 @@ class Caller:
         self._turns = turns
         self._manager = manager
         self._now = clock
-        this = upward(self)
         self._reports_speaking = "speaker-events" in route.events
         self._inband_dtmf = route.inband_dtmf
         self._listening = (
             Listening(
                 hearing,
                 turns,
-                tell=lambda message: manager.tell(message),
-                decide=lambda event, onset: this._decide(event, onset),
-                end_speech=lambda: this._end_speech(),
+                tell=manager.tell,
+                decide=self._decide,
+                end_speech=self._end_speech,
                 clock=clock,
-                heard_s=lambda: this._heard_s() or 0.0,
+                heard_s=self._heard_s,
             )
             if hearing
             else None
@@ -71,7 +69,7 @@ class Caller:
         self.spoke: Callable[[bytes, float, float], None] = _ignore_frame
         """See ``gateway.call.speech.Ear``. The uplink receives every frame, even before it needs any, because the echo
         of a turn's first frames arrives later."""
-        self.listeners = Listeners(lambda wanted: this._listen(wanted))
+        self.listeners = Listeners(self._listen)
         """Clients that listen in to the call."""
         self._leg_reports_dtmf = False
         self._subscribed_rate = 0
@@ -82,7 +80,7 @@ class Caller:
 
     def connect(self, uplink: Uplink, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str) -> None:
         """Open the uplink stream that processes the caller's audio."""
-        self._uplink = uplink.open(call_id, inbound, outbound, route, upward(self))
+        self._uplink = uplink.open(call_id, inbound, outbound, route, self)
         self.spoke = self._uplink.spoke
 
     def start(self) -> None:
@@ -101,12 +99,14 @@ class Caller:
             self._timer.cancel()
 
     async def aclose(self) -> None:
-        """Close the uplink stream and the recogniser; no audio and no words come after this."""
+        """Close and drop the uplink stream and the recogniser; no audio and no words come after this."""
         self.listeners.close()
-        if self._uplink is not None:
-            self._uplink.close()
-        if self._listening is not None:
-            await self._listening.aclose()
+        uplink, self._uplink, self.spoke = self._uplink, None, _ignore_frame
+        if uplink is not None:
+            uplink.close()
+        listening, self._listening, self._reports_speaking = self._listening, None, False
+        if listening is not None:
+            await listening.aclose()
 
     def refresh(self, now: float) -> None:
         """Tell the uplink which results are needed now, and set the timer for the next decision."""

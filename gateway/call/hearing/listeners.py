@@ -59,9 +59,9 @@ class Listeners:
     """
 
     def __init__(self, wanted: Callable[[bool], None]) -> None:
-        self._wanted = wanted
+        self._wanted: Callable[[bool], None] | None = wanted
+        """None: the call is over."""
         self._all: list[Listener] = []
-        self._over = False
 
     @contextmanager
     def join(self) -> Iterator[Listener]:
@@ -73,7 +73,7 @@ class Listeners:
         if len(self._all) >= LISTENERS:
             raise Rejected(f"{LISTENERS} clients already listen in to this call", status=429, code="too_many_listeners")
         listener = Listener()
-        if self._over:
+        if self._wanted is None:
             listener.end()
             yield listener
             return
@@ -85,7 +85,7 @@ class Listeners:
         finally:
             if listener in self._all:
                 self._all.remove(listener)
-                if not self._all:
+                if not self._all and self._wanted is not None:
                     self._wanted(False)
 
     def put(self, pcm: bytes) -> None:
@@ -95,7 +95,7 @@ class Listeners:
 
     def close(self) -> None:
         """The call is over: end every listener."""
-        self._over = True
+        self._wanted = None
         for listener in self._all:
             listener.end()
         self._all.clear()

@@ -26,7 +26,6 @@ from gateway.seams.messages import Info, Outbound, Prompt
 from gateway.seams.recogniser import MAX_UTTERANCE_S, Recogniser, RecognitionStream
 from gateway.seams.turn_model import Look, TurnModel
 from gateway.uplink.vad import MIN_SILENCE_S
-from gateway.upward import upward
 
 _STALL_S = 0.6
 """Lateness above which missing audio counts as silence, seconds. A shorter network stall does not end an utterance."""
@@ -250,7 +249,7 @@ class Listening:
     def _open(self, language: str) -> None:
         hearing = self._hearing
         self._stream = hearing.recogniser.open(
-            upward(self),
+            self,
             language=language,
             hints=self._hints.get(language, hearing.hints),
             partials=hearing.partial_prompts or hearing.lasts_s > 0,
@@ -262,8 +261,9 @@ class Listening:
         self._end_silence()
         if self._audio_check is not None:
             self._audio_check.cancel()
-        if self._stream is not None:
-            await self._stream.aclose()
+        stream, self._stream = self._stream, None  # the stream refers to this object
+        if stream is not None:
+            await stream.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     # --- the VAD's side ----------------------------------------------------------------------------------------------

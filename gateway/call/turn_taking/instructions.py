@@ -5,6 +5,8 @@ A bad request is answered with ``error`` and changes nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.call.turn_taking.turn import Event, Place, Turn, TurnDefaults
 from gateway.call.turn_taking.turn_queue import TurnQueue
 from gateway.call.turn_taking.turns import Effects, Turns
@@ -20,6 +22,7 @@ from gateway.seams.messages import (
     Language,
     Mark,
     MarkReached,
+    Outbound,
     Play,
     SendDigits,
     Text,
@@ -27,22 +30,32 @@ from gateway.seams.messages import (
 
 
 def new_turns(
-    defaults: TurnDefaults, playout: Playout, effects: Effects, *, sample_rate: int, frame_samples: int
+    defaults: TurnDefaults,
+    playout: Playout,
+    effects: Effects,
+    tell: Callable[[Outbound], None],
+    *,
+    sample_rate: int,
+    frame_samples: int,
 ) -> tuple[Turns, Instructions]:
-    """Return the turns of a new call, and the instructions that change them."""
-    queue, untagged = TurnQueue(defaults, effects.tell), UntaggedText(defaults.stale_s)
-    turns = Turns(defaults, playout, effects, queue, untagged, sample_rate=sample_rate, frame_samples=frame_samples)
-    return turns, Instructions(turns, queue, untagged, effects)
+    """Return the turns of a new call, and the instructions that change them. ``tell`` sends to the dialogue manager."""
+    queue, untagged = TurnQueue(defaults, tell), UntaggedText(defaults.stale_s)
+    turns = Turns(
+        defaults, playout, effects, tell, queue, untagged, sample_rate=sample_rate, frame_samples=frame_samples
+    )
+    return turns, Instructions(turns, queue, untagged, tell)
 
 
 class Instructions:
     """Applies the manager's messages to the turns of one call; also speaks the route's greeting and fallback text."""
 
-    def __init__(self, turns: Turns, queue: TurnQueue, untagged: UntaggedText, effects: Effects) -> None:
+    def __init__(
+        self, turns: Turns, queue: TurnQueue, untagged: UntaggedText, tell: Callable[[Outbound], None]
+    ) -> None:
         self._turns = turns
         self._queue = queue
         self._untagged = untagged
-        self._effects = effects
+        self._tell = tell
 
     @property
     def declared_languages(self) -> int:
@@ -124,7 +137,7 @@ class Instructions:
             turn = self._untagged.turn
             late = self._untagged.is_tail(now, last=message.last)
         if late:
-            self._effects.dropped_tokens(1)
+            self._turns.drop_late_token()
             return
         if turn is not None and turn.complete:
             self._queue.refuse(f"turn {turn.id!r} is complete, expected a new id", "repeated_turn", turn.id, "turn")
@@ -149,8 +162,8 @@ class Instructions:
             self._untagged.turn = turn
         if fresh:
             self._turns.accept(turn, now)
-        elif turn.asked and spoken:
-            self._effects.feed(turn, spoken)
+        else:
+            self._turns.add_text(turn, spoken)
         if message.last:
             self._turns.complete_text(turn)
 
@@ -215,7 +228,7 @@ class Instructions:
     def _mark(self, message: Mark) -> None:
         before = self._queue.in_line
         if not before:
-            self._effects.tell(MarkReached(name=message.name, cleared=False))
+            self._tell(MarkReached(name=message.name, cleared=False))
         elif len(before[-1].marks) >= self._turns.defaults.turns_queued:
             waiting = f"{len(before[-1].marks)} marks wait already (limits.turns_queued)"
             self._queue.refuse(waiting, "too_many_marks", "", "name")

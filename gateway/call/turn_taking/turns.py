@@ -7,7 +7,8 @@ other part of the call uses the methods of these two classes.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Literal
 
 from gateway.call.turn_taking import barge_in
 from gateway.call.turn_taking.barge_in import State, Verdict
@@ -21,50 +22,45 @@ from gateway.seams.messages import Dtmf, End, Error, Info, Interrupt, MarkReache
 from tts_engine.api import AudioChunk
 
 
-class Effects(Protocol):
-    """Actions that ``Turns`` requests. No method may call back into ``Turns`` before it returns."""
-
-    def tell(self, message: Outbound) -> None:
-        """Send to the dialogue manager."""
-        ...
+class Effects:
+    """Actions that ``Turns`` requests; here, those of a call that is over: none. No method may call back into ``Turns``
+    before it returns."""
 
     def open(self, turn: Turn) -> None:
         """Start making the sound of the text that the turn has so far; ``feed`` adds more text."""
-        ...
 
-    def feed(self, turn: Turn, text: str) -> None: ...
+    def feed(self, turn: Turn, text: str) -> None:
+        """Send the engine more text of the turn."""
 
-    def end_text(self, turn: Turn) -> None: ...
+    def end_text(self, turn: Turn) -> None:
+        """Tell the engine that the turn's text is complete."""
 
     def stop(self, turn: Turn, heard: Position, now: float) -> None:
         """Stop the engine's or the clip's work for the turn."""
-        ...
 
     def flush(self, now: float) -> None:
         """Clear the peer's buffer and fade out."""
-        ...
 
     def fell_silent(self, since: float | None, now: float) -> None:
         """Count a ``flush``. ``since``: when the caller or the manager asked for it; None: neither did."""
-        ...
 
     def wake(self, now: float) -> None:
         """Check the playout again: something may be due."""
-        ...
 
-    def hang_up(self, handoff_data: str | None) -> None: ...
+    def hang_up(self, handoff_data: str | None) -> None:
+        """End the call: all speech before the manager's ``end`` has been spoken."""
 
-    def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None: ...
+    def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
+        """Count the first packet of the turn."""
 
-    def gap(self, turn: Turn, length_s: float) -> None: ...
+    def gap(self, turn: Turn, length_s: float) -> None:
+        """Count a gap in the middle of the turn."""
 
     def ended(self, turn: Turn, reason: str, heard: Position, since: float | None, now: float) -> None:
         """Count a turn that has ended. ``reason`` is empty unless the turn was cut; ``since`` as in ``fell_silent``."""
-        ...
 
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens of an ended turn; they were dropped."""
-        ...
 
 
 class Turns:
@@ -75,6 +71,7 @@ class Turns:
         defaults: TurnDefaults,
         playout: Playout,
         effects: Effects,
+        tell: Callable[[Outbound], None],
         queue: TurnQueue,
         untagged: UntaggedText,
         *,
@@ -83,6 +80,7 @@ class Turns:
     ) -> None:
         self.defaults = defaults
         self._effects = effects
+        self._tell = tell
         self.closed = False
         """True after the end of the call; nothing is accepted any more."""
         self._queue = queue
@@ -90,7 +88,7 @@ class Turns:
         self._floor = Floor(defaults.barge_in, playout)
         self._heard = Heard(
             playout,
-            effects.tell,
+            tell,
             sample_rate=sample_rate,
             frame_samples=frame_samples,
             tokens_played=defaults.tokens_played,
@@ -165,6 +163,15 @@ class Turns:
             self._taking_over |= self._queue.speaking() in before
             self.interrupt(before, "preempted", now, now)
 
+    def add_text(self, turn: Turn, spoken: str) -> None:
+        """Pass on text that came after the turn's sound was asked for."""
+        if turn.asked and spoken:
+            self._effects.feed(turn, spoken)
+
+    def drop_late_token(self) -> None:
+        """Count a token that came after the end of its turn."""
+        self._effects.dropped_tokens(1)
+
     def complete_text(self, turn: Turn) -> None:
         """Mark the text of a turn as complete."""
         if not turn.complete:
@@ -221,7 +228,7 @@ class Turns:
         spoken = any(turn.state.place is Place.SPEAKING for turn in doomed)
         sounding = self._silence(doomed, now)
         if cause is not None:
-            self._effects.tell(cause)
+            self._tell(cause)
         if reason in ("speech", "dtmf") and self._untagged.turn in doomed:
             self._untagged.cut(now, known_by_prompt=reason == "speech")  # the manager learns of a digit at once
         for turn in doomed:
@@ -247,7 +254,7 @@ class Turns:
     def _report_interrupt(self, turn: Turn, reason: Reason, now: float) -> None:
         if not turn.silent:
             heard = self._heard.position(turn, now)
-            self._effects.tell(
+            self._tell(
                 Interrupt(
                     utterance_until_interrupt=turn.text[: heard.chars],
                     duration_until_interrupt_ms=heard.ms,
@@ -266,7 +273,7 @@ class Turns:
         if turn.asked and not turn.track.done and event is not Event.FAIL:
             self._effects.stop(turn, self._heard.position(turn, now), now)
         for _, name in turn.marks:
-            self._effects.tell(MarkReached(name=name, cleared=event is not Event.PLAYED_OUT))
+            self._tell(MarkReached(name=name, cleared=event is not Event.PLAYED_OUT))
         turn.marks.clear()
 
     def close(self, reason: Reason, now: float) -> None:
@@ -276,6 +283,10 @@ class Turns:
         self.interrupt(self._queue.live, reason, now)
         self._report_speaking()
         self.closed = True
+
+    def release(self) -> None:
+        """Drop the effects of a closed call: they refer to the turns."""
+        self._effects = Effects()
 
     # --- the caller ------------------------------------------------------------------------------------------------
 
@@ -290,7 +301,7 @@ class Turns:
         if cuts:
             self._cut_by_caller("dtmf", now, now, cause=Dtmf(digit=digit))
         else:
-            self._effects.tell(Dtmf(digit=digit))
+            self._tell(Dtmf(digit=digit))
 
     def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
         """Take an event of the VAD, the recogniser or the clock about the caller; see ``barge_in``."""
@@ -348,7 +359,7 @@ class Turns:
         self._heard.report(turn, heard.chars)
         self._terminate(turn, Event.FAIL, now)
         if not turn.silent:
-            self._effects.tell(Error(description=description, code=code, turn=turn.id, field=""))
+            self._tell(Error(description=description, code=code, turn=turn.id, field=""))
         self._say(turn, "failed", code=code, description=description)
         self._effects.ended(turn, "", heard, None, now)
         self.advance(now)
@@ -406,7 +417,7 @@ class Turns:
 
     def _say(self, turn: Turn, event: str, **data: object) -> None:
         if not turn.silent:
-            self._effects.tell(TurnEvent(turn=turn.id, event=event, data=data))
+            self._tell(TurnEvent(turn=turn.id, event=event, data=data))
 
     def _report_speaking(self) -> None:
         """Report whether the agent is speaking, if that has changed. Touch tones are no speech."""
@@ -418,4 +429,4 @@ class Turns:
         if speaking != self._agent_speaking:
             self._agent_speaking = speaking
             if self.defaults.speaker_events:
-                self._effects.tell(Info(name="agentSpeaking", value="on" if speaking else "off"))
+                self._tell(Info(name="agentSpeaking", value="on" if speaking else "off"))

@@ -20,7 +20,6 @@ from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import Rejected
 from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
-from gateway.upward import upward
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +38,11 @@ class FreeSwitchCall:
     """One channel with a stream to this gateway."""
 
     def __init__(self, switch: FreeSwitchCalls, uuid: str, events: CallEvents) -> None:
-        call = upward(events)
-        self.on_digit: Callable[[str], None] = lambda digit: call.on_digit(digit)
+        self._events: CallEvents | None = events
+        """None: the stream has ended."""
         self._switch = switch
         self._uuid = uuid
-        self._files = FileQueue(lambda name: call.on_mark(name), lambda: call.on_playback(started=True))
+        self._files = FileQueue()
         if switch.files:  # otherwise, the caller's * key would stop the file
             switch.esl.run(f"uuid_setvar {uuid} playback_terminators none")
 
@@ -93,10 +92,18 @@ class FreeSwitchCall:
 
     def on_playback(self, name: str, file: str) -> None:
         """Handle the start or the end of a file's playback on the channel."""
-        if name == "PLAYBACK_START":
-            self._files.began(file)
-        else:
-            self._files.ended(file)
+        if self._events is None:
+            return
+        if name != "PLAYBACK_START":
+            for mark in self._files.ended(file):
+                self._events.on_mark(mark)
+        elif self._files.began(file):
+            self._events.on_playback(started=True)
+
+    def on_digit(self, digit: str) -> None:
+        """Handle a key that the caller pressed."""
+        if self._events is not None:
+            self._events.on_digit(digit)
 
     def on_module(self, subclass: str, body: dict[str, Any]) -> None:
         """Handle an event of the module: a file of audio, which is queued for playback, or a message of our dialect."""
@@ -112,7 +119,8 @@ class FreeSwitchCall:
                     "does not), carriers.freeswitch.playback has to be file"
                 )
             case "mod_audio_stream::json", {"type": "mark", "name": str(name)}:
-                self._files.mark(name)
+                if self._files.mark(name) and self._events is not None:
+                    self._events.on_mark(name)
             case "mod_audio_stream::json", {"type": "clear"}:
                 if self._files.clear():
                     self._switch.esl.stop_playing(self._uuid)
@@ -120,6 +128,7 @@ class FreeSwitchCall:
     def close(self) -> None:
         """Forget the call after its stream."""
         self._switch.forget(self._uuid)
+        self._events = None
 
 
 class FreeSwitchCalls:

@@ -7,7 +7,6 @@ mod_audio_stream itself does not report.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -19,16 +18,9 @@ class _File:
 
 
 class FileQueue:
-    """Tracks one channel's playback.
+    """Tracks one channel's playback."""
 
-    Args:
-        on_mark: called with the name of each mark when all files before it were played.
-        on_began: called when the first file after silence begins.
-    """
-
-    def __init__(self, on_mark: Callable[[str], None], on_began: Callable[[], None]) -> None:
-        self._on_mark = on_mark
-        self._on_began = on_began
+    def __init__(self) -> None:
         self._files: deque[_File] = deque()
         self._sounds = False
 
@@ -36,30 +28,34 @@ class FileQueue:
         """Add a file that was queued at the switch."""
         self._files.append(_File(path))
 
-    def mark(self, name: str) -> None:
-        """Report this mark when the files so far were played; immediately if there are none."""
+    def mark(self, name: str) -> bool:
+        """Add a mark after the files so far. True: there are none, so the mark has been reached."""
         if self._files:
             self._files[-1].marks.append(name)
-        else:
-            self._on_mark(name)
+        return not self._files
 
-    def began(self, path: str) -> None:
-        """Handle the start of a file."""
-        if not self._sounds and any(file.path == path for file in self._files):
-            self._sounds = True
-            self._on_began()
+    def began(self, path: str) -> bool:
+        """Handle the start of a file. Return True if it is the first one after silence."""
+        begins = not self._sounds and any(file.path == path for file in self._files)
+        self._sounds |= begins
+        return begins
 
-    def ended(self, path: str) -> None:
-        """Handle the end of a file, which implies the end of those before it. Cleared files do not count."""
+    def ended(self, path: str) -> list[str]:
+        """Handle the end of a file, which implies the end of those before it. Cleared files do not count.
+
+        Returns:
+            The marks that have been reached.
+        """
+        reached: list[str] = []
         if not any(file.path == path for file in self._files):
-            return
+            return reached
         while self._files:
             file = self._files.popleft()
-            for name in file.marks:
-                self._on_mark(name)
+            reached.extend(file.marks)
             if file.path == path:
                 break
         self._sounds = bool(self._files)
+        return reached
 
     def clear(self) -> bool:
         """Forget all files and marks. True: there was something to stop."""

@@ -98,11 +98,11 @@ async def test_a_call_that_no_manager_could_be_had_for_has_failed(made: Gateway)
 
 async def test_what_a_call_leaves_is_kept_for_its_own_carrier(made: Gateway) -> None:
     session = made.calls.begin(CALL, Leg())
-    session.handoff = Handoff(session.call_id, "ended", "data")
+    session.ending.handoff = Handoff(session.call_id, "ended", "data")
     session.end("over", hang_up=True)
     await until(lambda: not len(made.directory), "the call's end")
     assert await made.handoffs.take("twilio", "c1") is None
-    assert await made.handoffs.take("telnyx", "c1") == session.handoff
+    assert await made.handoffs.take("telnyx", "c1") == session.ending.handoff
 
 
 async def test_a_bug_in_one_call_ends_that_call_only(made: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """A call that is over is freed when nothing needs it any more: it leaves no circle that a collection would have to look
-for (``gateway.upward``). Real calls over real sockets."""
+for . Real calls over real sockets."""
 
 import asyncio
 import gc
@@ -12,12 +12,15 @@ from weakref import ref
 import pytest
 
 from gateway.call.expected import ExpectedCall
+from gateway.seams.messages import Text
 from talkspurt.build import Gateway
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
+from tests.gateway.call.virtual_session import VirtualSession
 from tests.gateway.http.api_gateway import api_gateway
 from tests.gateway.webrtc.webrtc_gateway import calling
 from tests.sip_bridge.phone import Phone
+from tests.virtual_loop import VirtualLoop
 from tests.waiting import until
 
 PARTS: list[ref[Any]] = []
@@ -90,3 +93,29 @@ async def test_a_call_that_is_over_needs_no_collection(
         finally:
             PARTS.clear()
             gc.enable()
+
+
+def test_a_call_with_a_recogniser_and_a_listener_needs_no_collection() -> None:
+    async def ended_call() -> list[ref[Any]]:
+        call = VirtualSession({"recogniser": "external", "events": ["speaker-events"]}, recogniser=True)
+        await call.run(0.01)
+        with call.session.caller.listeners.join():
+            call.say(Text(token="one two three ", last=False))
+            call.utters("word", 10)
+            await call.run(1.0)
+            await call.finish()
+        session = call.session
+        vars(call).clear()  # real peers drop the call when they close
+        return list(map(ref, (session, session.speech, session.turns, session.caller, session.outbox)))
+
+    async def scene() -> list[str]:
+        parts = await asyncio.create_task(ended_call())
+        await asyncio.sleep(2.0)  # the recogniser has answered
+        return [type(part()).__name__ for part in parts if part() is not None]
+
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            assert runner.run(scene()) == []
+    finally:
+        gc.enable()

@@ -183,9 +183,9 @@ def test_the_end_comes_when_all_is_said_and_leaves_a_handoff() -> None:
     async def scene(call: VirtualSession) -> None:
         call.say(Text(token="good bye", last=True), End(handoff_data="{}"))
         await call.run(0.3)
-        assert call.session.handoff is None
+        assert call.session.ending.handoff is None
         await call.run(0.5)
-        assert call.session.handoff is not None and call.session.handoff.handoff_data == "{}"
+        assert call.session.ending.handoff is not None and call.session.ending.handoff.handoff_data == "{}"
 
     assert "hang_up end {}" in lines_of(scene)
 
@@ -194,8 +194,11 @@ def test_a_call_without_a_manager_leaves_the_reason_to_whoever_goes_on_with_it()
     async def scene(call: VirtualSession) -> None:
         call.session.on_dialogue_failed("nobody answers")
         await call.run(0.1)
-        assert call.session.handoff is not None
-        assert (call.session.handoff.reason, call.session.handoff.handoff_data) == ("dialogue_failed", None)
+        assert call.session.ending.handoff is not None
+        assert (call.session.ending.handoff.reason, call.session.ending.handoff.handoff_data) == (
+            "dialogue_failed",
+            None,
+        )
 
     assert "hang_up dialogue_failed None" in lines_of(scene)
 
@@ -211,11 +214,11 @@ def test_what_a_call_leaves_is_decided_with_its_end(first: str) -> None:
         else:
             call.say(Transfer(target="+4930123"))
             call.session.end(first, hang_up=True)
-        left = call.session.handoff
+        left = call.session.ending.handoff
         assert (left is not None) == (first == "end")
         call.session.on_dialogue_failed("nobody answers")
         call.session.on_transferred("")
-        assert call.session.handoff is left
+        assert call.session.ending.handoff is left
         await call.run(0.1)
 
     assert [
@@ -256,10 +259,10 @@ def test_a_call_without_a_manager_goes_to_the_routes_human(
         call.transfers_are = started
         call.session.on_dialogue_failed("nobody answers")
         await call.run(0.1)
-        assert (call.session.handoff is None) == (started is TransferStart.UNDER_WAY)
+        assert (call.session.ending.handoff is None) == (started is TransferStart.UNDER_WAY)
         call.session.on_transferred(problem)
         await call.run(0.1)
-        left = call.session.handoff
+        left = call.session.ending.handoff
         assert left is not None and (left.reason, left.transfer_target) == (reason, target)
 
     lines = lines_of(scene, route=HUMAN)
@@ -290,7 +293,7 @@ def test_a_denied_human_is_not_called() -> None:
         call.transfers_are = TransferStart.HANDED_OVER
         call.session.on_dialogue_failed("nobody answers")
         await call.run(0.1)
-        assert call.session.handoff is not None and not call.session.handoff.transfer_target
+        assert call.session.ending.handoff is not None and not call.session.ending.handoff.transfer_target
 
     lines = lines_of(scene, route=HUMAN, calling={"denied_targets": ["*@pbx.example"]})
     assert "hang_up dialogue_failed None" in lines and "dialogue_failed sip:desk@pbx.example" not in lines

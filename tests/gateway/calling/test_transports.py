@@ -80,7 +80,14 @@ class Call:
         self.leg = leg
         self.session = session
         self.told: list[Outbound] = []
-        session.tell = self.told.append  # type: ignore[method-assign,assignment]
+        session.outbox.connect(self)
+
+    def send(self, message: Outbound) -> None:
+        self.told.append(message)
+
+    def send_audio(self, pcm: bytes) -> None: ...
+
+    async def aclose(self) -> None: ...
 
     def refuses(self, target: str) -> None:
         before = refusals(self._made)
@@ -89,7 +96,7 @@ class Call:
         assert isinstance(error, Error) and error.code == "target_not_allowed", (target, error)
         assert not re.search(r"[0-9]", error.description)
         assert self._made.directory.get(self.session.call_id) is self.session, "the call goes on"
-        assert self.session.handoff is None
+        assert self.session.ending.handoff is None
         assert refusals(self._made) == before + 1
 
     async def over(self) -> None:
@@ -129,7 +136,7 @@ async def test_a_transfer_outside_the_policy_reaches_nobody_and_one_within_it_is
         assert isinstance(error, Error) and error.code == "not_supported", "only an API could do it"
         await call.over()
         return
-    handoff = call.session.handoff
+    handoff = call.session.ending.handoff
     assert handoff is not None and handoff.transfer_target == DIALLED
     call_sid = call.session.call.call_sid
     await call.over()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gateway.call.turn_taking.heard import Position
 from gateway.call.turn_taking.instructions import new_turns
 from gateway.call.turn_taking.turn import FirstPacket, Turn, TurnDefaults
+from gateway.call.turn_taking.turns import Effects
 from gateway.media.playout import Playout, StartPolicy
 from gateway.seams.messages import Inbound, Outbound, TurnEvent
 from tts_engine.api import AudioChunk, TextSpan
@@ -43,7 +44,7 @@ class Job:
 
 
 @dataclass
-class VirtualCall:
+class VirtualCall(Effects):
     """Effects recorded, time moved by hand."""
 
     defaults: TurnDefaults = field(default_factory=TurnDefaults)
@@ -76,13 +77,13 @@ class VirtualCall:
             send_mark=lambda name: self.peer_marks.append((len(self.sent), name)),
         )
         self.turns, self.instructions = new_turns(
-            self.defaults, self.playout, self, sample_rate=RATE, frame_samples=FRAME
+            self.defaults, self.playout, self, self.tell, sample_rate=RATE, frame_samples=FRAME
         )
 
-    # Effects
     def tell(self, message: Outbound) -> None:
         self.told.append(message)
 
+    # Effects
     def open(self, turn: Turn) -> None:
         assert turn.id not in self.jobs, f"{turn.id} opened twice"
         self.jobs[turn.id] = Job(turn, turn.speakable.text if turn.kind == "text" else turn.text, turn.complete)
