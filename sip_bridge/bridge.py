@@ -108,6 +108,8 @@ class SipBridge:
             ready=ready,
             frames_first=frames_first,
         )
+        self.trunks = config.trunks_with_accounts()
+        """The trunks by name, with the accounts with which they call."""
         self._shared = shared
         self._elsewhere = elsewhere
         self._client_tls = client_tls
@@ -256,8 +258,8 @@ class SipBridge:
             return
         for registration, known in zip(self.registrations, found["registrations"], strict=True):
             if known is not None:
-                registration.registered, peer = known
-                registration.peer = Peer(*peer) if peer else None
+                registration.registered, peer, hosts = known
+                registration.peer, registration.hosts = Peer(*peer) if peer else None, frozenset(hosts)
         for name, alive in found["alive"].items():
             self._pings[name].alive = alive
 
@@ -268,7 +270,9 @@ class SipBridge:
             return {}
         return {
             "registrations": [
-                [each.registered, astuple(each.peer) if each.peer else None] if each.status else None
+                [each.registered, astuple(each.peer) if each.peer else None, sorted(each.hosts)]
+                if each.status
+                else None
                 for each in self.registrations
             ],
             "alive": {name: pings.alive for name, pings in self._pings.items()},
@@ -293,7 +297,7 @@ class SipBridge:
         """Return the standing of a peer: known, unproven or a stranger."""
         if not peer.host:
             return SourceStanding.STRANGER  # the connection closed before its address was read
-        if any(each.peer and each.peer.host == peer.host for each in self.registrations):
+        if any(peer.host in each.hosts for each in self.registrations):
             return SourceStanding.KNOWN
         return self._trunks.standing(peer.host, self.endpoint.certificate_names(peer))
 
@@ -330,10 +334,13 @@ class SipBridge:
         """Return the name of the trunk that sent this request; else a refusal or None, as ``Trunks.admit`` does."""
         if not peer.host:
             return None
-        for registration in self.registrations:
-            if registration.brings(request.uri, peer.host):
-                return registration.config.trunk
         names = self.endpoint.certificate_names(peer)
+        bringing = [each for each in self.registrations if each.brings(peer.host)]
+        named = [each for each in bringing if each.names(request.uri)]
+        if not named and self._trunks.standing(peer.host, names) is not SourceStanding.KNOWN:
+            named = bringing
+        if named:
+            return named[0].config.trunk
         admitted = self._trunks.admit(
             request, peer.host, certificate_names=names, now=time.monotonic(), wall=time.time()
         )
@@ -388,7 +395,7 @@ class SipBridge:
     def _invited(self, key: Key, request: Request, peer: Peer, name: str) -> Refusal | None:
         if invitation_of(request) in self._invitations:
             return Refusal(482)
-        config, call = self.config.trunks[name], None
+        config, call = self.trunks[name], None
         refusal: Refusal | None
         try:
             ports = self.reserve(name, config)

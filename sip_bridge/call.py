@@ -59,6 +59,8 @@ class Host(Protocol):
     """The bridge, as seen by its calls."""
 
     config: SipConfig
+    trunks: dict[str, TrunkConfig]
+    """The trunks by name, with the accounts with which they call."""
     endpoint: Endpoint
     local: LocalAddress
 
@@ -437,8 +439,9 @@ class SipIncomingCall(SipCall):
             self.protocol = InviteServer(
                 trunk, peer, host.local, ports.port, host.config.timeouts, key=key, invite=invite
             )
-            self.caller = caller_of(invite, trunk.headers)
-            self.route = route_of(invite.uri, trunk.numbers, trunk.route)
+            accounts = {each.username for each in host.config.registrations}
+            self.caller = caller_of(invite, trunk.headers, did_from=trunk.did_from, accounts=accounts)
+            self.route = route_of(self.caller.to, trunk.numbers, trunk.route)
         except BaseException:
             self.rtp.close()
             raise

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, StringConstraints, field_validator, model
 
 from gateway.config import LocalPath, Section, TargetPatterns
 from sip_bridge.errors import SipProtocolError
+from sip_bridge.message.parameters import DidFrom
 from sip_bridge.message.sip import Uri
 
 CodecName = Literal["PCMU", "PCMA", "G722", "OPUS"]
@@ -56,8 +57,11 @@ class TrunkConfig(Section):
     route: str = "default"
     """Route of calls from this trunk."""
     numbers: dict[str, str] = {}
-    """Route by called number (user part of the Request-URI), `"2000"` or `"20*"`. The longest match counts; without a
-    match the call takes `route`."""
+    """Route by called number (see `did_from`), `"2000"` or `"20*"`. The longest match counts; without a match the call
+    takes `route`."""
+    did_from: DidFrom = "auto"
+    """Place of the called number. `auto`: P-Called-Party-ID if there is one, else the Request-URI, or To if the
+    Request-URI names the account of a registration. `request_uri`, `to` or `p_called_party_id`: only there."""
     headers: tuple[str, ...] = ("X-*",)
     """Headers of an INVITE that become custom parameters, and custom parameters of our calls that become headers. A `*`
     ends a prefix. Standard headers never count."""
@@ -124,15 +128,23 @@ class RegistrationConfig(Section):
     """Name of the account, and user part of the address of record and of the contact."""
     password: SecretStr | None = Field(None, min_length=1)
     """Password of the account."""
+    auth_username: str = ""
+    """User name for digest, where the registrar knows the account by another name. Empty: `username`."""
     domain: str = ""
     """Domain of the address of record. Empty: the registrar's host."""
     realm: str = ""
     """The only realm whose challenges we answer. Empty: any realm."""
     trunk: str = ""
-    """Trunk whose settings apply to calls by this registration. Such calls are taken only from the registrar's
-    addresses and only to our contact. Empty: calls need a trunk that knows them."""
+    """Trunk whose settings apply to calls by this registration. Such calls are taken from all addresses of the
+    registrar; list others of the carrier in the trunk's `addresses`. A trunk without `username` also calls with this
+    account and shows its address. Empty: calls need a trunk that knows them."""
     expires_s: int = Field(600, ge=60)
     """Life of the registration, seconds; the registrar may shorten it. Less finds a restarted registrar sooner."""
+
+    @property
+    def address(self) -> str:
+        """The address of record."""
+        return f"sip:{self.username}@{self.domain or Uri.parse(self.registrar).host}"
 
     @field_validator("registrar")
     @classmethod
@@ -267,6 +279,19 @@ class SipConfig(Section):
         """Lowest and highest port of `rtp_ports`."""
         low, _, high = self.rtp_ports.partition("-")
         return int(low), int(high)
+
+    def trunks_with_accounts(self) -> dict[str, TrunkConfig]:
+        """Return the trunks with the settings of calls. A trunk without `username` has the account of its first
+        registration, with which it calls but for which it does not ask callers."""
+        found = dict(self.trunks)
+        for each in reversed(self.registrations):
+            if each.trunk and not self.trunks[each.trunk].username:
+                account = {"username": each.auth_username or each.username, "password": each.password}
+                if each.password is None:
+                    account = {}
+                trunk = self.trunks[each.trunk]
+                found[each.trunk] = trunk.model_copy(update={**account, "from_uri": trunk.from_uri or each.address})
+        return found
 
     @property
     def advertised(self) -> str:

@@ -293,7 +293,7 @@ class Outgoing:
 
     def _proxies(self, order: CallOrder) -> dict[str, Uri]:
         """Return the proxies that the call may use, by trunk. Numbers belong to the domain of the first one."""
-        trunks = self._host.config.trunks
+        trunks = self._host.trunks
         if not order.trunk:
             return {name: Uri.parse(trunk.proxy) for name, trunk in trunks.items() if trunk.proxy}
         if order.trunk not in trunks:
@@ -305,7 +305,7 @@ class Outgoing:
     def _path(self, order: CallOrder, uri: Uri, proxies: Mapping[str, Uri]) -> _Path:
         name = order.trunk or next((name for name, proxy in proxies.items() if _leads_to(proxy, uri)), "")
         if name:
-            return _Path(name, self._host.config.trunks[name], uri, proxies[name])
+            return _Path(name, self._host.trunks[name], uri, proxies[name])
         return _Path("", TrunkConfig.model_construct(), uri, uri)
 
     async def _located(self, path: _Path) -> Peer:

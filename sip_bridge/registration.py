@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sip_bridge.config import RegistrationConfig
 from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.client import Client
-from sip_bridge.io.locate import locate
+from sip_bridge.io.locate import locate_all
 from sip_bridge.local import HeaderItems, LocalAddress, Peer
 from sip_bridge.message.digest import ClientAuth
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
@@ -52,17 +52,18 @@ class Registration:
         self.status = 0
         """The status of the registrar's last answer. 0: none yet."""
         self.peer: Peer | None = None
-        """The registrar's address, once known. Calls for this registration come from there."""
+        """The registrar's address, once known."""
+        self.hosts: frozenset[str] = frozenset()
+        """All addresses of the registrar. Calls for this registration come from them."""
         self._client = client
         self._local = local
         self._on_change = on_change
         self._registrar = Uri.parse(config.registrar)
         domain = config.domain or self._registrar.host
-        self.address = Uri.parse(f"sip:{config.username}@{domain}")
+        self.address = Uri.parse(config.address)
         """The address of record."""
         self._uri = f"sip:{domain}"
-        password = config.password.get_secret_value() if config.password else ""
-        self._auth = ClientAuth(config.username, password, config.realm)
+        self._auth = credentials_of(config)
         self._call_id = secrets.token_hex(16)
         self._tag = secrets.token_hex(8)
         self._cseq = 0
@@ -79,15 +80,12 @@ class Registration:
         """The address to which the registrar sends calls."""
         return self._local.contact(self.peer.transport if self.peer else "UDP", self.config.username)
 
-    def brings(self, uri: str, host: str) -> bool:
-        """Return True if a request comes through this registration: from the registrar's address, to the registered
-        contact.
+    def brings(self, host: str) -> bool:
+        """Return True if a request from this address comes through this registration."""
+        return bool(self.config.trunk) and self.registered and host in self.hosts
 
-        Args:
-            uri: the Request-URI.
-        """
-        if not (self.config.trunk and self.registered and self.peer and self.peer.host == host):
-            return False
+    def names(self, uri: str) -> bool:
+        """Return True if a Request-URI is our contact. Some registrars put the called number in its place."""
         try:
             return Uri.parse(uri).user == self.config.username
         except SipProtocolError:
@@ -145,7 +143,8 @@ class Registration:
         """Try once. Return the shortest wait until the next attempt, in seconds."""
         try:
             # The name is looked up each time, because the registrar may move.
-            self.peer = await locate(self._registrar, ours=self._local.host)
+            found = await locate_all(self._registrar, ours=self._local.host)
+            self.peer, self.hosts = found[0], frozenset(each.host for each in found)
             response = await self._ask(self.peer, self._expires_s)
             if response.status == 423:
                 self._expires_s = _seconds(response, "Min-Expires") or self._expires_s
@@ -192,6 +191,12 @@ class Registration:
         if registered != self.registered:
             self.registered = registered
             self._on_change(self)
+
+
+def credentials_of(config: RegistrationConfig) -> ClientAuth:
+    """Return the credentials of an account."""
+    password = config.password.get_secret_value() if config.password else ""
+    return ClientAuth(config.auth_username or config.username, password, config.realm)
 
 
 def granted(response: Response, contact: Uri, *, asked_s: int) -> int:

@@ -125,6 +125,7 @@ class Trunks:
                 {username: trunk.password for username, trunk in users.items()},
                 method=request.method,
                 uri=request.uri,
+                dialled=str(request.to.uri),
                 now=wall,
             )
         except SipProtocolError:

@@ -15,8 +15,8 @@ from sip_bridge.local import TRANSPORTS, Peer
 from sip_bridge.message.sip import Uri
 
 
-async def locate(uri: Uri, *, ours: str = "0.0.0.0", timeout_s: float = 4.0) -> Peer:
-    """Return the address to which a request for this URI is sent.
+async def locate_all(uri: Uri, *, ours: str = "0.0.0.0", timeout_s: float = 4.0) -> list[Peer]:
+    """Return the addresses to which a request for this URI may be sent, the first to try first.
 
     Args:
         ours: an address of our socket, which reaches only addresses of its family.
@@ -44,11 +44,17 @@ async def locate(uri: Uri, *, ours: str = "0.0.0.0", timeout_s: float = 4.0) -> 
     else:
         if not peer.can_be_reached_from(ours):
             raise Unreachable(f"target is at {host[:80]}, which we cannot reach from {ours}")
-        return peer
+        return [peer]
     family = socket.AF_INET6 if ":" in ours else socket.AF_INET
     try:
         async with asyncio.timeout(timeout_s):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError, TimeoutError) as error:
         raise Unreachable(f"host {host[:80]} has no address: {error or 'the look-up took too long'}") from error
-    return Peer(transport, str(found[0][4][0]), port, name)
+    hosts = dict.fromkeys(str(each[4][0]) for each in found)
+    return [Peer(transport, host, port, name) for host in hosts]
+
+
+async def locate(uri: Uri, *, ours: str = "0.0.0.0", timeout_s: float = 4.0) -> Peer:
+    """Return the first address to which a request for this URI is sent; see ``locate_all``."""
+    return (await locate_all(uri, ours=ours, timeout_s=timeout_s))[0]

@@ -11,12 +11,14 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote as unquote_escapes
 
 from sip_bridge.errors import SipProtocolError
-from sip_bridge.message.sip import Request, Response, quote, split_list, unquote
+from sip_bridge.message.sip import Request, Response, Uri, quote, split_list, unquote
 
 ALGORITHMS = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
 """Digest algorithms, best first, in the order in which challenges list them (RFC 8760 section 2.3)."""
@@ -170,13 +172,22 @@ class ServerAuth:
         return [_format({**base, "algorithm": algorithm}) for algorithm in ALGORITHMS]
 
     def check(
-        self, credentials: Iterable[str], passwords: Mapping[str, str], *, method: str, uri: str, now: float
+        self,
+        credentials: Iterable[str],
+        passwords: Mapping[str, str],
+        *,
+        method: str,
+        uri: str,
+        now: float,
+        dialled: str = "",
     ) -> tuple[DigestVerdict, str]:
         """Judge the values of a request's Authorization headers.
 
         Args:
             passwords: passwords by user name.
-            uri: the Request-URI, which the credentials must name.
+            uri: the Request-URI. The credentials must name its user, or that of ``dialled``: a proxy may have rewritten
+                the Request-URI, or its host and parameters (RFC 3261 section 22.4).
+            dialled: the URI in To, which no proxy rewrites.
 
         Returns:
             The verdict, and the user name if the verdict is GOOD.
@@ -187,11 +198,11 @@ class ServerAuth:
         for text in credentials:
             scheme, params = parse_auth(text)
             if scheme == "digest" and params.get("realm") == self.realm:
-                return self._judge(params, passwords, method, uri, now)
+                return self._judge(params, passwords, method, (uri, dialled), now)
         return DigestVerdict.ABSENT, ""
 
     def _judge(
-        self, params: Mapping[str, str], passwords: Mapping[str, str], method: str, uri: str, now: float
+        self, params: Mapping[str, str], passwords: Mapping[str, str], method: str, uris: Iterable[str], now: float
     ) -> tuple[DigestVerdict, str]:
         missing = [name for name in ("username", "nonce", "uri", "response") if name not in params]
         if "qop" in params:
@@ -201,7 +212,11 @@ class ServerAuth:
         algorithm = params.get("algorithm", "MD5").upper()
         username = params["username"]
         password = passwords.get(username)
-        if algorithm not in ALGORITHMS or params.get("qop", "auth").lower() != "auth" or params["uri"] != uri:
+        if (
+            algorithm not in ALGORITHMS
+            or params.get("qop", "auth").lower() != "auth"
+            or not any(is_same_target(params["uri"], uri) for uri in uris)
+        ):
             return DigestVerdict.WRONG, ""
         # Hash for unknown users too, so that the time taken does not reveal which users exist.
         expected = _response(ha1(username, self.realm, password or "", algorithm), method, params, algorithm)
@@ -217,6 +232,26 @@ class ServerAuth:
             return False
         signed = hmac.compare_digest(self._nonce(made_ms).encode(), nonce.encode("utf-8", "surrogateescape"))
         return signed and 0 <= now - made_ms / 1000 + 0.001 <= self.nonce_lifetime_s
+
+
+def is_same_target(one: str, other: str) -> bool:
+    """Return True if two URIs name the same user, or the same host if they name no user.
+
+    Escapes are read (RFC 3261 section 19.1.4). Hosts, ports and parameters are not compared: proxies rewrite them.
+    """
+    if one == other:
+        return bool(one)
+    try:
+        names = [(_user(uri), uri.host) for uri in (Uri.parse(one), Uri.parse(other))]
+    except SipProtocolError:
+        return False
+    (user, host), (other_user, other_host) = names
+    return user == other_user and (bool(user) or host == other_host)
+
+
+def _user(uri: Uri) -> str:
+    user = unquote_escapes(re.split("[;:]", uri.user, maxsplit=1)[0])
+    return re.sub("[-.()]", "", user) if uri.scheme == "tel" else user
 
 
 def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from gateway.seams.plain_text import plain
@@ -15,6 +18,11 @@ USER_TO_USER = "User-to-User"
 
 MAX_HANDOFF_BYTES = 2048
 """Most bytes of data in one header. In hex these are twice as many characters, which still fit in a datagram."""
+
+DidFrom: TypeAlias = Literal["auto", "request_uri", "to", "p_called_party_id"]
+"""The place of the called number in an INVITE."""
+
+_NUMBER = re.compile(r"\+?[0-9*#]+")
 
 _OWN = frozenset(
     "via from to call-id cseq contact max-forwards route record-route content-type content-length content-encoding "
@@ -39,43 +47,88 @@ class SipCaller:
 
 
 def number_of(uri: Uri) -> str:
-    """Return the number in a URI: its user part without parameters and password. For a scheme other than sip, return
-    the text after the scheme; for a URI without a user part, the whole URI."""
+    """Return the number in a URI: its user part without parameters and password. For tel, return the number without
+    visual separators; for another scheme, the text after it; for a URI without a user part, the whole URI."""
     if uri.host and not uri.user:
         return plain(str(uri))
-    return plain(unquote(re.split("[;:]", uri.user, maxsplit=1)[0]))
+    user = unquote(re.split("[;:]", uri.user, maxsplit=1)[0])
+    return plain(re.sub("[-.()]", "", user) if uri.scheme == "tel" else user)
 
 
-def caller_of(invite: Request, patterns: Sequence[str]) -> SipCaller:
-    """Read the caller and the called party from a trunk's INVITE. Trunks are trusted, so P-Asserted-Identity goes
-    before From (RFC 3325 section 9.1).
+def caller_of(
+    invite: Request, patterns: Sequence[str], *, did_from: DidFrom = "auto", accounts: Container[str] = ()
+) -> SipCaller:
+    """Read the caller and the called party from a trunk's INVITE.
+
+    Trunks are trusted, so P-Asserted-Identity (RFC 3325), Remote-Party-ID and P-Preferred-Identity go before From, in
+    this order. Of several identities, a number goes before a name. The party that forwarded the call is the latest one
+    in Diversion (RFC 5806) or History-Info (RFC 7044).
 
     Args:
         patterns: names of headers that become parameters; a trailing ``*`` matches any rest.
+        did_from: the header with the called party. ``auto``: P-Called-Party-ID (RFC 7315) if there is one, else the
+            Request-URI, or To if the Request-URI names our account.
+        accounts: the users of our registrations. Registrars send calls for any number to them.
 
     Raises:
         SipProtocolError: the Request-URI cannot be read.
     """
-    caller = _address(invite.headers.get("P-Asserted-Identity")) or invite.from_
-    diverted = _address(invite.headers.get("Diversion"))
+    called = number_of(_called(invite, did_from, accounts))
+    identities = _identities(invite.headers) or [invite.from_]
+    caller = next((each for each in identities if _NUMBER.fullmatch(number_of(each.uri))), identities[0])
+    names = [each.display_name for each in (caller, *identities, invite.from_) if each.display_name]
+    diverted = next(iter(_addresses(invite.headers, "Diversion")), None)
     parameters = custom_headers(invite.headers, patterns)
     handed = invite.headers.get(USER_TO_USER)
     if handed:
         parameters[USER_TO_USER] = read_user_to_user(handed)
     return SipCaller(
         from_=number_of(caller.uri),
-        to=number_of(Uri.parse(invite.uri)),
-        forwarded_from=number_of(diverted.uri) if diverted else "",
-        name=plain(caller.display_name or invite.from_.display_name),
+        to=called,
+        forwarded_from=number_of(diverted.uri) if diverted else _forwarded_from(invite.headers, called),
+        name=plain(names[0]) if names else "",
         parameters=parameters,
     )
 
 
-def _address(value: str | None) -> Address | None:
-    try:
-        return Address.parse(value) if value else None
-    except SipProtocolError:
-        return None  # an unreadable hint is ignored
+def _called(invite: Request, did_from: DidFrom, accounts: Container[str]) -> Uri:
+    asked = Uri.parse(invite.uri)
+    named = _addresses(invite.headers, "P-Called-Party-ID")
+    if named and did_from in ("auto", "p_called_party_id"):
+        return named[0].uri
+    if did_from == "to" or (did_from == "auto" and number_of(asked) in accounts):
+        return invite.to.uri
+    return asked
+
+
+def _addresses(headers: Headers, name: str) -> list[Address]:
+    """Return the readable values of a header. An unreadable hint is ignored."""
+    found = []
+    for value in headers.all(name):
+        with contextlib.suppress(SipProtocolError):
+            found.append(Address.parse(value))
+    return found
+
+
+def _identities(headers: Headers) -> list[Address]:
+    """Return the identities of the caller from the first header that has any."""
+    parties = _addresses(headers, "Remote-Party-ID")
+    calling = [each for each in parties if (each.params.get("party") or "calling").lower() == "calling"]
+    return _addresses(headers, "P-Asserted-Identity") or calling or _addresses(headers, "P-Preferred-Identity")
+
+
+def _forwarded_from(headers: Headers, called: str) -> str:
+    """Return the party before the latest diversion in History-Info.
+
+    A diversion is an entry with ``cause`` (RFC 7544) or the tag ``mp``, or one after an entry with a Reason. If no
+    entry is marked, return the latest party other than the called one.
+    """
+    history = _addresses(headers, "History-Info")
+    for before, after in reversed(list(pairwise(history))):
+        if "cause" in after.uri.params or "mp" in after.params or "reason=" in before.uri.headers.lower():
+            return number_of(before.uri)
+    others = [number for each in history if (number := number_of(each.uri)) != called]
+    return others[-1] if others else ""
 
 
 def is_own(name: str) -> bool:
@@ -109,12 +162,8 @@ def _matches(name: str, pattern: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def route_of(uri: str, numbers: Mapping[str, str], default: str) -> str:
+def route_of(number: str, numbers: Mapping[str, str], default: str) -> str:
     """Return the route of a called number: that of the longest matching key, else the default."""
-    try:
-        number = number_of(Uri.parse(uri))
-    except SipProtocolError:
-        return default
     found = [key for key in numbers if (number.startswith(key[:-1]) if key.endswith("*") else number == key)]
     return numbers[max(found, key=len)] if found else default
 

@@ -65,8 +65,9 @@ _COMPACT = {
 """Compact names of headers, from RFC 3261 section 7.3.3 and from the extensions."""
 
 _LISTS = frozenset(
-    "accept accept-encoding accept-language allow allow-events contact path proxy-require record-route require route "
-    "service-route supported unsupported via".split()
+    "accept accept-encoding accept-language allow allow-events contact diversion history-info p-asserted-identity "
+    "p-associated-uri p-preferred-identity path proxy-require record-route remote-party-id require route service-route "
+    "supported unsupported via".split()
 )
 """Headers whose commas separate values (section 7.3.1). Challenges and credentials are not among them."""
 

@@ -4,10 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from sip_bridge.config import RegistrationConfig
+from gateway.seams.originate import CallOrder
+from sip_bridge.config import RegistrationConfig, SipConfig
 from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint
@@ -16,12 +20,15 @@ from sip_bridge.message.digest import DigestVerdict, ServerAuth
 from sip_bridge.message.sip import Headers, Request, Response, Uri, response_to
 from sip_bridge.registration import Registration, granted
 from sip_bridge.trunks import SourceStanding
+from tests.sip_bridge.phone import Bridge, Phone, offer
 from tests.virtual_loop import VirtualLoop
 from tests.waiting import until
 
 
 class Registrar:
     """Checks passwords and keeps one contact. ``answers`` overrides the next answers, in order."""
+
+    user = "bot"
 
     def __init__(self, *, grant_s: int = 60, nonce_lifetime_s: float = 60.0) -> None:
         self.endpoint = Endpoint(self, methods=("REGISTER",))
@@ -43,7 +50,7 @@ class Registrar:
     def judge(self, request: Request) -> Response:
         verdict, _ = self.auth.check(
             request.headers.all("Authorization"),
-            {"bot": "secret"},
+            {self.user: "secret"},
             method="REGISTER",
             uri=request.uri,
             now=self.clock(),
@@ -300,7 +307,7 @@ async def test_a_lost_connection_is_registered_again_at_once() -> None:
     await registrar.endpoint.start("127.0.0.1", 0)
     await ours.endpoint.start("127.0.0.1", 0)
     address = f"sip:127.0.0.1:{registrar.endpoint.port};transport=tcp"
-    config = RegistrationConfig(registrar=address, username="bot", password="secret")
+    config = RegistrationConfig(registrar=address, username="bot", password=SecretStr("secret"))
     changes: list[bool] = []
     ours.registration = registration = Registration(
         config,
@@ -319,3 +326,75 @@ async def test_a_lost_connection_is_registered_again_at_once() -> None:
         await registration.close()
         await ours.endpoint.close()
         await registrar.endpoint.close()
+
+
+@asynccontextmanager
+async def registered_trunk(**trunk: Any) -> AsyncIterator[tuple[Bridge, Phone, Registrar]]:
+    """A bridge whose one trunk is an account at a registrar, and a phone at the registrar's address."""
+    registrar = Registrar(grant_s=600)
+    registrar.user = "auth-7"
+    await registrar.endpoint.start("127.0.0.1", 0)
+    with Phone(0) as phone:
+        config = SipConfig.model_validate(
+            {
+                "port": 0,
+                "rtp_ports": "42000-42999",
+                "trunks": {"carrier": {"proxy": f"sip:127.0.0.1:{phone.port}", **trunk}},
+                "registrations": [
+                    {
+                        "registrar": f"sip:127.0.0.1:{registrar.endpoint.port}", "trunk": "carrier",
+                        "username": "bot", "auth_username": "auth-7", "password": "secret", "domain": "carrier.example",
+                    }
+                ],
+                "allowed_targets": ["*@127.0.0.1"],
+            }
+        )  # fmt: skip
+        made = Bridge(config, ready=True)
+        await made.bridge.start()
+        phone.server = ("127.0.0.1", made.bridge.endpoint.port)
+        try:
+            await until(lambda: made.bridge.registrations[0].registered)
+            yield made, phone, registrar
+            for call in made.bridge:
+                call.hang_up("test is over")
+            await made.empty()
+        finally:
+            await made.bridge.aclose()
+            await registrar.endpoint.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "to", "did_from", "called"),
+    [
+        ("bot", "<sip:+4930999@carrier.example>", "auto", "+4930999"),
+        ("+4930999", "<sip:+4930999@carrier.example>", "auto", "+4930999"),
+        ("+4930999", "<sip:bot@carrier.example>", "auto", "+4930999"),
+        ("+4930999", "<sip:+4930777@carrier.example>", "to", "+4930777"),
+    ],
+)
+async def test_a_call_by_registration_is_for_the_number_that_was_called(
+    user: str, to: str, did_from: str, called: str
+) -> None:
+    async with registered_trunk(did_from=did_from) as (made, phone, _):
+        invite = phone.request("INVITE", body=offer(phone.rtp_port))
+        phone.send(replace(invite, uri=f"sip:{user}@127.0.0.1", headers=invite.headers.replace("To", to)))
+        await until(lambda: made.sessions)
+        call = made.session.call
+        assert (call.trunk_name, call.caller.to) == ("carrier", called)
+        phone.to_tag = (await phone.response(200)).to.tag
+        phone.send(phone.request("ACK", cseq=1))
+
+
+async def test_a_trunk_calls_with_the_account_of_its_registration() -> None:
+    async with registered_trunk() as (made, phone, registrar):
+        assert registrar.good[0].to.uri == Uri.parse("sip:bot@carrier.example")
+        await made.bridge.outgoing.place(CallOrder(target="+4930111", trunk="carrier"))
+        invite = await phone.receive()
+        assert isinstance(invite, Request) and invite.from_.uri == Uri.parse("sip:bot@carrier.example")
+        challenges = registrar.auth.challenges(now=time.time())
+        phone.send(response_to(invite, 407, to_tag="a", headers=[("Proxy-Authenticate", each) for each in challenges]))
+        while "Proxy-Authorization" not in (again := await phone.receive()).headers:
+            pass
+        assert isinstance(again, Request) and 'username="auth-7"' in (again.headers.get("Proxy-Authorization") or "")
+        phone.send(response_to(again, 486, to_tag="b"))
+        await until(lambda: not made.bridge.outgoing.under_way())

@@ -174,7 +174,7 @@ def run_headers(data: bytes) -> None:
         caller = caller_of(got, ["*"])
         assert_plain(caller)
     _as_call(got)
-    route_of(got.uri, {"+49*": "a", "bot": "b"}, "default").encode()
+    route_of(caller.to, {"+49*": "a", "bot": "b"}, "default").encode()
     dialog_id(got, received=True)
     with contextlib.suppress(SipProtocolError):
         session_answer(got, wanted_s=1800)

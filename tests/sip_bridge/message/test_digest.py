@@ -129,3 +129,29 @@ def test_garbage_raises_only_protocol_error(text: str) -> None:
 def test_short_secret() -> None:
     with pytest.raises(ValueError, match="3 bytes"):
         ServerAuth("example", b"abc")
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "dialled", "good"),
+    [
+        ("sip:bot@pbx.example", "sip:bot@pbx.example:5060", "", True),
+        ("sip:bot@pbx.example;transport=udp", "sip:bot@PBX.example", "", True),
+        ("sip:bot@pbx.example", "sip:bot@10.0.0.1:5070;transport=tcp", "", True),
+        ("sip:%62ot@pbx.example", "sip:bot@pbx.example", "", True),
+        ("sip:030111@office.example", "sip:+4930111@10.0.0.1", "sip:030111@office.example", True),
+        ("tel:+49-30-111", "sip:+4930111@10.0.0.1;user=phone", "", True),
+        ("sip:pbx.example:5060", "sip:pbx.example", "", True),
+        ("sip:other@pbx.example", "sip:bot@pbx.example", "sip:bot@pbx.example", False),
+        ("sip:BOT@pbx.example", "sip:bot@pbx.example", "", False),
+        ("sip:pbx.example", "sip:other.example", "", False),
+        ("sip:pbx.example", "sip:bot@pbx.example", "", False),
+        ("<bad>", "sip:bot@pbx.example", "", False),
+    ],
+)
+def test_credentials_name_the_target_as_dialled_or_as_asked(named: str, asked: str, dialled: str, good: bool) -> None:
+    """RFC 3261 sections 19.1.4 and 22.4."""
+    challenges = SERVER.challenges(now=1000.0)
+    answer = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=named, cnonce="c")
+    assert answer
+    judged, _ = SERVER.check([answer], PASSWORDS, method="INVITE", uri=asked, now=1000.0, dialled=dialled)
+    assert (judged is DigestVerdict.GOOD) == good

@@ -1,11 +1,14 @@
 """What an INVITE says of its caller, and data handed along."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.seams.plain_text import plain
 from sip_bridge.message.parameters import (
+    DidFrom,
     caller_of,
     custom_headers,
     headers_of,
@@ -55,10 +58,80 @@ def test_hints_that_cannot_be_read_are_none() -> None:
     assert (caller.from_, caller.forwarded_from) == ("ann", "")
 
 
+SIP_AND_TEL = '"Ann Lee" <sip:ann@carrier.example>, <tel:+49-30-111>'
+
+
+@pytest.mark.parametrize(
+    ("headers", "from_", "name"),
+    [
+        ([("P-Asserted-Identity", SIP_AND_TEL)], "+4930111", "Ann Lee"),
+        ([("P-Asserted-Identity", "<sip:+4930111@c;user=phone>,<tel:+4930222>")], "+4930111", ""),
+        ([("P-Asserted-Identity", "<tel:+4>"), ("P-Asserted-Identity", '"A, B" <sip:ann@c>')], "+4", "A, B"),
+        ([("P-Asserted-Identity", "tel:+4930111 , sip:ann@c")], "+4930111", ""),
+        ([("P-Asserted-Identity", "nonsense, <sip:ann2@c>")], "ann2", ""),
+        ([("P-Asserted-Identity", "<sip:+1@c>"), ("Remote-Party-ID", "<sip:+2@c>")], "+1", ""),
+        ([("Remote-Party-ID", '"Bob" <sip:+4930222@c>;party=calling;screen=yes;privacy=off')], "+4930222", "Bob"),
+        ([("Remote-Party-ID", "<sip:+1@c>;party=called, <sip:+2@c>;party=calling")], "+2", ""),
+        ([("Remote-Party-ID", "<sip:+1@c>;party=called"), ("Remote-Party-ID", "<sip:+2@c>")], "+2", ""),
+        ([("P-Preferred-Identity", "<sip:x@c>, <tel:+4930333>")], "+4930333", ""),
+        ([("P-Preferred-Identity", "<sip:+3@c>"), ("Remote-Party-ID", "<sip:+2@c>;party=called")], "+3", ""),
+    ],
+)  # fmt: skip
+def test_the_identity_of_the_caller(headers: list[tuple[str, str]], from_: str, name: str) -> None:
+    """RFC 3325 section 9.1: one header may have a sip and a tel value."""
+    anonymous = ("From", "<sip:anonymous@anonymous.invalid>;tag=a")
+    invite = request(headers=tuple(headers))
+    invite = replace(invite, headers=invite.headers.replace(*anonymous))
+    caller = caller_of(invite, [])
+    assert (caller.from_, caller.name) == (from_, name)
+
+
+@pytest.mark.parametrize(
+    ("headers", "forwarded_from"),
+    [
+        ([("Diversion", "<sip:+1@c>;reason=unconditional, <sip:+2@c>;reason=no-answer")], "+1"),
+        ([("Diversion", "<<"), ("Diversion", "<tel:+2>;counter=1")], "+2"),
+        ([("History-Info", "<sip:+1@c>;index=1, <sip:bot@c;cause=302>;index=1.1")], "+1"),
+        ([("History-Info", "<sip:+1@c>;index=1"), ("History-Info", "<sip:bot@c>;index=1.1;mp=1")], "+1"),
+        ([("History-Info", "<sip:+1@c?Reason=SIP%3Bcause%3D302>;index=1,<sip:bot@c>;index=1.1")], "+1"),
+        ([("History-Info", "<sip:+1@c>;index=1,<sip:+2@c;cause=486>;index=2,<sip:bot@c;cause=408>;index=3")], "+2"),
+        ([("History-Info", "<sip:+1@c>;index=1,<sip:bot@c;cause=302>;index=1.1,<sip:bot@d>;index=1.1.1")], "+1"),
+        ([("History-Info", "<sip:+1@c>;index=1, <sip:bot@c>;index=1.1")], "+1"),
+        ([("History-Info", "<sip:bot@c>;index=1")], ""),
+        ([("History-Info", "<<")], ""),
+        ([("Diversion", "<sip:+1@c>"), ("History-Info", "<sip:+2@c>;index=1,<sip:bot@c;cause=302>;index=1.1")], "+1"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_the_party_that_forwarded_the_call(headers: list[tuple[str, str]], forwarded_from: str) -> None:
+    assert caller_of(request(headers=tuple(headers)), []).forwarded_from == forwarded_from
+
+
+@pytest.mark.parametrize(
+    ("did_from", "uri", "to", "named", "called"),
+    [
+        ("auto", "sip:2000@h", "<sip:+4930999@c>", None, "2000"),
+        ("auto", "sip:account@h:5060", "<sip:+4930999@c>", None, "+4930999"),
+        ("auto", "sip:account@h", "<tel:+4930999>", None, "+4930999"),
+        ("auto", "sip:account@h", "<sip:account@c>", "<sip:+4930777@c>", "+4930777"),
+        ("auto", "sip:2000@h", "<sip:+4930999@c>", "<tel:+4930777>", "+4930777"),
+        ("auto", "sip:account@h", "<sip:+4930999@c>", "<<", "+4930999"),
+        ("to", "sip:2000@h", "<sip:+4930999@c>", "<sip:+4930777@c>", "+4930999"),
+        ("request_uri", "sip:account@h", "<sip:+4930999@c>", "<sip:+4930777@c>", "account"),
+        ("p_called_party_id", "sip:account@h", "<sip:+4930999@c>", "<sip:+4930777@c>", "+4930777"),
+        ("p_called_party_id", "sip:account@h", "<sip:+4930999@c>", None, "account"),
+    ],
+)
+def test_the_called_number(did_from: DidFrom, uri: str, to: str, named: str | None, called: str) -> None:
+    invite = request(headers=(("P-Called-Party-ID", named),) if named else ())
+    invite = replace(invite, uri=uri, headers=invite.headers.replace("To", to))
+    assert caller_of(invite, [], did_from=did_from, accounts={"account"}).to == called
+
+
 def test_the_longest_number_counts() -> None:
     numbers = {"20*": "b", "2*": "a", "2000": "c", "*": "d"}
-    uris = ["sip:2000@h", "sip:2001@h", "sip:2@h", "sip:x@h", "<bad>"]
-    assert [route_of(uri, numbers, "none") for uri in uris] == ["c", "b", "a", "d", "none"]
+    assert [route_of(number, numbers, "none") for number in ("2000", "2001", "2", "x")] == ["c", "b", "a", "d"]
+    assert route_of("3", {"2*": "a"}, "none") == "none"
 
 
 @given(st.text(min_size=1, max_size=500))
