@@ -60,8 +60,8 @@ class TrunkConfig(Section):
     """Route by called number (see `did_from`), `"2000"` or `"20*"`. The longest match counts; without a match the call
     takes `route`."""
     did_from: DidFrom = "auto"
-    """Place of the called number. `auto`: P-Called-Party-ID if there is one, else the Request-URI, or To if the
-    Request-URI names the account of a registration. `request_uri`, `to` or `p_called_party_id`: only there."""
+    """Place of the called number. `auto`: P-Called-Party-ID, else the Request-URI, or To if the Request-URI names our
+    account."""
     headers: tuple[str, ...] = ("X-*",)
     """Headers of an INVITE that become custom parameters, and custom parameters of our calls that become headers. A `*`
     ends a prefix. Standard headers never count."""
@@ -129,15 +129,14 @@ class RegistrationConfig(Section):
     password: SecretStr | None = Field(None, min_length=1)
     """Password of the account."""
     auth_username: str = ""
-    """User name for digest, where the registrar knows the account by another name. Empty: `username`."""
+    """User name for digest. Empty: `username`."""
     domain: str = ""
     """Domain of the address of record. Empty: the registrar's host."""
     realm: str = ""
     """The only realm whose challenges we answer. Empty: any realm."""
     trunk: str = ""
-    """Trunk whose settings apply to calls by this registration. Such calls are taken from all addresses of the
-    registrar; list others of the carrier in the trunk's `addresses`. A trunk without `username` also calls with this
-    account and shows its address. Empty: calls need a trunk that knows them."""
+    """Trunk of calls from the registrar's addresses; list others in its `addresses`. Without `username` it calls with
+    this account. Empty: calls need a trunk that knows them."""
     expires_s: int = Field(600, ge=60)
     """Life of the registration, seconds; the registrar may shorten it. Less finds a restarted registrar sooner."""
 
@@ -184,8 +183,8 @@ class SipLimits(Section):
     """Bounds for strangers and floods."""
 
     requests_per_s: float = Field(50.0, gt=0)
-    """Requests outside known transactions per second and source address, on average; more are dropped. A call costs
-    about three. Messages beyond four times this rate are dropped unread, 4 kB counting as one."""
+    """Requests outside known transactions per second and source, on average; more are dropped. A call costs about
+    three. Messages beyond four times this rate are dropped unread, 4 kB counting as one."""
     burst: int = Field(200, gt=0)
     """Most such requests at once per source address."""
     calls_per_s: float = Field(50.0, gt=0)
@@ -195,7 +194,7 @@ class SipLimits(Section):
     connections: int = Field(1000, gt=0)
     """Most TCP and TLS connections."""
     idle_s: float = Field(600.0, gt=0)
-    """A connection that is silent for this long is closed, seconds, unless calls or registrations use it."""
+    """Silence after which a connection without calls and registrations is closed, seconds."""
     transactions: int = Field(20_000, gt=0)
     """Most transactions; a request beyond them is answered with 503. Requests in dialogs get a tenth more room."""
 
