@@ -63,20 +63,19 @@ class TrunkConfig(Section):
     """Place of the called number. `auto`: P-Called-Party-ID, else the Request-URI, or To if the Request-URI names our
     account."""
     headers: tuple[str, ...] = ("X-*",)
-    """Headers of an INVITE that become custom parameters, and custom parameters of our calls that become headers. A `*`
-    ends a prefix. Standard headers never count."""
+    """Headers that become custom parameters, and the reverse on our calls. A `*` ends a prefix. Standard headers never
+    count."""
     codecs: tuple[CodecName, ...] = Field(("PCMU", "PCMA", "G722", "OPUS"), min_length=1)
     """Codecs, the preferred one first. G722 and OPUS sound better and cost more CPU time."""
     srtp: SrtpPolicy = "optional"
-    """Media encryption. `optional` takes what is offered and offers plain RTP. `preferred` offers RTP/AVP with a key,
-    which some PBXs refuse. `required` offers RTP/SAVP and refuses plain RTP. `off` refuses RTP/SAVP. The key is secret
-    only over TLS."""
+    """Media encryption. `optional` takes what is offered and offers plain RTP, `preferred` RTP/AVP with a key (some
+    PBXs refuse it), `required` only RTP/SAVP. `off` refuses RTP/SAVP. The key is secret only over TLS."""
     media: Literal["strict", "host", "any"] = "host"
-    """RTP from another address than the peer named: `strict` takes none, `host` takes it from the host that signals,
-    `any` takes it from any host in the first seconds (phones behind NAT)."""
+    """RTP from another address than the peer named: `strict` takes none, `host` that of the host that signals, `any` of
+    any host in the first seconds (phones behind NAT)."""
     early_media: bool = False
-    """Speak before the call is answered (183). Off: 180, then 200 when the session can speak. On calls that we place:
-    the session begins with early media instead of with the answer."""
+    """Speak before the call is answered (183). On calls that we place: the session begins with early media instead of
+    with the answer."""
     answer_at_once: bool = False
     """Answer before the dialogue manager is connected, for routes that REST alone leads."""
     max_calls: int = Field(0, ge=0)
@@ -86,11 +85,9 @@ class TrunkConfig(Section):
     from_uri: str = ""
     """From of outgoing calls that name none. Empty: `username` (or `talkspurt`) at `sip.public_address`."""
     ping_s: float = Field(0.0, ge=0)
-    """Interval of OPTIONS to `proxy`, seconds. While the proxy does not answer, outgoing calls fail at once. 0: no
-    pings."""
+    """Interval of OPTIONS to `proxy`, seconds. While it does not answer, outgoing calls fail at once. 0: none."""
     transfers: Literal["refuse", "follow"] = "refuse"
-    """Answer to a REFER of this trunk. `follow` lets the peer send our call to the targets of `calling` and
-    `allowed_targets`."""
+    """Answer to a REFER of this trunk. `follow`: the peer may send our call to allowed targets."""
 
     @field_validator("addresses")
     @classmethod
@@ -168,11 +165,10 @@ class SipTimeouts(Section):
     answer_s: float = Field(60.0, gt=0)
     """Longest ringing of an outgoing call."""
     media_s: float = Field(30.0, gt=0)
-    """A call without a packet from the peer for this long is ended, except on hold. Peers that suppress silence need
-    more."""
+    """A call without a packet for this long is ended, except on hold. Peers that suppress silence need more."""
     session_s: int = Field(1800, ge=0)
-    """Session interval that we ask for (RFC 4028); a peer that is gone is noticed after this. 0: an interval only if
-    the peer asks for one."""
+    """Session interval that we ask for (RFC 4028); a peer that is gone is noticed after this. 0: only if the
+    peer asks."""
     session_min_s: int = Field(90, ge=90)
     """Shortest session interval that a peer may ask for; a shorter one is answered with 422."""
     transfer_s: float = Field(32.0, gt=0)
@@ -196,7 +192,7 @@ class SipLimits(Section):
     idle_s: float = Field(600.0, gt=0)
     """Silence after which a connection without calls and registrations is closed, seconds."""
     transactions: int = Field(20_000, gt=0)
-    """Most transactions; a request beyond them is answered with 503. Requests in dialogs get a tenth more room."""
+    """Most transactions; more get 503. Requests in dialogs have a tenth more room."""
 
     def share(self, workers: int) -> SipLimits:
         """Return the part of each of several workers, so that a source gets no more from all of them than from one."""
@@ -225,8 +221,8 @@ class SipConfig(Section):
     rtp_ports: str = "16384-32767"
     """UDP ports for media, two for each call. Workers (`server.workers`) share them equally."""
     trunks: dict[TrunkName, TrunkConfig] = {}
-    """Peers that may call, by name. The first trunk that knows a caller counts. Unknown callers get no answer, or a
-    challenge if a trunk asks for a password."""
+    """Peers that may call, by name; the first that knows a caller counts. Others get no answer, or a challenge if a
+    trunk asks for a password."""
     registrations: tuple[RegistrationConfig, ...] = ()
     """Registrars at which we register."""
     allowed_targets: TargetPatterns = ()
