@@ -31,7 +31,7 @@ from tts_engine.api import VoiceInfo
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import LmPrompt
-from tts_engine.cosyvoice.frontend.normalise import WetextVerbaliser, normalise, plain_verbaliser
+from tts_engine.cosyvoice.frontend.normalise import TextVerbaliser, normalise, plain_verbaliser
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, make_tiny_tokenizer
@@ -145,7 +145,7 @@ def make_normaliser(processes: int | None) -> Normaliser:
     atexit.register(shutil.rmtree, folder)
     make_tiny_tokenizer(folder)
     encode = CosyTokenizer.load(folder, version=3).encode
-    verbalise = plain_verbaliser if processes is None else WetextVerbaliser()
+    verbalise = plain_verbaliser if processes is None else TextVerbaliser()
     return Normaliser(
         lambda text, language: Wording.of(normalise(text, language, verbalise=verbalise), encode),
         processes=[NormaliserProcess(folder, 3) for _ in range(processes or 0)],

@@ -13,9 +13,9 @@ from hibari.g2p import G2P
 from hibari.g2p.normalize import normalize
 
 from tts_engine.errors import InvalidRequest
-from tts_engine.text.english import spell_out
 from tts_engine.text.normalise import align, clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable
+from tts_engine.text.verbalise.languages import verbalise
 
 PIECE_PHONEMES = hibari.tts.MAX_PHONEMES
 """Longest sentence that the network was trained on. A longer clause is spoken in pieces."""
@@ -86,7 +86,7 @@ class PhonemeReader:
             )
         if not is_speakable(readable):
             return []
-        normal = normalize(spell_out(readable))
+        normal = _reading(readable)
         tokens = self._tokens(normal)
         pieces = [self._piece(part, text, normal) for part in parts(tokens)]
         return [piece for piece in pieces if piece.words]
@@ -97,13 +97,13 @@ class PhonemeReader:
         Returns:
             ``(start_char, end_char, phonemes)`` in order, with the spaces and pauses that follow a word.
         """
-        normal = normalize(text)
+        normal = _reading(text)
         heard: dict[int, str] = {}
         for token in self._tokens(normal):
             heard[token.first] = heard.get(token.first, "") + token.phonemes
         return [
             (m.start_char, m.end_char, "".join(heard.get(word, "") for word in range(m.first_word, m.end_word)))
-            for m in align(text, normal)
+            for m in align(text, normal, _reading)
         ]
 
     def _tokens(self, normal: str) -> list[_Token]:
@@ -128,11 +128,16 @@ class PhonemeReader:
                     reach[word] = (min(first, reach.get(word, (first, 0))[0]), first + spoken)
         ids.append(0)
         words = []
-        for match in align(text, normal):
+        for match in align(text, normal, _reading):
             spans = [reach[word] for word in range(match.first_word, match.end_word) if word in reach]
             if spans:
                 words.append(Word(match.start_char, match.end_char, spans[0][0], spans[-1][1]))
         return SpokenPiece(ids, words)
+
+
+def _reading(text: str) -> str:
+    """Return cleaned English text in words."""
+    return str(normalize(verbalise(text, "en")))
 
 
 def parts(spoken: Sequence[S]) -> list[list[S]]:

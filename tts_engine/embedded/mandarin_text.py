@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tts_engine.cosyvoice.frontend.normalise import Normalised, Script, default_verbaliser, normalise
+from tts_engine.cosyvoice.frontend.normalise import Normalised, default_verbaliser, normalise
 from tts_engine.embedded.hibari_text import PAUSE_PHONEMES, PhonemeReader, SpokenPiece, Word, parts
 from tts_engine.errors import InvalidRequest, Unavailable
-from tts_engine.text.english import spell_out
 from tts_engine.text.normalise import clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable, script
 
@@ -42,10 +41,6 @@ _HAN = "\u4e00-\u9fff"
 _SAID = f"[^\\W_{_HAN}]|[%&@$€£¥₹₩¢+=°№]"
 """Letters and digits except Chinese ones, and symbols that are read as words."""
 _RUN = re.compile(f"(?P<chinese>[{_HAN}]+)|(?P<other>(?:{_SAID})(?:[^{_HAN}]*(?:{_SAID}))?)|.", re.DOTALL)
-_ADDRESS = re.compile(
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)[!-~]+|(?:[\w-]+\.)+[A-Za-z]{2,}(?:/[\w/.-]*)?", re.ASCII
-)
-"""Text that the rules for Chinese would cut at its full stops."""
 
 
 @dataclass(slots=True)
@@ -108,12 +103,9 @@ class MandarinReader:
             )
         if not is_speakable(readable):
             return []
-        normal = normalise(text.translate(_NARROW), "zh", verbalise=self._spoken)
+        normal = normalise(text.translate(_NARROW), "zh", verbalise=self._verbalise)
         pieces = [self._piece(part, normal) for part in parts(self._units(normal.text.translate(_FOLD)))]
         return [piece for piece in pieces if piece.words]
-
-    def _spoken(self, text: str, script: Script) -> str:
-        return self._verbalise(_ADDRESS.sub(lambda match: spell_out(match.group()), clean(text)), script)
 
     def _units(self, text: str) -> list[_Unit]:
         units: list[_Unit] = []

@@ -6,21 +6,44 @@ control characters, mark-up), and ``align`` relates a rewritten text to the orig
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from tts_engine.text.scripts import is_noise
 
-_LINK = re.compile(r"!?\[([^\]\n]*)\]\((?!/)[^)\s]*\)")
-_MARKUP = re.compile(
-    r"(?<!\w)[*_`~#>]{1,3}(?=[\w\"'“(\[])|(?<=[\w.!?,;:)\"'”\]])[*_`~]{1,3}(?!\w)|^\s*(?:[-*•>]|#+)\s+", re.M
+_NAME = r"[A-Za-z][\w.:-]*"
+_TAG = re.compile(rf"<!--.*?-->|</?{_NAME}(?:\s+{_NAME}\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'|[\w#%./-]+))*\s*/?>", re.S)
+"""A comment, or a well-formed tag of HTML or XML."""
+_SEPARATING = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6]|hr|table|s|speak|break)\b", re.I)
+"""Beginning of a tag that separates words."""
+_ENTITY = re.compile(r"&(?:[A-Za-z]{2,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
+_THOUGHT = re.compile(r"<(think|thinking|reasoning|thought)>.*?</\1>", re.S | re.I)
+"""What a model thinks before it answers."""
+_LINK = re.compile(r"!?\[([^\]\n]*)\]\((?!/)[^)\s]*(?: \"[^\"\n]*\")?\)")
+_REFERENCE = re.compile(r"(?<=[\w.,!?\])]) ?\[\^?\d{1,3}\](?![(\w])")
+"""A footnote or a source: ``[1]``, ``[^2]``."""
+_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[\w+-]*[ \t]*$", re.M)
+_RULE = re.compile(
+    r"^[ \t]*(?:(?:[-*_=][ \t]*){3,}|\|?[ \t]*:?-{2,}:?[ \t]*(?:\|[ \t]*:?-{2,}:?[ \t]*)*\|?)[ \t]*$", re.M
 )
-_FOLDED = re.compile(
-    "[\\uff01-\\uff5e\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001d7ff\\u2160-\\u217f\\u3371-\\u33df]+"
+"""A horizontal rule, or the line below the head of a table."""
+_LINE_START = re.compile(r"^[ \t]*(?:(?:[-+*•‣◦▪>]|#{1,6})[ \t]+)+(?:\[[ xX]\][ \t]+)?(?=\S)", re.M)
+"""Mark of a heading, a quotation, an entry of a list or a task."""
+_EMPHASIS = re.compile(
+    r"\*{2,3}(?=[^\s\d*])|(?<=[^\s*])\*{2,3}(?!\*)|(?<!\w)_{1,3}(?=[\w\"'“(\[])|(?<=[\w.!?,;:)\"'”\]])_{1,3}(?!\w)"
+    r"|~~(?=\S)|(?<=\S)~~|(?<![\w*])\*(?=[^\W\d_][^*\n]*)|(?<=[^\W\d_])\*(?!\w)|(?<=[.!?,;:)\"'”\]])\*(?![\w*])|`+"
+    r"|\*{2}(?=\d[^*]*\*{2})|(?<=\d)\*{1,2}(?=[\s.,;:!?]|$)|(?<!\w)\*(?=\d[^*\n]*\*(?![\w*]))|(?<!\w)#{1,6}(?=[^\W\d_])"
 )
+"""Marks of emphasis and code, ``#`` of a hashtag. A star that stands alone or before digits is a key."""
+_TABLE_ROW = re.compile(r"^[ \t]*\|(.*?)\|?[ \t]*$", re.M)
+_OTHER_FOLDED = "\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001d7ff\\u2160-\\u217f\\u3371-\\u33df"
+_FOLDED = re.compile(f"[\\uff01-\\uff5e{_OTHER_FOLDED}]+")
 """Full-width forms, ligatures, odd spaces, mathematical alphabets, Roman numerals and units of one character."""
+_FOLDED_BUT_MARKS = re.compile(f"(?:(?![！（），：；？])[\\uff01-\\uff5e{_OTHER_FOLDED}])+")
 _RAISED = re.compile(r"(?<=[^\W\d_])[²³](?!\w)|[²³¹⁰⁴-⁹₀-₉①-⑳]+")
 """Digits above or below the line, or in a circle. Voices read squares and cubes; the others become plain numbers."""
 
@@ -35,30 +58,59 @@ class Match:
     end_word: int
 
 
-def clean(text: str) -> str:
-    """Drop characters that no voice reads, and fold compatibility forms (full-width digits, ligatures) into plain
-    characters.
+def clean(text: str, *, wide_marks: bool = False) -> str:
+    """Drop what no voice reads, and fold compatibility forms (full-width digits, ligatures) into plain characters.
 
-    Mark-up of chat models goes too: ``**bold**``, ``# heading``, ``[label](address)`` (the label stays).
+    Dropped are Markdown (the label of a link stays), tags of HTML, thoughts of a model with their content, emoji,
+    control characters and lone surrogates. Entities become their characters. With ``wide_marks``, Chinese punctuation
+    stays.
     """
-    text = _LINK.sub(r"\1", text)
-    text = _MARKUP.sub("", text)
+    if _MARKED.search(text):
+        text = _without_markup(text)
     kept = "".join(" " if is_noise(char) else char for char in text)
     kept = _RAISED.sub(lambda m: m[0] if m[0] in ("²", "³") else f" {unicodedata.normalize('NFKC', m[0])} ", kept)
+    folded = _FOLDED_BUT_MARKS if wide_marks else _FOLDED
     # NFKC is not applied to everything, because it turns the micro sign into a Greek letter and spells out fractions.
-    return unicodedata.normalize("NFC", _FOLDED.sub(lambda m: unicodedata.normalize("NFKC", m.group()), kept))
+    return unicodedata.normalize("NFC", folded.sub(lambda m: unicodedata.normalize("NFKC", m.group()), kept))
+
+
+_MARKED = re.compile(r"[*_`~#>|<&\[•‣◦▪]|^[ \t]*[-+=]|[\ud800-\udfff]", re.M)
+
+
+def _without_markup(text: str) -> str:
+    if _SURROGATE.search(text):
+        text = join_surrogates(text)
+    if "<" in text:
+        text = _TAG.sub(lambda m: " " if _SEPARATING.match(m[0]) else "", _THOUGHT.sub(" ", text))
+    if "&" in text:
+        text = _ENTITY.sub(lambda m: html.unescape(m[0]), text)
+    text = _REFERENCE.sub("", _LINK.sub(r"\1", text))
+    text = _RULE.sub("", _FENCE.sub("", text))
+    if "|" in text:
+        text = _TABLE_ROW.sub(lambda m: ", ".join(cell for each in m[1].split("|") if (cell := each.strip())), text)
+    text = _LINE_START.sub("", text)
+    return _EMPHASIS.sub("", text)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def join_surrogates(text: str) -> str:
+    """Join the two halves of a character beyond the Basic Multilingual Plane; drop a half without its partner."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "ignore")
 
 
 def _key(word: str) -> str:
     return "".join(filter(str.isalnum, word)).lower() or word
 
 
-def align(source: str, rewritten: str) -> list[Match]:
+def align(source: str, rewritten: str, read: Callable[[str], str] | None = None) -> list[Match]:
     """Find the characters of ``source`` that each word of ``rewritten`` was made from. White space separates words.
 
     Words that are the same in both texts (but for case and punctuation) are anchors. If both texts have the same number
     of words between two anchors, the words correspond one to one. Otherwise the whole stretch is one match: "7:30 pm"
-    is read as three words. Every word of ``rewritten`` is in exactly one match, in order.
+    is read as three words. ``read``, if given, rewrites one word; the stretch is divided by it where the words of its
+    parts add up. Every word of ``rewritten`` is in exactly one match, in order.
     """
     places = [(m.start(), m.end(), m.group()) for m in re.finditer(r"\S+", source)]
     words = rewritten.split()
@@ -71,7 +123,13 @@ def align(source: str, rewritten: str) -> list[Match]:
         if i_end - i == j_end - j:
             matches += [Match(places[i + k][0], places[i + k][1], j + k, j + k + 1) for k in range(j_end - j)]
         elif i_end > i and j_end > j:
-            matches.append(Match(places[i][0], places[i_end - 1][1], j, j_end))
+            counts = [len(read(word).split()) for _, _, word in places[i:i_end]] if read is not None else []
+            if 0 in counts or sum(counts) != j_end - j:
+                matches.append(Match(places[i][0], places[i_end - 1][1], j, j_end))
+                continue
+            for (start, end, _), count in zip(places[i:i_end], counts, strict=True):
+                matches.append(Match(start, end, j, j + count))
+                j += count
         elif j_end > j:  # words without a source word ("$5 million" is read "5 million dollars")
             if matches:
                 last = matches.pop()

@@ -15,9 +15,10 @@ from tts_engine.embedded.hibari_text import PhonemeReader
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.errors import InvalidRequest
 from tts_engine.text.clauses import MAX_CHARS, ClauseConfig, ClauseSplitter
-from tts_engine.text.english import spell_out
 from tts_engine.text.normalise import align, clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable
+from tts_engine.text.verbalise.chinese import prepare
+from tts_engine.text.verbalise.languages import LANGUAGES, verbalise
 
 SEEDS = tuple(
     text.encode()
@@ -95,7 +96,9 @@ def run_normaliser(data: bytes) -> None:
     readable = clean(text)
     foreign_scripts(readable, {"Latin"})
     is_speakable(readable)
-    spoken = spell_out(readable)
+    for language in LANGUAGES:
+        spoken = verbalise(readable, language)
+    prepare(readable)
     matches = align(text, spoken)
     assert [word for match in matches for word in range(match.first_word, match.end_word)] == list(
         range(len(spoken.split()))
@@ -166,7 +169,7 @@ TARGETS = [
     ),
     Target(
         name="normaliser", run=run_normaliser, words=WORDS, seeds=SEEDS, max_bytes=1600, quick=150,
-        covers=("tts_engine/text/normalise.py", "tts_engine/text/english.py", "tts_engine/text/scripts.py"),
+        covers=("tts_engine/text/normalise.py", "tts_engine/text/verbalise/rules.py", "tts_engine/text/scripts.py"),
     ),
     Target(
         name="cosyvoice-text", run=run_cosyvoice_text, words=WORDS, seeds=SEEDS, max_bytes=1600, quick=30,

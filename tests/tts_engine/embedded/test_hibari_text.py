@@ -24,7 +24,7 @@ def phonemes(reader: PhonemeReader, text: str) -> list[int]:
         ("⅓cup of milk", "one third cup of milk"),
         ("1½ cups", "1 and one half cups"),
         ("¼-inch", "one quarter inch"),
-        ("50 m² of it", "50 m squared of it"),
+        ("50 m² of it", "fifty square meters of it"),
         ("Henry Ⅷ", "Henry VIII"),
     ],
 )

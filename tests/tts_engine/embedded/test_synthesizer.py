@@ -272,7 +272,7 @@ async def test_emoji_control_characters_and_accents_do_not_disturb(voice) -> Non
 async def test_a_very_long_clause_is_spoken_whole(voice) -> None:
     text = " ".join(["99,999,999"] * 12)
     spans = [s for c in await speak(voice, text) for s in c.spans]
-    assert len(spans) == 12
+    assert len({span.start_char for span in spans}) == 12
     assert len(max((p.ids for p in PhonemeReader().read(text)), key=len)) <= 402
 
 

@@ -6,40 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_engine.text.english import spell_out
-from tts_engine.text.normalise import align, clean
+from tts_engine.text.normalise import align, clean, join_surrogates
 from tts_engine.text.scripts import foreign_scripts, is_noise, is_speakable
-
-
-@pytest.mark.parametrize(
-    ("written", "spoken"),
-    [
-        ("Call +1 (555) 123-4567 now.", "Call plus 1, 5 5 5, 1 2 3, 4 5 6 7 now."),
-        ("Call 555-123-4567.", "Call 5 5 5, 1 2 3, 4 5 6 7."),
-        ("Your code is 482913.", "Your code is 4 8 2, 9 1 3."),
-        ("Zip 90210, ID 0042.", "Zip 9 0 2 1 0, ID 0 0 4 2."),
-        ("Dial 911!", "Dial 9 1 1!"),
-        ("20€, 5 EUR and 7 USD", "€20, €5 and $7"),
-        ("On 01.05.2024 we meet.", "On 2024-05-01 we meet."),
-        ("Open 24/7, from 9-5.", "Open twenty-four seven, from 9 to 5."),
-        ("See https://www.example.com/a-b.", "See example dot com slash a dash b."),
-        ("Mail jo.x@example.org now.", "Mail jo dot x at example dot org now."),
-        ("e.g. 10k", "for example 10 thousand"),
-        (",".join(["12"] * 13), ", ".join(["12"] * 13)),  # no voice has a name for such a number
-    ],
-)
-def test_what_the_voice_would_read_wrong_is_spelled_out(written: str, spoken: str) -> None:
-    assert spell_out(written) == spoken
-    assert spell_out(spoken) == spoken
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["It is 1,234.50 or $1,234.50.", "At 5:05 a.m. or 12:00.", "In 1999 and 2024.", "2024-05-01", "3.2.1",
-     "1,000,000 of 5%", "Room 101, gate B12", "5/1/2024", "0.05 and 10.5", "1,050,000"],
-)  # fmt: skip
-def test_what_the_voice_reads_well_is_left_alone(text: str) -> None:
-    assert spell_out(text) == text
 
 
 def test_a_word_read_by_several_words_keeps_its_own_characters() -> None:
@@ -75,6 +43,45 @@ def test_mark_up_and_noise_are_not_read() -> None:
     )
     assert clean("5 * 3 snake_case a-b 2>1") == "5 * 3 snake_case a-b 2>1"
     assert clean("half ½ of 5 µm at 3 °C") == "half ½ of 5 µm at 3 °C"
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("**Important:** read *this*", "Important: read this"),
+        ("he said **yes", "he said yes"),  # the clause ends before the closing mark
+        ("Important:** now", "Important: now"),
+        ("## Heading", "Heading"),
+        ("> quoted\n- [ ] task\n- [x] done\n+ more", "quoted\ntask\ndone\nmore"),
+        ("- 5 apples", "5 apples"),
+        ("| Name | Price |\n|:---|---:|\n| Tea | $3 |", "Name, Price\n\nTea, $3"),
+        ("```python\nprint\n```", "\nprint\n"),
+        ("~~old~~ `new`", "old new"),
+        ("as shown [1], and here[^2].", "as shown, and here."),
+        ('[call us](tel:+123 "now") or ![logo](http://x/y.png)', "call us or logo"),
+        ("<b>Bold</b> <i class='x'>text</i><br/>next", "Bold text next"),
+        ('<vendor:style name="happy">Hi</vendor:style>', "Hi"),
+        ("<think>The caller is angry.</think>Hello", " Hello"),
+        ("Tom &amp; Jerry &lt;3 &#233; &#xe9; &hellip;", "Tom & Jerry <3 é é …"),
+        ("2 < 3 and 4 > 1, a <b and c> d", "2 < 3 and 4 > 1, a <b and c> d"),
+        ("Press * or #, or dial *67#.", "Press * or #, or dial *67#."),
+        ("Our #1 #offer", "Our #1 offer"),
+        ("**5 items** and *6 items*", "5 items and 6 items"),
+        ("half \ud83d\ude00 of \ud83d a pair", "half   of  a pair"),
+        ("zero\u200bwidth\u202e", "zero width "),
+        ("***\n---\n", "\n\n"),
+    ],
+)
+def test_only_words_and_keys_remain(written: str, spoken: str) -> None:
+    assert clean(written) == spoken
+
+
+def test_chinese_punctuation_can_stay() -> None:
+    assert clean("好，**１２**！（是）", wide_marks=True) == "好，12！（是）"
+
+
+def test_halves_of_a_character_are_joined_or_dropped() -> None:
+    assert join_surrogates("a\ud83d\ude00b\ud83dc\ude00") == "a😀bc"
 
 
 @pytest.mark.parametrize(

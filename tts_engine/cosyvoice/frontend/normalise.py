@@ -1,6 +1,7 @@
 """Turns text into the wording that the model reads aloud, aligned with the characters of the source text.
 
-The rules and their order are upstream's. Before them, ``wetext`` (if installed) verbalises numbers, dates and amounts.
+The rules and their order are upstream's. Before them, the text is cleaned, and its numbers, dates and amounts are
+verbalised as for every other voice (``TextVerbaliser``).
 A text that contains ``<|`` and ``|>`` is not changed. The rules do not apply to inline controls (``[laughter]``,
 ``<strong>``, phonemes).
 """
@@ -16,14 +17,17 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
+from tts_engine.text.normalise import clean
+from tts_engine.text.verbalise.chinese import prepare
+from tts_engine.text.verbalise.languages import LANGUAGES, primary, verbalise
 
 log = logging.getLogger(__name__)
 
-Script = Literal["zh", "en", ""]
-"""Set of rules: Chinese, English, or none (for other languages only white space is changed)."""
+Script = Literal["zh", "en", "es", "fr", "it", "pt", "de", ""]
+"""Set of rules: one language's, or none (for other languages only white space is changed)."""
 
 
 class Verbaliser(Protocol):
@@ -35,30 +39,48 @@ class Verbaliser(Protocol):
 # -- verbalising -------------------------------------------------------------------------------------------------------
 
 
-class WetextVerbaliser:
-    """Verbalises with wetext's transducers (Apache-2.0, part of its package). Takes 1-10 ms a clause."""
+class TextVerbaliser:
+    """Cleans a text and verbalises it: Chinese with wetext's transducers if it is installed, every other language with
+    ``tts_engine.text.verbalise``."""
 
     def __init__(self) -> None:
-        from wetext import Normalizer
-
-        # The language is fixed, because wetext detects a text of digits as Chinese.
-        self._normalizers = {
-            "zh": Normalizer(lang="zh", operator="tn", remove_erhua=False),
-            "en": Normalizer(lang="en", operator="tn"),
-        }
+        self._chinese: Callable[[str], str] | None = None
+        try:
+            from wetext import Normalizer
+        except ImportError:
+            log.warning("wetext is not installed: Chinese dates and amounts are not verbalised")
+        else:
+            # The language is fixed, because wetext detects a text of digits as Chinese.
+            self._chinese = Normalizer(lang="zh", operator="tn", remove_erhua=False).normalize
 
     def __call__(self, text: str, script: Script) -> str:
-        if script not in self._normalizers:
+        text = clean(text, wide_marks=script == "zh").strip()
+        if not script:
             return text
-        text = re.sub(r"\s+", " ", text)  # the English transducer fails on two spaces in a row
-        quoting = {char for char in '"\\' if char in text}
+        if script != "zh":
+            return verbalise(text, script)
+        text = prepare(re.sub(r"\s+", " ", text))
+        return self._wetext(text) if self._chinese is not None else text
+
+    def _wetext(self, text: str) -> str:
+        """Verbalise; if wetext cannot read the text, verbalise its halves, so that only the unreadable part stays as it
+        is."""
+        assert self._chinese is not None
         try:
-            spoken: str = self._normalizers[script].normalize(text)
+            return self._chinese(text)
         except (AssertionError, RuntimeError, TypeError, ValueError, IndexError):
-            log.warning("text could not be verbalised; the plain rules are used", extra={"characters": len(text)})
-            return text
-        # The English transducer leaves the backslashes with which it escapes quotes in the text.
-        return re.sub(r'\\(["\\])', r"\1", spoken) if quoting else spoken
+            if len(text) == 1:
+                return text
+            log.warning("part of a text could not be verbalised", extra={"characters": len(text)})
+        ends = [match.end() for match in _PART_END.finditer(text, 1, len(text) - 1)]
+        middle = min(ends, key=lambda end: abs(end - len(text) // 2)) if ends else len(text) // 2
+        return self._wetext(text[:middle]) + self._wetext(text[middle:])
+
+
+_PART_END = re.compile(
+    r"[\s，。、；：！？,;!?]+|(?<=[\u4e00-\u9fff])(?![\u4e00-\u9fff])|(?<![\u4e00-\u9fff])(?=[\u4e00-\u9fff])"
+)
+"""Places at which a Chinese text may be cut: after punctuation, and between Chinese and other characters."""
 
 
 def plain_verbaliser(text: str, script: Script) -> str:
@@ -67,12 +89,8 @@ def plain_verbaliser(text: str, script: Script) -> str:
 
 
 def default_verbaliser() -> Verbaliser:
-    """Return ``WetextVerbaliser`` if wetext is installed, else ``plain_verbaliser``."""
-    try:
-        return WetextVerbaliser()
-    except ImportError:
-        log.warning("wetext is not installed: dates and amounts are not verbalised")
-        return plain_verbaliser
+    """Return a ``TextVerbaliser``."""
+    return TextVerbaliser()
 
 
 def likely_parts(text: str) -> Sequence[tuple[str, bool]]:
@@ -101,12 +119,15 @@ class LikelyVerbaliser:
         self._verbalise = verbalise
 
     def __call__(self, text: str, script: Script) -> str:
-        if not script:  # nothing is verbalised, and white space is kept
+        if script != "zh":  # the other languages take a tenth of a millisecond
             return self._verbalise(text, script)
+        text = clean(text, wide_marks=True)
         return " ".join(self._verbalise(part, script) if otherwise else part for part, otherwise in likely_parts(text))
 
-    def share(self, text: str) -> float:
+    def share(self, text: str, script: Script) -> float:
         """Return the share of a text's characters that would be verbalised, 0 to 1."""
+        if script != "zh":
+            return 1.0
         return sum(len(part) for part, otherwise in likely_parts(text) if otherwise) / max(len(text), 1)
 
 
@@ -118,12 +139,25 @@ def contains_chinese(text: str) -> bool:
     return any("\u4e00" <= char <= "\u9fff" for char in text)
 
 
+_LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
+_ENGLISH_WORDS = 3
+"""Fewest Latin words by which a text without Chinese characters counts as English in a Chinese turn. Fewer may be names
+and units."""
+
+
 def detect_script(text: str, language: str = "") -> Script:
-    """Return the set of rules for ``text``. ``language`` is its BCP 47 tag, or empty."""
-    primary = language.partition("-")[0].lower()
-    if contains_chinese(text) and primary != "ja":
+    """Return the set of rules for ``text``. ``language`` is its BCP 47 tag, or empty.
+
+    A text without letters is in the language of its turn.
+    """
+    tag = primary(language)
+    if contains_chinese(text) and tag != "ja":
         return "zh"
-    return "en" if primary in ("", "en", "zh") else ""
+    if tag in ("zh", "yue", "cmn"):
+        return "en" if len(_LATIN_WORD.findall(text)) >= _ENGLISH_WORDS else "zh"
+    if tag in LANGUAGES:
+        return cast(Script, tag)
+    return "" if tag else "en"
 
 
 def replace_blank(text: str) -> str:

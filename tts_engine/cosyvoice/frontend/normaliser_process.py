@@ -21,7 +21,13 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from tts_engine.cosyvoice.frontend.normalise import LikelyVerbaliser, Normalised, WetextVerbaliser, normalise
+from tts_engine.cosyvoice.frontend.normalise import (
+    LikelyVerbaliser,
+    Normalised,
+    TextVerbaliser,
+    detect_script,
+    normalise,
+)
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, Version
 from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.service.child import ChildProcess, ChildTimes, die_with
@@ -148,7 +154,7 @@ def _lose(asked: dict[int, Asked]) -> None:
 class _Child:
     """Answers the requests of one connection until it closes."""
 
-    def __init__(self, tokenizer: CosyTokenizer, verbalise: WetextVerbaliser) -> None:
+    def __init__(self, tokenizer: CosyTokenizer, verbalise: TextVerbaliser) -> None:
         self._tokenizer, self._verbalise = tokenizer, verbalise
         self._verbalise_likely = LikelyVerbaliser(verbalise)
         self._come = asyncio.Event()
@@ -186,8 +192,8 @@ class _Child:
             await asyncio.sleep(0)
 
     def _begin(self, request: _Request) -> None:
-        _, text, _ = request
-        share = self._verbalise_likely.share(text)
+        _, text, language = request
+        share = self._verbalise_likely.share(text, detect_script(text, language))
         if not share:
             self._send_likely(request)
         else:
@@ -205,7 +211,7 @@ class _Child:
 
 
 async def _serve(path: str, tokenizer: CosyTokenizer) -> None:
-    verbalise = WetextVerbaliser()
+    verbalise = TextVerbaliser()
     for language in ("en", "zh"):  # loads the transducers and inflect
         normalise("Room 1", language, verbalise=verbalise)
     child, connected = _Child(tokenizer, verbalise), asyncio.Event()

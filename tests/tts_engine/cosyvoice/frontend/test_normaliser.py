@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import stand_still, until
 from tts_engine.cosyvoice.frontend import normaliser as remembering
-from tts_engine.cosyvoice.frontend.normalise import WetextVerbaliser, normalise
+from tts_engine.cosyvoice.frontend.normalise import TextVerbaliser, normalise
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.frontend.normaliser_process import Asked, NormaliserProcess
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, make_tiny_tokenizer
@@ -73,7 +73,7 @@ async def started(
 
 
 async def test_a_process_gives_what_this_one_would_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
-    here, verbalise = Here(), WetextVerbaliser()
+    here, verbalise = Here(), TextVerbaliser()
     make_tiny_tokenizer(tmp_path)
     child, encode = NormaliserProcess(tmp_path, 3), CosyTokenizer.load(tmp_path, version=3).encode
     async with started(here, [child]) as normaliser:
@@ -143,8 +143,8 @@ async def test_a_process_tells_what_is_likely_before_it_words_anything(
 ) -> None:
     make_tiny_tokenizer(tmp_path)
     child, encode = NormaliserProcess(tmp_path, 3), CosyTokenizer.load(tmp_path, version=3).encode
-    texts = ["Hello there.", "Mr. Young is in.", "Good bye...", "We have moved your lamp to 3 pm.", "call 3 pm mark"]
-    texts.append("half past ten.")
+    texts = ["您好。", "李先生3点到。", "再见……", "我们 已经 把 您的 台灯 送到 3 楼 了 谢谢 您", "3点半"]
+    texts.append("十点半。")
     told: list[tuple[int, bool]] = []
     answers: dict[str, list[Wording]] = {text: [] for text in texts}
     answer, ask_child = Asked.answer, child.ask
@@ -166,7 +166,7 @@ async def test_a_process_tells_what_is_likely_before_it_words_anything(
     async with started(Here(), [child]) as normaliser:
 
         async def ask(text: str) -> None:
-            async with aclosing(normaliser.wordings(text, "en")) as wordings:
+            async with aclosing(normaliser.wordings(text, "zh")) as wordings:
                 async for made in wordings:
                     answers[text].append(made)
 
@@ -180,10 +180,10 @@ async def test_a_process_tells_what_is_likely_before_it_words_anything(
         # First those with neither digits nor what may be an abbreviation, then all others in turn.
         likely = [(0, False), (2, False), (5, False), (1, True), (3, False), (4, True)]
         assert told == [*likely, (0, True), (2, True), (5, True), (3, True)]
-        verbalise = WetextVerbaliser()
+        verbalise = TextVerbaliser()
         for text, made in answers.items():
             assert len(made) == 1 + ((texts.index(text), False) in told)
-            assert made[0] is made[-1] == Wording.of(normalise(text, "en", verbalise=verbalise), encode)
+            assert made[0] is made[-1] == Wording.of(normalise(text, "zh", verbalise=verbalise), encode)
 
         await ask(texts[0])
         assert len(answers[texts[0]]) == 3, "it is remembered"
@@ -193,7 +193,7 @@ async def test_a_likely_wording_that_was_wrong_is_told_anew(tmp_path: Path) -> N
     make_tiny_tokenizer(tmp_path)
     child = NormaliserProcess(tmp_path, 3)
     async with started(Here(), [child]) as normaliser:
-        async with aclosing(normaliser.wordings("Mr Young is in.", "en")) as wordings:
+        async with aclosing(normaliser.wordings("请按*键", "zh")) as wordings:
             told = [made.normalised.text async for made in wordings]
-        assert told == ["Mr Young is in.", "Mister Young is in."]
-        assert (await wording(normaliser, "Mr Young is in.", "en")).normalised.text == told[1]
+        assert told == ["请按*键", "请按星号键"]
+        assert (await wording(normaliser, "请按*键", "zh")).normalised.text == told[1]

@@ -1,0 +1,154 @@
+"""Reads amounts: money, percentages, temperatures, measures."""
+
+from __future__ import annotations
+
+import re
+
+from tts_engine.text.verbalise.grammar import Noun
+from tts_engine.text.verbalise.numbers import DASH, END, SIGN, NumberWords, Rule, any_of
+
+
+class Amounts(NumberWords):
+    """The rules for amounts."""
+
+    def money(self) -> list[Rule]:
+        """Return the rules for money."""
+        num, money, mags = self._num, any_of(self._g.currencies), any_of(self._g.magnitudes)
+        return [
+            (
+                re.compile(
+                    rf"{SIGN}(?P<cur>{money}) ?(?P<inner>[-−–])?(?P<n>{num})(?:[ -]?(?P<mag>{mags})\b)?(?:{DASH}(?:(?:{money}) ?)?(?P<n2>{num})(?:[ -]?(?P<mag2>{mags})\b)?)?(?: ?USD\b)?(?P<per> ?/ ?[a-zà-ÿ]+)?{END}"
+                ),
+                self._money,
+            ),
+            (
+                re.compile(
+                    rf"{SIGN}(?P<n>{num})(?:[ -]?(?P<mag>{mags}))?(?:{DASH}(?P<n2>{num})(?: ?(?P<mag2>{mags}))?)? ?(?P<cur>{money})(?P<per> ?/ ?[a-zà-ÿ]+)?{END}"
+                ),
+                self._money,
+            ),
+        ]
+
+    def measures(self) -> list[Rule]:
+        """Return the rules for percentages, temperatures, measures and large numbers."""
+        num, mags, units = self._num, any_of(self._g.magnitudes), any_of(self._g.units)
+        return [
+            (re.compile(rf"{SIGN}(?P<n>{num})(?:{DASH}|%{DASH})(?P<n2>{num}) ?%"), self._percent),
+            (re.compile(rf"{SIGN}(?P<n>{num})(?: ?(?P<mag>{mags}))? ?%"), self._percent),
+            (
+                re.compile(rf"{SIGN}(?P<n>{num})(?: ?°)?(?: ?[CF])?{DASH}(?P<n2>{num}) ?[°º](?: ?(?P<scale>[CF])\b)?"),
+                self._degree,
+            ),
+            (re.compile(rf"{SIGN}(?P<n>{num}) ?[°º](?: ?(?P<scale>[CF])\b|(?=[\s.,;!?)]|$))"), self._degree),
+            (re.compile(r"(?<![\w.])(?P<ft>\d)['’′] ?(?P<in>\d{1,2})(?:[\"”″]|''|(?!\w))"), self._height),
+            (re.compile(r"(?<![\w.,/])(?P<n>\d+)/(?P<n2>\d+) ?(?P<unit>mmHg|mm Hg)"), self._pressure),
+            (
+                re.compile(
+                    rf"{SIGN}(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[a-zà-ÿ]+))?{END}"
+                ),
+                self._unit,
+            ),
+            (re.compile(rf"{SIGN}(?P<n>{num})[ -]?(?P<mag>{mags})(?![\w/]|\.\w)"), self._magnitude),
+        ]
+
+    def _money(self, match: re.Match[str]) -> str:
+        unit, cent = self._g.currencies[match["cur"]]
+        text, mag, second, mag2 = match["n"], match["mag"], match["n2"], match["mag2"]
+        if second and (mag or mag2):
+            first = self._scaled(text, mag) if mag else self._number(text, unit.gender, noun=True)
+            words = f"{first} {self._g.to} {self._scaled(second, mag2 or mag)}{self._of(mag2 or mag)} {unit.many}"
+        elif second and (self._parse(text)[1] or self._parse(second)[1]):
+            words = f"{self._amount(text, unit, cent)} {self._g.to} {self._amount(second, unit, cent)}"
+        elif second:
+            words = f"{self._number(text, unit.gender, noun=True)} {self._g.to} {self._counted(second, unit)}"
+        elif mag:
+            words = f"{self._scaled(text, mag)}{self._of(mag)} {unit.many}"
+        else:
+            words = self._amount(text, unit, cent)
+        return self._signed(match, words + self._per(match["per"]))
+
+    def _per(self, written: str | None) -> str:
+        """Return the words for ``/month``."""
+        if not written:
+            return ""
+        below = written.strip(" /")
+        return f" {self._g.per} {self._g.units[below].one if below in self._g.units else below}"
+
+    def _of(self, mag: str) -> str:
+        """Return the word between "million" and a noun, if the language has one."""
+        plain = self._g.magnitudes[mag][0]
+        return self._g.of_million if plain not in ("thousand", "mil", "mille", "mila", "tausend", "hundred") else ""
+
+    def _scaled(self, number: str, mag: str | None) -> str:
+        if mag is None:
+            return self._number(number)
+        one, many = self._g.magnitudes[mag]
+        if self._parse(number)[:2] == ("1", ""):
+            if one in ("mil", "mille"):
+                return one
+            return f"{self._int('1', 'f' if self._g.tag == 'de' else 'm', noun=True)} {one}"
+        return f"{self._number(number, noun=True)} {many}"
+
+    def _amount(self, text: str, unit: Noun, cent: Noun | None) -> str:
+        whole, rest, _ = self._parse(text)
+        kept = rest.rstrip("0")
+        if cent is None or len(kept) > 2:
+            return self._counted(f"{whole}{self._g.decimal_mark}{kept}" if kept else whole, unit)
+        main = self._counted(whole or "0", unit)
+        if len(whole) > 6 and whole.endswith("000000") and self._g.of_million:
+            main = f"{self._int(whole, unit.gender, noun=True)}{self._g.of_million} {unit.many}"
+        if not kept:
+            return main
+        cents = self._counted(str(int(f"{kept:0<2}")), cent)
+        if not int(whole or "0"):
+            return cents
+        return f"{main} {self._g.money_and} {cents}".replace("  ", " ")
+
+    def _percent(self, match: re.Match[str]) -> str:
+        if "n2" in match.re.groupindex:
+            return self._signed(
+                match, f"{self._number(match['n'])} {self._g.to} {self._number(match['n2'])} {self._g.percent}"
+            )
+        words = self._scaled(match["n"], match["mag"]) if match["mag"] else self._number(match["n"])
+        return self._signed(match, f"{words} {self._g.percent}")
+
+    def _degree(self, match: re.Match[str]) -> str:
+        if "n2" in match.re.groupindex:
+            words = f"{self._number(match['n'])} {self._g.to} {self._counted(match['n2'], self._g.degree)}"
+        else:
+            words = self._counted(match["n"], self._g.degree)
+        return self._signed(match, words + (f" {self._g.degrees[match['scale']]}" if match["scale"] else ""))
+
+    def _height(self, match: re.Match[str]) -> str:
+        feet, inches = self._g.units["ft"], self._g.units["in."]
+        return f"{self._counted(match['ft'], feet)} {self._counted(match['in'], inches)}"
+
+    def _unit(self, match: re.Match[str]) -> str:
+        unit = self._g.units[match["unit"]]
+        if match["n2"]:
+            words = (
+                f"{self._number(match['n'], unit.gender, noun=True)} {self._g.to} {self._counted(match['n2'], unit)}"
+            )
+        elif match["mag"]:
+            words = f"{self._scaled(match['n'], match['mag'])}{self._of(match['mag'])} {unit.many}"
+        elif match["over"]:
+            part = self._g.fractions(int(match["over"]), int(match["under"]))
+            if part is None:
+                return match.group()
+            words = f"{self._int(match['n'], unit.gender)} {self._joined_fraction(part)} {unit.many}"
+        else:
+            words = self._counted(match["n"], unit)
+        words += self._per(match["per"])
+        if match["unit"].endswith(".") and not match.string[match.end() :].strip():
+            words += "."
+        return self._signed(match, words)
+
+    def _pressure(self, match: re.Match[str]) -> str:
+        unit = self._g.units.get("mmHg")
+        over = self._g.symbols.get("over", self._g.symbols["/"])
+        return f"{self._int(match['n'])} {over} {self._int(match['n2'])}" + (f" {unit.many}" if unit else "")
+
+    def _magnitude(self, match: re.Match[str]) -> str:
+        if match["mag"] in ("m", "t", "b", "mm") and self._g.tag == "en":
+            return match.group()
+        return self._signed(match, self._scaled(match["n"], match["mag"]))

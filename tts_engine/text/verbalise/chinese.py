@@ -1,0 +1,159 @@
+"""Prepares Chinese text for wetext: reads the kinds that its transducers read wrongly, and leaves it the others.
+
+Read here: codes and numbers of phones, cards and orders (digit by digit), amounts with a sign, a separator or a
+magnitude, ranges of percentages, telephone keys, addresses, versions, times with seconds.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tts_engine.text.verbalise.codes import WEB_ADDRESS
+from tts_engine.text.verbalise.numbers import SIGN_FORM
+from tts_engine.text.verbalise.rules import VULGAR_FRACTIONS
+
+_NAMES = "零一二三四五六七八九"
+_SPELLED = "零幺二三四五六七八九"
+"""Digits of a code or a phone number: 幺 for 1, which on the phone is not mistaken for 七."""
+_CURRENCIES = {
+    "¥": "元", "￥": "元", "RMB": "元", "CNY": "元", "$": "美元", "US$": "美元", "USD": "美元", "€": "欧元", "EUR": "欧元",
+    "£": "英镑", "GBP": "英镑", "HK$": "港元", "HKD": "港元", "NT$": "新台币", "JPY": "日元", "₩": "韩元", "₹": "卢比",
+}  # fmt: skip
+_ADDRESS_WORDS = {
+    ".": "点", "/": "斜杠", "-": "杠", "_": "下划线", "@": "艾特", ":": "冒号", "?": "问号", "=": "等于", "&": "和",
+    "#": "井号", "+": "加", "%": "百分号", "~": "波浪号",
+}  # fmt: skip
+_NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
+_MONEY_SIGNS = "|".join(re.escape(sign) for sign in sorted(_CURRENCIES, key=len, reverse=True))
+_CODE_WORDS = (
+    "验证码|校验码|动态码|密码|口令|取件码|取货码|提货码|邀请码|兑换码|优惠码|识别码|编码|代码|尾号|卡号|账号|帐号|订单号|"
+    "订单|单号|流水号|编号|号码|证号|工号|学号|会员号|合同号|保单号|发票号|座位号|房间号|房号|门牌号|车牌号?|航班号?|车次|"
+    "电话|手机|拨打|致电|分机|转接|热线|邮编|身份证"
+)
+_UNITS = {"mmHg": "毫米汞柱", "°C": "摄氏度", "℃": "摄氏度"}
+
+
+def cardinal(number: int) -> str:
+    """Return the name of a number below 10**16."""
+    if number < 10:
+        return _NAMES[number]
+    words, zero = "", False
+    digits = str(number)
+    for position, char in enumerate(digits):
+        power = len(digits) - 1 - position
+        if char == "0":
+            zero = True
+        else:
+            words += ("零" if zero and words else "") + _NAMES[int(char)] + ("", "十", "百", "千")[power % 4]
+            zero = False
+        if power % 4 == 0 and power:
+            group = int(digits[max(0, position - 3) : position + 1])
+            if group:
+                words += ("", "万", "亿", "万亿")[power // 4]
+                zero = group % 10 == 0 and zero
+    return words[1:] if words.startswith("一十") else words
+
+
+def _number(text: str) -> str:
+    whole, _, rest = text.replace(",", "").partition(".")
+    if len(whole) > 16:
+        return _spell(whole)
+    return cardinal(int(whole)) + (f"点{''.join(_NAMES[int(d)] for d in rest)}" if rest else "")
+
+
+def _spell(text: str) -> str:
+    return "".join(_SPELLED[int(char)] for char in text if char.isdigit())
+
+
+def _groups(text: str) -> str:
+    plus = "加" if text.startswith("+") else ""
+    return plus + "，".join(map(_spell, re.findall(r"\d+", text)))
+
+
+def _sign(text: str | None) -> str:
+    return {"": "", "+": "正", "±": "正负"}.get(text or "", "负")
+
+
+def _money(match: re.Match[str]) -> str:
+    unit = _CURRENCIES[match["cur"]]
+    mag = match["mag"] or ""
+    sign = _sign(match["sign"] or match["inner"])
+    if match["n2"]:
+        return f"{sign}{_number(match['n'])}到{_number(match['n2'])}{match['mag2'] or mag}{unit}"
+    return f"{sign}{_number(match['n'])}{mag}{unit}"
+
+
+def _address(match: re.Match[str]) -> str:
+    address = re.sub(r"^(?:https?|ftp)://(?:www\.)?", "", match.group())
+    pieces = re.findall(r"\d+|[A-Za-z]+|.", address.rstrip("/"))
+    said = [_spell(p) if p.isdigit() else f" {_ADDRESS_WORDS[p]} " if p in _ADDRESS_WORDS else p for p in pieces]
+    return "".join(said).strip()
+
+
+def _key(match: re.Match[str]) -> str:
+    return re.sub("[*#]", lambda m: "星号" if m[0] == "*" else "井号", match.group())
+
+
+def _dotted(match: re.Match[str]) -> str:
+    return "点".join(_spell(part) if len(part) > 2 or part[0] == "0" and part != "0" else _number(part)
+                    for part in match["dotted"].split("."))  # fmt: skip
+
+
+def _time(match: re.Match[str]) -> str:
+    hour, minute, second = (int(each) for each in match.groups())
+    if hour > 24:
+        return match.group()
+    minutes = f"{'零' if 0 < minute < 10 else ''}{cardinal(minute)}分"
+    return f"{cardinal(hour)}点{minutes}{'零' if 0 < second < 10 else ''}{cardinal(second)}秒"
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    over, under = VULGAR_FRACTIONS[match[2]]
+    whole = f"{_number(match[1])}又" if match[1] else ""
+    return f"{whole}{cardinal(under)}分之{cardinal(over)}"
+
+
+_ASCII = "A-Za-z0-9_"
+_RULES = [
+    (re.compile(WEB_ADDRESS, re.ASCII | re.I), _address),
+    (re.compile(rf"(?<![{_ASCII}.])\d{{1,3}}(?:\.\d{{1,3}}){{3}}(?![{_ASCII}])"),
+     lambda m: "点".join(_spell(part) for part in m.group().split("."))),
+    (re.compile(rf"(?<![{_ASCII}.])(?P<v>[vV]|版本)?(?P<dotted>\d+(?:\.\d+){{2,}})(?![{_ASCII}])"),
+     lambda m: f"{'版本' if m['v'] and m['v'] in 'vV' else m['v'] or ''}{_dotted(m)}"),
+    (re.compile(r"(?:按|拨|输入|键)[^。！？\d]{0,12}[*#][^。！？\d]{0,12}"), _key),
+    (re.compile(rf"(?<![{_ASCII}])[*#][\d*#]*\d[\d*#]*|(?<![\d.])\d+#"),
+     lambda m: "".join({"*": "星号", "#": "井号"}.get(c) or _SPELLED[int(c)] for c in m.group())),
+    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?[A-Z]{{0,4}}\d{{3,}}(?:[ -]\d{{2,}})*)(?![\d.,:：%]\d|[年月日元个块])"),
+     lambda m: m["before"] + re.match(r"\+?[A-Z]*", m["code"])[0].replace("+", "加") + _groups(re.sub("^[+A-Z]+", "", m["code"]))),  # type: ignore[index]
+    (re.compile(rf"(?<![{_ASCII}.,])(?:\+|00)\d[\d ()-]{{6,}}\d(?!\d)"), lambda m: _groups(m.group())),
+    (re.compile(rf"(?<![{_ASCII}.,])(?:1[3-9]\d[ -]?\d{{4}}[ -]?\d{{4}}|0\d{{2,3}}[ -]\d{{7,8}}|400[ -]?\d{{3}}[ -]?\d{{4}}|\d{{4}}(?:[ -]\d{{4}}){{2,4}}(?:[ -]\d{{1,3}})?)(?!\d)"),
+     lambda m: _groups(m.group())),
+    (re.compile(rf"(?<![{_ASCII}.,])\d{{15,}}[Xx]?(?![{_ASCII}])"), lambda m: _spell(m.group()) + ("X" if m.group()[-1] in "xX" else "")),
+    (re.compile(rf"(?:(?<![{_ASCII}%元)])(?P<sign>{SIGN_FORM}))?(?P<cur>{_MONEY_SIGNS}) ?(?P<inner>[-−])?(?P<n>{_NUMBER})(?P<mag>[万亿千百]*)(?:[-–~～](?:{_MONEY_SIGNS})?(?P<n2>{_NUMBER})(?P<mag2>[万亿千百]*))?"), _money),
+    (re.compile(rf"(?<![{_ASCII}.])(?P<a>{_NUMBER})%?[-–~～](?P<b>{_NUMBER})[%％]"),
+     lambda m: f"百分之{_number(m['a'])}到百分之{_number(m['b'])}"),
+    (re.compile(rf"(?<![{_ASCII}.])(?P<sign>{SIGN_FORM})?(?P<n>{_NUMBER})[%％]"),
+     lambda m: f"百分之{_sign(m['sign'])}{_number(m['n'])}"),
+    (re.compile(r"(?<![\d/.])(\d{2,3})/(\d{2,3}) ?(mmHg|毫米汞柱)"),
+     lambda m: f"{_number(m[1])}比{_number(m[2])}毫米汞柱"),
+    (re.compile(r"(?<=\d) ?mmHg"), lambda _: "毫米汞柱"),
+    (re.compile(rf"(?<![{_ASCII}:.])(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\d:])"), _time),
+    (re.compile(r"(\d+)?([½⅓⅔¼¾])"), _vulgar),
+    (re.compile(r"7 ?[x×*] ?24(?=小时)"), lambda _: "七乘二十四"),
+    (re.compile(rf"(?<![{_ASCII}.,])(?P<sign>[-−–])(?=\d)(?!\d+[-/年])(?P<n>{_NUMBER})(?![\d:]| ?[°℃])"), lambda m: f"负{_number(m['n'])}"),
+    (re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,])"), lambda m: _number(m.group())),
+]  # fmt: skip
+_BARE_CODE = re.compile(r"[^\w$¥￥€£%-]*\d{4,}[^\w%$€£℃°]*")
+"""A text of one row of digits: a clause such as this follows "your code is"."""
+_WORTH = re.compile(r"\d|[@*#]|www\.|://")
+
+
+def prepare(text: str) -> str:
+    """Return the text with the kinds named above in words."""
+    if not _WORTH.search(text):
+        return text
+    if _BARE_CODE.fullmatch(text):
+        return re.sub(r"\d+", lambda m: _spell(m.group()), text)
+    for pattern, read in _RULES:
+        text = pattern.sub(read, text)
+    return text

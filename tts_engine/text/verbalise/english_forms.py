@@ -1,0 +1,50 @@
+"""Written forms that only English has: streets, weekdays, names of files."""
+
+from __future__ import annotations
+
+import re
+
+from tts_engine.text.verbalise.grammar import Grammar
+from tts_engine.text.verbalise.numbers import Rule, any_of
+
+
+def rules(grammar: Grammar) -> list[Rule]:
+    """Return the rules for these forms. They come before those for dates."""
+    directions = {"N": "North", "S": "South", "E": "East", "W": "West"}
+    days = {"Mon": 0, "Tue": 1, "Tues": 1, "Wed": 2, "Thu": 3, "Thur": 3, "Thurs": 3, "Fri": 4, "Sat": 5, "Sun": 6}
+    full = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+    streets = {"St": "Street", "Dr": "Drive", "Ave": "Avenue", "Rd": "Road", "Ln": "Lane", "Blvd": "Boulevard",
+               "Ct": "Court", "Pl": "Place", "Hwy": "Highway", "Pkwy": "Parkway", "Cir": "Circle", "Ter": "Terrace"}  # fmt: skip
+    name = r"(?P<name>\b(?:\d+|(?:[NSEW]\.?|North|South|East|West)) (?:\d+(?:st|nd|rd|th) |(?:[A-Z][\w'’.]*) ){1,3}?|[A-Z][a-z]+ )"
+
+    def street(match: re.Match[str]) -> str:
+        rest = match.string[match.end() :]
+        stop = (
+            "."
+            if match.group().endswith(".") and (not rest.strip() or re.match(r"\s+[A-Z][a-z]*\s+[a-z]", rest))
+            else ""
+        )
+        name = re.sub(r"\b([NSEW])\b\.?(?= )", lambda m: directions[m[1]], match["name"])
+        return f"{name}{streets[match['street']]}{stop}"
+
+    def day(match: re.Match[str]) -> str:
+        return full[days[match[1]]] + (f" {grammar.to} " if match["to"] else "")
+
+    def month(short_name: str) -> str:
+        return grammar.months[list(grammar.month_short).index(short_name.lower())]
+
+    short = any_of([month.capitalize() for month in grammar.month_short])
+    after = rf"(?=,? ?(?:{short}|\d|(?:and|to|through|thru|&) (?:{any_of(days)})\b))"
+
+    return [
+        (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: grammar.cardinal(int(m.group().replace(" ", "")), "m", False)),
+        (re.compile(rf"{name}(?P<street>{any_of(streets)})\b(?:\.|(?=,|$| (?:and|or|at|in|near|between|on|to|is|Apt|Suite|Unit)\b))"), street),
+        (re.compile(r"\bSt\.? (?=[A-Z])"), lambda _: "Saint "),
+        (re.compile(rf"\b({any_of(days)})\b\.?(?:(?P<to> ?[-–] ?)(?=(?:{any_of(days)})\b)|{after})"), day),
+        (re.compile(rf"(?<= to )({any_of(days)})\b\.?(?P<to>)"), day),
+        (re.compile(rf"\b({short})\.?[-–]({short})\b\.?"), lambda m: f"{month(m[1])} to {month(m[2])}"),
+        (re.compile(r"(?<=\ds)[-–](?=['’]?\d+0s)"), lambda _: " to "),
+        (re.compile(r"(?<![\w/])(?P<m>0?[1-9]|1[0-2])/(?P<y>(?:19|20)\d\d)(?![\w/])"), lambda m: f"{grammar.months[int(m['m']) - 1]} {grammar.year(int(m['y']))}"),
+        (re.compile(r"\b40([13])\(?([kKbB])\)?(?!\w)"), lambda m: f"four oh {grammar.digits[int(m[1])]} {m[2].upper()}"),
+        (re.compile(r"(?<=\w)\.(?=(?:txt|pdf|docx?|xlsx?|pptx?|jpe?g|png|gif|csv|zip|mp[34]|html?|json|xml|exe)\b)"), lambda _: " dot "),
+    ]  # fmt: skip

@@ -1,0 +1,38 @@
+"""Chooses the rules of a language."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tts_engine.text.verbalise.grammar import Grammar
+from tts_engine.text.verbalise.rules import Rules
+
+LANGUAGES = ("en",)
+"""Primary subtags of the languages that have rules here. Mandarin's are in ``chinese``."""
+
+
+def primary(language: str) -> str:
+    """Return the primary subtag of a BCP 47 tag, in lower case."""
+    return language.replace("_", "-").partition("-")[0].lower()
+
+
+@cache
+def _rules(language: str) -> Rules:
+    return Rules(_grammar(language))
+
+
+def _grammar(language: str) -> Grammar:
+    from tts_engine.text.verbalise.english import ENGLISH
+
+    return ENGLISH
+
+
+def verbalise(text: str, language: str) -> str:
+    """Write the numbers, dates, amounts, codes, addresses and signs of a text as words.
+
+    Args:
+        text: cleaned text (``tts_engine.text.normalise.clean``).
+        language: BCP 47 tag. A text in a language without rules is returned as it is.
+    """
+    tag = primary(language)
+    return _rules(tag)(text) if tag in LANGUAGES else text
