@@ -15,7 +15,7 @@ from gateway.errors import Rejected
 from gateway.media.dtmf import KeysByTwoWays
 from gateway.media.latch import Latch
 from gateway.media.timer import DeadlineTimer
-from gateway.seams.leg import CallEvents, Reception, RtpReport, TransferStart
+from gateway.seams.leg import CallEvents, Reception, RtpReport, TransferStart, UnbufferedLeg
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, Refusal
 from sip_bridge.dialog.effects import (
@@ -112,7 +112,7 @@ def _format(agreed: Agreed | None, *, inbound: bool) -> AudioFormat:
     return replace(fmt, sample_rate=_INBOUND_OPUS_HZ) if inbound and fmt.encoding == "OPUS" else fmt
 
 
-class SipCall:
+class SipCall(UnbufferedLeg):
     """A call with a dialog. It is a ``MediaLeg`` and handles the ``RtpLegEvents`` of its RTP.
 
     Args:
@@ -122,8 +122,6 @@ class SipCall:
     """
 
     max_lead_ms = 0  # a phone would take a lead for jitter and lengthen its jitter buffer
-    has_marks = False
-    can_clear = False
     direction = "inbound"
     """The direction in the message ``setup``."""
     session_id = ""
@@ -323,12 +321,6 @@ class SipCall:
     def send_frame(self, payload: bytes, now: float) -> bool:
         """Send one frame now. False: the socket is full, or the call is on hold."""
         return self.rtp.send_frame(payload, now)
-
-    def send_mark(self, name: str) -> None:
-        """Do nothing: RTP has no marks, and the timetable gives the played position."""
-
-    def send_clear(self) -> None:
-        """Do nothing: only the phone buffers a few frames, and they cannot be recalled."""
 
     def carries_dtmf(self, digits: str) -> bool:
         """Return True if the peer takes touch tones as RTP events."""

@@ -300,7 +300,9 @@ def metadata(data: str, oddities: Oddities) -> dict[str, Any]:
 
 
 class JsonEvents:
-    """``decode`` of a dialect whose text messages are JSON objects that name their event, by a table of readers."""
+    """Base class of a dialect whose text messages are JSON objects that name their event. It reads them by a table of
+    readers. It sends none of the messages that a dialect may lack; a dialect that has one overrides the method.
+    """
 
     name: ClassVar[str]
     event_keys: ClassVar[tuple[str, ...]] = ("event",)
@@ -323,6 +325,22 @@ class JsonEvents:
     def decode_binary(self, data: bytes) -> list[Message]:
         """Refuse a binary message. Dialects that have binary messages override this."""
         raise ProtocolError(f"{self.name}: got a binary message of {len(data)} bytes, expected JSON text")
+
+    def mark(self, name: str) -> bytes | None:
+        """Return None: the dialect has no marks."""
+        return None
+
+    def clear(self) -> bytes | None:
+        """Return None: the peer cannot empty its buffer."""
+        return None
+
+    def dtmf(self, digits: str) -> bytes | None:
+        """Return None: tones are sent in the audio."""
+        return None
+
+    def hangup(self, handoff_data: str | None = None) -> bytes | None:
+        """Return None: closing the socket ends the stream."""
+        return None
 
     def without_metadata(self) -> list[Message]:
         """Start a stream whose peer announces nothing. Empty: this dialect waits for its start."""

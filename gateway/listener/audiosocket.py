@@ -28,7 +28,7 @@ from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.media.arrival import MessageArrival
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import CallEvents, Reception, TransferStart
+from gateway.seams.leg import CallEvents, Reception, TransferStart, UnbufferedLeg
 from gateway.seams.media_messages import (
     DtmfReceived,
     Ignored,
@@ -56,12 +56,8 @@ _OWN_FRAMES = 5
 _CLOSE_S = 5.0  # time for the peer to read our end of session
 
 
-class AudioSocketLeg(asyncio.Protocol):
+class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
     """One connection, as a ``MediaLeg``."""
-
-    max_lead_ms = 0
-    has_marks = False
-    can_clear = False
 
     def __init__(self, server: AudioSocketServer) -> None:
         self.expected = ExpectedCall("")
@@ -275,20 +271,6 @@ class AudioSocketLeg(asyncio.Protocol):
         self._frame_sent = True
         self._transport.write(self._wire.audio(payload))
         return True
-
-    def send_mark(self, name: str) -> None:
-        """Do nothing, because AudioSocket has no marks: the played position comes from the timetable."""
-
-    def send_clear(self) -> None:
-        """Do nothing, because the peer buffers nothing."""
-
-    def carries_dtmf(self, digits: str) -> bool:
-        """Return False: tones go into the audio."""
-        return False
-
-    def send_dtmf(self, digits: str) -> bool:
-        """Return False: the protocol cannot send tones, so they go into the audio."""
-        return False
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the session. The dialplan continues, and may ask for the hand-off data."""

@@ -128,6 +128,33 @@ class MediaLeg(Protocol):
         ...
 
 
+class UnbufferedLeg:
+    """Base class of a leg whose peer buffers nothing that could be marked or cleared, and that cannot send tones or
+    transfer. A leg that can overrides the method."""
+
+    max_lead_ms = 0
+    has_marks = False
+    can_clear = False
+
+    def send_mark(self, name: str) -> None:
+        """Do nothing: there are no marks, and the timetable gives the played position."""
+
+    def send_clear(self) -> None:
+        """Do nothing: the few frames at the peer cannot be recalled."""
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Return False: tones go into the audio."""
+        return False
+
+    def send_dtmf(self, digits: str) -> bool:
+        """Return False: tones go into the audio."""
+        return False
+
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
+        """Refuse a transfer."""
+        return TransferStart.REFUSED
+
+
 class Moment(Protocol):
     """An event that happens once; an ``asyncio.Future`` is one."""
 

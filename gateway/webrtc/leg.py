@@ -12,7 +12,7 @@ from gateway.carriers.caller import without_fields
 from gateway.errors import Rejected
 from gateway.media.arrival import Arrival
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import CallEvents, Reception, TransferStart
+from gateway.seams.leg import CallEvents, Reception, UnbufferedLeg
 from gateway.webrtc.channel import Channel
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.peer import WebRtcPeer
@@ -24,7 +24,7 @@ MakePeer = Callable[[Offer, WebRtcCodec, "WebRtcLeg"], WebRtcPeer]
 Begin = Callable[["WebRtcLeg"], CallEvents]
 
 
-class WebRtcLeg:
+class WebRtcLeg(UnbufferedLeg):
     """One call's media leg. Its connections report to the leg.
 
     Args:
@@ -36,9 +36,6 @@ class WebRtcLeg:
         restart_s: time to wait for a lost browser.
         lead_ms: how far ahead of real time frames are sent.
     """
-
-    has_marks = False
-    can_clear = False
 
     def __init__(
         self,
@@ -214,24 +211,6 @@ class WebRtcLeg:
         """Send one frame now. False: the socket is full, or the browser is away."""
         return self.peer is not None and self.peer.send_frame(payload, now)
 
-    def send_mark(self, name: str) -> None:
-        """Do nothing: browsers have no marks, and the timetable gives the played position."""
-
-    def send_clear(self) -> None:
-        """Do nothing: only the browser buffers a few frames, and they cannot be recalled."""
-
-    def carries_dtmf(self, digits: str) -> bool:
-        """Return False: tones go into the audio."""
-        return False
-
-    def send_dtmf(self, digits: str) -> bool:
-        """Return False: tones go into the audio."""
-        return False
-
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the call. The browser got the reason over the data channel."""
         self._end()
-
-    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
-        """Refuse: a browser cannot be transferred."""
-        return TransferStart.REFUSED

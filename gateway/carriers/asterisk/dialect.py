@@ -110,9 +110,6 @@ class Asterisk(JsonEvents):
         """Encode the message that empties the queue including its marks."""
         return self._command("FLUSH_MEDIA")
 
-    def dtmf(self, digits: str) -> None:
-        """Return None, because chan_websocket has no such command."""
-
     def hangup(self, handoff_data: str | None = None) -> bytes:
         """Encode the message that hangs the channel up."""
         return self._command("HANGUP")

@@ -86,12 +86,6 @@ class Exotel(JsonEvents):
         """Encode the message that empties the peer's buffer."""
         return orjson.dumps({"event": "clear", self._id_key: self._stream_id})
 
-    def dtmf(self, digits: str) -> None:
-        """Return None, because Exotel has no such message."""
-
-    def hangup(self, handoff_data: str | None = None) -> None:
-        """Return None, because Exotel has no such message."""
-
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _started(self, body: Body) -> Iterable[Message]:

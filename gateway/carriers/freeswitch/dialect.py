@@ -114,12 +114,6 @@ class FreeSwitch(JsonEvents):
         """Encode the message that empties the queue: our own, or the configured one."""
         return self._clear or None
 
-    def dtmf(self, digits: str) -> None:
-        """Return None: only an ESL application can do this."""
-
-    def hangup(self, handoff_data: str | None = None) -> None:
-        """Return None: only an ESL application can do this."""
-
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def starts(self, body: Body) -> bool:

@@ -120,15 +120,9 @@ class Genesys(JsonEvents):
         """Encode one frame of audio."""
         return payload
 
-    def mark(self, name: str) -> None:
-        """Return None, because Genesys has no marks."""
-
     def clear(self) -> bytes:
         """Encode a barge-in event, which empties the peer's buffer."""
         return self._message("event", {"entities": [{"type": "barge_in", "data": {}}]})
-
-    def dtmf(self, digits: str) -> None:
-        """Return None, because Genesys has no such message."""
 
     def hangup(self, handoff_data: str | None = None) -> bytes:
         """Encode ``disconnect``; the peer answers with ``close``."""

@@ -113,9 +113,6 @@ class Jambonz(JsonEvents):
         """Encode the message that empties the buffer and stops file playback."""
         return b'{"type":"killAudio"}'
 
-    def dtmf(self, digits: str) -> None:
-        """Return None, because jambonz has no such message."""
-
     def hangup(self, handoff_data: str | None = None) -> bytes | None:
         """Encode the message that ends the verb; jambonz continues with the verb's ``actionHook``."""
         return b'{"type":"disconnect"}'

@@ -83,9 +83,6 @@ class Plivo(JsonEvents):
         """Encode the message that sends tones to the caller."""
         return orjson.dumps({"event": "sendDTMF", "dtmf": digits})
 
-    def hangup(self, handoff_data: str | None = None) -> None:
-        """Return None, because Plivo has no such message."""
-
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _started(self, body: Body) -> Iterable[Message]:

@@ -130,12 +130,6 @@ class Telnyx(JsonEvents):
         """Encode the message that empties the peer's buffer."""
         return b'{"event":"clear"}'
 
-    def dtmf(self, digits: str) -> None:
-        """Return None, because Telnyx has no such message."""
-
-    def hangup(self, handoff_data: str | None = None) -> None:
-        """Return None, because Telnyx has no such message."""
-
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _started(self, body: Body) -> Iterable[Message]:

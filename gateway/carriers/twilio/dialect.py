@@ -68,13 +68,6 @@ class Twilio(JsonEvents):
         """Encode the message that empties the peer's buffer."""
         return orjson.dumps({"event": "clear", "streamSid": self._stream_id})
 
-    def dtmf(self, digits: str) -> bytes | None:
-        """Return None, because Twilio has no such message."""
-        return None
-
-    def hangup(self, handoff_data: str | None = None) -> None:
-        """Return None, because Twilio has no such message."""
-
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def _format(self, media: Any) -> AudioFormat:

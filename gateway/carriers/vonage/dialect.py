@@ -61,12 +61,6 @@ class Vonage(JsonEvents):
         """Encode the message that empties the buffer; the peer answers with ``websocket:cleared``."""
         return b'{"action":"clear"}'
 
-    def dtmf(self, digits: str) -> None:
-        """Return None, because Vonage has no such message."""
-
-    def hangup(self, handoff_data: str | None = None) -> None:
-        """Return None, because Vonage has no such message."""
-
     def starts(self, body: Body) -> bool:
         """Return True if a message has a content type, as the first one does."""
         return "content-type" in body
