@@ -319,6 +319,11 @@ class InviteDialog(ABC):
     def not_begun(self, *, now: float) -> None:
         """Handle the refusal of a session for lack of room."""
 
+    def _session_began(self) -> None:
+        """Prefer the codec of the session from now on."""
+        if self.negotiation.preferred is None and self.negotiation.agreed is not None:
+            self.negotiation.preferred = self.negotiation.agreed.codec
+
     def _apply(self, agreed: Agreed | None) -> None:
         assert agreed
         self.effects.append(MediaAgreed(agreed))

@@ -200,6 +200,7 @@ class InviteClient(InviteDialog):
         """Handle the start of the session."""
         self._now = now
         self._begun = True
+        self._session_began()
         if self.state is InviteState.EARLY:
             self.effects.append(Waits())
         elif self.state is InviteState.UP:

@@ -72,6 +72,7 @@ class InviteServer(InviteDialog):
         """Ring, since the session exists. The answer follows when it can speak."""
         self._now = now
         self._begun = True
+        self._session_began()
         self.effects.append(Waits())
         if self.late:
             self._apply(self.negotiation.agreed)

@@ -3,8 +3,9 @@
 Codecs are matched by name, clock rate and channels, never by payload type, which each side chooses for itself. These
 rules hold for every offer and answer, early ones, forks, late offers and changes in mid-call included:
 
-* Sent is one codec. Our answer names one: that of the call if it is offered, else the first in our order. After our
-  offer it is the first one of the answer that we offered (RFC 3264 sections 6.1 and 7), with the answer's payload type.
+* Sent is one codec. Our answer names one: that of the session if it is offered, which needs no conversion, else the
+  current one, else the first in our order. After our offer it is the first one of the answer that we offered (RFC 3264
+  sections 6.1 and 7), with the answer's payload type.
 * Accepted is every audio codec that we offered or that the offer listed, from the moment on at which we send our
   description (RFC 3264 section 5.1), also with the peer's payload types if they are free. A payload type keeps its
   meaning for the whole call unless a later description changes it (section 8.3.2), so that packets under way are heard.
@@ -399,6 +400,8 @@ class Negotiation:
             raise ValueError(f"codecs are {list(codecs)}, expected some of {', '.join(KNOWN)}")
         self.agreed: Agreed | None = None
         """The current agreement. A failed negotiation does not change it."""
+        self.preferred: Codec | None = None
+        """The codec of the call's session. None: it has not begun."""
         self._host = host
         self._port = port
         # An IPv6 socket reports the address of an IPv4 peer as a mapped one.
@@ -571,11 +574,13 @@ class Negotiation:
 
     @property
     def _wanted(self) -> Sequence[Codec]:
-        """Our codecs, that of the call first."""
+        """Our codecs, those of the session and of the current agreement first."""
         if self.agreed is None:
             return self._codecs
-        current = replace(self.agreed.codec, payload_type=self.agreed.receive_type)
-        return [current, *(codec for codec in self._codecs if not codec.same(current))]
+        wanted = [replace(self.agreed.codec, payload_type=self.agreed.receive_type)]
+        if self.preferred and not self.preferred.same(wanted[0]):
+            wanted.insert(0, self.preferred)
+        return [*wanted, *(codec for codec in self._codecs if not any(codec.same(other) for other in wanted))]
 
     def _numbered(self, codecs: Sequence[Codec]) -> list[Codec]:
         """Return codecs with the payload types that they have in this call. A new one takes its usual payload type,

@@ -564,6 +564,16 @@ def test_another_codec_in_mid_call_and_old_packets_under_way_are_still_known() -
     assert agreed.received_events == {101: 8000, 97: 8000}
 
 
+def test_the_codec_of_the_session_comes_back_when_it_is_offered_again() -> None:
+    """A call in G.722, hold music in PCMA, and the resume with all codecs."""
+    ours = negotiation()
+    ours.answer(parse(audio("9 101")))
+    assert ours.agreed is not None
+    ours.preferred = ours.agreed.codec
+    for formats, answered in (("8", "8"), ("0 8", "8"), ("0 8 9 101", "9 101"), ("0 8", "0")):
+        assert f"m=audio 16384 RTP/AVP {answered}" in lines(ours.answer(parse(audio(formats))))
+
+
 def test_a_later_description_may_give_a_payload_type_another_meaning() -> None:
     ours = negotiation()
     ours.answer(parse(audio("107 102")))
