@@ -22,7 +22,7 @@ _SEPARATING = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6]|hr|table|s|sp
 """Beginning of a tag that separates words."""
 _ENTITY = re.compile(r"&(?:[A-Za-z]{2,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _THOUGHT = re.compile(r"<(think|thinking|reasoning|thought)>.*?</\1>", re.S | re.I)
-"""What a model thinks before it answers."""
+"""The thoughts of a model before its answer."""
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\((?!/)[^)\s]*(?: \"[^\"\n]*\")?\)")
 _REFERENCE = re.compile(r"(?<=[\w.,!?\])]) ?\[\^?\d{1,3}\](?![(\w])")
 """A footnote or a source: ``[1]``, ``[^2]``."""

@@ -46,7 +46,7 @@ def _seeds(name: str) -> list[bytes]:
     for stream in json.loads((VECTORS / f"{name}.json").read_text())["streams"]:
         said = [step["received"] for step in stream["steps"] if "received" in step]
         found.append(case(*(one if isinstance(one, str) else b"\x01" + bytes.fromhex(one["hex"]) for one in said)))
-    return [seed for seed in dict.fromkeys(found) if len(seed) < 4000]
+    return [seed for seed in dict.fromkeys(found) if len(seed) < 4000] or [b"{}"]
 
 
 def _dialect(carrier: Carrier[Any]) -> Callable[[bytes], None]:

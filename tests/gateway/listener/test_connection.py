@@ -27,6 +27,7 @@ from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.peer_socket import PeerSocketError
+from tests.gateway.carriers.test_contract import PEERS
 from tests.waiting import PATIENCE_S, until
 
 every = pytest.mark.parametrize("dialect", SERVED)
@@ -123,7 +124,7 @@ async def test_audio_keys_marks_and_clear_cross_the_socket(line: Line, dialect: 
 @every
 async def test_only_a_peer_that_has_a_way_to_empty_its_buffer_is_believed_to_empty_it(line: Line, dialect: str) -> None:
     leg, call = await line.call(dialect)
-    assert call.connection.can_clear == (dialect != "freeswitch")  # here without an event socket and a clear_message
+    assert call.connection.can_clear == (PEERS[dialect].our_clear is not None)
     await leg.aclose()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tts_engine.text.verbalise.grammar import Grammar
-from tts_engine.text.verbalise.rules import Rules
+from tts_engine.text.verbalise.rules import ReadingRules
 
 LANGUAGES = ("en",)
 """Primary subtags of the languages that have rules here. Mandarin's are in ``chinese``."""
@@ -17,8 +17,8 @@ def primary(language: str) -> str:
 
 
 @cache
-def _rules(language: str) -> Rules:
-    return Rules(_grammar(language))
+def _rules(language: str) -> ReadingRules:
+    return ReadingRules(_grammar(language))
 
 
 def _grammar(language: str) -> Grammar:

@@ -33,7 +33,7 @@ def _roman(text: str) -> int:
     return sum(-v if i + 1 < len(values) and values[i + 1] > v else v for i, v in enumerate(values))
 
 
-class Rules(NumberWords):
+class ReadingRules(NumberWords):
     """The rules for one language. Immutable once made, so threads may share it."""
 
     def __init__(self, grammar: Grammar) -> None:
