@@ -294,7 +294,7 @@ def make_worker(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, An
 def settings_of(arguments: argparse.Namespace) -> CosyVoiceConfig:
     """The engine's settings, as far as the benchmark's arguments name them."""
     # The figures of small networks mean nothing: a slow CPU must not refuse for them.
-    unguarded: dict[str, Any] = {"busy_share": 100, "first_chunk_s": math.inf} if arguments.tiny else {}
+    unguarded: dict[str, Any] = {"first_chunk_s": 1e6} if arguments.tiny else {}
     return CosyVoiceConfig(finalize=arguments.finalize, first_hop=arguments.first_hop, **unguarded)
 
 
@@ -321,7 +321,11 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
         worker=worker,
         voices=OneVoice(version),
         start_lm=backend.start if starting is None else None,
-        admission=Admission(settings_of(arguments)),
+        admission=Admission(
+            clauses=settings_of(arguments).max_clauses,
+            blocks=worker.blocks.spare_blocks,
+            first_chunk_s=settings_of(arguments).first_chunk_s,
+        ),
     )
     begun = time.monotonic()
     await synthesizer.start()

@@ -64,7 +64,7 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
         apart = config.device != "cpu"
     if apart:
         return _in_own_process(config, whole, name)
-    return voice_model.load(config, whole, name, PrometheusObserver())
+    return voice_model.load(config, whole, name, PrometheusObserver(), memory_share=whole.memory_share)
 
 
 def _in_own_process(config: ModelConfig, whole: EngineConfig, name: str) -> Synthesizer:

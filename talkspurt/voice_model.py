@@ -17,10 +17,13 @@ from tts_engine.synthesizer import Synthesizer
 from tts_engine.voice_model import child
 
 
-def load(config: ModelConfig, whole: EngineConfig, section: str, observer: Any) -> Synthesizer:
+def load(
+    config: ModelConfig, whole: EngineConfig, section: str, observer: Any, *, memory_share: float = 1.0
+) -> Synthesizer:
     """Load a CosyVoice model into this process.
 
     Args:
+        memory_share: see ``EngineConfig``.
         section: name of ``config`` within the configuration, for messages.
         observer: a ``tts_engine.cosyvoice.loading.Observer``.
 
@@ -39,6 +42,7 @@ def load(config: ModelConfig, whole: EngineConfig, section: str, observer: Any) 
         voices_folder=voices_folder(whole),
         export_folder=compile_cache.folder(whole.cache_folder) / "vllm-models",
         observer=observer,
+        memory_share=memory_share,
     )
     if synthesizer.name != config.kind:
         raise Unavailable(f"{section}.model_folder {config.model_folder} is {synthesizer.name}, expected {config.kind}")
@@ -59,21 +63,25 @@ def settings(config: ModelConfig, whole: EngineConfig, section: str) -> str:
             "model": config.model_dump(mode="json", include=set(ModelConfig.model_fields)),
             "engine": whole.model_dump(mode="json", include={"voices_folder", "cache_folder"}),
             "section": section,
+            "memory_share": whole.memory_share,
         }
     )
 
 
-def told(text: str) -> tuple[ModelConfig, EngineConfig, str]:
-    """Return the arguments of ``settings``. The engine's configuration holds only what a model needs."""
+def told(text: str) -> tuple[ModelConfig, EngineConfig, str, float]:
+    """Return the arguments of ``settings``, and the model's share of the memory. The engine's configuration holds only
+    what a model needs."""
     given = json.loads(text)
-    return ModelConfig.model_validate(given["model"]), EngineConfig.model_validate(given["engine"]), given["section"]
+    model, engine = ModelConfig.model_validate(given["model"]), EngineConfig.model_validate(given["engine"])
+    return model, engine, given["section"], given["memory_share"]
 
 
 def main(arguments: list[str]) -> int:
     """Run the child process. Arguments: the file with its settings, and its parent's process id."""
     configure_as_parent()
     file, parent_pid = Path(arguments[0]), int(arguments[1])
-    return child.run(file, partial(load, *told(file.read_text())), parent_pid=parent_pid)
+    config, whole, section, share = told(file.read_text())
+    return child.run(file, partial(load, config, whole, section, memory_share=share), parent_pid=parent_pid)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,6 @@ PURE = [
     "gateway/listener/source_limit.py",
     "gateway/principal.py",
     "tts_engine/cosyvoice/token2wav/admission.py",
-    "tts_engine/cosyvoice/token2wav/first_chunk.py",
     "tts_engine/cosyvoice/token2wav/block_manager.py",
     "tts_engine/cosyvoice/token2wav/rendering.py",
     "tts_engine/cosyvoice/token2wav/scheduler.py",

@@ -121,9 +121,10 @@ class CosyVoiceConfig(EngineModel):
     """Positions of a clause's prompt and speech in the language model, 25 a second; a voice prompt of 10 s leaves 25 s
     of speech. Each position takes 12 kB for each clause."""
 
-    cache_gb: float = Field(default=64.0, gt=0)
-    """Device memory for the clauses in token-to-wave, GB; a second of sound takes 90 MB. When it is full, the clause
-    with most sound in hand is dropped and computed again later."""
+    cache_gb: float | None = Field(default=None, gt=0)
+    """Device memory for the clauses in token-to-wave, GB; a second of sound takes 90 MB. When it is full, new turns
+    wait. Default: the free memory, less a fifth of the card for graphs and the memory of vLLM, shared equally with the
+    other models of the engine and those that may be loaded later."""
 
     vllm: dict[str, bool | int | float | str] = {}
     """Engine arguments of vLLM under vLLM's names: ``quantization: fp8``, ``max_num_batched_tokens: 16384`` (at least
@@ -131,12 +132,9 @@ class CosyVoiceConfig(EngineModel):
     ``gpu_memory_utilization: 0.3`` in its place. Arguments that talkspurt sets itself are refused."""
 
     first_chunk_s: Seconds = Field(default=1.0, gt=0)
-    """A new turn is refused if its expected wait for a first chunk exceeds this, seconds. Less refuses earlier in a
-    burst; more lets callers hear silence."""
-
-    busy_share: float = Field(default=0.9, gt=0, le=100)
-    """Share of the device's time that speaking turns may take before a new turn is refused. More fills the device;
-    less leaves room for bursts. Above 1, no turn is refused for load. Turns made ahead get three quarters of it."""
+    """A new turn is refused if the device cannot make the sound that is due within half of this time, this time, or two
+    or three times as long, seconds. Less refuses earlier in a burst; more lets callers hear silence. With 1000 no turn
+    is refused because the device is slow."""
 
     @field_validator("vllm")
     @classmethod
@@ -307,6 +305,13 @@ class EngineConfig(ModelConfig):
 
     embedded: EmbeddedConfig = EmbeddedConfig()
     """Settings of the embedded voice."""
+
+    @property
+    def memory_share(self) -> float:
+        """Share of a GPU's memory for each CosyVoice model: an equal part for all that are configured, and for those
+        that may be loaded later from ``models_folder``."""
+        models = sum(model.kind.startswith("cosyvoice") for model in (self, *self.more_models.values()))
+        return 1 / max(models + (self.max_loaded_models if self.models_folder else 0), 1)
 
     @property
     def elsewhere(self) -> bool:

@@ -70,6 +70,17 @@ RECOMPUTED = Counter(
     registry=REGISTRY,
 )
 CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's caches", ["cache"], registry=REGISTRY)
+FREE_BLOCKS = Gauge(
+    "talkspurt_engine_free_blocks",
+    "Free blocks of the voice model's cache; a block holds a second of a clause",
+    registry=REGISTRY,
+)
+NO_PLACE = Counter(
+    "talkspurt_engine_no_place",
+    "Answers of the voice model that it has no place, by the resource that is short; a waiting turn asks every 10 ms",
+    ["short"],
+    registry=REGISTRY,
+)
 GPU_MEMORY_USED = Gauge(
     "talkspurt_gpu_memory_used_bytes",
     "Memory in use on the engine's GPU, by all processes (NVML)",
@@ -135,10 +146,15 @@ class PrometheusObserver:
         """See ``tts_engine.cosyvoice.frontend.normaliser.NormaliserObserver``."""
         NORMALISER_REQUESTS.labels("hit" if hit else "miss").inc()
 
-    def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
+    def batch(self, rows: int, *, cache: str, cache_bytes: int, free_blocks: int) -> None:
         """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""
         BATCH_SIZE.observe(rows)
         CACHE_BYTES.labels(cache).set(cache_bytes)
+        FREE_BLOCKS.set(free_blocks)
+
+    def no_place(self, short: str) -> None:
+        """See ``tts_engine.cosyvoice.synthesizer.StepObserver``."""
+        NO_PLACE.labels(short).inc()
 
     def recomputed(self, chunks: int) -> None:
         """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""

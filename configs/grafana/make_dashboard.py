@@ -247,7 +247,15 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "latency.md", ((rate("talkspurt_engine_drafts_total", "outcome"), "{{outcome}}"),),
         ),
         Panel(
-            "Chunks that ran again", "ops", "Another clause had taken their cache: the cache is too small.",
+            "Resource that keeps turns out", "ops", "CosyVoice had no place; a turn asks every 10 ms.",
+            "TalkspurtEngineFull",
+        ),
+        Panel(
+            "Free cache blocks", "short", "A block holds a second of a clause. At 0 new turns wait.",
+            "TalkspurtEngineFull", (("min(talkspurt_engine_free_blocks)", "blocks"),),
+        ),
+        Panel(
+            "Chunks that ran again", "ops", "Sound made ahead had lost its cache to a caller.",
             "models.md", ((rate("talkspurt_engine_recomputed_chunks_total"), "chunks"),),
         ),
         Panel(

@@ -29,6 +29,7 @@ def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 
 REMOVED: dict[str, str] = {
+    "engine.cosyvoice.busy_share": "delete the line; first_chunk_s: 1000 refuses no turn because the device is slow",
     "engine.cosyvoice.lm_weights": "use language_model: vllm with vllm: {quantization: fp8} for a quantised language "
     "model, else delete the line",
     "engine.cosyvoice.performance_mode": "delete the line: batches fill up by themselves",

@@ -253,7 +253,6 @@ async def _spoken(folder: Path, settings: CosyVoiceConfig, device: str, clip: by
     alone = {
         "max_clauses": 3,
         "first_hop": 22,
-        "busy_share": 100.0,
         "first_chunk_s": 1e6,
         "text_processes": 0,
         "language_model": "torch",

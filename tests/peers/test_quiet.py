@@ -153,7 +153,7 @@ engine:
   device: cpu
   voices_folder: voices
   cache_folder: cache
-  cosyvoice: {{max_clauses: 8, busy_share: 100, first_chunk_s: 100, own_process: true}}
+  cosyvoice: {{max_clauses: 8, first_chunk_s: 1000, own_process: true}}
 routes: {{talk: {{}}}}
 carriers: {{twilio: {{verify: false}}}}
 """

@@ -129,6 +129,7 @@ def test_an_engine_that_listens_to_others_tells_its_model_no_secret() -> None:
     )
     told = voice_model.settings(config, config, "engine")
     assert "secret" not in told
-    model, whole, section = voice_model.told(told)
+    model, whole, section, share = voice_model.told(told)
+    assert share == 1
     assert (model.model_folder, model.cosyvoice.max_clauses, section) == ("/models/three", 7, "engine")
     assert voice_model.voices_folder(whole) == Path("/voices")

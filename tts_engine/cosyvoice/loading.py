@@ -84,6 +84,7 @@ def load_synthesizer(
     export_folder: Path = Path("vllm-models"),
     vllm: VllmConfig | None = None,
     observer: Observer | None = None,
+    memory_share: float = 1.0,
 ) -> CosyVoiceSynthesizer:
     """Read the weights (up to a minute) and build the engine. Call its ``start`` before use.
 
@@ -92,6 +93,7 @@ def load_synthesizer(
         voices_folder: folder of registered voices; engines may share it. None: voices cannot be registered.
         export_folder: folder for language models in vLLM's layout, 1 GB each, written once for each ``llm`` file.
         vllm: vLLM's start options. None: those of ``settings``.
+        memory_share: see ``EngineConfig``.
 
     Raises:
         Unavailable: the device does not exist, or the directory is not usable; the message lists every fault.
@@ -126,7 +128,12 @@ def load_synthesizer(
     block_bytes = block_values * dtype.itemsize
     # The longest clause that the language model can draw, and a voice prompt (shorter for a tiny model on a CPU).
     max_chunks = -(-settings.max_positions // flow.solver.chunk_tokens) + (23 if gpu else 7)
-    blocks = _cache_blocks(settings, block_bytes=block_bytes, max_chunks=max_chunks, gpu=gpu)
+    cache_bytes = 0
+    if gpu:
+        free, total = torch.cuda.mem_get_info(place)
+        own = torch.cuda.memory_allocated(place)
+        cache_bytes = _cache_bytes(settings, free=free, total=total, own=own, share=memory_share)
+    blocks = _cache_blocks(settings, cache_bytes, block_bytes=block_bytes, max_chunks=max_chunks, gpu=gpu)
     if gpu:
         # These modules import Triton, which is installed only on machines with a GPU.
         from tts_engine.cosyvoice.kernels.decode_step import under_mps
@@ -176,7 +183,9 @@ def load_synthesizer(
         streamed_lm=lm if settings.text_streaming else None,
         filter_silence=model.config.version == 3,
         gpu=torch.cuda.get_device_name(place) if gpu else "",
-        admission=Admission(settings),
+        admission=Admission(
+            clauses=settings.max_clauses, blocks=worker.blocks.spare_blocks, first_chunk_s=settings.first_chunk_s
+        ),
         observer=observer,
         block_bytes=block_bytes,
         gpu_sampler=_gpu_sampler(place, observer) if gpu and observer is not None else None,
@@ -190,23 +199,50 @@ def few_clauses(rows_at_once: int | None) -> int:
     return clauses if 4 < clauses < 16 else 8
 
 
+_CPU_CHUNKS = 32
+"""Chunks for each further clause on a CPU. Tiny models with random weights speak long clauses."""
 _PROMPT_CHUNKS = 10
 """Chunks of a 10 s voice prompt."""
 
 
-def _cache_blocks(settings: CosyVoiceConfig, *, block_bytes: int, max_chunks: int, gpu: bool) -> int:
-    """Return the number of cache blocks of token-to-wave: as many as fit in ``cache_gb``, or enough for a few calls on
-    a CPU.
+_KEPT_SHARE = 0.2
+"""Share of a GPU's memory that is left to CUDA graphs, their work space, and other programs."""
+_VLLM_BYTES = 8_000_000_000
+"""Memory of vLLM's process: weights, its default of 4 GB for keys and values, and CUDA's own."""
+
+
+def _cache_bytes(settings: CosyVoiceConfig, *, free: int, total: int, own: int, share: float) -> int:
+    """Return the bytes for the clauses in token-to-wave: ``cache_gb``, or what is left of a model's share of the card.
+
+    Args:
+        free: free bytes of the GPU, with this model's weights in place. total: all its bytes.
+        own: bytes of this model's weights and of its language model's cache.
+        share: the model's share of the card.
+    """
+    if settings.cache_gb is not None:
+        return round(settings.cache_gb * 1e9)
+    vllm = 0
+    if settings.language_model == "vllm":
+        part = settings.vllm.get("gpu_memory_utilization")
+        kv_bytes = settings.vllm.get("kv_cache_memory_bytes")
+        vllm = int(float(part) * total) if part else _VLLM_BYTES + max(int(kv_bytes or 0) - _VLLM_BYTES // 2, 0)
+    kept = _KEPT_SHARE * total * share
+    return int(max(min(total * share - own, free) - kept - vllm, 0))
+
+
+def _cache_blocks(settings: CosyVoiceConfig, cache_bytes: int, *, block_bytes: int, max_chunks: int, gpu: bool) -> int:
+    """Return the number of cache blocks of token-to-wave: as many as fit in ``cache_bytes``, or enough for a few calls
+    on a CPU.
 
     Raises:
         Unavailable: the longest clause does not fit.
     """
     if not gpu:  # at least one clause and one voice prompt
-        return max(8 * settings.max_clauses, max_chunks + _PROMPT_CHUNKS)
-    blocks = round(settings.cache_gb * 1e9) // block_bytes
+        return max_chunks + _PROMPT_CHUNKS + _CPU_CHUNKS * settings.max_clauses
+    blocks = cache_bytes // block_bytes
     if blocks < max_chunks:
         raise Unavailable(
-            f"cache_gb is {settings.cache_gb:g}, enough for {blocks} s of audio, expected at least "
+            f"cache_gb is {cache_bytes / 1e9:.3g}, enough for {blocks} s of audio, expected at least "
             f"{max_chunks * block_bytes / 1e9:.2g}, for the {max_chunks} s of the longest clause "
             f"(max_positions is {settings.max_positions})"
         )

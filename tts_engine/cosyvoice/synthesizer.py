@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 from tts_engine.api import EngineStatus
@@ -24,9 +24,7 @@ from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
-from tts_engine.cosyvoice.token2wav.admission import LATE_S, LATE_SECOND_S, Admission, ClauseLoad, Work
-from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
-from tts_engine.cosyvoice.token2wav.giving_way import GivingWay
+from tts_engine.cosyvoice.token2wav.admission import Admission, Resource, Work
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.scheduler import Batch, Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
@@ -34,9 +32,6 @@ from tts_engine.errors import Exhausted, SynthesisFailed
 from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles, WordSpan
 
-ENOUGH_S = 0.5
-"""A clause with more unplayed audio than this, in seconds, gives way to others. It is several times what the next chunk
-takes under full load."""
 _FREE_BLOCK_SHARE = 0.75
 """Built-in voices are loaded at the start only while more than this share of the cache blocks is free."""
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
@@ -61,14 +56,19 @@ class VoiceSource(VoiceFiles, Protocol):
 
 
 class StepObserver(Protocol):
-    """Counts token-to-wave batches, in the token-to-wave thread."""
+    """Counts token-to-wave batches, in the token-to-wave thread, and clauses without a place, on the event loop."""
 
-    def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
-        """Count a batch of ``rows`` clauses. ``cache_bytes``: bytes of the cache in use after it."""
+    def batch(self, rows: int, *, cache: str, cache_bytes: int, free_blocks: int) -> None:
+        """Count a batch of ``rows`` clauses. ``cache_bytes``: bytes of the cache in use after it. ``free_blocks``:
+        number of its free blocks."""
         ...
 
     def recomputed(self, chunks: int) -> None:
         """Count chunks that ran again without sound, because their cache had been taken."""
+        ...
+
+    def no_place(self, short: Resource) -> None:
+        """Count an answer that there is no place now, by the resource that is short."""
         ...
 
 
@@ -111,15 +111,14 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         self._frontend, self._normaliser = frontend, normaliser
         self._lm, self._worker, self._voices = lm, worker, voices
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
-        self._admission, self._first_chunk = admission, FirstChunk()
+        self._admission = admission
         self._observer, self._block_bytes, self._gpu_sampler = observer, block_bytes, gpu_sampler
         self._recomputed = 0
         """``Scheduler.recomputed_chunks`` as the observer knows it."""
         self._scheduler = worker.scheduler
-        self._giving_way = GivingWay(lambda: self._scheduler.silent > 0)
         self._waiting = 0
         worker.on_batch = self._on_batch
-        lm.busy, worker.lacking = self._scheduler.busy, lm.lacking
+        lm.busy = self._scheduler.busy
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
         worker.on_calibrated = self._on_calibrated
@@ -135,6 +134,7 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         if self._start_lm is not None:
             await self._start_lm()  # type: ignore[misc]
         await self._worker.start()
+        self._scheduler.slower(self._admission.longest_batch_s)
         for info in self._voices.infos()[:8]:
             if self._worker.blocks.free_blocks < _FREE_BLOCK_SHARE * self._worker.config.blocks:
                 break
@@ -191,16 +191,15 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                     while self._scheduler.missing(rendering) <= 0 and not self._waits_for_longer_first_chunk(
                         rendering, playhead, clause.speed
                     ):
-                        yield await self._chunk(rendering, words, playhead, begun, text_s, final=False), False
+                        yield await self._chunk(rendering, words, begun, text_s, final=False), False
                         text_s = 0.0
-                        await self._giving_way.wait(lambda now: playhead.slack_s(now) - ENOUGH_S)
                         begun = time.monotonic()
             if not rendering.tokens:
                 raise SynthesisFailed("the language model drew no speech tokens for this clause")
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
             while len(rendering.tokens) > rendering.sounded:
                 final = self._scheduler.is_last(rendering)
-                chunk = await self._chunk(rendering, words, playhead, begun, text_s, final=final)
+                chunk = await self._chunk(rendering, words, begun, text_s, final=final)
                 ended = final
                 yield chunk, final
                 begun, text_s = time.monotonic(), 0.0
@@ -210,16 +209,13 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
             self._admission.departed(time.monotonic(), sound_s / clause.speed, cut=not ended)
 
     def _waits_for_longer_first_chunk(self, rendering: Rendering, playhead: Hearing, speed: float) -> bool:
-        """Choose a longer first chunk for a clause whose shortest one is ready, if ``FirstChunk`` says so. Return True
-        if the clause must then wait for more tokens."""
+        """Choose a longer first chunk for a clause whose shortest one is ready, if the load asks for it. Return True if
+        the clause must then wait for more tokens."""
         hops = self._scheduler.first_hops(rendering.voice)
         if rendering.sounded or rendering.first_hop == hops[-1]:
             return False
-        now = time.monotonic()
         sounds_s = [self._sound_s(hop) / speed for hop in hops]
-        place = self._first_chunk.choose(
-            sounds_s, slack_s=playhead.slack_s(now), wait_s=self._admission.wait_s(self._load()), now=now
-        )
+        place = self._admission.first_chunk(self._worker.load(), sounds_s, slack_s=playhead.slack_s(time.monotonic()))
         rendering.first_hop = max(rendering.first_hop, hops[place])
         return self._scheduler.missing(rendering) > 0
 
@@ -229,10 +225,6 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         frames = first_hop * FRAMES_PER_TOKEN
         begin, end = self._worker.runner.state.vocoder.valid(before=0, frames=frames, final=False)
         return (end - begin) / SAMPLE_RATE
-
-    def _load(self) -> ClauseLoad:
-        silent = self._scheduler.silent
-        return ClauseLoad(self._scheduler.open_clauses - silent, silent, self._waiting)
 
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: _Reader
@@ -280,7 +272,6 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                 await drawn.aclose()
             raise
         assert drawn is not None and drawn_for is not None  # wordings yields at least one
-        reader.worded = True
         words.add(drawn_for.words)
         return drawn
 
@@ -305,11 +296,12 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         waits = False
         try:
             while True:
-                now, load = time.monotonic(), self._load()
-                load = replace(load, waiting=load.waiting - (waits and goes_on))
-                verdict = self._admission.judge(load, now=now, goes_on=goes_on, ahead=playhead.ahead)
-                if verdict.admitted:
+                load = self._worker.load(waiting=self._waiting - (waits and goes_on))
+                verdict = self._admission.judge(load, now=time.monotonic(), goes_on=goes_on, ahead=playhead.ahead)
+                if verdict.short is None:
                     return self._worker.open(voice, playhead)
+                if self._observer is not None:
+                    self._observer.no_place(verdict.short)
                 if not (goes_on or playhead.ahead):
                     raise Exhausted(verdict.reason, retry_after_s=verdict.retry_after_s)
                 if not waits:
@@ -329,27 +321,23 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         self._admission.observe(self._work(batch.shape, batch.length), rows, seconds)
         if self._observer is not None:
             used = self._worker.config.blocks - self._worker.blocks.free_blocks
-            self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
+            self._observer.batch(
+                rows,
+                cache="flow",
+                cache_bytes=used * self._block_bytes,
+                free_blocks=self._worker.blocks.free_blocks,
+            )
             recomputed = self._scheduler.recomputed_chunks
             if recomputed > self._recomputed:
                 self._observer.recomputed(recomputed - self._recomputed)
                 self._recomputed = recomputed
 
     async def _chunk(
-        self, rendering: Rendering, words: _Words, playhead: Hearing, begun: float, text_s: float, *, final: bool
+        self, rendering: Rendering, words: _Words, begun: float, text_s: float, *, final: bool
     ) -> PcmChunk:
-        asked, clauses = time.monotonic(), self._scheduler.open_clauses
-        begins, longest_hop = not rendering.sounded, self._scheduler.first_hops(rendering.voice)[-1]
-        after_short_first = 0 < rendering.sounded == rendering.first_hop < longest_hop
+        asked = time.monotonic()
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
-        # First chunks are not judged here, because a clause may have waited for its text.
-        late_s = LATE_SECOND_S if after_short_first else LATE_S
-        if not begins and playhead.speaks and playhead.slack_s(done) < late_s:
-            # At the end of a burst most clauses may have left. Those present when the chunk was asked for made it late.
-            self._admission.late(max(clauses, self._scheduler.open_clauses), done)
-        if after_short_first:
-            self._first_chunk.followed(done - begun, now=done)
         return PcmChunk(
             pcm=pcm,
             words=words.take(len(pcm), last=final),
@@ -403,19 +391,12 @@ class _Reader:
 
     scheduler: Scheduler
     rendering: Rendering
-    worded: bool = False
-    """True if the ids are for the clause's final, complete text. Before that, it is unknown when audio will be asked
-    for."""
 
     def wanted(self) -> int:
         return self.scheduler.missing(self.rendering)
 
     def slack_s(self, now: float) -> float:
         return self.rendering.playhead.slack_s(now)
-
-    @property
-    def begins(self) -> bool:
-        return self.worded and not self.rendering.asked
 
 
 class _Words:

@@ -40,7 +40,7 @@ engine:
   voices_folder: {folder}-voices
   cache_folder: {folder}-cache
   cosyvoice:  # this machine may be too slow for two
-    {{max_clauses: 8, busy_share: 100, first_chunk_s: 100, own_process: {own_process}}}
+    {{max_clauses: 8, first_chunk_s: 1000, own_process: {own_process}}}
   more_models: {{hum: {{kind: tone}}}}
   models_folder: {folder}/..
 routes: {{talk: {{}}}}

@@ -76,7 +76,7 @@ def test_what_the_rows_for_a_gpu_read_of_the_language_model_is_there() -> None:
 
 def product(out: Path, rows: str, *more: str) -> dict[str, dict[str, Any]]:
     # The figures mean nothing: for a slow CPU nothing must be refused, nor be given up.
-    slow = ("busy_share=100", "first_chunk_s=100")
+    slow = ("first_chunk_s=1000",)
     arguments = ["--model", str(out.with_name("model")), "--size", "tiny", "--device", "cpu", "--rows", rows, *more]
     arguments += ["--answer-s", "500"]
     for setting in slow:
@@ -126,30 +126,3 @@ def test_an_engine_killed_beside_calls_costs_no_turn(tmp_path: Path) -> None:
     assert full["audio_seconds_per_second"] > 0 and full["refused"] == 0
     assert row["turns"] == row["turns_sent"] > row["new_turns"] > 0
     assert (row["turns_lost"], row["new_turns_failed"], row["errors"]) == (0, 0, 0)
-
-
-@pytest.mark.slow
-def test_a_burst_is_made_without_a_gpu_in_a_gpus_time(tmp_path: Path) -> None:
-    out = tmp_path / "bursts.jsonl"
-    script = str(FOLDER / "burst_order.py")
-    arguments = ["--turns", "4", "--bursts", "1", "--slower", "3", "--then", "2", "--out", str(out)]
-    subprocess.run([sys.executable, script, *arguments], check=True)
-    (burst,) = (json.loads(line) for line in out.read_text().splitlines())
-    # A batch of four clauses of eight tokens takes 11 ms there, one clause 8, and here three times as long.
-    assert burst["engine_ms"]["max"] > 3 * 8
-    assert burst["first_chunk_ms"]["p50"] > burst["engine_ms"]["p50"]
-    assert 0 < burst["least_in_hand_ms"] < 1000
-    assert (burst["then"], burst["refused"], burst["then_refused"]) == (2, 0, 0)
-
-
-@pytest.mark.slow
-def test_sentences_arrive_without_a_gpu_in_a_gpus_time(tmp_path: Path) -> None:
-    out = tmp_path / "rows.jsonl"
-    script = str(FOLDER / "edge_order.py")
-    arguments = ["--rate", "4", "--seconds", "2", "--runs", "1", "--slower", "3", "--out", str(out)]
-    subprocess.run([sys.executable, script, *arguments], check=True)
-    (row,) = (json.loads(line) for line in out.read_text().splitlines())
-    # Eleven steps of 0.6 ms, and a batch of 8. A sentence that ends by chance before them is sooner, but not all are.
-    assert row["first_chunk_ms"]["max"] > 3 * (11 * 0.56 + 8)
-    assert row["sentences"] > row["refused"] == 0
-    assert row["audio_seconds_per_second"] > 0

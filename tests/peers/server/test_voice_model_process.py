@@ -34,7 +34,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
             "device": "cpu",
             "voices_folder": str(folder.with_name("voices")),
             "cosyvoice": {
-                "own_process": True, "max_clauses": 8, "busy_share": 100, "first_chunk_s": 1e6, "euler_steps": 2,
+                "own_process": True, "max_clauses": 8, "first_chunk_s": 1e6, "euler_steps": 2,
                 "text_processes": 1,
             },
         }

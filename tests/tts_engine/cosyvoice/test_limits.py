@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import PATIENCE_S, until
-from tts_engine.config import CosyVoiceConfig
+from tts_engine.config import CosyVoiceConfig, EngineConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.loading import _cache_blocks, few_clauses, load_synthesizer
+from tts_engine.cosyvoice.loading import _cache_blocks, _cache_bytes, few_clauses, load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.metrics import BATCH_SIZE, CACHE_BYTES, PrometheusObserver
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def started(folder: Path, **fields: float) -> CosyVoiceSynthesizer:
     # This machine may be too slow for two: only what a test sets refuses.
-    settings = CosyVoiceConfig(**{"max_clauses": 3, "busy_share": 100, "first_chunk_s": 1e6, "euler_steps": 2} | fields)  # type: ignore[arg-type]
+    settings = CosyVoiceConfig(**{"max_clauses": 3, "first_chunk_s": 1e6, "euler_steps": 2} | fields)  # type: ignore[arg-type]
     engine = load_synthesizer(folder, settings, device="cpu", observer=PrometheusObserver())
     await engine.start()
     return engine
@@ -65,9 +65,38 @@ def test_a_cache_too_small_for_the_longest_clause_is_refused_at_start() -> None:
     with pytest.raises(
         Unavailable, match=r"cache_gb is 1, enough for 11 s of audio, expected at least 5.8, for the 64 s"
     ):
-        _cache_blocks(CosyVoiceConfig(cache_gb=1), block_bytes=90_000_000, max_chunks=64, gpu=True)
-    assert _cache_blocks(CosyVoiceConfig(cache_gb=5.8), block_bytes=90_000_000, max_chunks=64, gpu=True) == 64
-    assert _cache_blocks(CosyVoiceConfig(max_clauses=1), block_bytes=1, max_chunks=48, gpu=False) == 48 + 10
+        _cache_blocks(CosyVoiceConfig(), 1_000_000_000, block_bytes=90_000_000, max_chunks=64, gpu=True)
+    assert _cache_blocks(CosyVoiceConfig(), 5_800_000_000, block_bytes=90_000_000, max_chunks=64, gpu=True) == 64
+    assert _cache_blocks(CosyVoiceConfig(max_clauses=1), 0, block_bytes=1, max_chunks=48, gpu=False) == 48 + 10 + 32
+
+
+@pytest.mark.parametrize(
+    ("fields", "share", "free_gb", "cache_gb"),
+    [
+        ({}, 1.0, 145, 115),  # 150 less 5 of its own, less a fifth of the card
+        ({}, 0.5, 145, 75 - 5 - 15),
+        ({}, 0.5, 75, 55),  # another model is in place
+        ({}, 1.0, 40, 10),  # another program takes the rest
+        ({"language_model": "vllm"}, 1.0, 145, 107),
+        ({"language_model": "vllm", "vllm": {"kv_cache_memory_bytes": 14_000_000_000}}, 1.0, 145, 97),
+        ({"language_model": "vllm", "vllm": {"gpu_memory_utilization": 0.3}}, 1.0, 145, 70),
+        ({"cache_gb": 3.5}, 0.5, 1, 3.5),
+    ],
+)
+def test_the_cache_takes_what_is_free_beside_weights_graphs_vllm_and_other_models(
+    fields: dict[str, object], share: float, free_gb: float, cache_gb: float
+) -> None:
+    settings, giga = CosyVoiceConfig.model_validate(fields), 10**9
+    got = _cache_bytes(settings, free=int(free_gb * giga), total=150 * giga, own=5 * giga, share=share)
+    assert got == pytest.approx(cache_gb * giga)
+
+
+def test_models_of_an_engine_share_its_memory_with_those_that_may_be_loaded() -> None:
+    one = {"kind": "cosyvoice3", "model_folder": "three"}
+    assert EngineConfig.model_validate(one).memory_share == 1
+    assert EngineConfig.model_validate({**one, "more_models": {"two": one}}).memory_share == 1 / 2
+    assert EngineConfig.model_validate({**one, "models_folder": "/m", "max_loaded_models": 3}).memory_share == 1 / 4
+    assert EngineConfig(kind="tone").memory_share == 1
 
 
 async def test_a_full_engine_refuses_a_new_turn_and_lets_one_that_speaks_go_on(engine: CosyVoiceSynthesizer) -> None:
@@ -111,12 +140,12 @@ async def test_admission_hears_of_each_clause_whether_it_was_cut(
 
 
 async def test_measured_steps_close_the_door(folder: Path) -> None:
-    # No machine makes a chunk in so small a share of a second: after the first batch nobody else fits.
-    engine = await started(folder, max_clauses=50, busy_share=1e-6)
+    # No machine makes a chunk in so short a time: after the first batch no other turn fits.
+    engine = await started(folder, max_clauses=50, first_chunk_s=1e-6)
     async with aclosing(engine.synthesize(clause(), Playhead())) as chunks:
         await anext(chunks)
         await anext(chunks)
-        with pytest.raises(Exhausted, match="what the device makes in real time"):
+        with pytest.raises(Exhausted, match="within 5e-07 s"):
             await whole(engine, Playhead())
         assert await whole(engine, Playhead(), first=False)
     await engine.aclose()

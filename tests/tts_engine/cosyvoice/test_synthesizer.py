@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm
 from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
-from tts_engine.cosyvoice.token2wav.rendering import Rendering
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
 
@@ -38,7 +35,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 async def synthesizer(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
-    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, first_hop=22, euler_steps=2)
+    settings = CosyVoiceConfig(max_clauses=3, first_chunk_s=1e6, first_hop=22, euler_steps=2)
     engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     yield engine
@@ -114,62 +111,6 @@ async def test_clauses_are_freed_without_a_collection_of_garbage(synthesizer: Co
         await nobody_speaks(synthesizer)
 
 
-async def test_a_late_chunk_is_laid_to_those_it_waited_with_not_to_who_is_left(
-    synthesizer: CosyVoiceSynthesizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker, blamed = synthesizer._worker, list[int]()
-    monkeypatch.setattr(synthesizer._admission, "late", lambda clauses, now: blamed.append(clauses))
-    ask = worker.submit
-
-    def submit_and_others_leave(rendering: Rendering, *, final: bool) -> Any:
-        future = ask(rendering, final=final)
-        for other in worker.scheduler.renderings - {rendering} if rendering.sounded else ():
-            worker.close(other)
-        return future
-
-    playhead = Playhead()
-    async with (
-        aclosing(synthesizer.synthesize(request(), Playhead())) as others,
-        aclosing(synthesizer.synthesize(request(), playhead)) as chunks,
-    ):
-        await anext(others)
-        await anext(chunks)
-        playhead.delivered_s, playhead.played_at = 0.02, time.monotonic()
-        monkeypatch.setattr(worker, "submit", submit_and_others_leave)
-        await anext(chunks)
-        assert synthesizer.status().active == 1
-        assert blamed == [2]
-
-
-class InHand(Playhead):
-    """A caller who has so much sound in hand, whenever one looks."""
-
-    __slots__ = ("seconds",)
-
-    def slack_s(self, now: float) -> float:
-        return self.seconds
-
-
-@pytest.mark.parametrize(("seconds", "late"), [(0.11, [0, 0]), (0.06, [0, 1]), (0.03, [0, 1]), (0.01, [1, 2])])
-async def test_a_second_chunk_behind_a_short_first_one_may_come_with_less_in_hand(
-    folder: Path, seconds: float, late: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = CosyVoiceConfig(busy_share=100, first_chunk_s=1e6, euler_steps=2)
-    engine, blamed, counted = load_synthesizer(folder, settings, device="cpu"), list[int](), list[int]()
-    monkeypatch.setattr(engine._admission, "late", lambda clauses, now: blamed.append(clauses))
-    await engine.start()
-    playhead = InHand()
-    playhead.seconds = 0.0
-    async with aclosing(engine.synthesize(request(TEXT), playhead)) as chunks:
-        await anext(chunks)
-        playhead.delivered_s, playhead.seconds = 0.3, seconds
-        for _ in range(2):
-            await anext(chunks)
-            counted.append(len(blamed))
-    await engine.aclose()
-    assert counted == late
-
-
 async def test_bad_requests_are_named(synthesizer: CosyVoiceSynthesizer) -> None:
     with pytest.raises(NotFound, match="nobody"):
         await speak(synthesizer, request(voice="nobody"))
@@ -221,7 +162,7 @@ def test_the_configuration_reaches_the_engine(folder: Path) -> None:
 
 
 async def test_a_clause_begins_with_one_of_the_prepared_first_chunks(folder: Path) -> None:
-    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, euler_steps=2)
+    settings = CosyVoiceConfig(max_clauses=3, first_chunk_s=1e6, euler_steps=2)
     engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     held_back = {"cosyvoice2": 8 * 480, "cosyvoice3": 4 * 480 + 8}[engine.name]
@@ -230,7 +171,7 @@ async def test_a_clause_begins_with_one_of_the_prepared_first_chunks(folder: Pat
         for chunks in spoken:
             assert len(chunks[0].pcm) + held_back in {hop * 960 for hop in (8, 15, 22)}
             assert sum(len(chunk.pcm) for chunk in chunks) % 960 == 0
-        engine._first_chunk.followed(10.0, now=time.monotonic())  # as if a second chunk had taken ten seconds
+        engine._admission.calibrate("chunk", 1, 10.0)  # as if a chunk took ten seconds
         chunks = await speak(engine, request())
         assert len(chunks[0].pcm) == 22 * 960 - held_back
         await nobody_speaks(engine)
@@ -239,7 +180,7 @@ async def test_a_clause_begins_with_one_of_the_prepared_first_chunks(folder: Pat
 
 
 async def test_a_draft_begins_with_as_short_a_chunk_as_a_clause_that_is_awaited(folder: Path) -> None:
-    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, euler_steps=2)
+    settings = CosyVoiceConfig(max_clauses=3, first_chunk_s=1e6, euler_steps=2)
     engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     try:
@@ -258,9 +199,7 @@ async def test_ids_are_drawn_while_the_text_is_verbalised_and_dropped_if_it_read
 ) -> None:
     make(tmp_path / "tiny", 3)
     monkeypatch.setattr("random.getrandbits", lambda _: 7)  # the clauses' seed, so that all say the same
-    settings = CosyVoiceConfig(
-        max_clauses=3, busy_share=100, first_chunk_s=1e6, first_hop=22, euler_steps=2, text_processes=1
-    )
+    settings = CosyVoiceConfig(max_clauses=3, first_chunk_s=1e6, first_hop=22, euler_steps=2, text_processes=1)
     engine = load_synthesizer(tmp_path / "tiny", settings, device="cpu")
     await engine.start()
     try:
@@ -294,39 +233,8 @@ async def test_ids_are_drawn_while_the_text_is_verbalised_and_dropped_if_it_read
         await engine.aclose()
 
 
-async def test_others_first_chunks_wait_for_a_clause_from_its_wording_until_it_asks_for_sound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make(tmp_path / "tiny", 3)
-    settings = CosyVoiceConfig(busy_share=100, first_chunk_s=1e6, euler_steps=2, text_processes=1)
-    engine = load_synthesizer(tmp_path / "tiny", settings, device="cpu")
-    await engine.start()
-    worker, lm = engine._worker, engine._lm
-    assert isinstance(lm, TorchLm)
-    seen: list[Sequence[int]] = []
-    ask = worker.submit
-
-    def submit(rendering: Rendering, *, final: bool) -> Any:
-        seen.append(lm.lacking())  # as it is while the reader has taken its ids, and nobody has asked for sound
-        future = ask(rendering, final=final)
-        seen.append(lm.lacking())
-        return future
-
-    monkeypatch.setattr(worker, "submit", submit)
-    try:
-        with only_likely_wordings(monkeypatch):
-            speaking = asyncio.create_task(speak(engine, request()))
-            await until(lambda: lm.live == 1 and len(lm._live[0].tokens) >= lm._live[0].wake_at > 0)
-            assert not lm.lacking(), "nobody knows how long the wording takes"
-        await speaking
-        assert seen[:2] == [[0], []]
-        assert not any(seen[2:])
-    finally:
-        await engine.aclose()
-
-
 async def test_a_short_first_chunk_and_a_causal_end_are_heard_whole(folder: Path) -> None:
-    settings = CosyVoiceConfig(max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=60.0, euler_steps=2)
+    settings = CosyVoiceConfig(max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=1e6, euler_steps=2)
     engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     try:

@@ -49,7 +49,7 @@ class ScriptedModel:
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         self._open += 1
-        self._observer.batch(self._open, cache="flow", cache_bytes=7)
+        self._observer.batch(self._open, cache="flow", cache_bytes=7, free_blocks=3)
         try:
             if clause.text in FAILURES:
                 raise FAILURES[clause.text]

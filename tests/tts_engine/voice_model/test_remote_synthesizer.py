@@ -55,7 +55,7 @@ class Observer:
     def __init__(self) -> None:
         self.batches: list[tuple[int, str, int]] = []
 
-    def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
+    def batch(self, rows: int, *, cache: str, cache_bytes: int, free_blocks: int) -> None:
         self.batches.append((rows, cache, cache_bytes))
 
 

@@ -29,11 +29,6 @@ class Reader(Protocol):
         awaited."""
         ...
 
-    @property
-    def begins(self) -> bool:
-        """True if the reader will ask for the clause's first audio as soon as it has the ids that it wants."""
-        ...
-
 
 class Eager:
     """A reader that always waits for the next second of speech (25 ids)."""
@@ -43,10 +38,6 @@ class Eager:
 
     def slack_s(self, now: float) -> float:
         return 0.0
-
-    @property
-    def begins(self) -> bool:
-        return False
 
 
 EAGER = Eager()
@@ -83,12 +74,6 @@ class LmBackend(Protocol):
     @property
     def alive(self) -> bool:
         """True while the backend works: False before the start and after a fault from which it does not recover."""
-        ...
-
-    def lacking(self) -> Sequence[int]:
-        """Return the number of missing ids of each clause whose first audio is awaited. 0: all ids are there, but the
-        reader has not asked for audio yet. Called in any thread. A backend that does not know returns an empty
-        sequence."""
         ...
 
     def generate(

@@ -111,12 +111,6 @@ class TorchLm(DeviceThread):
     def free_slots(self) -> int:
         return len(self._free)
 
-    def lacking(self) -> Sequence[int]:
-        """See ``LmBackend``."""
-        now = time.monotonic()
-        fresh = [s for s in self._live if s.reader.begins and not (s.cancelled or s.done)]
-        return [max(s.wake_at - len(s.tokens), 0) for s in fresh if s.reader.slack_s(now) <= 0]
-
     async def generate(
         self,
         prompt: NDArray[np.int64],

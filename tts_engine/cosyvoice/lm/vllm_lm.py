@@ -129,10 +129,6 @@ class VllmBackend:
         """Number of clauses that vLLM has neither finished nor dropped."""
         return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
 
-    def lacking(self) -> Sequence[int]:
-        """See ``api.LmBackend``. vLLM passes ids on in groups, so this is unknown."""
-        return ()
-
     async def generate(
         self,
         prompt: NDArray[np.int64],

@@ -2,8 +2,12 @@
 
 A clause has a slot (convolution tails) and blocks (keys and values, one chunk each). So has a voice's prompt, whose
 chunks are computed once and shared: a clause lists the prompt's blocks first, then its own. An unused prompt stays
-until another one needs its place. A clause's own blocks can be evicted at any time, because the clause can be
-recomputed from the end of the prompt. Slot 0 and block 0 are scratch and are never allocated.
+until another one needs its place. Slot 0 and block 0 are scratch and are never allocated.
+
+A clause that a caller waits for or hears is never evicted, and still no two clauses wait for each other's blocks: the
+oldest such clause may take any free block, and all others leave as many as the oldest may still need. So the oldest
+ends, its blocks are free, and the next one is the oldest. Sound that is made ahead of time may be evicted, because it
+can be computed again from the end of the prompt.
 """
 
 from __future__ import annotations
@@ -42,6 +46,12 @@ class BlockManager:
         self._blocks = list(range(1, 1 + blocks))[::-1]
         self.voices: dict[object, Voice] = {}
         """The computed prompts by key."""
+        self._placed: set[Voice] = set()
+        """The prompts that have a place, also those that are not computed yet."""
+        self._open: dict[Rendering, None] = {}
+        """Open clauses in the order of opening."""
+        self._line: dict[Rendering, None] = {}
+        """Those that a caller waits for or hears, in the order in which that began."""
 
     @property
     def free_blocks(self) -> int:
@@ -73,13 +83,16 @@ class BlockManager:
             not self._voice_slots
             or len(self._blocks) < needed
             or self._left([*(len(voice.blocks) for voice in self.voices.values()), needed]) < 0
+            or (self._open and len(self._blocks) - needed < self._kept(needed))
         ):
             idle = [(voice.used, key) for key, voice in self.voices.items() if not voice.clauses]
             if not idle:
                 raise Exhausted("all places for voice prompts are in use", retry_after_s=1.0)
             self.release(self.voices.pop(min(idle, key=lambda pair: pair[0])[1]))
         slot = self._voice_slots.pop()
-        return Voice(slot - 1 - self.clauses, part, slot, self._take(needed), shared, used=now)
+        voice = Voice(slot - 1 - self.clauses, part, slot, self._take(needed), shared, used=now)
+        self._placed.add(voice)
+        return voice
 
     def _left(self, prompts: Sequence[int]) -> int:
         """Return the number of blocks left after prompts of these sizes (in blocks) and the longest clause."""
@@ -106,6 +119,7 @@ class BlockManager:
     def release(self, voice: Voice) -> None:
         """Free the slot and blocks of a prompt."""
         voice.gone = True
+        self._placed.discard(voice)
         self._blocks += voice.blocks
         self._voice_slots.append(voice.slot)
 
@@ -123,6 +137,35 @@ class BlockManager:
         voice.clauses += 1
         voice.used = now
         rendering.fed = voice.shared
+        self._open[rendering] = None
+
+    @property
+    def spare_blocks(self) -> int:
+        """Number of free blocks without those that are kept for the oldest clause."""
+        return max(len(self._blocks) - self._kept(), 0)
+
+    @property
+    def safe(self) -> bool:
+        """True if the oldest clause can end with the free blocks. Sound made ahead is evicted until that holds."""
+        return len(self._blocks) >= self._kept()
+
+    def fits(self, rendering: Rendering, blocks: int, *, leaving: int = 0) -> bool:
+        """Return whether the clause may take so many blocks now, and leave so many to others."""
+        kept = 0 if rendering is self._oldest() else self._kept() + leaving
+        return len(self._blocks) - blocks >= kept
+
+    def _oldest(self) -> Rendering | None:
+        for rendering in self._open:
+            if not rendering.playhead.ahead:
+                self._line.setdefault(rendering)
+        return next(iter(self._line or self._open), None)
+
+    def _kept(self, *new_prompts: int) -> int:
+        """Return the number of blocks that the oldest clause may still need. ``new_prompts``: blocks of prompts that
+        are about to be placed."""
+        oldest = self._oldest()
+        least = min((*(len(voice.blocks) for voice in self._placed), *new_prompts), default=0)
+        return self.max_tokens // self.chunk_tokens - least - (len(oldest.blocks) if oldest is not None else 0)
 
     def missing(self, rendering: Rendering) -> int:
         """Return the number of blocks that the clause lacks for its next chunk."""
@@ -142,6 +185,8 @@ class BlockManager:
 
     def free(self, rendering: Rendering) -> None:
         """Free the slot and blocks of a finished clause."""
+        self._open.pop(rendering, None)
+        self._line.pop(rendering, None)
         self.evict(rendering)
         if rendering.slot:
             self._clause_slots.append(rendering.slot)

@@ -40,15 +40,11 @@ class Rendering:
     tokens: list[int] = field(default_factory=list)
     sounded: int = 0
     """Number of the clause's tokens that the vocoder has been fed."""
-    asked: bool = False
-    """True after its first chunk was asked for."""
     opened_at: float = 0.0
     """Monotonic time at which the clause was admitted, seconds."""
     closed: bool = False
     error: EngineError | None = None
     """The fault that ended the device's thread during this clause."""
-    order: int = 0
-    """Sequence number. Of two equally urgent clauses, the older one keeps its blocks."""
     slot: int = 0
     """The clause's slot. 0: none."""
     blocks: list[int] = field(default_factory=list)

@@ -1,10 +1,23 @@
 """Decides which clauses run next in the token-to-wave thread, with which tokens, slots and blocks. Pure: it takes time
 and demand, and returns a batch, which the runner computes.
 
-A job makes one chunk (25 tokens, a second of audio) of one clause. Jobs of the same shape run as one batch. With the
-caches, a chunk costs the same at every position in the clause, so chunks do not grow: a larger chunk would only be
-later. A clause's first chunk begins with the tokens of the prompt after its last shared chunk, at least three. A chunk
-depends on three tokens of look-ahead, so shared chunks do not depend on the clause.
+What runs next, and why:
+
+1. The job whose listener hears silence first (earliest deadline first). If any order lets all sound come in time, this
+   one does (Liu and Layland, 1973), and ``admission`` lets a clause begin only if its demand fits.
+2. A first chunk is awaited now, and so is the next chunk of a clause whose sound ends within ``tight_s``, about the
+   time of two batches. Awaited jobs run in the order of arrival, those of higher priority a little earlier.
+3. With more than ``enough_s`` in hand, the oldest clause comes first: it ends, and its blocks are free.
+4. Jobs of one shape run as one batch. Awaited chunks take along only as many others as the prepared batch size has room
+   for, and none that are longer. While a full batch of clauses is short of sound, it is filled with these, since it
+   makes several times as much sound a second as a small one.
+5. A batch without awaited chunks runs in stages, and awaited chunks run between its stages while its own listeners can
+   wait.
+
+A job makes one chunk (25 tokens, a second of audio) of one clause. With the caches, a chunk costs the same at every
+position in the clause, so chunks do not grow: a larger chunk would only be later. A clause's first chunk begins with
+the tokens of the prompt after its last shared chunk, at least three. A chunk depends on three tokens of look-ahead, so
+shared chunks do not depend on the clause.
 
 A short first chunk may end before its 25 tokens are complete. The second chunk then starts again at the end of the
 shared part, because under the chunk mask the beginning of a chunk attends to its end. A short first chunk takes less
@@ -13,12 +26,12 @@ work and is heard sooner, but the second chunk adds less audio.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
+from tts_engine.cosyvoice.token2wav.admission import ClauseLoad
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.errors import Exhausted, InvalidRequest
@@ -27,32 +40,14 @@ from tts_engine.synthesizer import Hearing
 Shape = Literal["chunk", "whole"]
 """``chunk``: one chunk on top of the caches. ``whole``: a last chunk, computed with everything before it."""
 
-_BURST_SHARE = 0.75
-"""Share of ``burst_rows`` that makes a burst: a batch that is emptier takes as long as a full one."""
-
-_MANY = 4
-"""It is worth while to wait for clauses if they are this many times as many."""
-
-_BATCH_STEPS = 10
-"""A batch of a few first chunks takes as long as so many steps of the language model or more: on an H200 9 to 16 ms
-beside steps of 0.7 to 1."""
-
-_FEW_STEPS = 3
-"""First chunks always wait for clauses that lack so few tokens: 2 ms, in place of a batch of their own behind the other
-one."""
-
-_LOOK_S = 0.002
-"""Interval at which a waiting batch checks again whether waiting pays, seconds."""
-
-_BATCH_TOKENS = 180
-"""Padding of so many tokens takes as long as a batch by itself does: on an H100 one of a whole chunk takes 10 ms, one
-of 16 25 and one of 32 44."""
-
 CHUNK_ROWS = (1, 2, 4, 8, 16, 32)
 """Batches of chunks that the runner prepares."""
 
 WHOLE_CHUNKS = 32
 """See ``SchedulerConfig.whole_chunks``; the runner prepares batches up to that."""
+
+_NEVER_S = 1e5
+"""With more seconds in hand, no caller waits for the sound yet (``Hearing.slack_s``)."""
 
 Owner = TypeVar("Owner")
 
@@ -64,44 +59,20 @@ class SchedulerConfig:
     sizes: Sequence[int] = CHUNK_ROWS
     """Numbers of clauses for which batches of chunks are prepared, in order. Others run in the next larger one."""
     chunk_rows: int = 16
-    """Most clauses in a batch of chunks. On an H200 it takes 28 ms; a single clause takes 12."""
+    """Most clauses in a batch of chunks that are not awaited. On an H200 it takes 24 ms; a single clause takes 10."""
     burst_rows: int = 32
-    """Most clauses while three quarters of so many are awaited, as when many begin at once. It takes 48 ms."""
-    calm_rows: int = 8
-    """Most clauses while none of them is short of sound, so that a first chunk that arrives meanwhile waits half as
-    long."""
-    calm_s: float = 1.0
-    """A clause with more seconds of sound in hand is not short."""
-    riding_rows: int = 16
-    """A batch with half as many awaited clauses or fewer is filled up to so many, while as many are short of sound
-    (``calm_s``). On an H200 16 take three times as long as one. 0: an awaited clause is not made slower by others."""
+    """Most clauses in a batch of awaited chunks. It takes 41 ms."""
     whole_rows: int = 4
     """Most clauses in a batch of last chunks of shape ``whole``."""
     whole_chunks: int = WHOLE_CHUNKS
     """Most chunks in such a batch of more than two clauses, with prompts and padding. As many take 39 ms on an H200."""
     tight_s: float = 0.1
-    """A clause with fewer seconds of sound in hand is as urgent as a first chunk."""
-    burst_tight_s: float = 0.16
-    """The same for second chunks while first and second ones fill a batch of ``burst_rows``: such a batch takes up to
-    75 ms beside the language model, and one may have just begun."""
-    gather_s: float = 0.015
-    """A first chunk waits no longer than this for those of others (``gathering``)."""
-    hold_s: float = 0.03
-    """Few chunks that no one awaits stand still while a clause that came less than so long ago is drawn for
-    (``holding``)."""
-    patient_s: float = 0.3
-    """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
-    ms. Other chunks, which take less time, do so down to ``tight_s``. All let several such batches run one after the
-    other."""
-
-
-def with_sizes(config: SchedulerConfig, sizes: Sequence[int]) -> SchedulerConfig:
-    """Return the same for batches that are prepared for ``sizes``. One that is filled up is filled to such a size."""
-
-    def prepared(rows: int) -> int:
-        return max((size for size in sizes if size <= rows), default=0)
-
-    return replace(config, sizes=sizes, calm_rows=prepared(config.calm_rows), riding_rows=prepared(config.riding_rows))
+    """A clause with fewer seconds of sound in hand is as urgent as a first chunk. A slower device has a larger value,
+    see ``Scheduler.slower``."""
+    short_s: float = 1.0
+    """A clause with fewer seconds of sound in hand is short of sound."""
+    enough_s: float = 1.5
+    """With more seconds of sound in hand, the oldest clause comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,106 +82,49 @@ class Candidate(Generic[Owner]):
     owner: Owner
     shape: Shape
     slack_s: float
-    """Seconds until the caller hears silence. 0: somebody waits for a first chunk."""
+    """Seconds until the caller hears silence. 0: a caller waits for a first chunk."""
     since: float
     """Monotonic second at which the job was submitted, earlier by ``Hearing.head_start_s``."""
+    opened_at: float = 0.0
+    """Monotonic second at which the clause began."""
     size: int = 1
     """Number of tokens that are fed for ``chunk``; of chunks that are computed, with the prompt's, for ``whole``."""
-    begins: bool = False
-    """Is it the clause's first or second chunk?"""
 
+    def awaited(self, config: SchedulerConfig) -> bool:
+        """Return whether the caller needs the sound now."""
+        return self.slack_s <= config.tight_s
 
-def in_burst(candidates: Iterable[Candidate[Any]], config: SchedulerConfig) -> bool:
-    """Do first and second chunks, with what is awaited of them soon, fill a batch of ``burst_rows``?"""
-    due = sum(c.begins and c.shape == "chunk" and c.slack_s <= config.burst_tight_s for c in candidates)
-    return due >= _BURST_SHARE * config.burst_rows
-
-
-def urgency(c: Candidate[Any], config: SchedulerConfig, *, burst: bool) -> float:
-    """Return the seconds that the job can wait. 0: it is awaited now."""
-    tight_s = config.burst_tight_s if burst and c.begins else config.tight_s
-    return c.slack_s if c.slack_s > tight_s else 0.0
+    def rank(self, config: SchedulerConfig) -> tuple[float, float]:
+        """Return the place in the order; the lowest runs first."""
+        if self.awaited(config):
+            return 0.0, self.since
+        if self.slack_s <= config.enough_s:
+            return self.slack_s, self.since
+        return (config.enough_s if self.slack_s < _NEVER_S else _NEVER_S), self.opened_at
 
 
 def choose(candidates: Sequence[Candidate[Owner]], config: SchedulerConfig) -> Sequence[Candidate[Owner]]:
-    """Return the next batch: jobs of one shape, most urgent first. Empty: there is nothing to do.
-
-    First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
-    priority a little earlier. Then comes the least slack. Jobs that no one awaits must not make an awaited batch
-    slower, so they only fill it up to the size that it runs with, and are no longer. But while so many are short of
-    sound that they would soon be awaited one after the other, those with the least ride along, whatever their length.
-    All rows are computed at the length of the longest. So awaited chunks go together unless the padding would take as
-    long as a batch of its own, and of last chunks those whose length is nearest come along.
-    """
-    wait_s = partial(urgency, config=config, burst=in_burst(candidates, config))
-    ranked = sorted(candidates, key=lambda c: (wait_s(c), c.since))
+    """Return the next batch: jobs of one shape, most urgent first. Empty: there is nothing to do."""
+    ranked = sorted(candidates, key=lambda c: c.rank(config))
     if not ranked:
         return []
     leader = ranked[0]
     alike = [c for c in ranked if c.shape == leader.shape]
-    rows = config.whole_rows
-    if leader.shape == "chunk":
-        rows = config.calm_rows if leader.slack_s > config.calm_s else config.chunk_rows
-    if awaited := sum(wait_s(c) == 0 for c in alike):
-        if leader.shape == "chunk":
-            together = _padded_little(alike, awaited)
-            awaited = sum(wait_s(c) == 0 for c in together)
-            if 2 * awaited <= config.riding_rows <= sum(c.slack_s <= config.calm_s for c in alike):
-                awaited = config.riding_rows  # who rides along is awaited from now on
-            else:
-                alike = together
-            if awaited >= _BURST_SHARE * config.burst_rows:
-                rows = config.burst_rows
-        rows = min(rows, next((size for size in config.sizes if size >= awaited), awaited))
     if leader.shape == "whole":
-        alike.sort(key=lambda c: (wait_s(c) > 0, abs(c.size - leader.size)))
+        alike.sort(key=lambda c: (c is not leader, not c.awaited(config), abs(c.size - leader.size)))
+        rows = config.whole_rows
         while rows > 2 and rows * max(c.size for c in alike[:rows]) > config.whole_chunks:
             rows -= 1
-    return alike[:rows]
-
-
-def _padded_little(ranked: Sequence[Candidate[Owner]], awaited: int) -> list[Candidate[Owner]]:
-    """Return those of these chunks that go together. The first ``awaited`` of them are awaited now."""
-    sizes = [c.size for c in ranked[:awaited]]
-    longest = max(sizes)
-    if longest * len(sizes) - sum(sizes) > _BATCH_TOKENS:
-        longest = ranked[0].size
-    together: list[Candidate[Owner]] = []
-    padding = 0
-    for c in ranked:
-        if c.size <= longest and padding + longest - c.size <= _BATCH_TOKENS:
-            together.append(c)
-            padding += longest - c.size
-    return together
-
-
-def _nearly_ready(awaited: int, lacking: Sequence[int]) -> bool:
-    """Is it worth while that so many clauses wait until those are ready that lack few tokens?
-
-    A clause that is ready some steps after the beginning of a batch waits for the rest of it. So each of them saves the
-    rest, and each of those that wait for it loses the steps. A few steps are always worth it, since the device, too,
-    takes longer for two batches.
-    """
-    return any(
-        steps <= _FEW_STEPS or count * (_BATCH_STEPS - steps) > awaited * steps
-        for count, steps in enumerate(sorted(lacking), start=1)
-    )
-
-
-Urgency = tuple[float, int]
-"""Seconds of sound in hand, then the clause's number of arrival. The smaller value is more urgent."""
-
-
-def victim(holders: Sequence[tuple[Owner, Urgency]], needy: Urgency) -> Owner | None:
-    """Return whose cache to drop when none is free: the least urgent clause, if it is less urgent than the needy one.
-
-    That clause is computed again from the voice prompt on when its turn comes, with the same result. The most urgent
-    clause can always go on, so the engine never stands still.
-    """
-    if not holders:
-        return None
-    owner, urgency = max(holders, key=lambda pair: pair[1])
-    return owner if urgency > needy else None
+        return alike[:rows]
+    if not leader.awaited(config):
+        return alike[: config.chunk_rows]
+    if sum(c.slack_s <= config.short_s for c in alike) < config.chunk_rows:
+        alike = [c for c in alike if c.size <= leader.size]
+        rows = 0
+    else:
+        rows = config.chunk_rows
+    awaited = min(sum(c.awaited(config) for c in alike), config.burst_rows)
+    return alike[: max(rows, next((size for size in config.sizes if size >= awaited), awaited))]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -297,7 +211,6 @@ class Scheduler:
         self._chunk = blocks.chunk_tokens
         self._last_is_whole = finalize == "upstream"
         self._closed: list[Rendering] = []
-        self._opened = 0
 
     # -- what a clause asks
 
@@ -310,9 +223,8 @@ class Scheduler:
         if len(self.renderings) >= (limit := self._blocks.clauses):
             raise Exhausted(f"{limit} clauses are being spoken", retry_after_s=0.5)
         first_hop = self.first_hops(voice)[0]
-        rendering = Rendering(voice=voice, playhead=playhead, first_hop=first_hop, order=self._opened, opened_at=now)
+        rendering = Rendering(voice=voice, playhead=playhead, first_hop=first_hop, opened_at=now)
         self._blocks.open(rendering, now=now)
-        self._opened += 1
         self.renderings.add(rendering)
         self.silent += 1
         return rendering
@@ -321,6 +233,17 @@ class Scheduler:
     def open_clauses(self) -> int:
         """Number of ``renderings``."""
         return len(self.renderings)
+
+    def slower(self, batch_s: float) -> None:
+        """Note that the longest batch of chunks takes ``batch_s`` seconds. A clause must be awaited before two of them
+        would make it late."""
+        self.config = replace(self.config, tight_s=max(self.config.tight_s, 2 * batch_s))
+
+    def load(self, now: float, *, waiting: int = 0) -> ClauseLoad:
+        """Return the open clauses and the free blocks. ``waiting``: see ``ClauseLoad``."""
+        in_hand_s = [r.playhead.slack_s(now) for r in self.renderings if r.sounded or r.playhead.speaks]
+        silent = len(self.renderings) - len(in_hand_s)
+        return ClauseLoad(in_hand_s, silent, self._blocks.spare_blocks, waiting)
 
     def hop(self, rendering: Rendering) -> int:
         """Return the number of tokens of the clause's next chunk, unless it is the last. It needs three more tokens."""
@@ -359,7 +282,6 @@ class Scheduler:
         shape: Shape = "whole" if final and self._last_is_whole else "chunk"
         job = Job(rendering=rendering, shape=shape, count=count, final=final, since=now, deliver=deliver)
         self.jobs.append(job)
-        rendering.asked = True
 
     def close(self, rendering: Rendering) -> None:
         """End the clause and free its places: at once, or at the next ``sweep`` if a batch that has begun may use them.
@@ -403,71 +325,30 @@ class Scheduler:
     def next_batch(self, jobs: Sequence[Job], *, now: float, running: Sequence[Job] = ()) -> Batch | None:
         """Return the next batch of these jobs, with places for all jobs in it.
 
-        None: all caches belong to clauses that wait for their own next tokens.
+        None: the blocks that are free are kept for the oldest clause, which waits for its own next tokens.
 
         Args:
             running: jobs of the batch between whose stages this one goes. They keep their places.
         """
         # A clause may have been closed, and its places freed, since the caller looked at the jobs.
         candidates = [self._candidate(job, now) for job in jobs if job.rendering in self.renderings]
+        # Each clause that has less than enough in hand soon needs a block. The others leave it to them.
+        short = sum(r.playhead.slack_s(now) <= self.config.enough_s for r in self.renderings)
         ready: list[Job] = []
         while not ready:
-            burst = in_burst(candidates, self.config)
             chosen = choose(candidates, self.config)
             if not chosen:
                 return None
             for candidate in chosen:
-                if self._make_room(candidate.owner, [job.rendering for job in (*running, *ready)], now):
+                leaving = short if candidate.slack_s > self.config.enough_s else 0
+                if self._make_room(candidate.owner, [job.rendering for job in (*running, *ready)], leaving=leaving):
                     ready.append(candidate.owner)
             # Jobs without room must not stop jobs of another shape, whose clauses hold that room.
             candidates = [c for c in candidates if c not in chosen]
         for job in ready:
             job.begun = True
-        staged = chosen[0].shape == "whole" or urgency(chosen[0], self.config, burst=burst) > 0
+        staged = chosen[0].shape == "whole" or not chosen[0].awaited(self.config)
         return Batch(chosen[0].shape, ready, [self._row(job) for job in ready], staged)
-
-    def gathering(self, jobs: Sequence[Job], *, now: float, lacking: Sequence[int] = ()) -> tuple[float, Sequence[Job]]:
-        """Return for how many seconds awaited ones of these jobs had better wait for others, and the jobs that do not
-        wait.
-
-        In a burst the first clauses have their tokens a few steps of the language model before the others. A batch of
-        one takes a quarter of the time of a full one, and all others would wait for it. So while only first chunks
-        are awaited, too few for the largest batch, and four times as many clauses are still drawn for, or enough of
-        them nearly have their tokens, they wait for ``gather_s`` at most.
-
-        Args:
-            lacking: how many tokens clauses lack for their first chunks, see ``LmBackend.lacking``.
-        """
-        awaited = [job for job in jobs if job.rendering.playhead.slack_s(now) <= self.config.tight_s]
-        coming = self.silent - sum(not job.rendering.sounded for job in self.jobs)
-        if not 0 < len(awaited) < self.config.burst_rows:
-            return 0.0, jobs
-        many = coming >= _MANY * len(awaited)
-        if not (many or _nearly_ready(len(awaited), lacking)):
-            return 0.0, jobs
-        if any(job.rendering.sounded or job.shape != "chunk" for job in awaited):
-            return 0.0, jobs
-        wait_s = min(job.since for job in awaited) + self.config.gather_s - now
-        if wait_s <= 0:
-            return 0.0, jobs
-        return wait_s if many else min(wait_s, _LOOK_S), [job for job in jobs if job not in awaited]
-
-    def holding(self, jobs: Sequence[Job], *, now: float) -> float:
-        """Return for how many seconds these jobs had better not go on, because somebody's first chunk is drawn for. A
-        change may end that earlier.
-
-        What the device does meanwhile makes the steps of the language model longer by a third, and then the first chunk
-        waits for the rest of a stage. So as long as all jobs fit into one batch, and these have sound for more than
-        ``calm_s``, they stand still for clauses that were let in less than ``hold_s`` ago.
-        """
-        config = self.config
-        if not self.silent or len(self.jobs) > config.calm_rows:
-            return 0.0
-        if any(job.rendering.playhead.slack_s(now) <= config.calm_s for job in jobs):
-            return 0.0
-        coming = [r for r in self.renderings if not (r.sounded or r.asked) and now - r.opened_at < config.hold_s]
-        awaited = [r.opened_at for r in coming if r.playhead.slack_s(now) <= config.tight_s]
-        return max(awaited) + config.hold_s - now if awaited else 0.0
 
     def urgent(
         self, running: Sequence[Job], *, now: float, again: bool = False, ending: Sequence[Job] = ()
@@ -476,16 +357,16 @@ class Scheduler:
 
         These are awaited chunks. There are none while a clause in the long batch is short of sound.
 
-        So an awaited chunk waits for one stage at most of work that no one awaits: on an H200 3.3 ms behind 8 chunks,
-        3.9 behind last chunks of 32 chunks, 5.2 behind 16 chunks (measured batches, divided by their stages). It waits
-        for all of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
+        So an awaited chunk waits for one stage at most of work that no caller awaits: on an H200 3.3 ms of 8 chunks,
+        3.9 of last chunks of 32 chunks, 5.2 of 16 chunks (measured batches, divided by their stages). It waits for all
+        of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
 
         Args:
-            again: would they run behind a batch that went between the same two stages?
+            again: True if they would run after a batch that went between the same two stages.
             ending: the jobs of that batch, as long as its sound is not handed out.
         """
         config = self.config
-        least_s = config.patient_s if again or running[0].shape == "whole" else config.tight_s
+        least_s = config.tight_s * (3 if again or running[0].shape == "whole" else 1)
         if min(job.rendering.playhead.slack_s(now) for job in running) <= least_s:
             return []
         others = [self._candidate(job, now) for job in self.jobs if job not in running and job not in ending]
@@ -520,8 +401,8 @@ class Scheduler:
             shape=job.shape,
             slack_s=hearing.slack_s(now),
             since=job.since - hearing.head_start_s,
+            opened_at=rendering.opened_at,
             size=self._length(job) if job.shape == "chunk" else -(-self._whole_tokens(job) // self._chunk),
-            begins=rendering.sounded <= rendering.first_hop,
         )
 
     def _length(self, job: Job) -> int:
@@ -533,20 +414,22 @@ class Scheduler:
         """Return the number of tokens of prompt and clause up to the end of the job's chunk."""
         return len(job.rendering.voice.prompt_tokens) + job.rendering.sounded + job.count
 
-    def _make_room(self, job: Job, running: Sequence[Rendering], now: float) -> bool:
-        """Give the clause a slot and the blocks that it writes next. Return False if there is no room now."""
+    def _make_room(self, job: Job, running: Sequence[Rendering], *, leaving: int) -> bool:
+        """Give the clause a slot and the blocks that it writes next. Return False if there is no room now.
+
+        A clause that a caller waits for takes the blocks of one that is made ahead of time, if it is not ``running``.
+        ``leaving``: number of free blocks that it leaves to others.
+        """
         r = job.rendering
         needed = self._blocks.missing(r) if job.shape == "chunk" else 0
-        while self._blocks.free_blocks < needed:
-            holders = [
-                (o, (o.playhead.slack_s(now), o.order))
-                for o in self.renderings
-                if o.blocks and o is not r and o not in running
-            ]
-            loser = victim(holders, (r.playhead.slack_s(now), r.order))
-            if loser is None:
-                return False
-            self._blocks.evict(loser)
+        if needed and not r.playhead.ahead:
+            for other in self.renderings:
+                if self._blocks.safe and self._blocks.fits(r, needed, leaving=leaving):
+                    break
+                if other.playhead.ahead and other not in running:
+                    self._blocks.evict(other)
+        if needed and not self._blocks.fits(r, needed, leaving=leaving):
+            return False
         self._blocks.grow(r, needed)
         return True
 

@@ -23,11 +23,12 @@ from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.device_thread import DeviceThread
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
 from tts_engine.cosyvoice.models.flow import Flow
+from tts_engine.cosyvoice.token2wav.admission import ClauseLoad
 from tts_engine.cosyvoice.token2wav.batch import Vocoder
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, Run, RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig, with_sizes
+from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig
 from tts_engine.errors import EngineError, SynthesisFailed
 from tts_engine.synthesizer import Hearing
 
@@ -82,7 +83,7 @@ class WaveWorker(DeviceThread):
             max_chunks=self.config.max_chunks,
             room=max(self.runner.chunk - LOOK_AHEAD_TOKENS, *settings.first_hops),
         )
-        scheduler = scheduler or with_sizes(SchedulerConfig(), self.config.chunk_rows)
+        scheduler = scheduler or SchedulerConfig(sizes=self.config.chunk_rows)
         self.scheduler = Scheduler(scheduler, self.blocks, finalize=settings.finalize, first_hops=settings.first_hops)
         self._tasks: list[_Task] = []
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -91,8 +92,6 @@ class WaveWorker(DeviceThread):
         """The batch that has nearly ended. Its audio is not delivered yet."""
         self._ahead = self.runner.works_ahead
         """True if a batch is launched before the previous one has ended."""
-        self.lacking: Callable[[], Sequence[int]] = tuple
-        """``LmBackend.lacking`` of the language model."""
         self.on_batch: Callable[[Batch, float], None] = lambda batch, seconds: None
         """Called in the worker's thread with each batch and its device time in seconds."""
         self.on_calibrated: Callable[[int, int, float], None] = lambda length, rows, seconds: None
@@ -135,6 +134,11 @@ class WaveWorker(DeviceThread):
         with self._changed:
             return self.scheduler.open(voice, playhead, now=time.monotonic())
 
+    def load(self, *, waiting: int = 0) -> ClauseLoad:
+        """Return the open clauses and the free blocks, see ``Scheduler.load``."""
+        with self._changed:
+            return self.scheduler.load(time.monotonic(), waiting=waiting)
+
     def submit(self, rendering: Rendering, *, final: bool) -> asyncio.Future[NDArray[np.float32]]:
         """Ask for the clause's next chunk, see ``Scheduler.submit``.
 
@@ -174,14 +178,7 @@ class WaveWorker(DeviceThread):
                     return
                 self.scheduler.sweep()
                 task = self._tasks.pop(0) if self._tasks else None
-                free = [job for job in self.scheduler.jobs if job not in self._running]
-                now = time.monotonic()
-                wait_s, jobs = self.scheduler.gathering(free, now=now, lacking=self.lacking())
-                if jobs and (hold_s := self.scheduler.holding(jobs, now=now)):
-                    wait_s, jobs = min(wait_s or hold_s, hold_s), ()
-                if wait_s and not (task or jobs or self._given):
-                    self._changed.wait(wait_s)
-                    continue
+                jobs = [job for job in self.scheduler.jobs if job not in self._running]
             if task is not None:
                 self._hand_out()
                 task.run()
@@ -265,12 +262,7 @@ class WaveWorker(DeviceThread):
             if not left:
                 return False
             with self._changed:
-                now = time.monotonic()
-                urgent = self.scheduler.urgent(left, now=now, again=again, ending=self._running)
-                wait_s, urgent = self.scheduler.gathering(urgent, now=now, lacking=self.lacking() if urgent else ())
-                if not (urgent or self._tasks or self._given) and (hold_s := self.scheduler.holding(left, now=now)):
-                    self._changed.wait(min(wait_s or hold_s, hold_s))
-                    continue
+                urgent = self.scheduler.urgent(left, now=time.monotonic(), again=again, ending=self._running)
             # Urgent batches run in sequence: a stage between two of them would leave the device idle while audio is
             # delivered. Tasks need the end of the long batch, so they end this loop.
             if not urgent or not self._round(urgent, left) or self._tasks:

@@ -71,7 +71,6 @@ class Some:
 
     count: int
     slack: float = 0.0
-    begins: bool = True
 
     def wanted(self) -> int:
         return self.count
@@ -183,43 +182,6 @@ async def test_a_paused_clause_is_drawn_ahead_along_with_others_and_not_by_itsel
             taken += await anext(groups)
             assert steps.rounds == rounds
         assert taken == alone(0, least=80, most=80)[:8]
-
-
-class Gated(EagerLm):
-    """Steps wait until the test lets them through."""
-
-    def __init__(self) -> None:
-        super().__init__(network(), slots=3, max_length=96)
-        self.gate = threading.Semaphore(0)
-
-    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
-        self.gate.acquire()
-        return super().decode(slots, inputs)
-
-
-async def test_it_says_what_those_lack_whose_callers_hear_nothing() -> None:
-    steps = Gated()
-    async with running(steps, TorchLmConfig()) as lm:
-        readers = Some(4), Some(6), Some(5, slack=1.0)
-        streams = [
-            lm.generate(PROMPTS[n], min_tokens=80, max_tokens=80, seed=n, reader=reader)
-            for n, reader in enumerate(readers)
-        ]
-        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
-        try:
-            await until(lambda: sorted(lm.lacking()) == [4, 6])
-            steps.gate.release(2)  # ids are read when the next step has been launched, the prefill's first
-            await until(lambda: sorted(lm.lacking()) == [2, 4])
-            steps.gate.release(2)
-            await waiting[0]
-            assert sorted(lm.lacking()) == [0, 2]
-            readers[0].begins = False  # it has asked for sound
-            assert list(lm.lacking()) == [2]
-        finally:
-            steps.gate.release(1000)
-        await asyncio.wait(waiting)
-        for stream in streams:
-            await stream.aclose()
 
 
 class Counted(EagerLm):

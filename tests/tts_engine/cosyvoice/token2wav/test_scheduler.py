@@ -19,13 +19,11 @@ from tts_engine.cosyvoice.token2wav.scheduler import (
     SchedulerConfig,
     Shape,
     choose,
-    victim,
-    with_sizes,
 )
 from tts_engine.errors import Exhausted, InvalidRequest
 from tts_engine.synthesizer import Playhead
 
-CONFIG = SchedulerConfig(chunk_rows=4, burst_rows=8, calm_rows=3)
+CONFIG = SchedulerConfig(chunk_rows=4, burst_rows=8)
 
 
 def candidate(owner: str, shape: Shape, slack_s: float, since: float = 0.0) -> Candidate[str]:
@@ -60,66 +58,47 @@ def test_first_chunks_are_served_in_the_order_they_came_and_by_the_batch() -> No
     waiting = [candidate(str(n), "chunk", 0.0, float(n)) for n in (3, 1, 2)]
     assert owners(*waiting) == ["1", "2", "3"]
     more = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(4, 10)]
-    assert owners(*more[:2], *waiting) == ["1", "2", "3", "4"]
-    assert owners(*more, *waiting) == [str(n) for n in range(1, 9)], "many make a larger batch"
-
-
-def test_second_chunks_of_a_burst_go_together_before_they_are_short_of_sound() -> None:
-    second = [replace(candidate(str(n), "chunk", 0.15 - n / 100), begins=True) for n in range(8)]
-    assert len(owners(*second)) == CONFIG.burst_rows, "two batches would be one too late"
-    assert len(owners(*second[:5])) == CONFIG.chunk_rows
-    assert len(owners(*(replace(c, begins=False) for c in second))) == CONFIG.chunk_rows, "a full device is no burst"
-    first = [replace(candidate(f"first {n}", "chunk", 0.0, 1.0), begins=True) for n in range(7)]
-    assert owners(*first, second[0])[0] == "0", "behind a batch of a burst it would have nothing in hand"
-    assert owners(*first[:4], second[0])[0] == "first 0"
-
-
-@pytest.mark.parametrize("slack_s", [0.0, 0.15])
-def test_a_burst_is_of_clauses_that_begin(slack_s: float) -> None:
-    queue = Queue(blocks=200, clauses=32, config=CONFIG)
-    for _ in range(8):
-        queue.submit(queue.open(60, slack_s=slack_s))
-    batch = queue.next_batch()
-    assert batch is not None and len(batch.rows) == 8 and not batch.staged
+    assert owners(*more[:2], *waiting) == ["1", "2", "3", "4", "5"]
+    assert owners(*more, *waiting) == [str(n) for n in range(1, 9)]
 
 
 def test_who_is_not_awaited_takes_only_what_is_left_of_a_prepared_size() -> None:
     awaited = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(3)]
-    others = [candidate("late", "chunk", 0.9), candidate("early", "chunk", 0.5)]
+    others = [candidate("late", "chunk", 2.9), candidate("early", "chunk", 0.5)]
     assert owners(*others, *awaited) == ["0", "1", "2", "early"]
     assert owners(*others, *awaited[:2]) == ["0", "1"]
     assert owners(*others, awaited[0]) == ["0"]
 
 
-def test_batches_are_filled_up_to_sizes_that_are_prepared() -> None:
-    config = with_sizes(SchedulerConfig(riding_rows=8), (1, 2, 4, 7, 16, 32))
-    assert (config.calm_rows, config.riding_rows) == (7, 7)
-    others = [candidate(f"other {n}", "chunk", 0.9) for n in range(20)]
+def test_beyond_enough_sound_in_hand_the_oldest_clause_goes_first_and_what_is_made_ahead_last() -> None:
+    def clause(owner: str, slack_s: float, opened_at: float) -> Candidate[str]:
+        return replace(candidate(owner, "chunk", slack_s), opened_at=opened_at)
 
-    def rows(awaited: int) -> int:
-        first = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(awaited)]
-        return len(choose([*others, *first], replace(config, riding_rows=0)))
-
-    assert [rows(awaited) for awaited in (1, 3, 5, 7, 8, 16)] == [1, 4, 7, 7, 16, 16]
+    ahead = clause("ahead", 1e6, 0.0)
+    assert owners(ahead, clause("young", 2.0, 9.0), clause("old", 8.0, 1.0), clause("short", 1.4, 5.0)) == [
+        "short", "old", "young", "ahead",
+    ]  # fmt: skip
 
 
-def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
-    calm = [candidate(str(n), "chunk", 2.0 + n) for n in range(6)]
-    short = [candidate(str(n), "chunk", 0.5 + n) for n in range(6)]
-    assert len(owners(*calm)) == CONFIG.calm_rows
-    assert len(owners(*short)) == CONFIG.chunk_rows
+def test_a_slow_device_awaits_a_chunk_before_two_of_its_batches_make_it_late() -> None:
+    queue = Queue(clauses=8)
+    queue.scheduler.slower(0.02)
+    assert queue.scheduler.config.tight_s == CONFIG.tight_s
+    queue.scheduler.slower(0.2)
+    rich, poor = queue.open(60, slack_s=0.9), queue.open(60, slack_s=0.35)
+    for clause in (rich, poor):
+        queue.submit(clause)
+    batch = queue.next_batch()
+    assert batch is not None and not batch.staged
+    assert [job.rendering for job in batch.jobs] == [poor]
 
 
 def test_while_a_full_batch_is_short_of_sound_the_shortest_ride_with_the_few_that_are_awaited() -> None:
-    def owners(*candidates: Candidate[str]) -> list[str]:
-        return [c.owner for c in choose(candidates, replace(CONFIG, riding_rows=4))]
-
     awaited = [first(str(n), 11, since=float(n)) for n in range(3)]
     others = [first(name, 25, slack_s) for name, slack_s in (("c", 0.9), ("a", 0.5), ("b", 0.7))]
     assert owners(*others, awaited[0]) == ["0", "a", "b", "c"]
     assert owners(*others, *awaited[:2]) == ["0", "1", "a", "b"]
-    assert owners(*others, *awaited) == ["0", "1", "2"], "they fill most of a batch, and others would lengthen it"
-    assert owners(*others[:2], awaited[0]) == ["0"]
+    assert owners(*others[:2], awaited[0]) == ["0"], "fewer than a full batch are short of sound"
     assert owners(*(replace(c, slack_s=1.5) for c in others), awaited[0]) == ["0"], "they can wait"
     last = [candidate(f"last {n}", "whole", 0.5) for n in range(3)]
     assert owners(*last, awaited[0]) == ["0"], "a batch has one shape"
@@ -144,22 +123,12 @@ def first(owner: str, tokens: int, slack_s: float = 0.0, since: float = 0.0) -> 
     return Candidate(owner=owner, shape="chunk", slack_s=slack_s, since=since, size=tokens)
 
 
-def test_nobody_makes_an_awaited_short_chunk_as_long_as_his_own() -> None:
-    short = [first(str(n), 11, since=float(n)) for n in range(3)]
-    assert owners(*short, first("calm", 25, slack_s=0.9)) == ["0", "1", "2"]
-    assert owners(*short, first("calm", 11, slack_s=0.9)) == ["0", "1", "2", "calm"]
+def test_no_chunk_makes_an_awaited_shorter_one_as_long_as_itself() -> None:
+    short = [first(str(n), 11, since=float(n)) for n in range(2)]
+    assert owners(*short, first("calm", 25, slack_s=0.9)) == ["0", "1"]
+    assert owners(*short, first("long", 25, since=5.0)) == ["0", "1"]
+    assert owners(first("long", 25), *(replace(c, since=5.0) for c in short)) == ["long", "0", "1"]
     assert owners(first("short", 11, slack_s=0.8), first("long", 25, slack_s=0.9)) == ["short", "long"]
-
-
-def test_awaited_chunks_of_unlike_lengths_go_together_unless_padding_costs_a_batch() -> None:
-    config = replace(CONFIG, chunk_rows=16, burst_rows=32)
-    few = [first(str(n), 11, since=float(n)) for n in range(5)]
-    long = [first(f"long {n}", 25, since=float(n) + 0.5) for n in range(2)]
-    assert len(choose([*few, *long], config)) == 7, "a second batch takes 8 ms more"
-    many = [first(str(n), 11, since=float(n)) for n in range(15)]
-    assert [c.owner for c in choose([*many, *long], config)] == [str(n) for n in range(15)]
-    late = [replace(c, since=20.0) for c in many]
-    assert [c.size for c in choose([*late, *long], config)] == [25] * 2 + [11] * 12, "the others make the next batch"
 
 
 def test_a_short_first_chunk_is_fed_again_with_the_rest_of_its_chunk() -> None:
@@ -197,20 +166,6 @@ def test_what_nobody_waits_for_comes_last() -> None:
 
 def test_nothing_to_do_is_an_empty_batch() -> None:
     assert owners() == []
-
-
-def test_the_clause_with_most_sound_in_hand_gives_up_its_cache() -> None:
-    assert victim([("a", (0.4, 1)), ("b", (3.0, 2))], (0.0, 3)) == "b"
-
-
-def test_no_clause_gives_up_its_cache_to_a_less_urgent_one() -> None:
-    assert victim([("a", (0.4, 1))], (0.5, 2)) is None
-    assert victim([], (0.0, 1)) is None
-
-
-def test_of_equally_urgent_clauses_the_older_keeps_its_cache() -> None:
-    assert victim([("old", (0.0, 1))], (0.0, 2)) is None
-    assert victim([("young", (0.0, 3))], (0.0, 2)) == "young"
 
 
 class Queue:
@@ -303,32 +258,51 @@ def test_a_whole_last_chunk_holds_prompt_and_clause_and_needs_no_block() -> None
     assert queue.blocks.free_blocks == free
 
 
-def test_without_a_free_block_the_clause_with_most_in_hand_is_fed_again_later() -> None:
-    queue = Queue(blocks=8, taken=5)  # and two are the prompt's
-    rich, poor = queue.open(60, slack_s=3.0), queue.open(60)
-    queue.submit(rich)
+def test_without_a_free_block_what_is_made_ahead_gives_up_its_cache_and_is_fed_again_later() -> None:
+    queue = Queue(blocks=8)
+    ahead = queue.scheduler.open(queue.voice, Playhead(ahead=True), now=0.0)
+    ahead.tokens += range(150)
+    for _ in range(3):
+        queue.submit(ahead)
+        queue.run()
+    caller = queue.open(60)
+    queue.submit(caller)
     queue.run()
-    assert rich.blocks
-    queue.submit(poor)
-    queue.run()
-    assert (rich.blocks, rich.fed) == ([], 50) and poor.blocks
-    poor.playhead.played_at, poor.playhead.delivered_s = 0.0, 9.0
-    queue.submit(rich)
+    assert (ahead.blocks, ahead.fed) == ([], 50) and caller.blocks
+    queue.scheduler.close(caller)
+    queue.submit(ahead)
     (row,) = queue.run()
     assert (row.frames, row.start, row.length) == (0, 50, 25), "it only catches up"
     assert queue.scheduler.recomputed_chunks == 1 and len(queue.scheduler.jobs) == 1
 
 
-def test_a_less_urgent_clause_waits_for_the_blocks_of_who_waits_for_tokens() -> None:
-    queue = Queue(blocks=8, taken=5)
-    poor, rich = queue.open(60, slack_s=0.5), queue.open(60, slack_s=3.0)
-    queue.submit(poor)
+@pytest.mark.parametrize("slack_s", [0.0, 0.5, 3.0])
+def test_a_clause_that_is_heard_keeps_its_cache_and_others_wait_until_it_has_ended(slack_s: float) -> None:
+    queue = Queue(blocks=8)
+    oldest, later = queue.open(150, slack_s=slack_s), queue.open(60)
+    queue.submit(oldest)
     queue.run()
-    queue.submit(rich)
-    assert queue.next_batch() is None
-    queue.scheduler.close(poor)
+    queue.submit(later)
+    assert queue.next_batch() is None, "five blocks are free, and the oldest may need five more"
+    for _ in range(5):
+        queue.submit(oldest)
+        (row,) = queue.run()
+        assert row.frames == 50
+    queue.scheduler.close(oldest)
     queue.scheduler.sweep()
     assert queue.next_batch() is not None
+
+
+def test_what_has_enough_sound_leaves_a_block_to_each_clause_that_has_not() -> None:
+    queue = Queue(blocks=8 + 2)
+    oldest, rich, poor = queue.open(150), queue.open(60, slack_s=3.0), queue.open(60, slack_s=0.3)
+    queue.submit(oldest)
+    queue.run()
+    queue.submit(rich)
+    assert queue.next_batch() is None, "two blocks are spare, and two clauses will need one each"
+    queue.submit(poor)
+    batch = queue.next_batch()
+    assert batch is not None and [job.rendering for job in batch.jobs] == [poor]
 
 
 def test_what_a_clause_that_left_asked_for_is_not_made() -> None:
@@ -378,123 +352,6 @@ def test_between_two_stages_one_batch_goes_behind_the_other_only_while_the_long_
     assert queue.scheduler.urgent(running, now=0.25) == [ends, waits]
 
 
-def test_the_first_of_a_burst_wait_a_little_for_the_others() -> None:
-    queue = Queue(clauses=12, blocks=20)
-    speaks = queue.open(60, slack_s=2.0)
-    queue.submit(speaks)
-    for _ in range(5):
-        queue.open(60)
-    first = queue.open(60)
-    queue.submit(first)
-    of_speaker, of_first = queue.scheduler.jobs
-    wait_s = queue.scheduler.config.gather_s
-    # Of seven silent clauses one is ready, and five are still drawn for; who speaks waits for nobody.
-    assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (wait_s, [of_speaker])
-    assert queue.scheduler.gathering(queue.scheduler.jobs, now=wait_s) == (0.0, [of_speaker, of_first])
-
-
-def test_what_nobody_awaits_stands_still_while_a_first_chunk_is_drawn_for() -> None:
-    queue = Queue(clauses=12, blocks=40)
-    for _ in range(CONFIG.calm_rows - 1):
-        queue.submit(queue.open(60, slack_s=2.0))
-    jobs, hold_s = queue.scheduler.jobs, CONFIG.hold_s
-    assert queue.scheduler.holding(jobs, now=0.0) == 0.0, "nobody is drawn for"
-    comes = queue.open(60)
-    assert queue.scheduler.holding(jobs, now=0.01) == pytest.approx(hold_s - 0.01)
-    assert queue.scheduler.holding(jobs, now=hold_s) == 0.0, "a text may still be on its way"
-    queue.submit(comes)
-    assert queue.scheduler.holding(jobs[:-1], now=0.01) == 0.0, "it is drawn for no more"
-
-
-def test_who_is_awaited_or_short_of_sound_stands_still_for_nobody() -> None:
-    queue = Queue(clauses=12, blocks=40)
-    queue.submit(queue.open(60, slack_s=2.0))
-    queue.open(60)
-    jobs = queue.scheduler.jobs
-    assert queue.scheduler.holding(jobs, now=0.0) > 0
-    queue.submit(queue.open(60, slack_s=CONFIG.calm_s))
-    assert queue.scheduler.holding(jobs, now=0.0) == 0.0
-    assert queue.scheduler.holding(jobs[:1], now=0.0) > 0
-
-
-def test_more_than_one_batch_stands_still_for_nobody() -> None:
-    queue = Queue(clauses=12, blocks=40)
-    for _ in range(CONFIG.calm_rows + 1):
-        queue.submit(queue.open(60, slack_s=2.0))
-    queue.open(60)
-    assert queue.scheduler.holding(queue.scheduler.jobs, now=0.0) == 0.0
-
-
-def test_nothing_stands_still_for_clauses_that_nobody_awaits_yet() -> None:
-    queue = Queue(clauses=12, blocks=40)
-    queue.submit(queue.open(60, slack_s=2.0))
-    queue.open(60, slack_s=2.0)  # of a turn that speaks
-    queue.scheduler.open(queue.voice, Playhead(ahead=True), now=0.0)
-    assert queue.scheduler.holding(queue.scheduler.jobs, now=0.0) == 0.0
-
-
-def test_a_full_batch_waits_for_nobody() -> None:
-    queue = Queue(clauses=40, blocks=80)
-    for _ in range(CONFIG.burst_rows):
-        queue.submit(queue.open(60))
-    for _ in range(32):
-        queue.open(60)
-    jobs = queue.scheduler.jobs
-    assert queue.scheduler.gathering(jobs[:-1], now=0.0, lacking=[1] * 32)[1] == []
-    assert queue.scheduler.gathering(jobs, now=0.0, lacking=[1] * 32) == (0.0, jobs)
-    assert queue.scheduler.gathering(jobs, now=0.0) == (0.0, jobs)
-
-
-def test_nobody_waits_for_few_others() -> None:
-    queue = Queue(clauses=12, blocks=20)
-    for _ in range(4):
-        queue.submit(queue.open(60))
-    for _ in range(5):
-        queue.open(60)
-    assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (0.0, queue.scheduler.jobs)
-
-
-@pytest.mark.parametrize(
-    ("awaited", "lacking", "waits"),
-    [
-        (7, [4] * 25, True),  # 25 save most of a batch, for four steps of seven
-        (13, [4] * 3 + [5] * 16, True),
-        (4, [11] * 20, False),  # they come behind the batch
-        (1, [4], True),
-        (1, [6], False),
-        (31, [3], True),  # a batch of its own would take the device longer
-        (30, [4, 4], False),
-        (8, [6, 6, 7, 4], False),
-        (4, [], False),
-    ],
-)
-def test_first_chunks_wait_for_those_that_nearly_have_their_tokens(
-    awaited: int, lacking: list[int], waits: bool
-) -> None:
-    queue = Queue(clauses=40, blocks=80, config=SchedulerConfig())
-    for _ in range(awaited):
-        queue.submit(queue.open(60))
-    for _ in lacking[: 4 * awaited - 1]:
-        queue.open(60)
-    wait_s, jobs = queue.scheduler.gathering(queue.scheduler.jobs, now=0.0, lacking=lacking)
-    assert (wait_s > 0, jobs) == (waits, [] if waits else queue.scheduler.jobs)
-    assert wait_s < queue.scheduler.config.gather_s, "they look again soon"
-    late = queue.scheduler.config.gather_s
-    assert queue.scheduler.gathering(queue.scheduler.jobs, now=late, lacking=lacking)[0] == 0.0
-
-
-def test_a_speaker_who_runs_dry_waits_for_no_burst() -> None:
-    queue = Queue(clauses=12, blocks=20)
-    dry = queue.open(60)
-    queue.submit(dry)
-    queue.run()
-    queue.submit(dry)
-    for _ in range(9):
-        queue.open(60)
-    queue.submit(queue.open(60))
-    assert queue.scheduler.gathering(queue.scheduler.jobs, now=0.0) == (0.0, queue.scheduler.jobs)
-
-
 def test_chunks_that_nobody_awaits_run_in_stages_and_awaited_ones_go_between_them() -> None:
     queue = Queue()
     calm = queue.open(60, slack_s=0.5)
@@ -512,15 +369,17 @@ def test_chunks_that_nobody_awaits_run_in_stages_and_awaited_ones_go_between_the
 
 def test_what_goes_between_two_stages_takes_no_cache_of_the_batch_under_way() -> None:
     queue = Queue(blocks=8, taken=5)  # and two are the prompt's
-    calm, awaited = queue.open(60, slack_s=3.0), queue.open(60)
-    queue.submit(calm)
+    ahead = queue.scheduler.open(queue.voice, Playhead(ahead=True), now=0.0)
+    ahead.tokens += range(60)
+    queue.submit(ahead)
     batch = queue.next_batch()
-    assert batch is not None and calm.blocks
+    assert batch is not None and ahead.blocks
+    awaited = queue.open(60)
     queue.submit(awaited)
     urgent = queue.scheduler.urgent(batch.jobs, now=0.0)
     assert queue.scheduler.next_batch(urgent, now=0.0, running=batch.jobs) is None
-    assert calm.blocks
-    assert queue.scheduler.next_batch(urgent, now=0.0) is not None, "behind the batch it takes them"
+    assert ahead.blocks
+    assert queue.scheduler.next_batch(urgent, now=0.0) is not None, "after the batch it takes them"
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import until
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.cosyvoice.models.flow import Flow
@@ -26,7 +26,7 @@ from tts_engine.cosyvoice.token2wav import batch as wave_batch
 from tts_engine.cosyvoice.token2wav.batch import Vocoder, WaveBatch
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.runner import RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import Job, SchedulerConfig
+from tts_engine.cosyvoice.token2wav.scheduler import SchedulerConfig
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.synthesizer import Playhead
@@ -222,7 +222,7 @@ async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(versio
     prompt = Prompt(25)
     rng = np.random.default_rng(1)
     others = [(n, rng.integers(0, CODES, length).tolist()) for n, length in enumerate(rng.integers(5, 80, 16))]
-    wide = SchedulerConfig(chunk_rows=17, calm_rows=17)
+    wide = SchedulerConfig(chunk_rows=17)
     async with running(version, wide, ahead=ahead, max_clauses=40, blocks=120) as worker:
         voice = await voice_of(worker, prompt)
         mine = asyncio.ensure_future(say(worker, voice, CLAUSES[4]))
@@ -243,7 +243,7 @@ async def test_last_chunks_handed_out_behind_the_next_batch_sound_as_alone(versi
 
 
 async def test_a_batch_that_is_not_handed_out_yet_keeps_its_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = SchedulerConfig(chunk_rows=2)  # so a batch always follows one with others
+    pairs = SchedulerConfig(chunk_rows=2, burst_rows=2)  # so a batch always follows one with others
     async with running(3, pairs, ahead=True) as worker:
         kept: list[bool] = []
         next_batch = worker.scheduler.next_batch
@@ -301,15 +301,31 @@ async def test_all_of_a_prompt_that_ends_three_tokens_into_a_chunk_is_computed_o
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["as it ends", "behind the next"])
-async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int, *, ahead: bool) -> None:
-    """A clause in a batch that is not handed out yet does not lose its own."""
+async def test_clauses_that_a_small_cache_does_not_hold_together_are_spoken_in_turn(
+    version: int, *, ahead: bool
+) -> None:
     prompt = Prompt(50)
     async with running(version, ahead=ahead, blocks=7, max_chunks=7) as worker:
         voice = await voice_of(worker, prompt)
         together = await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
-        assert worker.scheduler.recomputed_chunks > 0
+        assert worker.scheduler.recomputed_chunks == 0
     for tokens, samples in zip(CLAUSES, together, strict=True):
         assert_same(samples, one_pass(prompt, tokens, version), version)
+
+
+async def test_sound_made_ahead_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int) -> None:
+    prompt = Prompt(50)
+    async with running(version, blocks=7, max_chunks=7) as worker:
+        voice = await voice_of(worker, prompt)
+        rendering = worker.open(voice, Playhead(ahead=True))
+        rendering.tokens += CLAUSES[4]
+        out = [await worker.submit(rendering, final=False)]
+        await say(worker, voice, CLAUSES[4])  # it needs all blocks
+        while rendering.sounded < len(rendering.tokens):
+            out.append(await worker.submit(rendering, final=worker.scheduler.is_last(rendering)))
+        worker.close(rendering)
+        assert worker.scheduler.recomputed_chunks > 0
+    assert_same(np.concatenate(out), one_pass(prompt, CLAUSES[4], version), version)
 
 
 async def test_everything_is_free_after_clauses_that_were_left_early(version: int) -> None:
@@ -417,56 +433,10 @@ async def test_a_first_chunk_goes_between_the_stages_of_chunks_that_nobody_await
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("final", [False, True])
-async def test_chunks_that_nobody_awaits_stand_still_while_a_first_one_is_drawn_for(
-    monkeypatch: pytest.MonkeyPatch, ahead: bool, final: bool
-) -> None:
-    """Those that have begun and those that have not."""
-    staged, prompt = Staged(monkeypatch), Prompt(50)
-    async with running(3, SchedulerConfig(hold_s=20.0), ahead=ahead, finalize="upstream") as worker:
-        voice, order = await voice_of(worker, prompt), []
-        run = WaveBatch.run
-
-        def spy(batch: WaveBatch, stage: int) -> None:
-            order.append(f"{batch.rows} {batch.shape} {stage}" if len(batch.stages) > 1 else "awaited")
-            run(batch, stage)
-
-        monkeypatch.setattr(WaveBatch, "run", spy)
-        holding, stands_still = worker.scheduler.holding, threading.Event()
-
-        def spy_holding(jobs: Sequence[Job], *, now: float) -> float:
-            if seconds := holding(jobs, now=now):
-                stands_still.set()
-            return seconds
-
-        monkeypatch.setattr(worker.scheduler, "holding", spy_holding)
-        calm, later = (worker.open(voice, speaking()) for _ in range(2))
-        for rendering in (calm, later):
-            rendering.tokens += SHORT if final else CLAUSES[0]
-        first = worker.submit(calm, final=final)
-        await asyncio.to_thread(staged.begun.wait, 10)
-        comes = worker.open(voice, Playhead())
-        staged.go_on.set()
-        second = worker.submit(later, final=final)
-        assert await asyncio.to_thread(stands_still.wait, PATIENCE_S)
-        comes.tokens += CLAUSES[4]
-        sound = await worker.submit(comes, final=False)
-        assert_same(sound, one_pass(prompt, CLAUSES[4])[: len(sound)])
-        await first
-        await second
-        for rendering in (calm, later, comes):
-            worker.close(rendering)
-        shape = "whole" if final else "chunk"
-        stages = len(worker.runner.staged_batches[1].stages) if not final else 2
-        rest = [f"1 {shape} {stage}" for stage in range(1, stages)]
-        assert order == [f"1 {shape} 0", "awaited", *rest, f"1 {shape} 0", *rest]
-
-
-@pytest.mark.parametrize("ahead", [False, True])
 async def test_no_stage_goes_between_two_batches_that_are_awaited(monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
     """Else the device would stand still while the sound of the first of them is handed out."""
     staged, prompt = Staged(monkeypatch), Prompt(50)
-    alone = SchedulerConfig(chunk_rows=1, burst_rows=1, calm_rows=1)
+    alone = SchedulerConfig(chunk_rows=1, burst_rows=1)
     async with running(3, alone, ahead=ahead) as worker:
         voice, order = await voice_of(worker, prompt), []
         run = WaveBatch.run

@@ -57,7 +57,7 @@ async def test_a_model_on_vllm_speaks_from_a_process_of_its_own_and_leaves_none_
             "voices_folder": str(tmp_path / "voices"),
             "cache_folder": str(tmp_path / "cache"),
             "cosyvoice": {
-                "language_model": "vllm", "busy_share": 100, "first_chunk_s": 1e6, "max_positions": 512,
+                "language_model": "vllm", "first_chunk_s": 1e6, "max_positions": 512,
                 "max_clauses": 8, "text_processes": 0,
                 "vllm": {"dtype": "float32", "enforce_eager": True},
             },

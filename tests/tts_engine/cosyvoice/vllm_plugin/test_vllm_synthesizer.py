@@ -34,7 +34,7 @@ async def synthesizer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     folder = tmp_path_factory.mktemp("vllm")
     make(folder / "tiny3", 3)
     # This machine may be too slow for three.
-    settings = CosyVoiceConfig(busy_share=100, first_chunk_s=1e6, language_model="vllm")
+    settings = CosyVoiceConfig(first_chunk_s=1e6, language_model="vllm")
     vllm = VllmConfig(max_model_len=512, max_num_seqs=8, dtype="float32", enforce_eager=True)
     with plugin_path(folder):
         engine = load_synthesizer(
