@@ -280,9 +280,9 @@ class RouteConfig(Section):
     """Drop prompts that repeat three or more words of our own speech. Needs a recogniser."""
     hints: tuple[str, ...] = ()
     """Phrases that the recogniser should expect; the embedded one ignores them."""
-    events: tuple[Literal["speaker-events", "tokens-played", "debugging", "config-updated"], ...] = ()
+    events: tuple[Literal["speaker-events", "tokens-played", "debugging", "config-updated", "caller-changed"], ...] = ()
     """`info` messages to send: `speaker-events` (`agentSpeaking`, `clientSpeaking`), `tokens-played` (`tokensPlayed`),
-    `debugging` (`roundTripDelayMs`), `config-updated` (`configUpdated`)."""
+    `debugging` (`roundTripDelayMs`), `config-updated` (`configUpdated`), `caller-changed` (`callerChanged`)."""
     lexicon: Annotated[dict[str, str], AfterValidator(_lexicon)] = {}
     """Words and their spoken form, `{nginx: engine x, SQL: sequel}`. Lower case matches any case; other words match as
     written; only whole words match."""

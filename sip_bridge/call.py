@@ -28,6 +28,7 @@ from sip_bridge.dialog.effects import (
     Joined,
     Left,
     MediaAgreed,
+    PartyNamed,
     Post,
     Respond,
     Silence,
@@ -145,6 +146,8 @@ class SipCall(UnbufferedLeg):
         self.rtp.open(ports)
         self._formats: tuple[AudioFormat, AudioFormat] | None = None
         """Formats of the session, outbound and inbound. None: it has not begun."""
+        self._party = "", ""
+        """Number and name of the connected party."""
         self._on_hold = True
         self._keys = KeysByTwoWays()
         self._timer = DeadlineTimer(self, clock=self._loop.time)
@@ -227,6 +230,8 @@ class SipCall(UnbufferedLeg):
                     session.on_hold(True)
             case Digit(digit):
                 self._digit(digit, "INFO")
+            case PartyNamed(number, name):
+                self._party_named(number, name)
             case Follow(target):
                 self._host.refer(self, target)
             case Transferred(problem):
@@ -249,7 +254,17 @@ class SipCall(UnbufferedLeg):
             case Trouble(what, why):
                 log.info(what, extra={"call": self.session_id, "trunk": self.trunk_name, "why": why})
 
+    def _party_named(self, number: str, name: str) -> None:
+        """Tell the session if another party than before is connected. A message may leave out a known name."""
+        if (number, name or self._party[1]) != self._party:
+            self._party = number, name
+            if self.session is not None:
+                self.session.on_caller_changed(number, name)
+
     def _begin(self) -> None:
+        self._party = self.caller.to, ""
+        if self.direction == "inbound":
+            self._party = self.caller.from_, self.caller.name
         self._formats = self.outbound, self.inbound
         self.rtp.keep_formats(*self._formats)
         self.session = self._host.begin(self)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+import orjson
+
 from gateway.call.configuration import Configuration
 from gateway.call.defaults import interruptible_word
 from gateway.call.ending import CallEnd
@@ -91,6 +93,7 @@ class Session:
         self._begun = self._now()
         self.ending = CallEnd(call)
         self.wants_round_trip = "debugging" in route.events
+        self._wants_caller = "caller-changed" in route.events
         """True if the manager receives round-trip times. A leg that measures them only for that may check it first."""
         loop = asyncio.get_running_loop()
         self.metered: asyncio.Future[None] = loop.create_future()
@@ -265,6 +268,12 @@ class Session:
         """Report a new round-trip time of the media path."""
         if self.wants_round_trip:
             self.outbox.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
+
+    def on_caller_changed(self, from_: str, caller_name: str) -> None:
+        """Report that the peer is another party now."""
+        if self._wants_caller:
+            value = orjson.dumps({"from": from_, "callerName": caller_name}).decode()
+            self.outbox.tell(Info(name="callerChanged", value=value))
 
     def on_hold(self, on_hold: bool) -> None:
         """The leg cannot carry sound now (on hold, or not answered yet), or can again.

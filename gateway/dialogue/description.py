@@ -493,20 +493,30 @@ TO_MANAGER: tuple[Message, ...] = (
         (
             Field(
                 "name",
-                {"enum": ["agentSpeaking", "clientSpeaking", "tokensPlayed", "roundTripDelayMs", "configUpdated"]},
+                {
+                    "enum": [
+                        "agentSpeaking",
+                        "clientSpeaking",
+                        "tokensPlayed",
+                        "roundTripDelayMs",
+                        "configUpdated",
+                        "callerChanged",
+                    ]
+                },
                 "Kind of information.",
                 required=True,
             ),
             Field(
                 "value",
                 _TEXT,
-                "`on` or `off`; text as heard; a number; JSON text of what was changed (inferred).",
+                "`on` or `off`; text as heard; a number; JSON text of what was changed (inferred); JSON text with "
+                "`from` and `callerName` of the party that a PBX or carrier has connected instead of the caller (SIP).",
                 required=True,
             ),
         ),
         {"type": "info", "name": "tokensPlayed", "value": "Your order is on its way."},
         notes="Only what the route's `events` asks for: `speaker-events`, `tokens-played`, `debugging`, "
-        "`config-updated`.",
+        "`config-updated`, `caller-changed`.",
     ),
     Message(
         "turn",

@@ -218,6 +218,10 @@ class CallEvents(Protocol):
         """Report a new round-trip time of the media path."""
         ...
 
+    def on_caller_changed(self, from_: str, caller_name: str) -> None:
+        """The peer is another party now, for example after a transfer in the PBX."""
+        ...
+
     def on_hold(self, on_hold: bool) -> None:
         """The leg cannot carry sound now (on hold, or not answered yet), or can again."""
         ...

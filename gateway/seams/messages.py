@@ -238,8 +238,8 @@ class Error:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated``; values are
-    strings."""
+    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated`` or
+    ``callerChanged``; values are strings."""
 
     name: str
     value: str

@@ -91,6 +91,14 @@ class Digit:
 
 
 @dataclass(frozen=True, slots=True)
+class PartyNamed:
+    """The peer has named the party that is connected now, which may be the same as before."""
+
+    number: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Follow:
     """Place the call that the peer requested, and report the outcome to ``tell_referred``."""
 
@@ -156,6 +164,7 @@ Effect: TypeAlias = (
     | MediaAgreed
     | Waits
     | Digit
+    | PartyNamed
     | Follow
     | Transferred
     | Progress

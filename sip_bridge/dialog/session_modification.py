@@ -13,15 +13,16 @@ from functools import partial
 
 from sip_bridge.dialog.awaited_ack import AwaitedAck
 from sip_bridge.dialog.dialog import Dialog, Refusal
-from sip_bridge.dialog.effects import Effect, MediaAgreed, Respond, Trouble
+from sip_bridge.dialog.effects import Effect, MediaAgreed, PartyNamed, Respond, Trouble
 from sip_bridge.dialog.own_requests import OwnRequests
 from sip_bridge.dialog.session_refresh import RefreshStep, SessionRefresh
 from sip_bridge.dialog.transaction import Key
 from sip_bridge.errors import SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED
 from sip_bridge.message.body import SDP, description_of
+from sip_bridge.message.parameters import connected_party
 from sip_bridge.message.sdp import Negotiation
-from sip_bridge.message.sip import Request, Response, response_to
+from sip_bridge.message.sip import Message, Request, Response, response_to
 
 
 class SessionModification:
@@ -78,6 +79,7 @@ class SessionModification:
         elif request.method == "INVITE":
             body = self._negotiation.offer()
         dialog.refresh(request)
+        self._party(request)
         self._refresh.peer_allows = request.headers.tokens("Allow") or self._refresh.peer_allows
         self._refresh.agree(timer, now=now)
         described = [SDP] if body else []
@@ -132,6 +134,7 @@ class SessionModification:
             return
         if response is not None and response.status < 300:
             dialog.refresh(response)
+            self._party(response)
         try:
             # After a 491 or any other refusal, wait as section 14.1 says.
             wait_s = dialog.glare_wait_s(secrets.randbelow(1000) / 999)
@@ -143,6 +146,11 @@ class SessionModification:
             self._on_gone()
         elif follows is RefreshStep.AGAIN:
             self.send_refresh(dialog, now=now)
+
+    def _party(self, message: Message) -> None:
+        party = connected_party(message)
+        if party is not None:
+            self._effects.append(PartyNamed(*party))
 
     def _agreed(self) -> None:
         assert self._negotiation.agreed

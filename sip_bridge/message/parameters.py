@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from gateway.seams.plain_text import plain
 from sip_bridge.errors import SipProtocolError
-from sip_bridge.message.sip import Address, Headers, Request, Uri
+from sip_bridge.message.sip import Address, Headers, Message, Request, Uri
 
 USER_TO_USER = "User-to-User"
 
@@ -74,21 +74,33 @@ def caller_of(
         SipProtocolError: the Request-URI cannot be read.
     """
     called = number_of(_called(invite, did_from, accounts))
-    identities = _identities(invite.headers) or [invite.from_]
-    caller = next((each for each in identities if _NUMBER.fullmatch(number_of(each.uri))), identities[0])
-    names = [each.display_name for each in (caller, *identities, invite.from_) if each.display_name]
+    from_, name = _party(_identities(invite.headers) or [invite.from_], invite.from_)
     diverted = next(iter(_addresses(invite.headers, "Diversion")), None)
     parameters = custom_headers(invite.headers, patterns)
     handed = invite.headers.get(USER_TO_USER)
     if handed:
         parameters[USER_TO_USER] = read_user_to_user(handed)
     return SipCaller(
-        from_=number_of(caller.uri),
+        from_=from_,
         to=called,
         forwarded_from=number_of(diverted.uri) if diverted else _forwarded_from(invite.headers, called),
-        name=plain(names[0]) if names else "",
+        name=name,
         parameters=parameters,
     )
+
+
+def _party(identities: Sequence[Address], *others: Address) -> tuple[str, str]:
+    """Return number and name of a party. A number goes before a name, and ``others`` may give the name."""
+    party = next((each for each in identities if _NUMBER.fullmatch(number_of(each.uri))), identities[0])
+    names = [each.display_name for each in (party, *identities, *others) if each.display_name]
+    return number_of(party.uri), plain(names[0]) if names else ""
+
+
+def connected_party(message: Message) -> tuple[str, str] | None:
+    """Return number and name of the peer in a re-INVITE, an UPDATE or the answer to ours (RFC 3325, RFC 5876). None:
+    the message has no identity. From and To say nothing here, because they stay the same in a dialog."""
+    identities = _addresses(message.headers, "P-Asserted-Identity") or _addresses(message.headers, "Remote-Party-ID")
+    return _party(identities) if identities else None
 
 
 def _called(invite: Request, did_from: DidFrom, accounts: Container[str]) -> Uri:

@@ -70,6 +70,8 @@ class Told:
     def on_hold(self, on_hold: bool) -> None:
         self.is_on_hold = on_hold
 
+    def on_caller_changed(self, from_: str, caller_name: str) -> None: ...
+
     def on_transferred(self, problem: str) -> None:
         self.transferred.append(problem)
 

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from sip_bridge.message.sip import Request, Response
-from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, played
+from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, description, played
 from tests.virtual_loop import VirtualLoop
 
 
@@ -80,5 +82,49 @@ def test_keys_by_message_then_by_rtp_and_back_all_count() -> None:
         call.on_digit("7")
         keys = [line.rpartition(" ")[2] for line in world.lines if "session: digit" in line]
         assert keys == ["5", "5", "6", "7"]
+
+    run(script())
+
+
+PAI = "P-Asserted-Identity"
+
+
+@pytest.mark.parametrize("method", ["INVITE", "UPDATE"])
+def test_another_party_is_told_once(method: str) -> None:
+    """As a PBX says it after a transfer (RFC 3325, RFC 5876)."""
+
+    async def script() -> None:
+        world, far = await called()
+
+        async def names(*headers: tuple[str, str]) -> None:
+            far.send(method, *headers, body=description() if method == "INVITE" else b"")
+            await world.run()
+            if method == "INVITE":
+                far.ack()
+
+        await names()
+        await names((PAI, '"Ann" <sip:+4930111@example.org>'))  # the caller herself
+        await names((PAI, '"Bob" <sip:+4930222@example.org>'))
+        await names((PAI, "<sip:bob@example.org>, <tel:+4930222>"))  # the same number, without the name
+        await names(("Remote-Party-ID", '"Carl" <sip:333@example.org>;party=calling'))
+        await names(("Remote-Party-ID", "unreadable <"))
+        told = [line.partition("changed ")[2] for line in world.lines if "caller changed" in line]
+        assert told == ["+4930222 Bob", "333 Carl"]
+
+    run(script())
+
+
+def test_another_party_in_the_answer_to_our_refresh_is_told() -> None:
+    async def script() -> None:
+        world = VirtualBridge(timeouts={"session_s": 90})
+        far = Far(world)
+        far.calls(
+            ("Supported", "timer"), ("Session-Expires", "90;refresher=uas"), ("Allow", "INVITE, ACK, BYE, UPDATE")
+        )
+        await world.run()
+        far.ack()
+        await world.run(50)
+        world.reply("UPDATE", 200, (PAI, "<tel:+4930222>"), tag="theirs")
+        assert [line for line in world.lines if "caller changed +4930222" in line]
 
     run(script())

@@ -100,6 +100,9 @@ class Session:
     def on_hold(self, on_hold: bool) -> None:
         self._note("session: on hold", on_hold, self.call.listening)
 
+    def on_caller_changed(self, from_: str, caller_name: str) -> None:
+        self._note("session: caller changed", from_, caller_name)
+
     def on_transferred(self, problem: str) -> None:
         self._note("session: transferred", problem)
 

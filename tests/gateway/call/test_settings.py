@@ -80,6 +80,19 @@ async def test_the_manager_is_told_of_a_change_where_it_asked_for_that_inferred(
 
 
 @pytest.mark.virtual_time
+async def test_the_manager_is_told_of_another_caller_where_it_asked_for_that() -> None:
+    call, quiet = VirtualSession({"events": ["caller-changed"]}), VirtualSession({})
+    for each in (call, quiet):
+        each.session.on_caller_changed("+4930222", "Bob")
+        await each.run(0.1)
+    (told,) = said(call, "callerChanged")
+    assert json.loads(told.split("value='", 1)[1].removesuffix("')")) == {"from": "+4930222", "callerName": "Bob"}
+    assert not said(quiet, "callerChanged")
+    for each in (call, quiet):
+        await each.finish()
+
+
+@pytest.mark.virtual_time
 async def test_settings_without_effect_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     call = VirtualSession({})

@@ -74,7 +74,8 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         ("clips: here\n", "1: clips: expected a section (keys and values); got text"),
         ("routes:\n  a:\n    hints: hello\n", "3: routes.a.hints: expected a list; got text"),
         ("routes:\n  a:\n    events:\n      - debugging\n      - all\n",
-         "5: routes.a.events.1: expected 'speaker-events', 'tokens-played', 'debugging' or 'config-updated'; "
+         "5: routes.a.events.1: expected 'speaker-events', 'tokens-played', 'debugging', 'config-updated' "
+         "or 'caller-changed'; "
          "got 'all'"),
         ("routes:\n  a:\n    interruptible: maybe\n",
          "3: routes.a.interruptible: expected 'any', 'speech', 'dtmf' or 'none', or true or false; got 'maybe'"),
