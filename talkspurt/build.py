@@ -300,6 +300,9 @@ class Gateway:
             self.carriers, config.routes, self.tokens, self.directory, self.public_url, self.calls.begin, self.claims
         )
         self.auth = Authenticator(config.auth, config.server, config.routes, self.tokens, self.limiter)
+        self.webhooks = Webhooks(
+            self.public_url, self.carriers, config.routes, self.tokens, self.handoffs, self.claims.is_spent
+        )
         self.app = self._app()
         if self.gateways is not None:
             self.app.middlewares.append(self.gateways.middleware())
@@ -357,9 +360,7 @@ class Gateway:
                 self.sip.outgoing if self.sip is not None else None,
             ),
             ended=ended,
-            webhooks=Webhooks(
-                self.public_url, self.carriers, config.routes, self.tokens, self.handoffs, self.claims.is_spent
-            ),
+            webhooks=self.webhooks,
             hub=self.hub,
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
@@ -455,6 +456,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None 
         stack.push_async_callback(made.webrtc.aclose)
         made.switches.start()
         stack.push_async_callback(made.switches.aclose)
+        stack.push_async_callback(made.webhooks.aclose)
         await made.server.start(siblings=place.socket if place is not None else None)
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:

@@ -3,12 +3,14 @@ and responses are handled elsewhere."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 import orjson
+from pydantic import SecretStr
 
 from gateway.carriers.settings import S
 
@@ -23,6 +25,10 @@ CALLER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "ParentCallSid": ("ParentCallSid", "parent_call_sid"),
 }
 """Our name of a webhook field -> the carriers' names for it."""
+
+TWILIO_FIELDS = re.compile(r"[A-Z][\w.-]*")
+"""Fields of Twilio and its relatives, which begin with a capital letter: CallSid, FromCity, StirVerstat, CallToken,
+SipHeader_X. These carriers add new ones without notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,9 @@ class StreamOrder:
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """The action after a stream: a transfer, a redirect to another address, or, without both, the end of the call."""
+    """The action after a stream: a transfer, or, without a target, the end of the call."""
 
     dial: str = ""
-    redirect: str = ""
 
     @property
     def is_sip(self) -> bool:
@@ -70,6 +75,14 @@ class CallControl(Generic[S]):
     after: Callable[[NextAction], Answer]
     after_address: Callable[[S], str] = lambda settings: ""
     """Returns the configured ``after_url``, for carriers that support one."""
+    secret: Callable[[S], SecretStr | None] = lambda settings: None
+    """Returns the secret that signs our requests to ``after_url``. None: they are not signed."""
+    own_fields: re.Pattern[str] = re.compile(r"")
+    """Names of fields that the carrier adds to the address of a GET webhook. Other parameters belong to the configured
+    address."""
+    mistaken: Callable[[Mapping[str, Any]], str] = lambda body: ""
+    """Returns why the JSON body of a webhook is of another product of the carrier, in a sentence that says what to set.
+    Empty: it is not."""
     asks: Callable[[Mapping[str, str]], bool] = lambda form: True
     """Returns True if a request to ``…/after`` asks for the next action. Other requests only report an event."""
     caller_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CALLER_FIELDS)
@@ -111,6 +124,4 @@ def xml_after(following: NextAction, *, sip: str = "Sip") -> Answer:
     if following.dial:
         noun = sip if following.is_sip else "Number"
         return xml_answer(f"<Dial><{noun}>{escape(following.dial)}</{noun}></Dial>")
-    if following.redirect:
-        return xml_answer(f'<Redirect method="POST">{escape(following.redirect)}</Redirect>')
     return xml_answer("<Hangup/>")

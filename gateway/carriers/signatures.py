@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ def same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode(errors="backslashreplace"), expected.encode(errors="backslashreplace"))
 
 
-def twilio_signature(token: str, url: str, form: Form | None = None) -> str:
+def twilio_signature(token: str, url: str, form: Form | None = None, *, digest: str = "sha1") -> str:
     """Compute ``X-Twilio-Signature``: base64 of HMAC-SHA1 over the URL and the sorted form (Twilio, *Webhooks
     security*).
 
@@ -29,8 +28,9 @@ def twilio_signature(token: str, url: str, form: Form | None = None) -> str:
         token: the account's auth token.
         url: exactly as configured at Twilio: scheme, host, port if written, path, query.
         form: body parameters. Several values of a name are sorted and deduplicated.
+        digest: the hash, ``sha1`` or ``sha256``.
     """
-    return base64.b64encode(hmac.new(token.encode(), twilio_message(url, form), hashlib.sha1).digest()).decode()
+    return base64.b64encode(hmac.new(token.encode(), twilio_message(url, form), digest).digest()).decode()
 
 
 def twilio_message(url: str, form: Form | None) -> bytes:
@@ -48,16 +48,15 @@ def basic_auth(username: str, password: str) -> str:
 
 
 def spellings(url: str) -> Iterable[str]:
-    """Yield the spellings of a URL that Twilio is known to sign: with and without the default port, and for WebSockets
-    with and without a trailing slash."""
+    """Yield the spellings of a URL that Twilio is known to sign: with and without its port (as Twilio's own validators
+    accept), and for WebSockets with and without a trailing slash."""
     parts = urlsplit(url)
     default = {"https": 443, "wss": 443, "http": 80, "ws": 80}.get(parts.scheme)
     host = parts.hostname or ""
     netlocs = [parts.netloc]
-    if parts.port == default:
-        netlocs.append(host)
-    elif parts.port is None:
-        netlocs.append(f"{host}:{default}")
+    if ":" in host:  # an IPv6 address
+        host = f"[{host}]"
+    netlocs.append(f"{host}:{default}" if parts.port is None else host)
     for netloc in netlocs:
         yield parts._replace(netloc=netloc).geturl()
         if parts.scheme in ("ws", "wss"):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import orjson
 from aiohttp import web
@@ -24,6 +24,7 @@ from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
+from gateway.http.after import AfterUrl, GivenAnswers
 from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
 from gateway.listener.forwarded import PublicUrl
@@ -78,6 +79,8 @@ class Webhooks:
         self._tokens = tokens
         self._handoffs = handoffs
         self._is_spent = is_spent
+        self._after_url = AfterUrl()
+        self._given = GivenAnswers()
 
     def public_url(self, request: web.Request) -> str:
         """Return our public scheme and authority, without a trailing slash."""
@@ -91,6 +94,7 @@ class Webhooks:
         fields = control.caller_fields
         caller = {ours: form[theirs] for ours, names in fields.items() for theirs in names if form.get(theirs)}
         after = f"{public}/webhooks/{dialect}/{route}/after"
+        self._given.forget((dialect, route, caller.get("CallSid", "")))
         told = dict(caller)
         if control.names_call == "itself":
             told.pop("CallSid", None)
@@ -99,7 +103,7 @@ class Webhooks:
             after += "?" + urlencode({"call": caller["CallSid"]})
         own = {name: value for name, value in plain_fields(request.query).items() if name != "bodySHA256"}
         if request.method == "GET":
-            own = {name: value for name, value in own.items() if not any(name in names for names in fields.values())}
+            own = _without_carrier_fields(own, control)
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
         token_id = self._tokens.fresh_id()
         if asked.proven and caller.get("CallSid"):
@@ -138,25 +142,36 @@ class Webhooks:
     async def after(self, request: web.Request) -> web.Response:
         """Tell the carrier what to do after our stream: transfer, hand off, or hang up."""
         asked = await self._checked(request)
-        control, form = asked.control, asked.form
-        if not control.asks(form):
+        if not asked.control.asks(asked.form):
             return web.Response(status=204)
         call_sid = request.query.get("call") or asked.call_sid
+        call = (asked.dialect, asked.route, call_sid)
+        return _response(await self._given.answer(call, lambda previous: self._following(asked, call_sid, previous)))
+
+    async def _following(self, asked: _Request, call_sid: str, previous: Answer | None) -> Answer:
+        """Return what follows a stream. A repeated webhook finds no handoff and gets the previous answer."""
+        control = asked.control
         handoff = await self._handoffs.take(asked.dialect, call_sid)
         if handoff is not None:
             log.info("stream ended", extra={"call": handoff.session_id, "route": asked.route, "dialect": asked.dialect})
-        following = NextAction()
+        if handoff is None:
+            return previous or control.after(NextAction())
+        if handoff.transfer_target:
+            return control.after(NextAction(dial=handoff.transfer_target))
         after_url = control.after_address(asked.carrier.settings)
-        if handoff is not None and handoff.transfer_target:
-            following = NextAction(dial=handoff.transfer_target)
-        elif handoff is not None and after_url:
-            # Twilio's own ConversationRelay posts these fields; a Redirect carries them in the query.
-            separator = "&" if "?" in after_url else "?"
-            query = f"SessionId={handoff.session_id}&SessionStatus={handoff.reason}"
-            if handoff.handoff_data is not None:
-                query += f"&HandoffData={quote(handoff.handoff_data, safe='')}"
-            following = NextAction(redirect=after_url + separator + query)
-        return _response(control.after(following))
+        if not after_url:
+            return control.after(NextAction())
+        form = {**asked.form, "SessionId": handoff.session_id, "SessionStatus": handoff.reason}
+        if handoff.handoff_data is not None:
+            form["HandoffData"] = handoff.handoff_data
+        secret = control.secret(asked.carrier.settings)
+        answer = await self._after_url.ask(after_url, form, "" if secret is None else secret.get_secret_value())
+        return answer or control.after(NextAction(dial=self._routes[asked.route].fallback.transfer))
+
+    async def aclose(self) -> None:
+        """End the requests to applications."""
+        await self._given.aclose()
+        await self._after_url.aclose()
 
     async def status(self, request: web.Request) -> web.Response:
         """Log a status callback; it has no other effect."""
@@ -212,10 +227,22 @@ class Webhooks:
         if fields is None:
             form = request.query
         elif request.content_type == "application/json":
-            form = _scalars(body)
+            value = _object(body)
+            if mistaken := control.mistaken(value):
+                log.warning("webhook of another product", extra={"dialect": dialect, "why": mistaken})
+                raise Rejected(f"{dialect}: {mistaken}", status=422, code="wrong_product")
+            form = {name: str(entry) for name, entry in value.items() if isinstance(entry, str | int | float)}
         else:
             form = {name: values[0] for name, values in fields.items()}
         return _Request(configured, control, route, plain_fields(form), body, proven)
+
+
+def _without_carrier_fields(query: Mapping[str, str], control: CallControl[Any]) -> dict[str, str]:
+    """Return the parameters of a GET that the configured address has, without the fields that the carrier adds."""
+    known = {name for names in control.caller_fields.values() for name in names}
+    return {
+        name: value for name, value in query.items() if name not in known and not control.own_fields.fullmatch(name)
+    }
 
 
 _CALL_SID = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9._:-]{1,128}", re.ASCII)
@@ -228,15 +255,15 @@ def _loggable(call_sid: str) -> str:
     return call_sid if _CALL_SID.fullmatch(call_sid) else ""
 
 
-def _scalars(body: bytes) -> dict[str, str]:
-    """Return the text and number fields of a JSON object, as text."""
+def _object(body: bytes) -> dict[str, Any]:
+    """Read a JSON object."""
     try:
         value = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError as exc:
         raise Rejected(f"body of {len(body)} bytes is not JSON", status=400, code="invalid_json") from exc
     if not isinstance(value, dict):
         raise Rejected(f"body is a JSON {type(value).__name__}, expected an object", status=400, code="invalid_json")
-    return {name: str(entry) for name, entry in value.items() if isinstance(entry, str | int | float)}
+    return value
 
 
 def _response(answer: Answer) -> web.Response:

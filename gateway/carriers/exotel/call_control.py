@@ -3,6 +3,7 @@ itself."""
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlencode
 
 from gateway.carriers.call_control import Answer, CallControl, StreamOrder, json_answer
@@ -13,4 +14,9 @@ def _start(settings: ExotelConfig, stream: StreamOrder) -> Answer:
     return json_answer({"url": f"{stream.url}?{urlencode({'sample-rate': settings.sample_rate})}"})
 
 
-CALL_CONTROL = CallControl(start=_start, after=lambda following: json_answer({}), names_call="unsure")
+CALL_CONTROL = CallControl(
+    start=_start,
+    after=lambda following: json_answer({}),
+    own_fields=re.compile(r"[A-Z][\w.-]*|flow_id|tenant_id|digits"),
+    names_call="unsure",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gateway.carriers.call_control import Answer, CallControl, NextAction, StreamOrder, json_answer
@@ -37,4 +38,13 @@ def _after(following: NextAction) -> Answer:
     return json_answer([{"verb": "dial", "target": [target]}])
 
 
-CALL_CONTROL = CallControl(start=_start, after=_after)
+CALL_CONTROL = CallControl(
+    start=_start,
+    after=_after,
+    own_fields=re.compile(
+        r"(account|application|call|parent_call|service_provider)_?[sS]id|direction|from|to|call_?[iI]d|sbc_?[cC]allid"
+        r"|sip_?([sS]tatus|[rR]eason)|call_?([sS]tatus|er_?[nN]ame|er_?[iI]d|[tT]ermination_?[bB]y)|trace_?[iI]d"
+        r"|fs_?(sip_?[aA]ddress|[sS]ip_?[aA]ddress|[pP]ublic_?[iI]p)|originating_?[sS]ip_?([iI]p|[tT]runk_?[nN]ame)"
+        r"|api_?[bB]ase_?[uU]rl|(local_?[sS]ip_?[aA]ddress|public_?[iI]p|duration|env_vars|defaults)(\[.*)?|sip(\[.*)?"
+    ),
+)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from gateway.carriers.call_control import Answer, CallControl, StreamOrder, attributes, xml_after, xml_answer
+from gateway.carriers.call_control import (
+    TWILIO_FIELDS,
+    Answer,
+    CallControl,
+    StreamOrder,
+    attributes,
+    xml_after,
+    xml_answer,
+)
 from gateway.carriers.plivo.settings import PlivoConfig
 
 
@@ -40,4 +48,6 @@ CALL_CONTROL = CallControl(
     start=_start,
     after=lambda following: xml_after(following, sip="User"),
     after_address=lambda settings: settings.after_url,
+    secret=lambda settings: settings.auth_token,
+    own_fields=TWILIO_FIELDS,
 )

@@ -40,7 +40,9 @@ def plivo_signed(token: str, url: str, signatures: str, nonce: str, form: Form |
 def _webhook(settings: PlivoConfig, hook: Hook) -> bool | None:
     if settings.auth_token is None:
         return None
-    signatures = hook.headers.get("x-plivo-signature-v3", "")
+    # A subaccount's requests are signed with its own token, and in the second header with the main account's.
+    names = ("x-plivo-signature-v3", "x-plivo-signature-ma-v3")
+    signatures = ",".join(hook.headers[name] for name in names if name in hook.headers)
     nonce = hook.headers.get("x-plivo-signature-v3-nonce", "")
     return plivo_signed(settings.auth_token.get_secret_value(), hook.url, signatures, nonce, hook.form)
 

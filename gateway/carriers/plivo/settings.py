@@ -15,7 +15,7 @@ class PlivoConfig(BufferingCarrierSection):
     auth_token: SecretStr | None = Field(None, min_length=1)
     """Token that checks `X-Plivo-Signature-V3` on webhooks."""
     after_url: str = ""
-    """URL for a call after its session, with `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang up."""
+    """URL for a call after the bot; gets a form with `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     content_type: Literal["audio/x-mulaw;rate=8000", "audio/x-l16;rate=8000", "audio/x-l16;rate=16000"] = (
         "audio/x-mulaw;rate=8000"
     )

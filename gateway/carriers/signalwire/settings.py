@@ -17,7 +17,7 @@ class SignalWireConfig(BufferingCarrierSection):
     stream_token: SecretStr | None = Field(None, min_length=1)
     """`authBearerToken` of streams that our webhook did not start."""
     after_url: str = ""
-    """URL for a call after its session, with `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang up."""
+    """URL for a call after the bot; gets a form with `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
     """Codec that our webhook asks for. L16 carries wideband voices; phones have PCMU."""
     realtime: bool = False

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.carriers.call_control import Answer, CallControl, StreamOrder, connect, xml_after
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.carriers.call_control import TWILIO_FIELDS, Answer, CallControl, StreamOrder, connect, xml_after
 from gateway.carriers.switch import Switch, SwitchTools
 from gateway.carriers.telnyx.calls import TelnyxCalls
 from gateway.carriers.telnyx.settings import TelnyxConfig
@@ -10,12 +13,29 @@ from gateway.carriers.telnyx.settings import TelnyxConfig
 
 def _start(settings: TelnyxConfig, stream: StreamOrder) -> Answer:
     return connect(
-        stream, track="inbound_track", bidirectionalMode="rtp", bidirectionalCodec=settings.codec,
-        bidirectionalSamplingRate=str(settings.rate),
+        stream, track="inbound_track", codec=settings.inbound_codec, bidirectionalMode="rtp",
+        bidirectionalCodec=settings.codec, bidirectionalSamplingRate=str(settings.rate),
     )  # fmt: skip
 
 
-CALL_CONTROL = CallControl(start=_start, after=xml_after, after_address=lambda settings: settings.after_url)
+def _mistaken(body: Mapping[str, Any]) -> str:
+    data = body.get("data")
+    event = data.get("event_type") if isinstance(data, Mapping) else None
+    if not isinstance(event, str):
+        return ""
+    return (
+        f"this is the event {event[:40]!r} of a Call Control application, which takes no TeXML. Create a TeXML "
+        "application for the number, or let your own program answer the call with stream_url"
+    )
+
+
+CALL_CONTROL = CallControl(
+    start=_start,
+    after=xml_after,
+    after_address=lambda settings: settings.after_url,
+    own_fields=TWILIO_FIELDS,
+    mistaken=_mistaken,
+)
 
 
 def switch(settings: TelnyxConfig, tools: SwitchTools) -> Switch | None:

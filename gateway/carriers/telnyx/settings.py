@@ -29,9 +29,9 @@ class TelnyxConfig(BufferingCarrierSection):
     stream_token: SecretStr | None = Field(None, min_length=1)
     """`stream_auth_token` of streams that our webhook did not start."""
     after_url: str = ""
-    """URL for a call after its session, with `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang up."""
-    codec: Literal["PCMU", "PCMA", "G722", "L16"] = "PCMU"
-    """Codec that we send and our webhook asks for (`stream_bidirectional_codec`)."""
+    """URL for a call after the bot; gets a form with `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    codec: Literal["PCMU", "PCMA", "G722", "OPUS", "L16"] = "PCMU"
+    """Codec that we send, and our webhook asks for both ways. L16 is only for streams that Call Control starts."""
     sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], NUMBER] = 8000
     """Sample rate of L16, hertz."""
     l16_byte_order: Literal["little", "big"] = "little"
@@ -45,4 +45,9 @@ class TelnyxConfig(BufferingCarrierSection):
     @property
     def rate(self) -> int:
         """Sample rate of the audio that we send, hertz; only for L16 it can be chosen."""
-        return {"G722": 16000, "L16": self.sample_rate}.get(self.codec, 8000)
+        return {"G722": 16000, "OPUS": 16000, "L16": self.sample_rate}.get(self.codec, 8000)
+
+    @property
+    def inbound_codec(self) -> str:
+        """Codec that our webhook asks for the caller's audio. A phone call has no L16, so then PCMU is asked for."""
+        return "PCMU" if self.codec == "L16" else self.codec

@@ -9,12 +9,16 @@ from gateway.carriers.proof import Hook, Proof, Upgrade
 from gateway.carriers.signatures import Form, same, spellings, twilio_signature
 from gateway.carriers.twilio.settings import TwilioConfig
 
+_SETTINGS_HEADER = "x-twilio-webhooks-signature-settings"
 
-def twilio_signed(token: str, url: str, signature: str, form: Form | None = None, body: bytes = b"") -> bool:
+
+def twilio_signed(
+    token: str, url: str, signature: str, form: Form | None = None, body: bytes = b"", *, hashed_by: str = "sha1"
+) -> bool:
     """Return True if the signature is Twilio's, over any spelling of the URL that Twilio is known to sign.
 
-    Spellings: with and without the default port, and for WebSocket upgrades (no form) with and without a trailing
-    slash. A ``bodySHA256`` in the query stands for a JSON body, which must match the hash.
+    Spellings: with and without the port, and for WebSocket upgrades (no form) with and without a trailing slash. A
+    ``bodySHA256`` in the query stands for a JSON body, which must match the hash.
     """
     digest = parse_qs(urlsplit(url).query).get("bodySHA256")
     if digest is not None:
@@ -23,15 +27,19 @@ def twilio_signed(token: str, url: str, signature: str, form: Form | None = None
         form = None
     good = False
     for spelling in spellings(url):
-        good |= same(signature, twilio_signature(token, spelling, form))
+        good |= same(signature, twilio_signature(token, spelling, form, digest=hashed_by))
     return good
 
 
 def _webhook(settings: TwilioConfig, hook: Hook) -> bool | None:
-    if settings.auth_token is None:
-        return None
+    # A Webhooks Rule of the account lets Twilio sign with a shared key and HMAC-SHA256 instead.
+    stated = hook.headers.get(_SETTINGS_HEADER)
+    secret = settings.auth_token if stated is None else settings.shared_key
+    if secret is None:
+        return None if settings.auth_token is None else False
+    hashed_by = "sha256" if stated is not None and "HMAC_SHA256" in stated.upper() else "sha1"
     given = hook.headers.get("x-twilio-signature", "")
-    return twilio_signed(settings.auth_token.get_secret_value(), hook.url, given, hook.form, hook.body)
+    return twilio_signed(secret.get_secret_value(), hook.url, given, hook.form, hook.body, hashed_by=hashed_by)
 
 
 def _upgrade(settings: TwilioConfig, upgrade: Upgrade) -> bool | None:

@@ -12,5 +12,7 @@ class TwilioConfig(BufferingCarrierSection):
 
     auth_token: SecretStr | None = Field(None, min_length=1)
     """Token that checks `X-Twilio-Signature` on webhooks and media sockets."""
+    shared_key: SecretStr | None = Field(None, min_length=1)
+    """Shared key of a Webhooks Rule."""
     after_url: str = ""
-    """URL for a call after its session, with `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang up."""
+    """URL for a call after the bot; gets a form with `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""

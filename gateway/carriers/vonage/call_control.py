@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.carriers.call_control import Answer, CallControl, NextAction, StreamOrder, json_answer
 from gateway.carriers.vonage.settings import VonageConfig
 
@@ -30,4 +32,12 @@ def _after(following: NextAction) -> Answer:
     return json_answer([{"action": "connect", "endpoint": [endpoint]}])
 
 
-CALL_CONTROL = CallControl(start=_start, after=_after, asks=lambda form: form.get("status") == "disconnected")
+CALL_CONTROL = CallControl(
+    start=_start,
+    after=_after,
+    asks=lambda form: form.get("status") == "disconnected",
+    own_fields=re.compile(
+        r"from|to|uuid|conversation_uuid(_from|_to)?|from_user|region_url|endpoint_type|custom_data|sip_?header_.*"
+        r"|SipHeader_.*|call_uuid|direction|status|timestamp|network|rate|price|duration|start_time|end_time|detail"
+    ),
+)

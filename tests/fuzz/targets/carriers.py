@@ -156,7 +156,7 @@ def run_webhook(data: bytes) -> None:
         parameters={texts[3]: texts[4], "bot": texts[5]}, proven=bool(texts[0]),
     )  # fmt: skip
     answers = [control.start(settings, stream), control.after(NextAction()), control.after(NextAction(dial=texts[0]))]
-    answers += [control.after(NextAction(redirect=texts[1])), control.after(NextAction(dial="sip:" + texts[2]))]
+    answers += [control.after(NextAction()), control.after(NextAction(dial="sip:" + texts[2]))]
     for answer in answers:
         if answer.content_type == "application/json":
             orjson.loads(answer.body)

@@ -3,7 +3,10 @@
 import base64
 import hashlib
 import hmac
+import json
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -12,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.carriers.jambonz.proof import jambonz_signed
 from gateway.carriers.plivo.proof import plivo_signature, plivo_signed
-from gateway.carriers.proof import Upgrade
+from gateway.carriers.proof import Hook, Upgrade
 from gateway.carriers.signalwire.proof import signalwire_signed
 from gateway.carriers.table import CARRIERS as SERVED
 from gateway.carriers.table import CarriersConfig
@@ -21,6 +24,7 @@ from gateway.carriers.vonage.proof import vonage_signed
 from gateway.errors import Rejected
 from gateway.tokens import Tokens
 from talkspurt.simulator.carriers import CARRIERS
+from tests.gateway.carriers.made import configured
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
 NOW = 1_772_446_830.0
@@ -58,14 +62,54 @@ def test_plivo_signs_url_query_form_and_nonce(url: str, form: dict[str, list[str
     assert not plivo_signed(SECRET, url, signature, "n2", form)
 
 
-def test_signalwire_takes_both_hashes_that_are_likely() -> None:
-    message = "https://h.example/vA1"
-    for signature in (
-        base64.b64encode(hmac.new(SECRET.encode(), message.encode(), hashlib.sha1).digest()).decode(),
-        hmac.new(SECRET.encode(), message.encode(), hashlib.sha256).hexdigest(),
-    ):
-        assert signalwire_signed(SECRET, "https://h.example/v", signature, {"A": ["1"]})
-        assert not signalwire_signed(SECRET, "https://h.example/v", signature, {"A": ["2"]})
+def test_signalwire_signs_json_with_the_hex_of_url_and_body() -> None:
+    """The scheme is that of SignalWire's own validator, ``SignalWire::Security::WebhookValidator``."""
+    url, body = "https://h.example/v", b'{"a":1}'
+    signature = hmac.new(SECRET.encode(), url.encode() + body, hashlib.sha1).hexdigest()
+    assert signalwire_signed(SECRET, url, signature, {}, body)
+    assert not signalwire_signed(SECRET, url, signature, {}, b'{"a":2}')
+    assert not signalwire_signed(SECRET, url, hmac.new(SECRET.encode(), url.encode(), hashlib.sha256).hexdigest(), {})
+
+
+VENDORS = json.loads((Path(__file__).parents[2] / "vectors/carriers/signatures/vendors.json").read_text())
+SIGNED = [(name, case) for name in ("twilio", "plivo", "signalwire") for case in VENDORS[name]]
+SECRETS = {
+    "twilio": {"auth_token": VENDORS["secret"], "shared_key": VENDORS["secret"]},
+    "plivo": {"auth_token": VENDORS["secret"]},
+    "signalwire": {"signing_key": VENDORS["secret"]},
+}
+HEADERS = {
+    "twilio": ["x-twilio-signature"],
+    "plivo": ["x-plivo-signature-v3", "x-plivo-signature-ma-v3"],
+    "signalwire": ["x-signalwire-signature", "x-twilio-signature"],
+}
+
+
+@pytest.mark.parametrize(("name", "case"), SIGNED, ids=lambda value: value if isinstance(value, str) else value["name"])
+def test_what_a_vendors_own_package_signed_is_accepted_and_a_changed_field_is_not(
+    name: str, case: dict[str, Any]
+) -> None:
+    carrier = configured(name, **SECRETS[name])
+    is_get = case.get("method") == "GET" or case["name"] == "a GET"
+    for header in HEADERS[name]:
+        headers = {header: case["signature"], "x-plivo-signature-v3-nonce": case.get("nonce", "")}
+        if case.get("algorithm") == "HMAC_SHA256":
+            headers["x-twilio-webhooks-signature-settings"] = "key=webhooks_sharedkey_1,algorithm=HMAC_SHA256"
+        form = None if is_get else {key: [value] for key, value in case["form"].items()}
+        hook = Hook(url=case["url"], headers=headers, body=b"", form=form, now=NOW)
+        assert carrier.vendor.proof.webhook(carrier.settings, hook) is True
+        for changed in (replace(hook, url=case["url"] + "x"), replace(hook, form={**(form or {}), "From": ["+1"]})):
+            assert carrier.vendor.proof.webhook(carrier.settings, changed) is False
+
+
+def test_a_shared_key_that_is_not_configured_proves_nothing() -> None:
+    case = next(case for case in VENDORS["twilio"] if case["algorithm"] == "HMAC_SHA256")
+    settings = {"x-twilio-webhooks-signature-settings": "key=k,algorithm=HMAC_SHA256"}
+    form = {key: [value] for key, value in case["form"].items()}
+    headers = {"x-twilio-signature": case["signature"], **settings}
+    hook = Hook(url=case["url"], headers=headers, body=b"", form=form, now=NOW)
+    carrier = configured("twilio", auth_token=VENDORS["secret"])
+    assert carrier.vendor.proof.webhook(carrier.settings, hook) is False
 
 
 def test_vonage_tokens_hold_for_one_body_and_five_minutes() -> None:

@@ -138,6 +138,7 @@ async def asked(dialect: str, hook: Json) -> Json:
         async with client.request(hook["method"], hook["path"], headers=headers, data=data) as answer:
             gives = {"status": answer.status, "type": answer.content_type, "body": await answer.text()}
     finally:
+        await hooks.aclose()
         await client.close()
     return {**hook, "gives": gives}
 

@@ -1,5 +1,6 @@
 """Call control of every carrier over HTTP: who may ask, what starts the stream, what follows it."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -18,6 +19,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
+from gateway.carriers.call_control import Answer
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.plivo.call_control import plivo_headers
 from gateway.carriers.plivo.dialect import Plivo
@@ -26,6 +28,7 @@ from gateway.carriers.signatures import twilio_signature
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
+from gateway.http.after import KEEP_S, AfterUrl, GivenAnswers
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.stream_claims import StreamClaims
@@ -45,13 +48,16 @@ class Harness:
     def __init__(self) -> None:
         self.handoffs = Handoffs()
         self.tokens = Tokens(None, lifetime_s=60)
+        self.routes: dict[str, RouteConfig] = {}
         self.directory: LocalDirectory[Any] = LocalDirectory(limit=10)
         self.client: TestClient[web.Request, web.Application]
 
     async def open(self, carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> None:
-        routes = {"default": RouteConfig()}
+        self.routes["default"] = RouteConfig()
         claims = StreamClaims(self.directory, None, keep_s=60)
-        hooks = Webhooks(PublicUrl(server), carriers, routes, self.tokens, self.handoffs, claims.is_spent)
+        self.hooks = hooks = Webhooks(
+            PublicUrl(server), carriers, self.routes, self.tokens, self.handoffs, claims.is_spent
+        )
 
         def answering(handler: Any) -> Any:
             async def handle(request: web.Request) -> web.StreamResponse:
@@ -95,11 +101,12 @@ async def serving(carriers: Mapping[str, ConfiguredCarrier], server: ServerConfi
         yield made
     finally:
         await made.client.close()
+        await made.hooks.aclose()
 
 
 @pytest.fixture
 async def harness() -> AsyncIterator[Harness]:
-    """On loopback only, where nobody has to prove anything."""
+    """On loopback only, where no one has to prove anything."""
     async with serving(UNPROVEN, ServerConfig()) as made:
         yield made
 
@@ -150,20 +157,181 @@ async def test_the_answer_starts_a_stream_with_a_token_and_the_callers_number(ha
         assert parameters["talkspurt.From"] == "+4930000001" and parameters["bot"] == "billing"
 
 
+def after_form(dialect: str) -> dict[str, Any]:
+    return FORMS[dialect] if dialect != "vonage" else {"json": {"status": "disconnected", "uuid": "leg"}}
+
+
 @every
 async def test_after_the_stream_a_transfer_is_dialled_and_else_the_call_ends(harness: Harness, dialect: str) -> None:
     if dialect == "exotel":
-        return  # its flow goes on by itself
-    form = FORMS[dialect] if dialect != "vonage" else {"json": {"status": "disconnected", "uuid": "leg"}}
+        return  # its flow continues by itself
+    form = after_form(dialect)
     address = f"/webhooks/{dialect}/default/after?call=c1"
     harness.handoffs.leave("asterisk", "c1", Handoff("VX", "transferred", None, "+4930000004"))
     harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", None, "+4930000003"))
     dialled = await (await harness.client.post(address, **form)).text()
     assert "4930000003" in dialled
-    ended = await (await harness.client.post(address, **form)).text()
-    assert "493000000" not in ended, "handed over once, and to no other dialect"
+    other = await (await harness.client.post(address.replace("c1", "c2"), **form)).text()
+    assert "493000000" not in other, "handed over to no other call and no other dialect"
     harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", None, "sip:agent@example.com"))
     assert "sip:agent@example.com" in await (await harness.client.post(address, **form)).text()
+
+
+@every
+async def test_a_repeated_webhook_gets_the_same_answer_until_the_call_begins_again(
+    harness: Harness, dialect: str
+) -> None:
+    if dialect == "exotel":
+        return  # its flow continues by itself
+    form = after_form(dialect)
+    address = f"/webhooks/{dialect}/default/after?call=c1"
+    harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", None, "+4930000003"))
+    answers = {await (await harness.client.post(address, **form)).text() for _ in range(3)}
+    assert len(answers) == 1 and "4930000003" in answers.pop()
+    await harness.client.post(f"/webhooks/{dialect}/default", **FORMS[dialect])
+    ended = await (await harness.client.post(address, **form)).text()
+    assert "493000000" not in ended
+
+
+async def test_an_answer_is_kept_for_a_minute_and_an_early_repetition_waits_for_it() -> None:
+    now = [0.0]
+    given, first, asked = GivenAnswers(clock=lambda: now[0]), asyncio.Event(), []
+
+    async def make(previous: Answer | None) -> Answer:
+        asked.append(previous)
+        await first.wait()
+        return previous or Answer("text/xml", b"%d" % len(asked))
+
+    waiting = [asyncio.create_task(given.answer("c1", make)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting.pop().cancel()  # the carrier has given up, and the work continues
+    first.set()
+    assert [answer.body for answer in await asyncio.gather(*waiting)] == [b"1", b"1"]
+    now[0] = KEEP_S - 1
+    assert (await given.answer("c1", make)).body == b"1"
+    now[0] = 2 * KEEP_S
+    assert (await given.answer("c1", make)).body != b"1"
+    await given.aclose()
+
+
+class Application:
+    """The operator's application at ``after_url``."""
+
+    def __init__(self) -> None:
+        self.forms: list[dict[str, str]] = []
+        self.signed: list[str] = []
+        self.status = 200
+
+    async def after(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        self.forms.append({name: str(value) for name, value in form.items()})
+        self.signed.append(request.headers.get("X-Twilio-Signature", ""))
+        return web.Response(status=self.status, text="<Response><Dial>+15550199</Dial></Response>",
+                            content_type="text/xml")  # fmt: skip
+
+
+AFTER = {
+    "twilio": {"auth_token": SECRET},
+    "signalwire": {"signing_key": SECRET},
+    "plivo": {"auth_token": SECRET},
+    "telnyx": {},
+}
+
+
+@pytest.mark.parametrize("dialect", AFTER)
+async def test_the_application_says_what_follows_by_twilios_form(dialect: str) -> None:
+    told = Application()
+    app = web.Application()
+    app.router.add_post("/after", told.after)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/after?a=1"))
+        section = {**AFTER[dialect], "after_url": url, "verify": False}
+        carriers = CarriersConfig.model_validate({dialect: section}).configured()
+        async with serving(carriers, ServerConfig()) as made:
+            made.routes["default"] = RouteConfig.model_validate({"fallback": {"transfer": "+15550100"}})
+            address = f"/webhooks/{dialect}/default/after?call=c1"
+            for reason, data in (("ended", '{"queue":"billing"}'), ("dialogue_failed", None)):
+                made.handoffs.leave(dialect, "c1", Handoff("VX1", reason, data))
+                for _ in range(2):  # the second is a repetition
+                    answer = await made.client.post(address, **FORMS[dialect])
+                    assert (answer.content_type, await answer.text()) == (
+                        "text/xml", "<Response><Dial>+15550199</Dial></Response>",
+                    )  # fmt: skip
+            sent = {**FORMS[dialect]["data"], "SessionId": "VX1", "SessionStatus": "ended"}
+            sent["HandoffData"] = '{"queue":"billing"}'
+            assert told.forms[0] == sent and len(told.forms) == 2
+            assert "HandoffData" not in told.forms[1] and told.forms[1]["SessionStatus"] == "dialogue_failed"
+            signature = twilio_signature(SECRET, url, {name: [value] for name, value in sent.items()})
+            assert told.signed[0] == (signature if AFTER[dialect] else "")
+            told.status = 500
+            made.handoffs.leave(dialect, "c1", Handoff("VX1", "ended"))
+            assert "+15550100" in await (await made.client.post(address, **FORMS[dialect])).text()
+            made.routes["default"] = RouteConfig()
+            made.handoffs.leave(dialect, "c1", Handoff("VX1", "ended"))
+            assert "<Hangup/>" in await (await made.client.post(address, **FORMS[dialect])).text()
+
+
+async def test_an_application_that_does_not_answer_is_given_up() -> None:
+    silent = asyncio.Event()
+
+    async def wait(request: web.Request) -> web.Response:
+        await silent.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", wait)
+    async with TestServer(app) as server:
+        asked = AfterUrl(timeout_s=0.05)
+        assert await asked.ask(str(server.make_url("/")), {}, "") is None
+        assert await asked.ask("http://127.0.0.1:1/", {}, "") is None
+        await asked.aclose()
+        silent.set()
+
+
+FIELDS: dict[str, dict[str, str]] = {
+    "twilio": {
+        "CallSid": "c1", "From": "+4930000001", "To": "+4930000002", "AccountSid": "AC1", "ApiVersion": "2010-04-01",
+        "CallToken": "secret", "StirVerstat": "TN-Validation-Passed-A", "FromCity": "BERLIN", "CalledZip": "10115",
+        "CallerName": "X", "SipHeader_X-Order": "7", "Direction": "inbound", "CallStatus": "ringing",
+    },
+    "plivo": {
+        "CallUUID": "c1", "From": "+4930000001", "To": "+4930000002", "ParentAuthID": "MA1", "SessionStart": "now",
+        "STIRVerification": "Not Verified", "BillRate": "0.0", "Event": "StartApp", "CallStatus": "ringing",
+    },
+    "exotel": {
+        "CallSid": "c1", "CallFrom": "09000000001", "CallTo": "08000000002", "Direction": "incoming", "Created": "now",
+        "DialWhomNumber": "", "HangupLatencyStartTimeExocc": "", "flow_id": "1", "tenant_id": "2", "CurrentTime": "now",
+        "digits": '"1"',
+    },
+    "vonage": {
+        "uuid": "c1", "from": "4930000001", "to": "4930000002", "conversation_uuid": "CON-1", "region_url": "https://x",
+        "endpoint_type": "phone", "from_user": "u", "custom_data": "{}",
+    },
+    "jambonz": {
+        "call_sid": "c1", "from": "+4930000001", "to": "+4930000002", "application_sid": "a", "account_sid": "b",
+        "sip_status": "100", "sip_reason": "Trying", "call_status": "trying", "originating_sip_ip": "192.0.2.1",
+        "fs_sip_address": "10.0.0.1", "api_base_url": "http://x", "trace_id": "t", "direction": "inbound",
+        "caller_name": "", "service_provider_sid": "s", "call_id": "i", "originating_sip_trunk_name": "t",
+    },
+}  # fmt: skip
+FIELDS |= {"signalwire": FIELDS["twilio"], "telnyx": FIELDS["twilio"] | {"CallSidLegacy": "x", "CallerId": "+49"}}
+
+
+@every
+async def test_a_get_passes_on_what_the_configured_address_has_and_nothing_else(harness: Harness, dialect: str) -> None:
+    if dialect == "exotel":
+        return  # its stream carries no parameters
+    address = f"/webhooks/{dialect}/default"
+    answer = await harness.client.get(address, params={"bot": "billing", **FIELDS[dialect], "again": "1"})
+    _, parameters = stream_of(dialect, await answer.text())
+    assert {name for name in parameters if not name.startswith("talkspurt")} == {"bot", "again"}
+    assert parameters["bot"] == "billing"
+
+
+async def test_a_call_control_event_is_refused_with_what_to_set(harness: Harness) -> None:
+    event = {"data": {"event_type": "call.initiated", "payload": {"call_control_id": "v3:x"}}}
+    answer = await harness.client.post("/webhooks/telnyx/default", json=event)
+    assert answer.status == 422 and "TeXML application" in await answer.text()
 
 
 async def test_vonage_events_that_ask_nothing_are_only_heard(harness: Harness) -> None:
@@ -181,7 +349,7 @@ async def test_a_form_that_takes_long_to_read_is_refused(harness: Harness, form:
 
 
 async def statuses(harness: Harness, dialect: str, **headers: str) -> list[int]:
-    """Of the three webhooks."""
+    """Send each of the three webhooks."""
     found = []
     for what in ("", "/after", "/status"):
         path = f"/webhooks/{dialect}/default{what}"
@@ -243,7 +411,7 @@ async def test_no_shipped_configuration_gives_a_stranger_a_token_or_a_secret(exa
     config = load(example, environment=SECRETS)
     async with serving(config.carriers.configured(), config.server) as harness:
         harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", "secret data", "+4930000003"))
-        for method in ("GET", "POST"):  # nobody has signed, and a proxy has passed it on
+        for method in ("GET", "POST"):  # unsigned, and a proxy has passed it on
             for what in ("", "/after", "/status"):
                 path, sent = f"/webhooks/{dialect}/default{what}", FORMS.get(dialect, {}) if method == "POST" else {}
                 async with harness.client.request(
@@ -324,7 +492,9 @@ async def test_a_password_is_told_only_to_who_has_proven_to_be_the_carrier() -> 
         assert answer.status == 200 and "password" not in await answer.text()
 
 
-@pytest.mark.parametrize(("path", "status"), [("genesys/default", 404), ("nobody/default", 404), ("twilio/other", 404)])
+@pytest.mark.parametrize(
+    ("path", "status"), [("genesys/default", 404), ("unknown/default", 404), ("twilio/other", 404)]
+)
 async def test_what_is_not_there_is_not_found(harness: Harness, path: str, status: int) -> None:
     assert (await harness.client.post(f"/webhooks/{path}")).status == status
 

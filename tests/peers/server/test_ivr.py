@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -58,14 +58,6 @@ def xml(text: str) -> ElementTree.Element:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
-    twilio = next(text for text in blocks("yaml") if "twilio" in text)
-    config = f"engine: {{kind: tone}}\n{twilio}"
-    async with serve(tmp_path_factory.mktemp("ivr"), config, SECRETS) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ivr() -> AsyncIterator[str]:
     """The page's own handler, at work."""
     names: dict[str, Any] = {}
@@ -79,12 +71,20 @@ async def ivr() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-class Twilio:
-    """The carrier: carries out the verbs that it is told, signs what it asks."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(ivr: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    twilio = next(text for text in blocks("yaml") if "twilio" in text).replace("https://ivr.example.com", ivr)
+    config = f"engine: {{kind: tone}}\n{twilio}"
+    async with serve(tmp_path_factory.mktemp("ivr"), config, SECRETS) as running:
+        yield running
 
-    def __init__(self, live: Live, ivr: str, number: int) -> None:
+
+class Twilio:
+    """The carrier: carries out the verbs that it is told, and signs its requests."""
+
+    def __init__(self, live: Live, number: int) -> None:
         self._form = FORM | {"CallSid": f"CA{number:032x}"}
-        self._places = {"voice.example.com": live.http, "ivr.example.com": ivr}
+        self._places = {"voice.example.com": live.http}
 
     async def redirect(self, url: str) -> ElementTree.Element:
         """Post the call's form to an address; its answer."""
@@ -100,12 +100,12 @@ class Twilio:
 
 @pytest.mark.parametrize(("number", "result", "verb"), [(7, {"queue": "billing"}, "Dial"), (8, {}, "Hangup")])
 async def test_a_call_goes_from_the_ivr_to_the_bot_and_back(
-    live: Live, ivr: str, number: int, result: dict[str, str], verb: str
+    live: Live, number: int, result: dict[str, str], verb: str
 ) -> None:
     calls: list[ManagedCall] = []
     manager = SimulatedManager(calls.append)
     await manager.dial_in(f"{live.ws}/v1/dialogue?route=default&access_token=k")
-    twilio = Twilio(live, ivr, number)
+    twilio = Twilio(live, number)
 
     to_the_bot = xml(blocks("xml")[0]).find("Redirect")
     assert to_the_bot is not None and to_the_bot.text is not None
@@ -122,9 +122,6 @@ async def test_a_call_goes_from_the_ivr_to_the_bot_and_back(
     calls[0].send("end", handoffData=json.dumps(result))
     await until(lambda: leg.closed_at is not None, "the end of the stream")
 
-    back = (await twilio.redirect(then.text)).find("Redirect")
-    assert back is not None and back.text is not None
-    assert parse_qs(urlsplit(back.text).query)["SessionStatus"] == ["ended"]
-    assert (await twilio.redirect(back.text)).find(verb) is not None
+    assert (await twilio.redirect(then.text)).find(verb) is not None
     await leg.aclose()
     await manager.aclose()
