@@ -22,8 +22,7 @@ from sip_bridge.dialog.effects import (
     Waits,
 )
 from sip_bridge.dialog.invite import InviteDialog, InviteState, InviteTimer
-from sip_bridge.dialog.own_requests import key_of
-from sip_bridge.dialog.transaction import Key, cancel_of
+from sip_bridge.dialog.transaction import Key, cancel_of, key_of
 from sip_bridge.errors import SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of

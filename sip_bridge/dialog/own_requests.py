@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from sip_bridge.dialog.dialog import Dialog
 from sip_bridge.dialog.effects import Acknowledge, Ask, Effect
-from sip_bridge.dialog.transaction import Key
+from sip_bridge.dialog.transaction import Key, key_of
 from sip_bridge.local import HeaderItems, LocalAddress, Peer, is_hidden
 from sip_bridge.message.digest import ClientAuth, authorization
 from sip_bridge.message.sip import Request, Response, Uri
@@ -29,11 +29,6 @@ class _Asked:
     headers: HeaderItems
     done: Done
     with_credentials: bool
-
-
-def key_of(request: Request) -> Key:
-    """Return the transaction of a request that we send."""
-    return Key(request.via.branch, request.method, "")
 
 
 class OwnRequests:

@@ -277,13 +277,18 @@ class Transactions:
         found = self._all.get(key)
         return found.state if found else TransactionState.TERMINATED
 
+    def sent(self, key: Key) -> tuple[Request, Hashable] | None:
+        """Return a request of ours and its peer. None: its transaction is gone."""
+        found = self._all.get(key)
+        return (found.request, found.peer) if found else None
+
     def request(self, request: Request, peer: Hashable, *, reliable: bool, now: float) -> tuple[Key, list[Effect]]:
         """Send our request (not an ACK) in a new transaction.
 
         Raises:
             ValueError: the request is an ACK, or its branch is not ours or is in use.
         """
-        key = Key(request.via.branch, request.method, "")
+        key = key_of(request)
         if request.method == "ACK" or not key.branch.startswith(BRANCH_MAGIC) or key in self._all:
             raise ValueError(f"{request.method} with branch {key.branch!r}, expected a new {BRANCH_MAGIC} branch")
         machine = INVITE_CLIENT if request.method == "INVITE" else NON_INVITE_CLIENT
@@ -410,6 +415,11 @@ class Transactions:
 
 def _by_status(status: int) -> TransactionEvent:
     return _E.PROVISIONAL if status < 200 else _E.SUCCESS if status < 300 else _E.FAILURE
+
+
+def key_of(request: Request) -> Key:
+    """Return the transaction of a request that we send."""
+    return Key(request.via.branch, request.method, "")
 
 
 def server_key(request: Request) -> Key:

@@ -31,6 +31,7 @@ from sip_bridge.dialog.transaction import (
     TransactionFailed,
     Transactions,
     TransactionState,
+    key_of,
     server_key,
 )
 from sip_bridge.errors import SipProtocolError
@@ -46,6 +47,7 @@ from sip_bridge.message.sip import (
     MessageStream,
     Request,
     Response,
+    Via,
     note_source,
     parse,
     response_to,
@@ -121,6 +123,15 @@ _MAX_WAITING = 256
 """Most datagrams that wait to be read; more are dropped."""
 
 _BACKLOG = 100
+
+_MAX_DATAGRAM_BYTES = 1300
+"""Longest request that goes in a datagram where the MTU is unknown (RFC 3261 section 18.1.1)."""
+
+_TRY_TCP_S = 1.0
+"""Longest wait for the connection for a long request. Firewalls that drop the attempt must not delay a call more."""
+
+_WITHOUT_TCP_S = 600.0
+_MAX_WITHOUT_TCP = 1000
 
 _PORT_TRIES = 8
 """Number of TCP ports that are tried when any port will do."""
@@ -300,6 +311,10 @@ class Endpoint:
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
         """Messages that wait for a connection to be made."""
+        self._moved: dict[Key, tuple[Request, Peer]] = {}
+        """Long requests on their way to a connection, as they would go in a datagram."""
+        self._without_tcp: dict[tuple[str, int], float] = {}
+        """Host and port of peers that took no connection, and the time until which none is tried."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._loop: asyncio.AbstractEventLoop
@@ -419,14 +434,28 @@ class Endpoint:
     def request(self, request: Request, peer: Peer) -> Key:
         """Send a request in a new transaction. The user is told its outcome.
 
+        A request that is too long for a datagram goes by TCP, unless the peer takes no connection (RFC 3261 section
+        18.1.1). A CANCEL follows its INVITE.
+
         Raises:
             ValueError: see ``Transactions.request``.
         """
+        invite = self._transactions.sent(replace(key_of(request), method="INVITE"))
+        stream = replace(peer, transport="TCP")
+        if request.method == "CANCEL" and invite is not None and invite[1] == stream:
+            request, peer = _by(request, "TCP"), stream
+        elif peer.transport == "UDP" and self._goes_by_tcp(request, peer):
+            self._moved[key_of(request)] = request, peer
+            request, peer = _by(request, "TCP"), stream
         key, effects = self._transactions.request(
             request, peer, reliable=peer.transport != "UDP", now=self._loop.time()
         )
         self._carry_out(effects)
         return key
+
+    def _goes_by_tcp(self, request: Request, peer: Peer) -> bool:
+        refused_until = self._without_tcp.get((peer.host, peer.port), 0.0)
+        return len(request.serialise()) > _MAX_DATAGRAM_BYTES and self._loop.time() >= refused_until
 
     def send(self, message: Message, peer: Peer) -> None:
         """Send a message outside any transaction, such as the ACK of a 2xx."""
@@ -608,6 +637,8 @@ class Endpoint:
                     self._unsendable(peer, error, key)
             return
         if self._write(data, peer) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
+            if key:
+                self._moved.pop(key, None)
             return
         if isinstance(message, Response):
             # The connection is gone, so the response goes to the address in the Via, where the peer listens (section
@@ -653,8 +684,9 @@ class Endpoint:
 
     async def _dial(self, peer: Peer) -> None:
         connection: _Connection | None = None
+        is_moved = any(key in self._moved for _, key in self._unsent[peer])
         try:
-            async with asyncio.timeout(self._connect_s):
+            async with asyncio.timeout(_TRY_TCP_S if is_moved else self._connect_s):
                 connection = await self._connect(peer)
         except (OSError, ValueError, TimeoutError) as error:
             # ssl.SSLError, for a certificate that fails verification, is an OSError; ValueError is a name or port that
@@ -664,7 +696,10 @@ class Endpoint:
             del self._dialling[peer]
             unsent = self._unsent.pop(peer)
         for data, key in unsent:
-            if not (connection and connection.send(data)) and key:
+            if connection and connection.send(data):
+                if key:
+                    self._moved.pop(key, None)
+            elif key:
                 self._failed(key)
 
     async def _connect(self, peer: Peer) -> _Connection:
@@ -703,7 +738,21 @@ class Endpoint:
     """Longest time to make a connection, well below the 32 s after which a transaction gives up."""
 
     def _failed(self, key: Key) -> None:
+        moved = self._moved.pop(key, None)
+        if moved is not None:
+            self._send_as_datagram(key, *moved)
+            return
         self._carry_out(self._transactions.transport_failed(key, now=self._loop.time()))
+
+    def _send_as_datagram(self, key: Key, request: Request, peer: Peer) -> None:
+        """Send a long request as a datagram after all, because the peer takes no connection."""
+        now = self._loop.time()
+        self._without_tcp[peer.host, peer.port] = now + _WITHOUT_TCP_S
+        while len(self._without_tcp) > _MAX_WITHOUT_TCP:
+            self._without_tcp.pop(next(iter(self._without_tcp)))
+        if self._transactions.sent(key) is not None:
+            self._transactions.forget(key)
+            self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
 
     def _connected(self, connection: _Connection) -> bool:
         if len(self._connections) >= self._limits.connections:
@@ -719,3 +768,10 @@ class Endpoint:
 
     def _needs(self, connection: _Connection) -> bool:
         return connection.serves_other_workers or self._user.needs_connection(connection.peer)
+
+
+def _by(request: Request, transport: str) -> Request:
+    """Return a request with another transport in its topmost Via."""
+    top, *below = request.headers.all("Via")
+    top = str(replace(Via.parse(top), transport=transport))
+    return replace(request, headers=request.headers.replace("Via", top, *below))

@@ -14,8 +14,7 @@ from sip_bridge.dialog.effects import Acknowledge, Ask, Begin, Invite, Left, Pos
 from sip_bridge.dialog.invite import InviteDialog, InviteState
 from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.invite_server import InviteServer
-from sip_bridge.dialog.own_requests import key_of
-from sip_bridge.dialog.transaction import server_key
+from sip_bridge.dialog.transaction import key_of, server_key
 from sip_bridge.errors import NotAcceptable, SipProtocolError
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.sip import Address, Request, Uri, parse, response_to

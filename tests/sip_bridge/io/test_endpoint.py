@@ -13,7 +13,7 @@ import pytest
 
 from gateway.listener.turns import LoopTurns
 from sip_bridge.dialog.dialog import Dialog, DialogId, dialog_id
-from sip_bridge.dialog.transaction import Act, Key, Timing
+from sip_bridge.dialog.transaction import Act, Key, Timing, cancel_of
 from sip_bridge.errors import SipError
 from sip_bridge.io.endpoint import Endpoint, Limits, _DatagramsInTurns
 from sip_bridge.local import Peer
@@ -468,6 +468,61 @@ async def test_a_request_for_a_lost_connection_goes_to_where_its_peer_listens(ho
             answer = await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
             assert isinstance(answer, Response) and answer.status == 200
         assert len(ours.endpoint._connections) == 1
+
+
+def long_request(method: str = "OPTIONS", number: int = 1) -> Request:
+    """A request that is too long for a datagram where the MTU is unknown."""
+    contact = ("Contact", "<sip:a@127.0.0.1>")
+    headers = (("X-Long", "x" * 1300), contact)
+    return request(method, branch=f"z9hG4bK-long{number}", call_id=f"long{number}", headers=headers)
+
+
+async def test_a_long_request_goes_by_tcp() -> None:
+    """RFC 3261 section 18.1.1."""
+    async with listening() as ours, listening() as theirs:
+        peer = Peer("UDP", "127.0.0.1", theirs.endpoint.port)
+        for number in range(2):
+            ours.endpoint.request(long_request(number=number), peer)
+            answer = await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
+            assert isinstance(answer, Response) and answer.via.transport == "TCP"
+        ours.endpoint.request(request("OPTIONS", branch="z9hG4bK-short"), peer)
+        answer = await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
+        assert isinstance(answer, Response) and answer.via.transport == "UDP"
+        assert len(ours.endpoint._connections) == 1 and not ours.endpoint._moved
+
+
+async def test_a_cancel_follows_its_long_invite() -> None:
+    async with listening() as ours, listening() as theirs:
+        theirs.ring_only = True
+        peer = Peer("UDP", "127.0.0.1", theirs.endpoint.port)
+        invite = long_request("INVITE")
+        ours.endpoint.request(invite, peer)
+        ringing = await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
+        assert isinstance(ringing, Response) and ringing.status == 180
+        ours.endpoint.request(cancel_of(invite), peer)
+        answers = [await asyncio.wait_for(ours.responses.get(), PATIENCE_S) for _ in range(2)]
+        assert {(each.status, each.cseq.method) for each in answers if isinstance(each, Response)} == {
+            (200, "CANCEL"),
+            (487, "INVITE"),
+        }
+        assert {each.via.transport for each in answers if isinstance(each, Response)} == {"TCP"}
+
+
+async def test_a_long_request_goes_as_a_datagram_to_a_peer_that_takes_no_connection() -> None:
+    async with listening() as user:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.setblocking(False)
+            peer.bind(("127.0.0.1", free_port()))
+            address = Peer("UDP", "127.0.0.1", peer.getsockname()[1])
+            for number in range(2):
+                user.endpoint.request(long_request(number=number), address)
+                assert bool(user.endpoint._dialling) == (number == 0), "the second time, no connection is tried"
+                got = parse(await asyncio.wait_for(asyncio.get_running_loop().sock_recv(peer, 65536), PATIENCE_S))
+                assert isinstance(got, Request) and got.via.transport == "UDP" and len(got.serialise()) > 1300
+                peer.sendto(response_to(got, 200, to_tag="b").serialise(), ("127.0.0.1", user.endpoint.port))
+                answer = await asyncio.wait_for(user.responses.get(), PATIENCE_S)
+                assert isinstance(answer, Response) and answer.call_id == got.call_id
+            assert not user.endpoint._moved
 
 
 async def test_mutated_datagrams_raise_nothing() -> None:
