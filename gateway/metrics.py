@@ -231,6 +231,12 @@ class Metrics(Collector):
             ["trunk"], registry=registry,
         )  # fmt: skip
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
+        self._background_restarts = Counter(
+            "talkspurt_background_restarts",
+            "Restarts of background tasks and threads that ended by themselves.",
+            ["task"], registry=registry,
+        )  # fmt: skip
+        self._restarts_before: CounterOf[str] = CounterOf()
         self._dropped = _dropped(registry)
         self._dropped_before: CounterOf[str] = CounterOf()
         self._rtp_lost = Counter(
@@ -300,6 +306,12 @@ class Metrics(Collector):
         for what, total in totals.items():
             self._dropped.labels(what).inc(total - self._dropped_before[what])
             self._dropped_before[what] = total
+
+    def background_restarts(self, totals: Mapping[str, int]) -> None:
+        """Take the number of restarts since the start, by the name of the background task."""
+        for task, total in totals.items():
+            self._background_restarts.labels(task).inc(total - self._restarts_before[task])
+            self._restarts_before[task] = total
 
     # --- per turn --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import random
 import secrets
 from collections.abc import Callable
 
+from gateway.seams.supervision import SUPERVISOR, SupervisedTask
 from sip_bridge.config import RegistrationConfig
 from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.client import Client
@@ -73,7 +74,7 @@ class Registration:
         self._lost = asyncio.Event()
         self._losses = 0
         """Number of connections lost in a row, each within ``RETRY_S`` of its registration."""
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
 
     @property
     def contact(self) -> Uri:
@@ -93,7 +94,7 @@ class Registration:
 
     def start(self) -> None:
         """Register now, and renew until ``close``."""
-        self._task = asyncio.get_running_loop().create_task(self._keep())
+        self._task = SUPERVISOR.task(f"registration {self.config.registrar}", self._keep)
 
     def renew(self) -> None:
         """Register again at once, because the connection with the registrar is lost and calls cannot come."""
@@ -104,8 +105,7 @@ class Registration:
         """Stop, and unregister. The registrar has two seconds to answer."""
         self._closing = True
         if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task.aclose()
         if self.registered and self.peer:
             try:
                 async with asyncio.timeout(_GOODBYE_S):

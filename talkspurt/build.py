@@ -84,9 +84,10 @@ from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.prompts import with_greetings
 from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
-from talkspurt.serving import StopSignal, greet, kept, run
+from talkspurt.serving import StopSignal, greet, run
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists, return_large_blocks
+from tts_engine.supervision import SUPERVISOR, Need
 
 if TYPE_CHECKING:
     from gateway.cluster.gateways import Gateways  # redis-py, of the extra [redis]
@@ -419,6 +420,10 @@ def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:
     return OtelTracer(config, version=__version__, now=now)
 
 
+_FOR_CALLS = frozenset(("engine's health", "load"))
+"""Background tasks without which calls cannot be admitted."""
+
+
 @asynccontextmanager
 async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None = None) -> AsyncIterator[Gateway]:
     """Yield a gateway that listens, with this engine. Leaving closes everything without draining.
@@ -494,7 +499,9 @@ async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None 
             old = partial(delete_old, Path(recording.folder), keep_days=recording.keep_days)
             watches.append(("old recordings", old))
         for name, watch in watches:
-            stack.callback(asyncio.create_task(kept(name, watch), name=name).cancel)
+            need = Need.CALLS if name in _FOR_CALLS else Need.OTHER
+            stack.push_async_callback(SUPERVISOR.task(name, watch, need=need).aclose)
+        stack.push_async_callback(SUPERVISOR.task("pacer", made.ticker.watch, need=Need.PROCESS).aclose)
         yield made
 
 

@@ -17,7 +17,6 @@ import aiohttp
 
 from talkspurt import voice_model
 from talkspurt.log import configure_as_parent
-from talkspurt.serving import kept
 from tts_engine.api import SpeechEngine
 from tts_engine.config import EngineConfig, ModelConfig
 from tts_engine.cosyvoice.frontend.tokenizer import Version
@@ -32,6 +31,7 @@ from tts_engine.service.client import GrpcEngine
 from tts_engine.service.models import EngineWithModels
 from tts_engine.service.process import EngineProcess
 from tts_engine.service.targets import Targets
+from tts_engine.supervision import SUPERVISOR, Need
 from tts_engine.synthesizer import Synthesizer
 from tts_engine.voice_model.parent import RemoteSynthesizer
 
@@ -223,8 +223,7 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
         engine = GrpcEngine(Targets(targets, source=source), config)
         stack.push_async_callback(engine.aclose)
         await engine.refresh()
-        watching = asyncio.create_task(kept("engine watch", engine.watch), name="engine watch")
-        stack.callback(watching.cancel)
+        stack.push_async_callback(SUPERVISOR.task("engine link", engine.watch, need=Need.CALLS).aclose)
         yield engine
 
 

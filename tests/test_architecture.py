@@ -115,7 +115,7 @@ def test_pure_code_does_no_io(entry: str) -> None:
 
 def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
     # A child process is a child process: the recogniser's is watched as the engine's is.
-    names = ("api", "correlation", "errors", "service.client", "service.child", "onnx_runtime")
+    names = ("api", "correlation", "errors", "service.client", "service.child", "onnx_runtime", "supervision")
     allowed = {f"tts_engine.{name}" for name in names}
     wrong = {}
     for path in files("gateway"):
@@ -211,6 +211,7 @@ def test_vllm_loads_our_plugin_without_the_rest_of_the_engine() -> None:
     assert others == {
         "tts_engine.cosyvoice.kernels.sampling",
         "tts_engine.cosyvoice.models.config",
+        "tts_engine.supervision",
         "tts_engine.cosyvoice.sampling",
         "tts_engine.errors",
         "tts_engine.service.child",

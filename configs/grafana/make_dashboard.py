@@ -336,6 +336,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
               "{{instance}}"),),
         ),
         Panel(
+            "Restarts of background tasks", "ops", "A defect: each ended by itself. The log has the error.",
+            "runbook.md", ((rate("talkspurt_background_restarts_total", "task"), "{{task}}"),),
+        ),
+        Panel(
             "Tasks more than calls need", "short", "By gateway; grows if calls leave tasks behind.",
             "TalkspurtTasksLeak",
         ),

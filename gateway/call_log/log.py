@@ -29,6 +29,7 @@ from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
 from gateway.seams.call_record import CallRecord, CallSummary, Entry, HeardWords, Said
 from gateway.sqlite import open_sqlite
+from tts_engine.supervision import SUPERVISOR, SupervisedThread
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class CallLog:
         self._config = config
         self._on_lost = on_lost
         self._waiting: queue.Queue[CallRecord | None] = queue.Queue(QUEUED)
-        self._writer = threading.Thread(target=self._write_all, name="call log", daemon=True)
+        self._writer: SupervisedThread | None = None
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="call log reader")
         self._lock = threading.Lock()
         self._database: Engine | None = None
@@ -100,13 +101,14 @@ class CallLog:
 
     def start(self) -> None:
         """Start the writer."""
-        self._writer.start()
+        self._writer = SUPERVISOR.thread("call log", self._write_all)
 
     async def aclose(self) -> None:
         """Write the waiting records, for some seconds at most, and close the database."""
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
-        await asyncio.to_thread(self._writer.join, _CLOSE_S)
+        if self._writer is not None:
+            await asyncio.to_thread(self._writer.join, _CLOSE_S)
         if self.shared is not None:
             await self.shared.aclose()
         self._reader.shutdown(cancel_futures=True)

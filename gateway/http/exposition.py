@@ -9,6 +9,7 @@ from gateway.dialogue.line import DialogueStats
 from gateway.metrics import Metrics
 from gateway.seams.sip_state import SipState
 from tts_engine.errors import EngineError
+from tts_engine.supervision import SUPERVISOR
 
 
 class Exposition:
@@ -63,6 +64,7 @@ class Exposition:
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
         self._metrics.sip_state(self._sip_state())
         self._metrics.dropped(self._dropped())
+        self._metrics.background_restarts(SUPERVISOR.restarts)
         self._metrics.moved_turns(total=self._moves())
         self._metrics.engines_linked(self._linked())
         return self._metrics.exposition()

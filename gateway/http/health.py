@@ -15,6 +15,7 @@ from gateway.postgres import DatabaseState
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from tts_engine.api import EngineStatus
 from tts_engine.errors import EngineError
+from tts_engine.supervision import SUPERVISOR, State
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class HealthView(ApiModel):
     """``sip.registrations``: their state and each registrar's last answer."""
     trunks: list[TrunkState]
     """Trunks with ``ping_s``, and their state."""
+    background: list[State]
+    """The long-lived tasks and threads of the process, and how often each was restarted."""
     databases: list[DatabaseState]
     """Databases that several gateways share (``postgres.url``). Calls work without them, so they do not affect the
     status."""
@@ -88,6 +91,8 @@ class Health:
             return "overloaded"
         if len(self._directory) >= self._directory.limit:
             return "full"
+        if failing := SUPERVISOR.why_not_ready():
+            return f"{failing} keeps failing"
         return "" if self.engine_is_ready else "engine is not ready"
 
     @property
@@ -129,6 +134,7 @@ class Health:
             queued=status.queued if status else 0,
             registrations=list(sip.registrations),
             trunks=list(sip.trunks),
+            background=list(SUPERVISOR.states()),
             databases=list(self._databases()),
         )
         return web.json_response(view.model_dump(), status=503 if why else 200)

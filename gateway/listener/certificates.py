@@ -12,6 +12,9 @@ import logging
 import os
 import ssl
 from collections.abc import Sequence
+from functools import partial
+
+from tts_engine.supervision import SUPERVISOR, SupervisedTask
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +36,16 @@ class Certificates:
         self._contexts = contexts
         self._files = (certificate, key, *([authorities] if authorities else []))
         self._seen = self._state()
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
 
     def start(self, check_every_s: float = _CHECK_EVERY_S) -> None:
         """Start to watch the files."""
-        self._task = asyncio.create_task(self._watch(check_every_s))
+        self._task = SUPERVISOR.task("certificates", partial(self._watch, check_every_s))
 
     async def aclose(self) -> None:
         """Stop watching."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await self._task.aclose()
 
     def _state(self) -> tuple[object, ...]:
         """Return a value that differs when a file has changed or a link points elsewhere."""

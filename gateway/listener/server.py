@@ -36,6 +36,7 @@ from gateway.seams.call_api import OpenCallApi
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents
 from gateway.tokens import StreamToken
+from tts_engine.supervision import SUPERVISOR, Need, SupervisedTask
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ closes. Each arriving piece costs a wake-up."""
 _MEDIA_TURN_S = 0.004
 """Longest time for caller audio in one turn of the loop, enough for 50 calls. The rest is handled in the next turns."""
 _HEAD_BYTES = 16 * 1024
-_SWEEP_S = 1.0
+_SWEEP_S = _LOOK_S = 1.0
 MAX_OPEN_FILES = 65536
 
 
@@ -184,6 +185,7 @@ class GatewayServer:
             idle_s=limits.idle_s,
             body_s=limits.body_s,
         )
+        self._watching: SupervisedTask | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._certificates: Certificates | None = None
         self._tls: ssl.SSLContext | None = None
@@ -216,7 +218,18 @@ class GatewayServer:
                 backlog=1024,
             )
             self.port = self._listener.sockets[0].getsockname()[1]
+        self._watching = SUPERVISOR.task("listener", self._until_closed, need=Need.PROCESS)
         self._sweep()
+
+    async def _until_closed(self) -> None:
+        """Raise if the listening socket closes.
+
+        Raises:
+            RuntimeError: it has closed.
+        """
+        while self._listener is not None and self._listener.is_serving():  # noqa: ASYNC110 - no event tells of it
+            await asyncio.sleep(_LOOK_S)
+        raise RuntimeError("the listening socket is closed")
 
     def adopt(self, connection: socket.socket) -> None:
         """Serve a connection that another process has accepted."""
@@ -235,6 +248,8 @@ class GatewayServer:
 
     async def stop_accepting(self) -> None:
         """Stop accepting connections. Open ones stay."""
+        if self._watching is not None:
+            self._watching.cancel()
         if self._listener is not None:
             self._listener.close()
 

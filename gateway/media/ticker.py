@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import struct
 import time
@@ -19,7 +20,12 @@ from typing import Protocol
 
 from gateway.histogram import Histogram
 
+log = logging.getLogger(__name__)
+
 SLOT_S = 0.002
+
+_WATCH_S = 1.0
+_AFTER_ERROR_SLOTS = 10  # a frame
 
 _CLOCK_MONOTONIC = 1
 _TFD_NONBLOCK = os.O_NONBLOCK
@@ -41,7 +47,7 @@ class Paced(Protocol):
 class Handle:
     """One call's place in the timetable."""
 
-    __slots__ = ("after", "begins", "paced", "pacing_error", "send", "slot")
+    __slots__ = ("after", "begins", "errors", "paced", "pacing_error", "send", "slot")
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class Handle:
         self.after = after
         self.slot: int | None = None
         """Slot of the next visit. Older entries in the wheel are stale."""
+        self.errors = 0
         self.begins = False
         """True if the next visit is for a frame that was due on arrival, like the first one of a talkspurt."""
 
@@ -77,7 +84,7 @@ class Ticker:
         self._armed_slot: int | None = None
         self._due_since_s = 0.0
         """Due time of the call that the timer is armed for, if it is within the slot."""
-        self._in_tick = False
+        self._in_tick = self._closed = False
         # PyDLL keeps the interpreter lock. If it were released for a call of a microsecond, it might come back
         # milliseconds later.
         self._libc = ctypes.PyDLL(None, use_errno=True)
@@ -165,10 +172,37 @@ class Ticker:
                 for handle in wheel.pop(slot):
                     if handle.slot == slot:
                         handle.slot = None
-                        self._visit(handle, now)
+                        self._visit_alone(handle, now)
         finally:
             self._in_tick = False
             self._arm(min(wheel, default=None))
+
+    def _visit_alone(self, handle: Handle, now: float) -> None:
+        """Visit a call. An internal error in it must not take the frames of the others; it is tried again in the next
+        slot."""
+        try:
+            self._visit(handle, now)
+        except Exception:
+            handle.errors += 1
+            if handle.errors == 1:  # one call could fail 500 times a second
+                log.exception("frame of a call could not be sent")
+            self._enqueue(handle, int(now / SLOT_S) + _AFTER_ERROR_SLOTS)
+
+    async def watch(self) -> None:
+        """Check that the timer fires. Return only by an error.
+
+        Raises:
+            RuntimeError: the timer is closed, or a due tick did not come.
+        """
+        late = False
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if self._closed:
+                raise RuntimeError("the timer is closed")
+            slot = self._armed_slot
+            before, late = late, slot is not None and self.now() - slot * SLOT_S > _WATCH_S
+            if before and late:  # twice: after a long stop of the process, this task may run before the tick
+                raise RuntimeError(f"a tick is {self.now() - (slot or 0) * SLOT_S:.1f} s late")
 
     def _visit(self, handle: Handle, now: float) -> None:
         paced = handle.paced
@@ -189,6 +223,7 @@ class Ticker:
 
     def close(self) -> None:
         """Stop the timer."""
+        self._closed = True
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
 

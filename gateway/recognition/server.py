@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from gateway.recognition import listen
 from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE
+from tts_engine.supervision import SUPERVISOR, SupervisedTask
 from voicecodecs.pcm import to_float32
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class ListenServer:
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "recogniser")
         self._busy_since: float | None = None
-        self._worker: asyncio.Task[None] | None = None
+        self._worker: SupervisedTask | None = None
         self.app = web.Application()
         self.app.router.add_get(listen.PATH, self._listen)
         self.app.router.add_get("/healthz", self._health)
@@ -107,10 +108,9 @@ class ListenServer:
         self._connections: set[_Connection] = set()
 
     async def _working(self, app: web.Application) -> AsyncIterator[None]:
-        self._worker = asyncio.create_task(self._work(), name="recogniser")
+        self._worker = SUPERVISOR.task("recogniser", self._work)
         yield
-        self._worker.cancel()
-        await asyncio.gather(self._worker, return_exceptions=True)
+        await self._worker.aclose()
         self._thread.shutdown(wait=False)
 
     async def _hang_up(self, app: web.Application) -> None:

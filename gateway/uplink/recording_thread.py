@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from gateway.uplink.recorder import Recorder
+from tts_engine.supervision import SUPERVISOR, SupervisedThread
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +35,12 @@ class RecordingThread:
         self.hang_s = hang_s
         self.clock = clock
         self._queue: SimpleQueue[RecordingQueue | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: SupervisedThread | None = None
 
     def work_on(self, recording: RecordingQueue) -> None:
         """Let the thread do the oldest work in a recording's queue."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="recordings", daemon=True)
-            self._thread.start()
+            self._thread = SUPERVISOR.thread("recordings", self._run)
         self._queue.put(recording)
 
     def _run(self) -> None:
@@ -51,8 +51,7 @@ class RecordingThread:
         """Complete the waiting work, unless the disk hangs, and end the thread."""
         if self._thread is not None:
             self._queue.put(None)
-            self._thread.join(timeout=_CLOSE_S)
-            if self._thread.is_alive():
+            if not self._thread.join(_CLOSE_S):
                 log.error("recording disk does not answer; unfinished recordings stay incomplete")
 
 

@@ -31,6 +31,7 @@ from gateway.uplink.stream import Post, Posted, Stream
 from gateway.uplink.tapes import line_rate
 from gateway.uplink.vad import LULL_S, SAMPLE_RATE, SpeechDetector
 from gateway.uplink.windows import NOTHING_DB, level_db, measured_db
+from tts_engine.supervision import SUPERVISOR, Need
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
@@ -96,8 +97,7 @@ class UplinkWorker:
         self._listened: set[Stream] = set()
         self._wake = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
-        self._thread.start()
+        self._thread = SUPERVISOR.thread("uplink", self._run, need=Need.CALLS)
 
     def open(
         self, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str, events: UplinkEvents
@@ -144,7 +144,7 @@ class UplinkWorker:
         """Stop the thread. Recordings of closed streams are completed; no results are posted any more."""
         self._stopping = True
         self._wake.set()
-        self._thread.join(timeout=5)
+        self._thread.join(5)
         self.recordings.close()
 
     # --- the thread ------------------------------------------------------------------------------------------------

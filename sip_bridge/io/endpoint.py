@@ -21,6 +21,7 @@ from typing import Protocol
 from gateway.listener.no_room import NO_ROOM, rest
 from gateway.listener.source_limit import SourceLimit
 from gateway.listener.turns import InTurns, LoopTurns
+from gateway.seams.supervision import SUPERVISOR, Need, SupervisedTask
 from sip_bridge.dialog.transaction import (
     Act,
     Deliver,
@@ -119,6 +120,7 @@ class Limits:
     """A connection is closed when more unsent bytes than this wait for its peer."""
 
 
+_LOOK_S = 1.0  # pause between two checks of the sockets
 _MAX_WAITING = 256
 """Most datagrams that wait to be read; more are dropped."""
 
@@ -141,9 +143,13 @@ class _Datagrams(asyncio.DatagramProtocol):
     def __init__(self, receive: Callable[[bytes, Peer], object]) -> None:
         self._receive = receive
         self.transport: asyncio.DatagramTransport | SharedAddress | None = None
+        self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if data.strip(b"\r\n\0"):  # anything else is a keep-alive, which needs no answer in a datagram
@@ -165,6 +171,9 @@ class _DatagramsInTurns(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._protocol.connection_made(transport)  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if len(self._waiting) >= _MAX_WAITING:
@@ -315,6 +324,7 @@ class Endpoint:
         """Long requests on their way to a connection, as they would go in a datagram."""
         self._without_tcp: dict[tuple[str, int], float] = {}
         """Host and port of peers that took no connection, and the time until which none is tried."""
+        self._watching: SupervisedTask | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._loop: asyncio.AbstractEventLoop
@@ -334,11 +344,26 @@ class Endpoint:
                 await self._loop.create_datagram_endpoint(
                     lambda: _DatagramsInTurns(self._datagrams, self._turns, self.counts), local_addr=(host, self.port)
                 )
+                self._watching = SUPERVISOR.task("SIP endpoint", self._until_lost, need=Need.PROCESS)
                 return
             except OSError:  # a port that is free for TCP may be in use for UDP
                 await self.close()
                 if not left:
                     raise
+
+    @property
+    def _lost(self) -> bool:
+        return self._datagrams.lost.is_set() or not all(server.is_serving() for server in self._servers)
+
+    async def _until_lost(self) -> None:
+        """Raise if a socket of the endpoint closes.
+
+        Raises:
+            RuntimeError: it has closed.
+        """
+        while not self._lost:  # noqa: ASYNC110 - no event tells of a closed server
+            await asyncio.sleep(_LOOK_S)
+        raise RuntimeError("a SIP socket is closed")
 
     def _stream(self, peer: Peer) -> InTurns:
         return InTurns(_Connection(self, peer), self._turns)
@@ -403,6 +428,8 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close the sockets at once, and forget the transactions that are under way."""
+        if self._watching is not None:
+            self._watching.cancel()
         if self._timer:
             self._timer.cancel()
         if self._tls_listener is not None:

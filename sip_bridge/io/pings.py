@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 
+from gateway.seams.supervision import SUPERVISOR, SupervisedTask
 from sip_bridge.errors import Unreachable
 from sip_bridge.io.client import Client
 from sip_bridge.io.locate import locate
@@ -34,17 +35,16 @@ class Pings:
         self._every_s = every_s
         self._call_id = secrets.token_hex(16)
         self._cseq = 0
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
 
     def start(self) -> None:
         """Check now, and repeat until ``close``."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"pings {self._trunk}")
+        self._task = SUPERVISOR.task(f"pings {self._trunk}", self._run)
 
     async def close(self) -> None:
         """Stop checking."""
         if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task.aclose()
 
     async def _run(self) -> None:
         while True:

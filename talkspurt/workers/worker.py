@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from talkspurt.workers.supervisor import control_socket, supervisor_socket
 from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with
 from tts_engine.service.garbage import keep_what_exists
+from tts_engine.supervision import SUPERVISOR, Need
 
 _NEXT_S = 2.0
 
@@ -142,10 +144,10 @@ async def _serve(folder: Path, index: int, channel: ControlChannel, config: Conf
         keep_what_exists()
         worker = _Worker(made, channel)
         worker.listen()
-        tasks = [asyncio.create_task(worker.report(), name="report to the supervisor")]
+        tasks = [SUPERVISOR.task("report to the supervisor", worker.report, need=Need.CALLS)]
         if not made.is_first:
-            following = trial_sharing.follow(made.trials, own_socket_of(folder, FIRST))
-            tasks.append(asyncio.create_task(following, name="follow the trial"))
+            following = partial(trial_sharing.follow, made.trials, own_socket_of(folder, FIRST))
+            tasks.append(SUPERVISOR.task("follow the trial", following))
         await stop.wait()
         await made.drain()
         worker.close()

@@ -39,6 +39,7 @@ cv_audio_first_byte_seconds_count talkspurt_engine_drafts_total
 """.split()
 STANDS = {"talkspurt_build_info", "talkspurt_calls_limit", "talkspurt_tasks"}
 OTHERWISE = {
+    "talkspurt_background_restarts_total": "no background task ends",
     "talkspurt_engine_admission_seconds_count": "every turn finds a place here, so nobody waits",
     "talkspurt_engine_admission_waiting": "the same",
     "talkspurt_engine_refused_total": "the same",

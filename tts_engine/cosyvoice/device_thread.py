@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 
 from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
+from tts_engine.supervision import SUPERVISOR, SupervisedThread
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,8 @@ class DeviceThread(ABC):
         self._closing = False
         self._notified_by: asyncio.AbstractEventLoop | None = None
         """The event loop on which a ``_notify`` is scheduled. None: no notification is pending."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._name = name
+        self._thread: SupervisedThread | None = None
 
     @abstractmethod
     def _warm_up(self) -> None:
@@ -40,19 +42,19 @@ class DeviceThread(ABC):
     async def start(self) -> None:
         """Warm up (on a GPU, capture CUDA graphs) and start the thread."""
         await asyncio.to_thread(self._warm_up)
-        self._thread.start()
+        self._thread = SUPERVISOR.thread(self._name, self._run)
 
     @property
     def alive(self) -> bool:
         """True while the thread runs: False before ``start`` and after a fault."""
-        return self._thread.is_alive()
+        return self._thread is not None and self._thread.is_alive
 
     async def aclose(self) -> None:
         """End the thread. Waiting requests fail with ``Unavailable``. Idempotent."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive:
             await asyncio.to_thread(self._thread.join)
 
     def _notify_soon(self) -> None:

@@ -10,6 +10,8 @@ import logging
 import threading
 from typing import Any, Protocol
 
+from tts_engine.supervision import SUPERVISOR
+
 log = logging.getLogger(__name__)
 
 _PERIOD_S = 5.0
@@ -34,11 +36,10 @@ class GpuSampler:
         """
         self._uuid, self._observer, self._period_s = uuid, observer, period_s
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="talkspurt-gpu", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        SUPERVISOR.thread("talkspurt-gpu", self._run)
 
     def stop(self) -> None:
         """Stop the thread and wait for it."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from tts_engine.embedded.slack_queue import SlackJob, SlackQueue
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
+from tts_engine.supervision import SUPERVISOR, Need, SupervisedThread
 from tts_engine.synthesizer import Hearing, PcmChunk
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Workers:
         self.name = name
         self.count = threads
         self._queue = SlackQueue(size=queue_size, guard_s=guard_s, clock=time.monotonic)
-        self._threads: list[threading.Thread] = []
+        self._threads: list[SupervisedThread] = []
 
     @property
     def running(self) -> bool:
@@ -101,11 +101,8 @@ class Workers:
     def start(self) -> None:
         """Start the threads."""
         self._threads = [
-            threading.Thread(target=self._work, name=f"talkspurt-{self.name}-{i}", daemon=True)
-            for i in range(self.count)
+            SUPERVISOR.thread(f"talkspurt-{self.name}-{i}", self._work, need=Need.CALLS) for i in range(self.count)
         ]
-        for thread in self._threads:
-            thread.start()
 
     async def run(
         self,

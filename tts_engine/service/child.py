@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tts_engine.errors import Unavailable
+from tts_engine.supervision import SUPERVISOR, Need, SupervisedTask
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class ChildProcess(ABC):
         """True while a process serves."""
         self._module, self._times = module, times
         self._process: asyncio.subprocess.Process | None = None
-        self._supervisor: asyncio.Task[None] | None = None
+        self._supervisor: SupervisedTask | None = None
         self._unasked = False
         """True while this process cannot ask the child; that is logged once."""
 
@@ -106,22 +107,12 @@ class ChildProcess(ABC):
     def begin(self) -> None:
         """Start the child without waiting for it, instead of ``start``. A child that does not come up is started
         again."""
-        self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name} supervisor")
-        self._supervisor.add_done_callback(self._unsupervised)
-
-    def _unsupervised(self, supervisor: asyncio.Task[None]) -> None:
-        if not supervisor.cancelled():
-            log.critical(
-                "child process is not supervised any more",
-                extra={"child": self.name},
-                exc_info=supervisor.exception(),
-            )
+        self._supervisor = SUPERVISOR.task(f"{self.name} process", self._supervise, need=Need.CALLS)
 
     async def aclose(self) -> None:
         """End the child, and kill it if that takes longer than ``end_s``. Idempotent."""
         if self._supervisor is not None:
-            self._supervisor.cancel()
-            await asyncio.wait([self._supervisor])
+            await self._supervisor.aclose()
         self.ready = False
         process = self._process
         if process is not None and process.returncode is None:

@@ -18,6 +18,7 @@ from tts_engine.errors import EngineError, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
 from tts_engine.service.link_frames import COUNT, SUFFIX, FrameKind, LinkEnd
+from tts_engine.supervision import SUPERVISOR
 
 _AGAIN_S = 0.2
 """Time between two attempts to connect, seconds. Meanwhile calls go over gRPC."""
@@ -40,7 +41,7 @@ class SpeakLink:
         self._path, self._most_bytes = target.removeprefix("unix:") + SUFFIX, most_bytes
         self._keepalive_s = keepalive_s
         self._end: _ClientEnd | None = None
-        self._connecting = asyncio.create_task(self._connect(), name="speak link")
+        self._connecting = SUPERVISOR.task("speak link", self._connect)
 
     @property
     def stands(self) -> bool:
@@ -74,8 +75,7 @@ class SpeakLink:
 
     async def aclose(self) -> None:
         """End the link, with the calls on it."""
-        self._connecting.cancel()
-        await asyncio.wait([self._connecting])
+        await self._connecting.aclose()
         if self._end is not None:
             self._end.close()
             await self._end.ended.wait()

@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -20,6 +21,7 @@ from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.service.server import SpeechServer
+from tts_engine.supervision import SUPERVISOR, SupervisedTask
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +71,13 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     await server.start()
     scraped = serve_metrics(config, lambda: server.serves)
     starting = asyncio.create_task(_start(config, factory))
-    collecting: asyncio.Task[None] | None = None
+    collecting: SupervisedTask | None = None
     code = 0
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             engine = await starting
-            collecting = asyncio.create_task(collect_between_calls(lambda: server.utterances), name="garbage")
+            collecting = SUPERVISOR.task("garbage", partial(collect_between_calls, lambda: server.utterances))
             await server.serve(engine)
             log.info("engine serves", extra={"address": server.address, "engine": config.kind})
             code = await _until_stopped(stopping, engine)

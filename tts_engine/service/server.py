@@ -35,6 +35,7 @@ from tts_engine.service.load import RecentWait
 from tts_engine.service.models import EngineWithModels
 from tts_engine.service.security import TokenCheck, server_credentials
 from tts_engine.service.socket_file import SocketFile, move, name_beside
+from tts_engine.supervision import SUPERVISOR, SupervisedTask
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         self._wait = RecentWait()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._sweeper: SupervisedTask | None = None
         self._health = health_aio.HealthServicer()
         ping_ms = int(wire.KEEPALIVE_S * 1000)
         self._most_bytes = wire.MESSAGE_BYTES
@@ -222,7 +223,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 await self._link.start(listen)
             except OSError as exc:  # for example, the path is too long; calls then come over gRPC
                 log.warning("the engine offers no link", extra={"error": str(exc)})
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._sweeper = SUPERVISOR.task("deadlines", self._sweep)
 
     @property
     def serves(self) -> bool:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.service.message_connection import MessageConnection
+from tts_engine.supervision import SUPERVISOR, SupervisedTask
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
 from tts_engine.voice_model.hearing import RemoteHearing
 from tts_engine.voice_model.messages import (
@@ -103,14 +105,14 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
     connection = await parent
     server.close()  # only the parent connects
     lost = asyncio.create_task(connection.closed.wait())
-    collecting: asyncio.Task[None] | None = None
+    collecting: SupervisedTask | None = None
     code = 0
     try:
         loading = asyncio.create_task(_load(make, observer))
         await asyncio.wait({loading, stopping, lost}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             synthesizer = await loading
-            collecting = asyncio.create_task(collect_between_calls(lambda: len(clauses)), name="garbage")
+            collecting = SUPERVISOR.task("garbage", partial(collect_between_calls, lambda: len(clauses)))
             # The status comes first, so that the parent knows it when it hears that the model is ready.
             connection.send(Report(synthesizer.status(), observer.take()))
             connection.send(Ready(synthesizer.voices()))

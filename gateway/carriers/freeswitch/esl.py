@@ -16,6 +16,7 @@ from uuid import uuid4
 from gateway.carriers.freeswitch.esl_messages import EslMessage, EslReader
 from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import GatewayError, ProtocolError
+from tts_engine.supervision import SUPERVISOR, SupervisedTask
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class EslClient:
         self._under_way = 0
         self._up = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
-        self._connection_task: asyncio.Task[None] | None = None
+        self._connection: SupervisedTask | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     @property
@@ -74,16 +75,17 @@ class EslClient:
 
     def start(self) -> None:
         """Connect, and stay connected."""
-        self._connection_task = asyncio.create_task(self._keep_connected(), name=f"event socket {self.config.host}")
+        self._connection = SUPERVISOR.task(f"event socket {self.config.host}", self._keep_connected)
 
     async def aclose(self) -> None:
         """Disconnect, after running commands had time to finish."""
         if self._running:
             await asyncio.wait(self._running, timeout=COMMAND_S)
-        tasks = [*self._running, *([self._connection_task] if self._connection_task is not None else [])]
-        for task in tasks:
+        if self._connection is not None:
+            await self._connection.aclose()
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     def run(self, *commands: str) -> None:
         """Run commands one after another in the background. A failure is logged and does not stop the others."""

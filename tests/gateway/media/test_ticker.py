@@ -231,3 +231,46 @@ async def test_the_kernels_timer_calls_and_is_never_early() -> None:
         await all_sent.wait()
     ticker.close()
     assert all(at >= begun + number * 0.02 for number, at in enumerate(sent))
+
+
+async def test_an_error_in_one_call_takes_no_frame_of_another(
+    closing: Callable[[Timed], Timed], caplog: pytest.LogCaptureFixture
+) -> None:
+    ticker, sent = closing(Timed()), []
+    fails = True
+
+    def send(frame: bytes, now: float) -> bool:
+        if fails:
+            raise ValueError("a bug")
+        sent.append("first")
+        return True
+
+    def send_other(frame: bytes, now: float) -> bool:
+        sent.append("second")
+        return True
+
+    for each in (send, send_other):
+        ticker.wake(ticker.add(talking(5), each, lambda now: None), now=START)
+    ticker.pass_by(0.05)
+    assert sent == ["second"] * 3
+    assert len(caplog.records) == 1  # however often it fails
+    fails = False
+    ticker.pass_by(0.05)
+    assert sent.count("second") == 5 and sent.count("first") >= 2
+
+
+async def test_a_timer_that_no_longer_fires_ends_the_watch() -> None:
+    ticker = Ticker()
+    watch = asyncio.create_task(ticker.watch())
+    asyncio.get_running_loop().remove_reader(ticker._fd)
+    ticker.wake(ticker.add(talking(5, Ticker.now()), lambda frame, now: True, lambda now: None), now=Ticker.now())
+    with pytest.raises(RuntimeError, match="late"):
+        await asyncio.wait_for(watch, PATIENCE_S)
+    ticker.close()
+
+
+async def test_a_closed_timer_ends_the_watch() -> None:
+    ticker = Ticker()
+    ticker.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await asyncio.wait_for(ticker.watch(), PATIENCE_S)

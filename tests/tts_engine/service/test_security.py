@@ -102,6 +102,7 @@ async def test_a_token_over_tls_lets_in_who_knows_it(files: dict[str, str]) -> N
 
 async def test_a_refused_request_leaves_nothing_to_a_collection_of_garbage() -> None:
     async with serving(token=TOKEN) as address, grpc.aio.insecure_channel(address) as channel:
+        await asyncio.sleep(0)  # the server's own tasks begin
         tasks = len(asyncio.all_tasks())
         async with leaving_no_circles():
             for _ in range(3):
