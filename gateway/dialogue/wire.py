@@ -45,7 +45,7 @@ from gateway.seams.messages import (
     Transfer,
     TurnEvent,
 )
-from gateway.seams.plain_text import may_need_cleaning, plain_json
+from gateway.seams.plain_text import may_need_cleaning, plain_json, read_json
 
 NAME_CHARS = 256
 """Longest id, voice, language tag, mark name or run of digits, characters."""
@@ -394,8 +394,8 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tup
         BadMessage: the message is bad. Nothing else is raised.
     """
     try:
-        body = orjson.loads(text)
-    except orjson.JSONDecodeError as exc:
+        body = read_json(text)
+    except ValueError as exc:
         raise BadMessage(f"message of {len(text)} characters is not JSON ({exc}), expected one JSON object") from exc
     if may_need_cleaning(text):
         body = plain_json(body)

@@ -70,7 +70,7 @@ class BrowserTokens:
 
     async def make(self, request: web.Request) -> web.Response:
         """Make a token with a part of the rights of the client's key."""
-        body, who = TokenBody.model_validate_json(await request.read()), request[WHO]
+        body, who = TokenBody.from_json(await request.read()), request[WHO]
         if who.token:
             raise Rejected("a token cannot make tokens, expected an API key", status=403, code="missing_scope")
         who.check_scope(_NEEDED_SCOPES[body.scope])

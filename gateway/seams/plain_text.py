@@ -7,9 +7,12 @@ requests) passes its text through this module before another layer sees it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import orjson
 
 REPLACEMENT = "\ufffd"
 """Stands for a character that cannot be kept, as in Unicode 15 section 3.9."""
@@ -49,6 +52,28 @@ def plain_json(value: Any, clean: Callable[[str], str] = plain_lines) -> Any:
     if isinstance(value, list):
         return [plain_json(entry, clean) for entry in value]
     return value
+
+
+def read_json(data: str | bytes) -> Any:
+    """Decode JSON. The half of a surrogate pair, which JavaScript leaves where it cuts a string, is no reason to lose a
+    message: it becomes a lone surrogate, which ``plain_json`` replaces.
+
+    Raises:
+        ValueError: the data is not JSON.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if (b"\\u" if isinstance(data, bytes) else "\\u") not in data:  # type: ignore[operator]
+            raise
+        try:
+            return json.loads(data, parse_constant=_refuse)
+        except RecursionError as exc:
+            raise ValueError("the JSON is nested too deep") from exc
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def may_need_cleaning(data: str | bytes) -> bool:

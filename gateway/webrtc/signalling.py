@@ -173,7 +173,7 @@ class WebRtc:
 
     async def offer(self, request: web.Request) -> web.Response:
         """Take a call from a browser, or a new connection of a call."""
-        body = OfferBody.model_validate_json(await request.read())
+        body = OfferBody.from_json(await request.read())
         leg, answer = await self.answer(
             body.sdp,
             request[WHO],

@@ -1,9 +1,10 @@
 """Conversion of a turn's tokens to the text that is spoken. Pure.
 
-Managers may put SSML (W3C, Speech Synthesis Markup Language 1.1) into tokens, as with ConversationRelay; a tag may be
-split over tokens. No SSML tag is ever read aloud: ``break`` becomes a pause, ``sub`` its alias, ``say-as`` spells
-characters and digits. Other tags are dropped and their content is spoken. Anything else is text: "2 < 3" is spoken as
-it stands. After the markup, the route's lexicon replaces words by their spoken forms.
+Managers and clients of the speech API may put SSML (W3C, Speech Synthesis Markup Language 1.1) into text, as with
+ConversationRelay; a tag may be split over tokens. No well-formed tag is ever read aloud: ``break`` becomes a pause,
+``sub`` its alias, ``say-as`` spells characters and digits, and writes numbers and dates so that every voice reads them
+as asked. Other tags are dropped and their content is spoken, except for a model's thoughts. Anything else is text:
+"2 < 3" is spoken as it stands. After the markup, the route's lexicon replaces words by their spoken forms.
 
 Spoken text differs from written text, so ``Speakable`` stores for every spoken character the position in the written
 text. Heard text therefore stays a verbatim prefix of the tokens.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,27 +22,30 @@ from functools import lru_cache
 MAX_TAG_CHARS = 1000
 """Longest tag, and longest content of ``sub`` and ``say-as``, in characters. Anything longer is text."""
 
-_ELEMENTS = frozenset(
-    "speak p s break phoneme say-as sub prosody lang voice emphasis audio mark w token desc metadata meta lexicon "
-    "lookup par seq media".split()
-)
-"""Elements of SSML, and elements that every voice vendor added. Other vendor elements have a prefix in ``_VENDORS``."""
-_VENDORS = ("amazon:", "google:", "mstts:", "voice:")
-_SEPARATORS = frozenset({"p", "s"})
+_SEPARATORS = frozenset({"p", "s", "br", "div", "li", "tr", "td", "th", "h1", "h2", "h3", "h4", "h5", "h6"})
 """Elements that separate words even without white space between tag and word."""
+_UNSPOKEN = frozenset("think thinking thought thoughts reasoning metadata desc script style".split())
+"""Elements whose content is not spoken: a model's thoughts, and what describes a document."""
 
 _NAME = r"[A-Za-z][\w.:-]*"
-_TAG = re.compile(rf"<(/?)({_NAME})((?:\s+{_NAME}\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))*)\s*(/?)>")
-_TAG_SO_FAR = re.compile(
-    rf"</?(?:{_NAME}(?:\s+{_NAME}\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))*\s*(?:/|{_NAME}\s*(?:=\s*(?:\"[^\"<]*|'[^'<]*)?)?)?)?"
+_VALUE = r"(?:\"[^\"<]*\"|'[^'<]*'|[^\s\"'<>=/]+)"
+_TAG = re.compile(
+    rf"<(/?)({_NAME})((?:\s+{_NAME}\s*=\s*{_VALUE})*)\s*(/?)>|<!--(?:[^-]|-(?!->))*-->|<\?[^<>?]*\?>|<![A-Z][^<>]*>"
 )
-_ATTRIBUTE = re.compile(rf"({_NAME})\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+"""A tag of SSML, HTML or a vendor; a comment; the head of a document."""
+_TAG_SO_FAR = re.compile(
+    rf"</?(?:{_NAME}(?:\s+{_NAME}\s*=\s*{_VALUE})*\s*"
+    rf"(?:/|{_NAME}\s*(?:=\s*(?:\"[^\"<]*|'[^'<]*|[^\s\"'<>=/]*)?)?)?)?"
+    r"|<!(?:-(?:-(?:[^-]|-(?!->))*)?)?|<\?[^<>?]*\??|<![A-Z][^<>]*"
+)
+_ATTRIBUTE = re.compile(rf"({_NAME})\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'<>=/]+))")
 _ENTITY = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
 _ENTITY_SO_FAR = re.compile(r"&(?:a|am|amp|ap|apo|apos|l|lt|g|gt|q|qu|quo|quot|#[0-9]{0,7}|#x[0-9A-Fa-f]{0,6})?")
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _SPECIAL = re.compile(r"[<&]")
 _SPELLED = frozenset({"characters", "spell-out", "verbatim"})
 _DIGITS = frozenset({"digits", "telephone"})
+_QUANTITIES = frozenset({"cardinal", "number"})
 _SHORT_BREAKS = frozenset({"none", "x-weak", "weak"})
 
 
@@ -104,6 +109,8 @@ class _Replaced:
     element: str
     how: str
     """The alias of ``sub``, or the interpretation of ``say-as``."""
+    form: str
+    """The format of ``say-as``."""
     content: _Piece
 
 
@@ -130,6 +137,8 @@ class Speakable:
         self._read = 0
         """Number of written characters before ``_undecided``."""
         self._open: _Replaced | None = None
+        self._unspoken = ""
+        """Name of the open element whose content is not spoken, or empty."""
         self._held = _Piece("", array("L"))
         """Text whose last word may still become a word of the lexicon."""
         self._last = ""
@@ -137,7 +146,13 @@ class Speakable:
 
     def feed(self, tokens: str) -> str:
         """Take tokens; return the text to be spoken in addition."""
-        if not self._undecided and self._open is None and self._lexicon is None and not _SPECIAL.search(tokens):
+        if (
+            not self._undecided
+            and not self._unspoken
+            and self._open is None
+            and self._lexicon is None
+            and not _SPECIAL.search(tokens)
+        ):
             self.text += tokens  # the usual case
             self._ends.extend(range(self._read + 1, self._read + 1 + len(tokens)))
             self._read += len(tokens)
@@ -157,6 +172,13 @@ class Speakable:
         self._say_words(final=True)
         return self.text[before:]
 
+    def place(self, start: int, end: int) -> tuple[int, int]:
+        """Return the range of written characters that ``text[start:end]`` stands for."""
+        first, last = self.written(start + 1), self.written(end)
+        same = bisect_left(self._ends, first)  # a replacement's characters all end where its written text does
+        is_verbatim = same == start and (start + 1 == len(self._ends) or self._ends[start + 1] > first)
+        return (first - 1 if is_verbatim else self.written(same)), last
+
     def written(self, spoken: int) -> int:
         """Return the number of written characters that the first ``spoken`` characters of ``text`` stand for."""
         return self._ends[min(spoken, len(self._ends)) - 1] if spoken and self._ends else 0
@@ -166,6 +188,16 @@ class Speakable:
     def _read_markup(self, *, final: bool) -> None:
         text, at = self._undecided, 0
         while at < len(text):
+            if self._unspoken:
+                end = re.compile(rf"</{self._unspoken}\s*>", re.I).search(text, at)
+                if end is None:
+                    # Of a closing tag that is not complete yet, no more than its own length may stand here.
+                    at = len(text) if final else max(at, text.rfind("<", max(at, len(text) - MAX_TAG_CHARS)), 0)
+                    if not final and text[at : at + 2] not in ("<", "</"):
+                        at = len(text)
+                    break
+                self._unspoken, at = "", end.end()
+                continue
             special = _SPECIAL.search(text, at)
             stop = special.start() if special else len(text)
             if stop > at:
@@ -187,15 +219,7 @@ class Speakable:
         """Return True if more text may turn ``text[at:]`` into a tag or an entity."""
         if text[at] == "&":
             return _ENTITY_SO_FAR.fullmatch(text, at) is not None
-        if len(text) - at > MAX_TAG_CHARS or _TAG_SO_FAR.fullmatch(text, at) is None:
-            return False
-        name = re.match(rf"</?({_NAME})?", text[at:])
-        assert name is not None  # _TAG_SO_FAR has matched
-        said = (name[1] or "").lower()
-        if at + name.end() < len(text):
-            return said in _ELEMENTS or said.startswith(_VENDORS)
-        known = (*_ELEMENTS, *_VENDORS)
-        return said.startswith(_VENDORS) or any(each.startswith(said) for each in known)
+        return len(text) - at <= MAX_TAG_CHARS and _TAG_SO_FAR.fullmatch(text, at) is not None
 
     def _take_entity(self, text: str, at: int) -> int:
         match = _ENTITY.match(text, at)
@@ -209,23 +233,25 @@ class Speakable:
         return match.end() - at
 
     def _take_tag(self, text: str, at: int) -> int:
-        """Apply an SSML tag at ``text[at]``; return its length, or 0 if there is no tag."""
+        """Apply a tag at ``text[at]``; return its length, or 0 if there is no tag."""
         match = _TAG.match(text, at, at + MAX_TAG_CHARS)
         if match is None:
             return 0
         closing, name, given, empty = match.groups()
+        if name is None:
+            return match.end() - at
         name = name.lower()
-        if name not in _ELEMENTS and not name.startswith(_VENDORS):
-            return 0
-        attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(given)}
+        attributes = {key.lower(): double or single or bare for key, double, single, bare in _ATTRIBUTE.findall(given)}
         tag_end = self._read + match.end()
         if closing and self._open is not None and self._open.element == name:
             self._say_replacement()
         elif closing or empty:
             pass
+        elif name in _UNSPOKEN:
+            self._unspoken = name
         elif self._open is None and name in ("sub", "say-as"):
             how = attributes.get("alias" if name == "sub" else "interpret-as", "")
-            self._open = _Replaced(name, how, _Piece("", array("L")))
+            self._open = _Replaced(name, how, attributes.get("format", "").lower(), _Piece("", array("L")))
         if name == "break" and not closing:
             self._say(_replacement(_pause(attributes), tag_end))
         elif name in _SEPARATORS:
@@ -241,12 +267,9 @@ class Speakable:
             if replaced.how and content.text:
                 content = _replacement(replaced.how, content.ends[-1])
         elif how in _SPELLED or how in _DIGITS:
-            apart = _Piece("", array("L"))
-            for char, end in zip(content.text, content.ends, strict=True):
-                said = f"{char} " if how in _SPELLED or char.isdigit() else char
-                apart.text += said
-                apart.ends.extend([end] * len(said))
-            content = apart
+            content = _spelled(content)
+        elif content.text and (said := _said_as(content.text.strip(), how, replaced.form)) is not None:
+            content = _replacement(said, content.ends[-1])
         self._say(content)
 
     # --- words -----------------------------------------------------------------------------------------------------
@@ -291,6 +314,37 @@ class Speakable:
         self._ends.extend(ends[at - lead : stop - lead])
         self._last = text[stop - 1 : stop] if stop else ""
         self._held = _Piece(text[stop:], ends[stop - lead :])
+
+
+def _spelled(content: _Piece) -> _Piece:
+    """Return letters and digits one by one. Each other mark becomes a short pause, and ``+`` stays."""
+    apart = _Piece("", array("L"))
+    for char, end in zip(content.text, content.ends, strict=True):
+        said = f"{char} " if char.isalnum() or char == "+" else " " if char.isspace() else ", "
+        apart.text += said
+        apart.ends.extend([end] * len(said))
+    return apart
+
+
+def _said_as(text: str, how: str, form: str) -> str | None:
+    """Return text written so that every voice reads it as ``how`` asks, or None if it stays as it is.
+
+    A quantity gets separators, by which it is neither a year nor a code; a date becomes year-month-day.
+    """
+    if how in _QUANTITIES and re.fullmatch(r"-?\d{4,}", text):
+        return re.sub(r"(?<=\d)(?=(?:\d{3})+$)", "'", text)
+    if how == "ordinal" and text.isdecimal():
+        return f"{text}{'th' if text[-2:-1] == '1' else {'1': 'st', '2': 'nd', '3': 'rd'}.get(text[-1], 'th')}"
+    if how == "date":
+        parts = re.findall(r"\d+", text)
+        if len(parts) == 1 and len(text) == 8:
+            parts, form = [text[:4], text[4:6], text[6:]], form or "ymd"
+        order = {"yyyymmdd": "ymd", "mmddyyyy": "mdy", "ddmmyyyy": "dmy"}.get(form, form)
+        if len(parts) == 3 and sorted(order) == ["d", "m", "y"]:
+            value = dict(zip(order, parts, strict=True))
+            year = value["y"] if len(value["y"]) == 4 else f"20{value['y']:0>2}"
+            return f"{year}-{value['m']:0>2}-{value['d']:0>2}"
+    return None
 
 
 def _pause(attributes: Mapping[str, str]) -> str:

@@ -69,7 +69,7 @@ class AttachRoutes:
             known = {name: fields.pop(name) for name in ("dialect", "call", "route") if name in fields}
             body = AttachBody.model_validate({**known, "customParameters": fields})
         else:
-            body = AttachBody.model_validate_json(await request.read())
+            body = AttachBody.from_json(await request.read())
         who = request[WHO]
         who.check_route(body.route, self._routes)
         taken = [session.call.route for session in self._directory if session.call.call_sid == body.call]

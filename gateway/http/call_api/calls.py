@@ -243,7 +243,7 @@ class Calls:
 
     async def place(self, request: web.Request) -> web.Response:
         """Place a call. The answer comes immediately; ``GET /v1/calls/{id}`` returns the state of the call."""
-        body = PlaceCallBody.model_validate_json(await request.read())
+        body = PlaceCallBody.from_json(await request.read())
         request[WHO].check_route(body.route, self._routes)
         if self._originator is None:
             raise Rejected("calls cannot be placed: section sip is not configured", status=503, code="not_configured")

@@ -68,7 +68,7 @@ class ExpectedRoutes:
 
     async def put(self, request: web.Request) -> web.Response:
         """Announce a call. 201: it was not announced before. 200: the body replaces the earlier announcement."""
-        return await self._expect(request[WHO], _uuid(request), ExpectedBody.model_validate_json(await request.read()))
+        return await self._expect(request[WHO], _uuid(request), ExpectedBody.from_json(await request.read()))
 
     async def post(self, request: web.Request) -> web.Response:
         """Announce a call from a dialplan, whose HTTP client has neither PUT nor JSON."""

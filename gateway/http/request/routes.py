@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from gateway.config import Scope
 from gateway.errors import Rejected
-from gateway.seams.plain_text import plain_json
+from gateway.seams.plain_text import plain_json, read_json
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
@@ -22,6 +22,24 @@ class ApiModel(BaseModel):
     """A body or an answer of the HTTP API. The docstrings of its fields appear in the API's description."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """Return the model of JSON text. A lone surrogate in a string becomes ``REPLACEMENT``.
+
+        Raises:
+            ValidationError: the text is not JSON, or does not fit the model.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as exc:
+            if exc.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
+                raise
+            try:
+                value = read_json(data)
+            except ValueError:
+                raise exc from None
+        return cls.model_validate(value)
 
     @model_validator(mode="before")
     @classmethod

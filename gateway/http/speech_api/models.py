@@ -113,7 +113,7 @@ class Models:
 
     async def activate(self, request: web.Request) -> web.Response:
         """Make a model speak new utterances. Utterances in progress finish on their own model."""
-        body = ActiveModelBody.model_validate_json(await request.read())
+        body = ActiveModelBody.from_json(await request.read())
         await self._require(body.model)
         await self._engine.set_active_model(body.model)
         return await self.list(request)
@@ -121,7 +121,7 @@ class Models:
     async def load(self, request: web.Request) -> web.Response:
         """Load a model in its own process, and answer when it is warm, which may take minutes. The active model stays
         the same. On failure, nothing has changed."""
-        body = LoadModelBody.model_validate_json(await request.read())
+        body = LoadModelBody.from_json(await request.read())
         status = await self._engine.status()
         if body.id in (*status.models, status.model):
             raise Rejected(f"model {body.id!r} is loaded already", status=409, code="model_loaded", param="id")

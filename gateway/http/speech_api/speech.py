@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFun
 from pydantic_core import PydanticCustomError
 
 from gateway.call.known_voices import KnownVoices
+from gateway.call.turn_taking.speakable import Speakable
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.request import request_id
@@ -161,7 +162,7 @@ class SpeechRoutes:
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         """Return the whole file."""
-        order = await self._order(SpeechBody.model_validate_json(await request.read()), request[WHO])
+        order = await self._order(SpeechBody.from_json(await request.read()), request[WHO])
         async with request[TENANT].occupied():
             await request[TENANT].spend(len(order.text))
             pieces = [piece async for piece in self.spoken(order, request[TENANT], whole=True)]
@@ -177,12 +178,12 @@ class SpeechRoutes:
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Return the file in chunks, as they are made."""
-        order = await self._order(SpeechBody.model_validate_json(await request.read()), request[WHO])
+        order = await self._order(SpeechBody.from_json(await request.read()), request[WHO])
         return await self._stream(request, order, FORMATS[order.format].content_type)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
         """Handle OpenAI's ``audio/speech``."""
-        body = OpenAiBody.model_validate_json(await request.read())
+        body = OpenAiBody.from_json(await request.read())
         voice = body.voice if isinstance(body.voice, str) else body.voice.id
         name = body.response_format
         order = Order(
@@ -265,7 +266,8 @@ class SpeechRoutes:
         with self._usage.request(tenant.name, asked.utterance_id) as tally:
             tally.characters = len(order.text)
             async with self._engine.open(asked) as utterance:
-                utterance.feed(order.text)
+                speakable = Speakable()
+                utterance.feed(speakable.feed(order.text) + speakable.close())
                 utterance.end_text()
                 # Meanwhile the engine works.
                 file = await do(lambda: writer(order.format, order.rate, whole=whole))

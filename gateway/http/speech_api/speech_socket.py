@@ -17,6 +17,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from pydantic import ConfigDict, ValidationError
 
 from gateway.call.known_voices import KnownVoices
+from gateway.call.turn_taking.speakable import Speakable
 from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.request import errors as http_errors
@@ -90,7 +91,7 @@ class SpeechSocket:
                 if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                     break
                 try:
-                    await client.on_message(SpeechMessage.model_validate_json(message.data))
+                    await client.on_message(SpeechMessage.from_json(message.data))
                     errors = 0
                 except (ProtocolError, Rejected, EngineError, ValidationError) as exc:
                     await client.send(type="error", error=error_of(exc))
@@ -128,6 +129,9 @@ class _Client:
         self._tenant = tenant
         self._utterance: Utterance | None = None
         self._task: asyncio.Task[None] | None = None
+        self._speakable = Speakable()
+        self._ended = False
+        """True once the client has ended the text of the utterance in progress."""
         self._characters = 0
 
     async def send(self, **fields: Any) -> None:
@@ -158,6 +162,9 @@ class _Client:
                 if not message.delta:
                     raise ProtocolError("there is no utterance to end", field="end")
                 await self._begin(message)
+            elif self._ended:
+                field = "delta" if message.delta else "end"
+                raise ProtocolError("the text has ended; wait for done, or cancel", field=field, code="busy")
             await self._feed(message.delta, end=message.end)
         else:
             raise ProtocolError("the message has none of text, delta, end, type", field="text")
@@ -180,6 +187,7 @@ class _Client:
             speed=message.speed, instruct=message.instruct, priority=self._tenant.key.priority,
         )  # fmt: skip
         self._characters = 0
+        self._speakable, self._ended = Speakable(), False
         self._utterance = self._engine.open(asked)
         self._task = asyncio.create_task(self._speak(self._utterance, message.sample_rate), name="speech socket")
 
@@ -199,8 +207,10 @@ class _Client:
             raise
         if self._task is None:  # it has failed meanwhile, which was reported
             return
-        self._utterance.feed(text)
+        self._utterance.feed(self._speakable.feed(text))
         if end:
+            self._ended = True
+            self._utterance.feed(self._speakable.close())
             self._utterance.end_text()
 
     async def _speak(self, utterance: Utterance, rate: int) -> None:
@@ -209,19 +219,16 @@ class _Client:
         try:
             with self._usage.request(self._tenant.name, f"api.{uuid.uuid4().hex}") as tally:
                 try:
+                    speakable = self._speakable
                     async with utterance, self._tenant.occupied():
                         await tally.metered
                         async for chunk in utterance:
                             samples += chunk.samples
                             tally.heard(samples / rate)
-                            words = [
-                                {
-                                    "start": span.start_char,
-                                    "end": span.end_char,
-                                    "at_ms": span.first_sample * 1000 // rate,
-                                }
-                                for span in chunk.spans
-                            ]
+                            words = []
+                            for span in chunk.spans:
+                                start, stop = speakable.place(span.start_char, span.end_char)
+                                words.append({"start": start, "end": stop, "at_ms": span.first_sample * 1000 // rate})
                             data = base64.b64encode(b"".join(chunk.frames)).decode()
                             await self.send(type="audio_chunk", data=data, sample_rate=rate, words=words)
                 finally:

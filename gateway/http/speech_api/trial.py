@@ -92,7 +92,7 @@ class Trials:
         model continues it, and it counts as an error. After too many errors or gaps the trial ends, and its calls
         continue with the active model. All workers of one server share one trial; each machine behind a load balancer
         has its own."""
-        body = TrialBody.model_validate_json(await request.read())
+        body = TrialBody.from_json(await request.read())
         status = await self._engine.status()
         if body.model not in status.models:
             raise Rejected(

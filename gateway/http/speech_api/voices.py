@@ -158,7 +158,7 @@ class Voices:
             data += piece
             if len(data) > most * 4 // 3 + _FIELD_BYTES:
                 raise _too_large(most)
-        body = await asyncio.to_thread(VoiceBody.model_validate_json, bytes(data))
+        body = await asyncio.to_thread(VoiceBody.from_json, bytes(data))
         if len(body.audio) > most:
             raise _too_large(most)
         return body, body.audio

@@ -376,7 +376,8 @@ CHUNK = pb.SpeakResponse(
 
 TARGETS = [
     Target(
-        name="dialogue", run=run_manager, covers=("gateway/dialogue/wire.py",), words=WORDS,
+        name="dialogue", run=run_manager, covers=("gateway/dialogue/wire.py", "gateway/seams/plain_text.py"),
+        words=WORDS,
         seeds=[orjson.dumps({"sessionId": SESSION, **message}) for message in MESSAGES],
     ),
     Target(

@@ -13,7 +13,7 @@ from gateway.dialogue.wire import decode, encode
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.media_messages import StreamStarted
 from gateway.seams.messages import Text
-from gateway.seams.plain_text import is_plain, plain, plain_lines
+from gateway.seams.plain_text import is_plain, plain, plain_lines, read_json
 from voicecodecs.registry import AudioFormat
 
 EVERY = "".join(map(chr, range(0x110000)))
@@ -59,3 +59,31 @@ def test_a_managers_message_is_plain_and_keeps_line_breaks() -> None:
     _, message = decode(body, limits=LimitsConfig(), multiplexed=False)
     assert isinstance(message, Text)
     assert (message.token, message.turn) == ("One.\nTwo.\ufffd\ufffd", "t\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("escaped", "token"),
+    [
+        (r"One \ud83d", "One \ufffd"),
+        (r"\ude00 two", "\ufffd two"),
+        (r"\ud83d\ude00 three \\ud83d", "😀 three \\ud83d"),
+        (r"\uD83D\u0041", "\ufffdA"),
+    ],
+)
+def test_half_a_character_costs_no_message(escaped: str, token: str) -> None:
+    for data in (
+        f'{{"type":"text","token":"{escaped}","last":true}}',
+        f'{{"type":"text","token":"{escaped}"}}'.encode(),
+    ):
+        _, message = decode(data, limits=LimitsConfig(), multiplexed=False)
+        assert isinstance(message, Text) and message.token == token
+
+
+@pytest.mark.parametrize(
+    "data", [r'{"a": NaN, "b": "\u0041"}', r'{"a": "\u00"}', r'"\u0041" x', "[" * 100_000 + r'"\u0041"']
+)
+def test_what_is_no_json_is_still_refused(data: str) -> None:
+    with pytest.raises(ValueError):
+        read_json(data)
+    with pytest.raises(ValueError):
+        read_json(data.encode())

@@ -536,3 +536,13 @@ async def test_generated_clients_know_sound_events_and_messages(api: Api) -> Non
     message = paths["/v1/calls/{id}/messages"]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     kinds = description["components"]["schemas"][message.rpartition("/")[2]]["properties"]["type"]["enum"]
     assert {"text", "play", "cancel", "end", "transfer"} <= set(kinds)
+
+
+async def test_ssml_and_half_a_character_are_spoken_over_http(api: Api) -> None:
+    plain = await api.speak(text="Hello there", format="pcm", speaker="tone")
+    marked = '<speak><prosody rate="slow">Hello</prosody> <think>hm</think><b>there</b></speak>'
+    assert len(await api.speak(text=marked, format="pcm", speaker="tone")) == len(plain)
+    status, data = await api.ask(
+        "POST", "/v1/tts", data=b'{"text": "Hello there\\ud83d", "format": "pcm", "speaker": "tone"}', headers=JSON
+    )
+    assert status == 200 and len(data) >= len(plain)

@@ -139,3 +139,39 @@ async def test_a_second_text_has_to_wait_and_ten_errors_in_a_row_close(tmp_path:
             while (await client.socket.receive()).type is not aiohttp.WSMsgType.CLOSE:
                 pass
         assert client.socket.close_code == 1007
+
+
+async def test_text_after_the_end_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        await client.say(delta="Hello there everybody, this is one more sentence", speaker="tone")
+        await client.say(end=True)
+        await client.say(end=True)
+        await client.say(delta=" too late")
+        messages = await client.until("done")
+        errors = [message["error"]["param"] for message in messages if message["type"] == "error"]
+        assert errors == ["end", "delta"]
+        words = [word for message in messages if message["type"] == "audio_chunk" for word in message["words"]]
+        assert len(words) == 8 and not messages[-1]["cancelled"]
+        await client.say(text="Next.", speaker="tone")
+        assert len(pcm_of(await client.until("done")))
+
+
+async def test_markup_is_spoken_as_in_a_call_and_words_keep_their_places(tmp_path: Path) -> None:
+    text = '<speak>Hello <b>there</b><think>loud</think> <sub alias="my dear friend">mdf</sub></speak>'
+    async with connected(tmp_path) as client:
+        for at in range(0, len(text), 5):
+            await client.say(delta=text[at : at + 5], speaker="tone")
+        await client.say(end=True)
+        messages = await client.until("done")
+        words = [word for message in messages[:-1] for word in message["words"]]
+        assert [text[word["start"] : word["end"]] for word in words][:2] == ["Hello", "there"]
+        assert len(words) == 5
+        assert all("mdf" in text[word["start"] : word["end"]] for word in words[2:])
+
+
+async def test_half_a_character_in_a_message_costs_nothing(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        await client.socket.send_str('{"delta": "Hello there \\ud83d", "speaker": "tone"}')
+        await client.socket.send_str('{"delta": "\\ude00 everybody", "end": true}')
+        messages = await client.until("done")
+        assert len(pcm_of(messages))
