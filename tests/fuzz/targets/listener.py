@@ -66,7 +66,7 @@ class _Transport:
         return self.closed
 
     def pause_reading(self) -> None:
-        assert self.reading
+        assert self.reading or self.closed  # a closed one is not resumed
         self.reading = False
 
     def resume_reading(self) -> None:
