@@ -50,7 +50,7 @@ def description() -> Mapping[str, Any]:
             return openapi(routes, version=__version__)
         finally:
             made.ticker.close()
-            made.uplink.close()
+            made.call_parts.uplink.close()
             await engine.aclose()
 
     return asyncio.run(describe())

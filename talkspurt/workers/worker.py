@@ -23,10 +23,11 @@ from gateway.cluster.siblings import FIRST, Siblings, own_socket_of, socket_of
 from gateway.cluster.socket_state import SocketState
 from gateway.listener.server import raise_open_files
 from sip_bridge.io.shared_address import SharedAddress
-from talkspurt.build import Gateway, WorkerPlace, gateway
+from talkspurt.build import Gateway, gateway
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.log import configure_as_parent
+from talkspurt.rooms import WorkerPlace
 from talkspurt.serving import StopSignal, run
 from talkspurt.workers.announced import AnnouncedCalls, answers
 from talkspurt.workers.control import REPORT_S, Closed, ControlChannel, read_config
@@ -50,7 +51,7 @@ class _Worker:
     def listen(self) -> None:
         """Begin to take connections from the supervisor."""
         asyncio.get_running_loop().add_reader(self._channel.fileno(), self._given)
-        self._made.calling.on_count = self._change.set
+        self._made.call_parts.calling.on_count = self._change.set
         if self._made.sip is not None:
             self._made.sip.on_change = self._change.set
 
@@ -96,7 +97,7 @@ class _Worker:
         if self._made.sip is not None:
             self._made.sip.hear({name: calls for name, (calls,) in trunks.items()}, found)
         now = asyncio.get_running_loop().time()
-        for counters, elsewhere in ((self._made.calling, routes), (self._made.auth, keys)):
+        for counters, elsewhere in ((self._made.call_parts.calling, routes), (self._made.http.auth, keys)):
             counters.add({name: (live, placed) for name, (live, placed) in elsewhere.items()}, now=now)
 
     async def report(self) -> None:
@@ -110,8 +111,8 @@ class _Worker:
             told = {
                 "found": sip.found if sip is not None else {},
                 "trunks": {name: [count] for name, count in sip.of_trunk.items()} if sip is not None else {},
-                "routes": made.calling.tallies(),
-                "keys": made.auth.tallies(),
+                "routes": made.call_parts.calling.tallies(),
+                "keys": made.http.auth.tallies(),
             }
             ready = not made.health.why_not_ready()
             self._channel.send({"ready": ready, "calls": calls, "taken": self._taken, "told": told})
@@ -146,7 +147,7 @@ async def _serve(folder: Path, index: int, channel: ControlChannel, config: Conf
         worker.listen()
         tasks = [SUPERVISOR.task("report to the supervisor", worker.report, need=Need.CALLS)]
         if not made.is_first:
-            following = partial(trial_sharing.follow, made.trials, own_socket_of(folder, FIRST))
+            following = partial(trial_sharing.follow, made.call_parts.trials, own_socket_of(folder, FIRST))
             tasks.append(SUPERVISOR.task("follow the trial", following))
         await stop.wait()
         await made.drain()
@@ -177,7 +178,7 @@ async def _tell(made: Gateway, path: Path) -> web.AppRunner:
     """Serve this worker's own data to the server's other processes. Only they reach the socket."""
 
     async def metrics(request: web.Request) -> web.Response:
-        return web.Response(body=made.exposition.own())
+        return web.Response(body=made.http.exposition.own())
 
     async def routes(request: web.Request) -> web.Response:
         call_sid = request.query["call"]
@@ -190,7 +191,7 @@ async def _tell(made: Gateway, path: Path) -> web.AppRunner:
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/routes", routes)
     if made.is_first:
-        app.add_routes([trial_sharing.route(made.trials)])
+        app.add_routes([trial_sharing.route(made.call_parts.trials)])
     app.router.add_get("/sip/call", sip_call)
     if made.audiosocket is not None:
         app.add_routes(answers(made.audiosocket))

@@ -28,7 +28,7 @@ async def test_keys_in_the_audio_are_told_where_asked_for_and_only_if_no_others_
         with Phone(made.sip.endpoint.port) as phone:
             await phone.call(body=offer(phone.rtp_port, codecs="0 101"))
             told = ""
-            async with made.observers.subscribe("") as events:
+            async with made.dialogue.observers.subscribe("") as events:
 
                 async def listen() -> None:
                     nonlocal told

@@ -86,7 +86,7 @@ Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 async def read(made: Gateway) -> Samples:
     samples: Samples = {}
-    for family in text_string_to_metric_families((await made.exposition()).decode()):
+    for family in text_string_to_metric_families((await made.http.exposition()).decode()):
         for sample in family.samples:
             samples.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
     return samples
@@ -162,7 +162,7 @@ async def a_call_whose_manager_is_lost_once(made: Gateway, url: str) -> None:
     leg = CarrierLeg(TwilioCarrier(2, {}))
     await leg.connect(f"{url.replace('http', 'ws')}/media/twilio/out")
     leg.press("5")  # the first line closes before it reads this, so the second one gets it
-    await until(lambda: made.dialogue_stats.replayed, "the manager's return")
+    await until(lambda: made.dialogue.stats.replayed, "the manager's return")
     await leg.aclose()
     await until(lambda: not len(made.directory), "the end")
 

@@ -101,8 +101,8 @@ async def test_what_a_call_leaves_is_kept_for_its_own_carrier(made: Gateway) -> 
     session.ending.handoff = Handoff(session.call_id, "ended", "data")
     session.end("over", hang_up=True)
     await until(lambda: not len(made.directory), "the call's end")
-    assert await made.handoffs.take("twilio", "c1") is None
-    assert await made.handoffs.take("telnyx", "c1") == session.ending.handoff
+    assert await made.state.handoffs.take("twilio", "c1") is None
+    assert await made.state.handoffs.take("telnyx", "c1") == session.ending.handoff
 
 
 async def test_a_bug_in_one_call_ends_that_call_only(made: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ async def test_a_caller_hears_nothing_before_the_record_is_in_the_file_or_its_di
     async with api_gateway(tmp_path, records=records, routes={"default": {}}) as (made, _, _):
         leg = Leg()
         leg.on_frame = look
-        async with held(made.records):
+        async with held(made.stores.records):
             session = made.calls.begin(CALL, leg)
             session.on_message(Text(token="Good morning.", last=True))
             await until(lambda: session.speech.playout.buffered_s() > 0, "speech that waits")

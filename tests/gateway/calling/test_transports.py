@@ -142,7 +142,7 @@ async def test_a_transfer_outside_the_policy_reaches_nobody_and_one_within_it_is
     await call.over()
     control = SERVED[dialect].call_control
     if control is None:
-        left = await made.handoffs.take(dialect, call_sid)  # a dialplan asks for what the call left
+        left = await made.state.handoffs.take(dialect, call_sid)  # a dialplan asks for what the call left
         assert left is not None and left.transfer_target == DIALLED
         return
     form = FORMS[dialect] if dialect != "vonage" else {"json": {"status": "disconnected", "uuid": "leg"}}

@@ -80,7 +80,7 @@ async def test_one_browser_does_not_touch_the_call_of_another(house: House) -> N
 
 async def test_a_read_token_sees_its_route_or_one_call_only(house: House) -> None:
     begun = [house.made.calls.begin(replace(CALL, route=route), Leg()) for route in ("sales", "sales", "default")]
-    await until(lambda: len(house.made.observers._sinks) == 3, "calls that can be watched")
+    await until(lambda: len(house.made.dialogue.observers._sinks) == 3, "calls that can be watched")
     wide, narrow = await house.token("read"), await house.token("read", call=begun[0].call_id)
     for token, seen in ((wide, begun[:2]), (narrow, begun[:1])):
         _, answer = await house.ask("GET", "/v1/calls", token)
@@ -91,7 +91,7 @@ async def test_a_read_token_sees_its_route_or_one_call_only(house: House) -> Non
     async with house.http.get("/v1/events", params={"access_token": narrow}) as events:
         assert await events.content.readline() == b": connected\n"
         for call in reversed(begun):
-            house.made.observers.inject(call.call_id, b'{"type":"text","token":"Hello.","last":true}')
+            house.made.dialogue.observers.inject(call.call_id, b'{"type":"text","token":"Hello.","last":true}')
         await events.content.readline()
         assert begun[0].call_id.encode() in await events.content.readline()
     for call in begun:

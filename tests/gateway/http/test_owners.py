@@ -157,7 +157,7 @@ class House:
             len(self.made.webrtc),
             self.made.audiosocket.expected.get(UUID_),
             len(self.made.sip.outgoing),
-            list(self.made.handoffs._by_call),
+            list(self.made.state.handoffs._by_call),
         )
 
 
@@ -172,11 +172,11 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         leg, _ = await made.webrtc.answer(CHROMIUM, ANYONE, route="a")
         assert made.audiosocket is not None
         made.audiosocket.expected.put(UUID_, ExpectedCall("a"))
-        made.handoffs.leave("asterisk", "left", Handoff("VX", "ended", "secret", "", "a"))
+        made.state.handoffs.leave("asterisk", "left", Handoff("VX", "ended", "secret", "", "a"))
         body = {"voice_id": "anna", "transcript": "One.", "audio": WAV}
         async with http.post("/v1/voices", json=body, headers=bearer("one")) as answer:
             assert (await answer.json())["voice_id"] == "one--anna"
-        await until(lambda: session.call_id in made.observers._sinks, "a call that can be watched")
+        await until(lambda: session.call_id in made.dialogue.observers._sinks, "a call that can be watched")
         yield House(made, http, session.call_id, leg.call_id)
         session.end("test over", hang_up=True)
         await until(lambda: session.call_id not in [call.call_id for call in made.directory], "the call's end")
@@ -278,7 +278,7 @@ async def test_events_are_those_of_own_calls(house: House) -> None:
         for answer in (theirs, ours):
             assert await answer.content.readline() == b": connected\n"
         mine = house.made.calls.begin(replace(CALL, route="b", call_sid="c2"), Leg())
-        house.made.observers.inject(house.call_id, b'{"type":"text","token":"Hello.","last":true}')
+        house.made.dialogue.observers.inject(house.call_id, b'{"type":"text","token":"Hello.","last":true}')
         for answer, own in ((theirs, mine.call_id), (ours, house.call_id)):
             await answer.content.readline()
             assert own.encode() in await answer.content.readline()
@@ -292,8 +292,8 @@ async def test_a_call_and_a_socket_speak_with_no_voice_of_another_tenant(house: 
     failed = {}
     for route in ("a", "b"):
         session = house.made.calls.begin(replace(CALL, route=route, call_sid=route), Leg())
-        await until(lambda s=session: s.call_id in house.made.observers._sinks, "a call that can be watched")  # type: ignore[misc]
-        async with house.made.observers.subscribe(session.call_id) as events:
+        await until(lambda s=session: s.call_id in house.made.dialogue.observers._sinks, "a call that can be watched")  # type: ignore[misc]
+        async with house.made.dialogue.observers.subscribe(session.call_id) as events:
             session.on_message(Text(token="Hi.", last=True, voice="one--anna"))
             async for event in events:
                 if '"failed"' in event or '"started"' in event or '"finished"' in event:

@@ -73,13 +73,13 @@ async def test_characters_are_counted_before_they_are_spoken(tmp_path: Path) -> 
 async def test_calls_of_a_tenant_are_counted_however_they_come(tmp_path: Path) -> None:
     async with api_gateway(tmp_path, **sections(calls_at_once=1)) as (made, _, _):
         first = made.calls.begin(replace(CALL, route="a", call_sid="c1"), Leg())
-        await until(lambda: made.limiter._held, "a counted call")
+        await until(lambda: made.call_parts.limiter._held, "a counted call")
         with pytest.raises(Rejected, match="1 calls at a time are allowed to this tenant") as refused:
             made.calls.begin(replace(CALL, route="a", call_sid="c2"), Leg())
         assert (refused.value.status, refused.value.code) == (429, "too_many_calls")
         others = [made.calls.begin(replace(CALL, route=r, call_sid=r), Leg()) for r in ("b", "default")]
         first.end("over", hang_up=True)
-        await until(lambda: not made.limiter._held, "the end of the call")
+        await until(lambda: not made.call_parts.limiter._held, "the end of the call")
 
         # Two in one instant: both look before either is counted, and one of them is ended.
         both = [made.calls.begin(replace(CALL, route="a", call_sid=f"c{n}"), Leg()) for n in (3, 4)]

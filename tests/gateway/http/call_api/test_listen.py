@@ -92,7 +92,7 @@ async def test_a_supervisor_hears_both_sides_until_the_call_is_over(made: tuple[
     await logged(url, call_id, key="one")
     entries = (await get(f"{url}/v1/calls/{call_id}", key="one"))["entries"]
     assert {"kind": "listened", "by": "one", "event": "joined"}.items() <= entries[0].items()
-    assert b"talkspurt_listeners_total 1.0" in await gateway.exposition()
+    assert b"talkspurt_listeners_total 1.0" in await gateway.http.exposition()
 
 
 async def test_who_has_heard_enough_leaves_and_the_callers_audio_is_wanted_no_longer(made: tuple[Gateway, str]) -> None:

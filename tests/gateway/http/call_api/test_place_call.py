@@ -203,7 +203,7 @@ async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_en
                 ((call_id),) = [call["callId"] for call in (await answer.json())["calls"]]
             told = aiter(events(http, call_id))
             ahead = asyncio.ensure_future(anext(told))  # subscribed before anything happens
-            await until(lambda: made.observers._subscriptions, "the subscription")
+            await until(lambda: made.dialogue.observers._subscriptions, "the subscription")
             message = {"type": "transfer", "target": "sip:bob@127.0.0.1:5099"}
             async with http.post(f"/v1/calls/{call_id}/messages", json=message) as answer:
                 assert answer.status == 202

@@ -347,7 +347,7 @@ async def test_a_first_sound_waits_for_no_question_to_the_engine(
         await asyncio.Event().wait()
 
     async with api_gateway(tmp_path) as (made, engine, url), aiohttp.ClientSession(url) as http:
-        await until(lambda: bool(made.known_voices._voices))
+        await until(lambda: bool(made.call_parts.known_voices._voices))
         monkeypatch.setattr(GrpcEngine, "status", never)
         monkeypatch.setattr(GrpcEngine, "list_voices", never)
         api = Api(http, engine)  # type: ignore[arg-type]

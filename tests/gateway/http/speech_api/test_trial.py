@@ -52,7 +52,7 @@ async def test_calls_of_the_share_are_spoken_by_the_model_on_trial_until_it_fail
         async with http.delete("/v1/models/next") as answer:
             code = (await answer.json())["error"]["code"]
             assert code == ("model_on_trial" if state == "running" else "INVALID_ARGUMENT")
-        exposed = (await made.exposition()).decode()
+        exposed = (await made.http.exposition()).decode()
         assert f'talkspurt_model_turns_total{{model="next"}} {float(turns)}' in exposed
         assert ('engine="next",transport="twilio"' in exposed) == (state == "running")
         async with http.delete("/v1/trial") as answer:

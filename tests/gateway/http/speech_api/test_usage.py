@@ -35,7 +35,7 @@ async def test_calls_and_requests_are_recorded_and_outlive_the_process(tmp_path:
     async with api_gateway(tmp_path, **sections) as (made, _, url), aiohttp.ClientSession(url) as http:
         call = replace(CALL, route="a", from_="+4930123", to="+4989")
         session = made.calls.begin(call, Leg())
-        await until(lambda: session.call_id in made.observers._sinks, "a call that can be watched")
+        await until(lambda: session.call_id in made.dialogue.observers._sinks, "a call that can be watched")
         (going_on,) = (await got(http, "/v1/records"))["records"]
         assert (going_on["id"], going_on["outcome"]) == (session.call_id, "open")
         session.on_message(Text(token="Hello there.", last=True))

@@ -1,0 +1,427 @@
+"""The parts of a gateway, room by room. Each class builds one room from the configuration and the rooms before it, and
+names the room's concrete classes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from gateway.call.calls import LiveCalls
+from gateway.call.directory import LocalDirectory, number_of
+from gateway.call.expected import ExpectedCalls
+from gateway.call.handoff import Handoffs
+from gateway.call.hearing.listening import hearing
+from gateway.call.known_voices import KnownVoices
+from gateway.call.session import Services, Session
+from gateway.call_log.log import CallLog
+from gateway.calling.policy import CallingPolicy
+from gateway.clips.clips import Clips
+from gateway.cluster.siblings import FIRST, Siblings
+from gateway.config import TracingConfig
+from gateway.dialogue.dialogues import RouteDialogues
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats
+from gateway.dialogue.observers import Observers
+from gateway.http.app import make_app
+from gateway.http.call_api.attach import AttachRoutes
+from gateway.http.call_api.calls import Calls, HandoffRoute
+from gateway.http.call_api.ended_calls import EndedCalls
+from gateway.http.call_api.expected import ExpectedRoutes
+from gateway.http.call_api.listen import Listen
+from gateway.http.call_api.route_list import RouteList
+from gateway.http.exposition import Exposition
+from gateway.http.health import Health
+from gateway.http.pages import Pages
+from gateway.http.request import rate_limit
+from gateway.http.request.auth import Authenticator
+from gateway.http.speech_api.models import Models
+from gateway.http.speech_api.speech import SpeechRoutes
+from gateway.http.speech_api.speech_socket import SpeechSocket
+from gateway.http.speech_api.trial import Trials
+from gateway.http.speech_api.usage import Usage
+from gateway.http.speech_api.voices import Voices
+from gateway.http.tokens import BrowserTokens
+from gateway.http.webhooks import Webhooks
+from gateway.limits.limiter import Limiter
+from gateway.listener.audiosocket import AudioSocketServer, OtherWorkers
+from gateway.listener.forwarded import PublicUrl
+from gateway.listener.server import GatewayServer
+from gateway.listener.sites import Sites
+from gateway.listener.stream_admission import StreamAdmission
+from gateway.listener.stream_claims import StreamClaims
+from gateway.media.playout import StartPolicy
+from gateway.media.ticker import Ticker
+from gateway.metering.store import Records
+from gateway.metering.webhook import Webhook
+from gateway.metrics import Metrics
+from gateway.model_trial import ModelTrials
+from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
+from gateway.seams.recogniser import Recogniser
+from gateway.seams.shared_state import SharedState
+from gateway.seams.sip_state import SipState
+from gateway.seams.tracing import Tracer
+from gateway.seams.turn_model import TurnModel
+from gateway.switches import Switches
+from gateway.tokens import STREAM_TOKEN_S, Tokens
+from gateway.uplink.recorder import Recorder
+from gateway.uplink.worker import UplinkWorker
+from gateway.webrtc.dialogue import BrowserDialogue, BrowserDialogues
+from gateway.webrtc.signalling import WebRtc
+from sip_bridge.bridge import SipBridge
+from sip_bridge.incoming import incoming_call
+from sip_bridge.io.shared_address import SharedAddress
+from talkspurt import __version__
+from talkspurt.config.settings import Config
+from tts_engine.service.client import GrpcEngine
+
+if TYPE_CHECKING:
+    from gateway.cluster.gateways import Gateways  # redis-py, of the extra [redis]
+
+CLAIMS_KEPT_S = 3600.0
+"""Time for which other processes remember a stream token after its expiry, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """The place of a gateway among the workers of one server."""
+
+    siblings: Siblings
+    shared: SharedState
+    socket: Path
+    """Socket on which the worker answers the others."""
+    metrics: Callable[[], Awaitable[bytes]]
+    """Returns the metrics of all workers."""
+    sip: SharedAddress | None
+    """The worker's part of the common SIP port."""
+    sip_call: Callable[[str], Awaitable[dict[str, Any] | None] | None]
+    """Asks the worker that has a SIP call for the call's description. None: no other worker has a call of this id."""
+    announced: OtherWorkers
+    """The announced AudioSocket calls of all workers."""
+
+
+class StateParts:
+    """The calls of this process, and what several processes know of calls."""
+
+    def __init__(self, config: Config, place: WorkerPlace | None) -> None:
+        self.directory: LocalDirectory[Session] = LocalDirectory(
+            limit=config.limits.calls,
+            worker=place.siblings.index if place is not None else FIRST,
+            gateway=number_of(config.directory.address),
+        )
+        self.shared = place.shared if place is not None else None
+        self.gateways: Gateways | None = None
+        redis = config.directory.redis_url
+        if redis is not None:
+            from gateway.cluster.gateways import Gateways
+            from gateway.cluster.redis_state import RedisState  # redis-py, of the extra [redis]
+
+            self.shared = RedisState(redis.get_secret_value(), timeout_s=config.directory.redis_timeout_s)
+            if config.directory.address:
+                self.gateways = Gateways(
+                    redis.get_secret_value(),
+                    config.directory.address,
+                    timeout_s=config.directory.redis_timeout_s,
+                    message_bytes=config.limits.message_bytes,
+                )
+        self.handoffs = Handoffs(shared=self.shared)
+        # A webhook that is repeated after its call asks for the same token, so tokens are remembered after their
+        # expiry.
+        self.claims = StreamClaims(self.directory, self.shared, keep_s=STREAM_TOKEN_S + CLAIMS_KEPT_S)
+
+
+class DialogueParts:
+    """The lines to dialogue managers."""
+
+    def __init__(self, config: Config) -> None:
+        self.observers = Observers(limits=config.limits)
+        self.stats = DialogueStats()
+        self.hub = DialogueHub(config.routes, limits=config.limits, stats=self.stats, version=__version__)
+        self.dialogues = RouteDialogues(
+            config.routes,
+            limits=config.limits,
+            hub=self.hub,
+            observers=self.observers,
+            stats=self.stats,
+            version=__version__,
+        )
+
+
+class StoreParts:
+    """What is kept of calls: records, the call log and traces."""
+
+    def __init__(self, config: Config, metrics: Metrics, now: Callable[[], float]) -> None:
+        self.tracer = _tracer(config.tracing, now) if config.tracing is not None else None
+        self.call_log: CallLog | None = None
+        if config.calls.folder:
+            lost = metrics.call_log_lost
+            self.call_log = CallLog(config.calls, on_lost=lost, postgres=config.postgres, meter=metrics)
+        self.records = Records(config.records, metrics, postgres=config.postgres)
+        kept = (self.call_log, self.records)
+        self.databases = [one.shared for one in kept if one is not None and one.shared is not None]
+        self.records_webhook = Webhook(config.records, self.records, metrics) if config.records.webhook_url else None
+
+
+def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:
+    from gateway.tracing import OtelTracer  # the extra [otel], imported only if traces are configured
+
+    return OtelTracer(config, version=__version__, now=now)
+
+
+class CallParts:
+    """What a call needs, and the live calls.
+
+    Args:
+        browser: returns a call's browser by call id; see ``BrowserDialogues``.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        engine: GrpcEngine,
+        metrics: Metrics,
+        ticker: Ticker,
+        state: StateParts,
+        dialogue: DialogueParts,
+        stores: StoreParts,
+        *,
+        recognisers: Mapping[str, Recogniser],
+        turn_model: TurnModel | None,
+        browser: Callable[[str], BrowserDialogue | None],
+        leads: bool,
+    ) -> None:
+        self._config = config
+        self.calling = CallingPolicy(
+            config.calling, config.routes, sip_targets=config.sip.allowed_targets if config.sip is not None else ()
+        )
+        sole = sole_tenant(config.auth.api_keys, config.routes)
+        own_voices = voices_of_routes(sole, config.routes)
+        self.limiter = Limiter(config.limits)
+        self.known_voices = KnownVoices(engine.list_voices, own_voices)
+        self.uplink = UplinkWorker(
+            dict(config.routes), config.barge_in, recorder=self._recorder, on_recording_lost=metrics.recording_lost
+        )
+        self.trials = ModelTrials(metrics, leads=leads)
+        engine.on_model_failed = self.trials.error
+        self.services = Services(
+            engine=engine,
+            trials=self.trials,
+            ticker=ticker,
+            dialogues=BrowserDialogues(dialogue.dialogues, config.routes, browser, version=__version__),
+            clips=Clips(config.clips),
+            meter=metrics,
+            tracer=stores.tracer,
+            calling=self.calling,
+            playout=config.playout,
+            start=StartPolicy(
+                quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
+            ),
+            voices=own_voices,
+            uplink=self.uplink,
+            call_log=stores.call_log,
+            voice_problem=self.known_voices.problem,
+            hearing={
+                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in, turn_model)
+                for name, recogniser in recognisers.items()
+            },
+        )
+        self.live = LiveCalls(
+            config.routes,
+            config.barge_in,
+            config.limits,
+            self.services,
+            directory=state.directory,
+            handoffs=state.handoffs,
+            meter=metrics,
+            limiter=self.limiter,
+            tenants=tenants_of_routes(sole, config.routes),
+            records=stores.records,
+        )
+
+    def _recorder(self, call_id: str, route: str, rate: int) -> Recorder | None:
+        config = self._config.recording
+        if not self._config.routes[route].recording or not config.folder:
+            return None
+        path = Path(config.folder) / f"{call_id}.wav"
+        rate = min(rate, config.max_sample_rate)
+        return Recorder(path, rate=rate, max_s=config.max_s, started=time.monotonic(), key=config.key)
+
+
+class TransportParts:
+    """The transports that bring calls, except for the carriers' WebSockets.
+
+    Args:
+        ready: returns True if the gateway takes calls.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        ticker: Ticker,
+        state: StateParts,
+        calls: CallParts,
+        tokens: Tokens,
+        *,
+        ready: Callable[[], bool],
+        place: WorkerPlace | None,
+    ) -> None:
+        directory, begin = state.directory, calls.live.begin
+        self.webrtc = WebRtc(
+            config.webrtc,
+            config.routes,
+            config.limits,
+            new_call_id=directory.new_call_id,
+            check_room=directory.check_room,
+            begin=lambda leg: begin(leg.incoming(), leg),
+            on_rejected=metrics.call_rejected,
+            on_report=metrics.rtp,
+            trusted_proxies=config.server.trusted_proxies,
+        )
+        self.sip: SipBridge | None = None
+        if config.sip is not None:
+            self.sip = SipBridge(
+                config.sip,
+                calls.calling,
+                begin=lambda call: begin(incoming_call(call), call),
+                check_room=directory.check_room,
+                on_report=metrics.rtp,
+                on_rejected=metrics.call_rejected,
+                new_call_id=directory.new_call_id,
+                routes=config.routes,
+                ready=ready,
+                shared=place.sip if place is not None else None,
+                secret=tokens.nonce_key,
+                elsewhere=place.sip_call if place is not None else None,
+                frames_first=ticker.catch_up,
+            )
+        self.audiosocket: AudioSocketServer | None = None
+        if config.audiosocket is not None:
+            expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
+            self.audiosocket = AudioSocketServer(
+                config.audiosocket,
+                config.limits,
+                expected,
+                lambda leg, call: begin(call, leg),
+                on_rejected=metrics.call_rejected,
+                others=place.announced if place is not None else None,
+            )
+
+    def sip_state(self) -> SipState:
+        """Return the state of the SIP trunks."""
+        return self.sip.state if self.sip is not None else SipState()
+
+
+class HttpParts:
+    """The HTTP application, and the listener that serves it and the carriers' WebSockets."""
+
+    def __init__(
+        self,
+        config: Config,
+        engine: GrpcEngine,
+        metrics: Metrics,
+        ticker: Ticker,
+        state: StateParts,
+        dialogue: DialogueParts,
+        stores: StoreParts,
+        calls: CallParts,
+        transports: TransportParts,
+        tokens: Tokens,
+        health: Health,
+        *,
+        recognisers: Iterable[Recogniser],
+        place: WorkerPlace | None,
+    ) -> None:
+        carriers = config.carriers.configured()
+        public_url = PublicUrl(config.server)
+        sites = Sites(config.server, public_url)
+        self.auth = Authenticator(config.auth, config.server, config.routes, tokens, calls.limiter)
+        self.usage = Usage(stores.records)
+        self.speech = SpeechRoutes(engine, calls.known_voices, config.limits, self.usage)
+        self.speech_socket = SpeechSocket(engine, calls.known_voices, config.limits, self.usage)
+        self.switches = Switches(carriers, config.server, tokens, lambda *stream: self.server.open_stream(*stream))
+        sip = transports.sip
+
+        def dropped() -> dict[str, int]:
+            """Return the numbers of things dropped since the start, for ``Metrics.dropped``."""
+            return {
+                "dialogue_audio": dialogue.stats.audio_dropped,
+                "dialogue_bad": dialogue.stats.bad_messages,
+                "dialogue_late": dialogue.stats.late_messages,
+                "audio_utterance_full": sum(recogniser.dropped for recogniser in set(recognisers)),
+                **{f"audio_{reason}": count for reason, count in calls.uplink.dropped.items()},
+                **{f"sip_{reason}": count for reason, count in (sip.dropped if sip else {}).items()},
+            }
+
+        self.exposition = Exposition(
+            metrics,
+            dialogue.stats,
+            lambda: sip.kept if sip is not None else {},
+            transports.sip_state,
+            dropped,
+            engine.metrics,
+            lambda: engine.moves,
+            lambda: engine.linked,
+            place.metrics if place is not None else None,
+        )
+        self.webhooks = Webhooks(public_url, carriers, config.routes, tokens, state.handoffs, state.claims.is_spent)
+        ended = EndedCalls(stores.call_log, config.recording)
+        secure = config.server.tls is not None or config.server.public_url.startswith("https://")
+        routes_elsewhere = place.siblings.routes_of if place is not None else None
+        audiosocket, directory = transports.audiosocket, state.directory
+        self.app: web.Application = make_app(
+            auth=self.auth,
+            health=health,
+            calls=Calls(directory, dialogue.observers, config.routes, ended, sip.outgoing if sip is not None else None),
+            ended=ended,
+            webhooks=self.webhooks,
+            hub=dialogue.hub,
+            limits=config.limits,
+            metrics=self.exposition if config.metrics.enabled else None,
+            version=__version__,
+            sites=sites,
+            on_call_rejected=metrics.call_rejected,
+            call_origins=config.webrtc.allowed_origins if config.webrtc is not None else (),
+            more=[
+                *transports.webrtc.routes(),
+                *HandoffRoute(state.handoffs).routes(),
+                Listen(directory).route(),
+                *AttachRoutes(self.switches.attach, config.routes, directory, routes_elsewhere).routes(),
+                *(ExpectedRoutes(audiosocket, config.routes).routes() if audiosocket is not None else ()),
+                *Pages(self.auth, secure=secure).routes(),
+                RouteList(config.routes).route(),
+                BrowserTokens(config.auth, config.routes, self.auth, directory).route(),
+                *self.speech.routes(),
+                *self.speech_socket.routes(),
+                *self.usage.routes(),
+                *Voices(engine, calls.known_voices, config.limits).routes(),
+                *Models(engine, calls.trials).routes(),
+                *Trials(engine, calls.trials).routes(),
+            ],
+        )
+        self.app.on_response_prepare.append(transports.webrtc.add_cors)
+        self.app.on_response_prepare.append(rate_limit.add)
+        if state.gateways is not None:
+            self.app.middlewares.append(state.gateways.middleware())
+        if place is not None:
+            self.app.middlewares.append(place.siblings.middleware(directory.owner))
+        admission = StreamAdmission(
+            carriers, config.routes, tokens, directory, public_url, calls.live.begin, state.claims
+        )
+        self.server = GatewayServer(
+            config.server,
+            config.limits,
+            self.app,
+            carriers,
+            accept=admission.accept,
+            authorise=admission.check,
+            sites=sites,
+            call_apis=self.switches.call_apis,
+            on_rejected=metrics.call_rejected,
+            on_oddity=metrics.carrier_oddity,
+            frames_first=ticker.catch_up,
+        )
