@@ -17,8 +17,16 @@ its weights are random; random weights speak noise at the real speed.
 ``held:A:B`` as ``http``, from A requests a second on in steps of B, until the p95 of the first sound is over 100 ms,
              one of 200 has a gap, or one is refused; the rate before that is the one that was held.
 ``full:N``   N HTTP clients who ask for their next text as soon as they have the one before: the sound made a second.
+``capacity:N:W``  N HTTP clients who ask for their next sentence of W words as soon as they have the one before: the
+             capacity in seconds of sound a second. With random weights, 28 words are about 8 s of sound, 8 words 5 s.
+``beyond:F:W[:S]``  sentences of W words, as many a second that their sound is F times the capacity (the latest
+             ``capacity`` row of OUT with the same W), for S seconds.
 ``cut:N:S``  N callers in conversation for S seconds, who cancel half of all turns in mid-speech.
 ``kill:N:S`` N callers in conversation for S seconds; after a quarter of them, one engine of several is killed.
+
+Two lists of rows have names: ``beyond`` (capacity, then 1.2, 1.5 and 2 times as much, of both lengths, 60 s each; 8
+minutes) and ``below`` (calls in conversation, bursts, HTTP, cuts; 6 minutes). ``--budget-s`` ends the run before a row
+that would begin later. Every row has how often the engine had no place, by the resource that was short.
 
 Several GPUs: ``--devices cuda:0,cuda:1``. The row then says so. Every row but ``kill`` says how many processor cores
 gateway, engines and load took.
@@ -33,12 +41,15 @@ the request to the arrival of the first sample above -50 dBov.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +61,10 @@ import uvloop
 
 from talkspurt.bench.calls import ROUTE, Bursts, CallLoad, CallLoadSettings, Conversations, CutBursts
 from talkspurt.bench.engine_killed import EngineKilled
-from talkspurt.bench.http_load import HttpLoad
+from talkspurt.bench.http_load import SAMPLE_RATE, HttpLoad
 from talkspurt.bench.load import TurnSupply, read_load, standard_load
 from talkspurt.bench.results import commit, machine
-from talkspurt.bench.server_metrics import Buckets, histograms, quantiles_ms
+from talkspurt.bench.server_metrics import Buckets, counted, histograms, quantiles_ms
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.cli import main as talkspurt
 
@@ -61,6 +72,14 @@ ROWS = (
     "call:1,call:8,call:32,call:64,call:128,burst:1,burst:32,burst:128,"
     "http:1,http:10,http:20,sentence:1,sentence:10,sentence:20,sentence:30"
 )
+LISTS = {
+    "beyond": "capacity:128:28,beyond:1.5:28,beyond:1.2:28,beyond:2:28,"
+    "capacity:128:8,beyond:1.5:8,beyond:1.2:8,beyond:2:8",
+    "below": "call:1,call:32,call:128,call:200,call:300,bursts:32,bursts:128,http:10,http:20,cut:60:15",
+}
+_BEYOND_S = 60.0
+_SHORT = ("places", "memory", "time", "demand")
+_WORDS = re.compile(r"[A-Za-z']+")
 _CALLS = 400
 """Calls and connections that the server allows."""
 _TURNS = 20_000
@@ -128,6 +147,65 @@ async def full_row(
     return {**load.figures(seconds), "audio_seconds_per_second": round(made, 1)}
 
 
+class Sentences:
+    """Sentences of a number of words, in place of ``TurnSupply``."""
+
+    def __init__(self, source: TurnSupply, words: int) -> None:
+        self._source, self._count = source, words
+        self._words: list[str] = []
+
+    def next_sentence(self) -> str:
+        """Return a sentence without a comma, so that it is spoken as one clause."""
+        while len(self._words) < self._count:
+            self._words += [word.lower() for word in _WORDS.findall(self._source.next().text)]
+        chosen, self._words = self._words[: self._count], self._words[self._count :]
+        return " ".join(chosen).capitalize() + "."
+
+
+def sentence_load(load: HttpLoad, source: TurnSupply, words: int) -> HttpLoad:
+    """Return the same load of sentences of so many words."""
+    return replace(load, source=Sentences(source, words), sentences=True)  # type: ignore[arg-type]
+
+
+async def capacity_row(
+    server: ServerUnderTest, clients: int, words: int, source: TurnSupply, seconds: float, *, answer_s: float
+) -> dict[str, Any]:
+    async with http_load(server, source, answer_s) as load:
+        load = sentence_load(load, source, words)
+        made = await load.keep_asking(clients, seconds, ramp_s=_RAMP_S)
+        figures = load.figures(seconds)
+    mean_s = float(np.mean([one.samples / SAMPLE_RATE for one in load.heard]))
+    return {**figures, "capacity_s_per_s": round(made, 1), "mean_sound_s": round(mean_s, 2)}
+
+
+async def beyond_row(
+    server: ServerUnderTest, capacity: dict[str, Any], factor: float, words: int, source: TurnSupply, seconds: float,
+    *, answer_s: float,
+) -> dict[str, Any]:  # fmt: skip
+    most, length_s = capacity["capacity_s_per_s"], capacity["mean_sound_s"]
+    async with http_load(server, source, answer_s) as load:
+        load = sentence_load(load, source, words)
+        made = asyncio.create_task(middle_of(load, seconds))
+        wall_s = await load.run(factor * most / length_s, seconds)
+        sound = await made
+    heard = [one for one in load.heard if one.samples]
+    return {
+        "factor": factor,
+        **load.figures(wall_s),
+        "with_a_gap": sum(bool(one.gaps) for one in heard),
+        "sound_made_s_per_s": round(sound, 1),
+        "share_of_capacity": round(sound / most, 3),
+    }
+
+
+async def middle_of(load: HttpLoad, seconds: float) -> float:
+    """Return the seconds of sound received a second, from a quarter of the time until its end."""
+    await asyncio.sleep(seconds / 4)
+    samples, begun = load.samples, time.monotonic()
+    await asyncio.sleep(seconds * 3 / 4)
+    return (load.samples - samples) / SAMPLE_RATE / (time.monotonic() - begun)
+
+
 async def kill_row(
     server: ServerUnderTest, calls: int, source: TurnSupply, seconds: float, *, answer_s: float
 ) -> dict[str, Any]:
@@ -181,7 +259,13 @@ async def bursts_row(
 
 
 async def run_row(
-    server: ServerUnderTest, row: str, source: TurnSupply, seconds: float, *, answer_s: float
+    server: ServerUnderTest,
+    row: str,
+    source: TurnSupply,
+    seconds: float,
+    capacities: dict[str, Any],
+    *,
+    answer_s: float,
 ) -> dict[str, Any]:
     kind, _, value = row.partition(":")
     if kind in ("call", "burst"):
@@ -196,24 +280,46 @@ async def run_row(
         return await held_row(server, first, step, source, seconds, answer_s=answer_s)
     if kind == "full":
         return await full_row(server, int(value), source, seconds, answer_s=answer_s)
+    if kind == "capacity":
+        clients, words = map(int, value.split(":"))
+        return await capacity_row(server, clients, words, source, seconds, answer_s=answer_s)
+    if kind == "beyond":
+        factor, words_of_each, *lasts = value.split(":")
+        if words_of_each not in capacities:
+            raise SystemExit(f"row {row} needs a row capacity:N:{words_of_each} before it")
+        lasts_for = float(lasts[0]) if lasts else _BEYOND_S
+        return await beyond_row(
+            server, capacities[words_of_each], float(factor), int(words_of_each), source, lasts_for, answer_s=answer_s
+        )
     if kind in ("cut", "kill"):
         callers, _, lasts_s = value.partition(":")
         calling = cut_row if kind == "cut" else kill_row
         return await calling(server, int(callers), source, float(lasts_s), answer_s=answer_s)
     raise SystemExit(
-        f"row {row!r} is none of call:N, burst:N, bursts:N, http:RATE, sentence:RATE, held:RATE:STEP, full:N, cut:N:S, "
-        "kill:N:S"
+        f"row {row!r} is none of call:N, burst:N, bursts:N, http:RATE, sentence:RATE, held:RATE:STEP, full:N, "
+        "capacity:N:WORDS, beyond:FACTOR:WORDS[:S], cut:N:S, kill:N:S"
     )
 
 
 async def with_cores(server: ServerUnderTest, row: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row, and how many processor cores it took, on average."""
+    """Return the row, how many processor cores it took on average, and how often the engine had no place."""
     gateway, engine = server.cpu_s()
+    short = await no_place(server)
     load, begun = time.process_time(), time.monotonic()
     result = await row
     wall_s, after = time.monotonic() - begun, server.cpu_s()
     used = {"gateway": after[0] - gateway, "engine": after[1] - engine, "load": time.process_time() - load}
-    return {**result, "cores_used": {name: round(seconds / wall_s, 2) for name, seconds in used.items()}}
+    cores = {name: round(seconds / wall_s, 2) for name, seconds in used.items()}
+    more = {name: int(count - short[name]) for name, count in (await no_place(server)).items() if count > short[name]}
+    return {**result, "no_place": more, "cores_used": cores}
+
+
+async def no_place(server: ServerUnderTest) -> dict[str, float]:
+    """Return how often the engine has had no place so far, by the resource that was short."""
+    async with aiohttp.request("GET", f"http://{server.address}/metrics") as answer:
+        exposition = await answer.text()
+    counts = {short: counted(exposition, "talkspurt_engine_no_place_total", short=short) for short in _SHORT}
+    return {**counts, "recomputed": counted(exposition, "talkspurt_engine_recomputed_chunks_total")}
 
 
 def model_facts(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -255,18 +361,30 @@ def environment(arguments: argparse.Namespace, facts: dict[str, Any]) -> dict[st
     return overrides(route=ROUTE, calls=_CALLS, **more)
 
 
-async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
+async def measure(arguments: argparse.Namespace, done: dict[str, Any]) -> None:
     facts = model_facts(arguments)
     where = [f"on {arguments.devices}"] if arguments.devices else []
     name: Callable[[str], str] = lambda row: " ".join([row, *where, *arguments.set])  # noqa: E731
-    rows = [row for row in arguments.rows.split(",") if name(row) not in done]
+    listed = LISTS.get(arguments.rows, arguments.rows)
+    rows = [row for row in listed.split(",") if name(row) not in done]
+    capacities = {
+        row.split(" ")[0].split(":")[-1]: figures
+        for row, figures in done.items()
+        if row.startswith("capacity:") and row == name(row.split(" ")[0])
+    }
+    begun = time.monotonic()
     if not rows:
         return
     source = read_load(arguments.load) if arguments.load else standard_load(_TURNS)
     async with serving(None, environment(arguments, facts), start_s=600.0) as server:
         for row in rows:
-            run = run_row(server, row, source, arguments.seconds, answer_s=arguments.answer_s)
+            if time.monotonic() - begun > arguments.budget_s:
+                print(f"the time is over before {row}", file=sys.stderr, flush=True)
+                return
+            run = run_row(server, row, source, arguments.seconds, capacities, answer_s=arguments.answer_s)
             result = await (run if row.startswith("kill") else with_cores(server, run))
+            if row.startswith("capacity:"):
+                capacities[row.split(":")[-1]] = result
             text = json.dumps({"row": name(row), **facts, **result})
             print(text, flush=True)
             with arguments.out.open("a") as file:
@@ -281,8 +399,9 @@ def main() -> None:
     parser.add_argument("--size", choices=("tiny", "full"), default="full", help="of a directory that is made")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--devices", default="", metavar="cuda:0,cuda:1", help="several, each with an engine")
-    parser.add_argument("--rows", default=ROWS, help=f"with commas between (default {ROWS})")
+    parser.add_argument("--rows", default=ROWS, help=f"with commas between, or one of {sorted(LISTS)} (default {ROWS})")
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--budget-s", type=float, default=1e9, help="begin no row later than this, seconds")
     parser.add_argument(
         "--answer-s",
         type=float,
@@ -304,7 +423,7 @@ def main() -> None:
         if code := talkspurt([*made, "--size", arguments.size]):
             raise SystemExit(code)
     out: Path = arguments.out
-    done = {json.loads(line)["row"] for line in out.read_text().splitlines()} if out.exists() else set()
+    done = {row["row"]: row for row in map(json.loads, out.read_text().splitlines())} if out.exists() else {}
     uvloop.run(measure(arguments, done))
 
 

@@ -106,6 +106,19 @@ def test_callers_and_an_http_client_hear_the_whole_product(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_sentences_beyond_the_capacity_come_as_often_as_the_capacity_says(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    tone = ("--set", "engine__kind=tone")
+    capacity = product(out, "capacity:2:8", *tone)["capacity:2:8"]
+    assert capacity["capacity_s_per_s"] > 0 and capacity["mean_sound_s"] > 0
+    row = product(out, "beyond:0.1:8:4", *tone)["beyond:0.1:8:4"]
+    expected = 4 * 0.1 * capacity["capacity_s_per_s"] / capacity["mean_sound_s"]
+    assert row["requests"] == pytest.approx(expected, abs=3 * expected**0.5 + 2)
+    assert row["share_of_capacity"] == pytest.approx(row["sound_made_s_per_s"] / capacity["capacity_s_per_s"], abs=1e-3)
+    assert row["with_a_gap"] == 0 and row["no_place"] == {}
+
+
+@pytest.mark.slow
 def test_bursts_are_cut_and_each_of_them_counts(tmp_path: Path) -> None:
     tone = ("--set", "engine__kind=tone")
     row = product(tmp_path / "rows.jsonl", "bursts:3", *tone)["bursts:3"]
