@@ -54,6 +54,7 @@ class Told:
         self.is_on_hold: bool | None = None
         self.closed: list[str] = []
         self.transferred: list[str] = []
+        self.parties: list[tuple[str, str]] = []
 
     def on_digit(self, digit: str) -> None:
         self.digits += digit
@@ -70,7 +71,8 @@ class Told:
     def on_hold(self, on_hold: bool) -> None:
         self.is_on_hold = on_hold
 
-    def on_caller_changed(self, from_: str, caller_name: str) -> None: ...
+    def on_caller_changed(self, from_: str, caller_name: str) -> None:
+        self.parties.append((from_, caller_name))
 
     def on_transferred(self, problem: str) -> None:
         self.transferred.append(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -70,14 +70,14 @@ class Asterisk:
 
 
 @asynccontextmanager
-async def asterisk(folder: Path, files: Mapping[str, str]) -> AsyncIterator[Asterisk]:
-    """Run it with these configuration files beside the ones that every server has."""
+async def asterisk(folder: Path, files: Mapping[str, str], *, modules: Sequence[str] = ()) -> AsyncIterator[Asterisk]:
+    """Run it with these configuration files and modules beside the ones that every server has."""
     for name in ("etc", "log", "run", "db", "spool"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     keys = folder / "db/keys"
     keys.mkdir(exist_ok=True)
     own = {
-        "modules.conf": "[modules]\nautoload=no\n" + "".join(f"load={name}.so\n" for name in MODULES),
+        "modules.conf": "[modules]\nautoload=no\n" + "".join(f"load={name}.so\n" for name in (*MODULES, *modules)),
         "logger.conf": "[logfiles]\nfull => notice,warning,error,verbose,debug\n",
         "stasis.conf": "",
         "cdr.conf": "[general]\nenable=no\n",
