@@ -688,8 +688,11 @@ new turn waits for the previous one, unless that is `preemptible`. An interrupt 
 what was accepted before the caller's first sound or key. Tokens after it begin a new turn.
 
 SSML in tokens is spoken or dropped and never read aloud, even if a tag is split over tokens. `break` is a pause. `sub`
-speaks its alias. `say-as` spells `characters`, `digits` and `telephone`. Of `phoneme`, `prosody`, `lang` and other
-elements the content is spoken. `&amp;` and similar are characters. A `<` that begins no SSML tag is text. The route's
+speaks its alias. `say-as` spells `characters`, `digits` and `telephone`, and reads `cardinal`, `ordinal` and `date`
+(with `format`) as such. Every other well-formed tag, also of HTML or a vendor, is dropped and its content is spoken
+(`phoneme`, `prosody` and `lang` change nothing). The content of `<think>`, `<thinking>`, `<thought>` and `<reasoning>`
+is not spoken. `&amp;` and similar are characters. A `<` that begins no tag is text. Half a surrogate pair in a JSON
+string costs that character only. The route's
 `lexicon` replaces words by their spoken forms. Heard text counts the tokens as they were sent, tags included.
 
 """

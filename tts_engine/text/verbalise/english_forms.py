@@ -15,7 +15,11 @@ def rules(grammar: Grammar) -> list[Rule]:
     full = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
     streets = {"St": "Street", "Dr": "Drive", "Ave": "Avenue", "Rd": "Road", "Ln": "Lane", "Blvd": "Boulevard",
                "Ct": "Court", "Pl": "Place", "Hwy": "Highway", "Pkwy": "Parkway", "Cir": "Circle", "Ter": "Terrace"}  # fmt: skip
-    name = r"(?P<name>\b(?:\d+|(?:[NSEW]\.?|North|South|East|West)) (?:\d+(?:st|nd|rd|th) |(?:[A-Z][\w'’.]*) ){1,3}?|[A-Z][a-z]+ )"
+    numbered = (
+        r"(?P<name>\b(?:\d+|(?:[NSEW]\.?|North|South|East|West)) (?:\d+(?:st|nd|rd|th) |(?:[A-Z][\w'’.]*) ){1,3}?)"
+    )
+    # "See Dr." at the end of a clause is followed by a name.
+    unnumbered = r"(?P<name>\b(?!(?:Mr|Mrs|Ms|See|Ask|Call|Meet|Visit|Contact|Dear|Hi|Hello|With|For|The|And|Tell|By|From|To)\b)[A-Z][a-z]+ )"
 
     def street(match: re.Match[str]) -> str:
         rest = match.string[match.end() :]
@@ -38,7 +42,9 @@ def rules(grammar: Grammar) -> list[Rule]:
 
     return [
         (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: grammar.cardinal(int(m.group().replace(" ", "")), "m", False)),
-        (re.compile(rf"{name}(?P<street>{any_of(streets)})\b(?:\.|(?=,|$| (?:and|or|at|in|near|between|on|to|is|Apt|Suite|Unit)\b))"), street),
+        (re.compile(rf"{numbered}(?P<street>{any_of(streets)})\b(?:\.|(?=,|$| (?:and|or|at|in|near|between|on|to|is|Apt|Suite|Unit)\b))"), street),
+        (re.compile(rf"{unnumbered}(?P<street>{any_of(streets)})\b\.?(?=$|[,;!?]| [a-z])"), street),
+        (re.compile(r"\bDr\.? (?=[A-Z])"), lambda _: "Doctor "),
         (re.compile(r"\bSt\.? (?=[A-Z])"), lambda _: "Saint "),
         (re.compile(rf"\b({any_of(days)})\b\.?(?:(?P<to> ?[-–] ?)(?=(?:{any_of(days)})\b)|{after})"), day),
         (re.compile(rf"(?<= to )({any_of(days)})\b\.?(?P<to>)"), day),
