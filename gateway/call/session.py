@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import orjson
@@ -268,6 +268,20 @@ class Session:
         """Report a new round-trip time of the media path."""
         if self.wants_round_trip:
             self.outbox.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
+
+    def on_described(self, *, call_sid: str, from_: str, to: str, parameters: Mapping[str, str]) -> None:
+        """Fill in the call's description, which came after the call began, for its record, its control and the next
+        step."""
+        call = self.call
+        self.call = replace(
+            call,
+            call_sid=call_sid or call.call_sid,
+            from_=from_ or call.from_,
+            to=to or call.to,
+            custom_parameters={**call.custom_parameters, **parameters},
+        )
+        if from_:
+            self.on_caller_changed(from_, self.call.caller_name)
 
     def on_caller_changed(self, from_: str, caller_name: str) -> None:
         """Report that the peer is another party now."""

@@ -35,6 +35,7 @@ from gateway.seams.media_messages import (
     MarkReached,
     MediaReceived,
     Message,
+    MetadataReceived,
     PeerError,
     PlaybackCompleted,
     PlaybackStarted,
@@ -135,6 +136,7 @@ class MediaConnection(WSListener):
         self._transport: WSTransport | None = None
         self._receiving: ReceiveBatching | None = None
         self._session: CallEvents | None = None
+        self._told_closed = False
         self._errors = 0
         self._complaints = 0
         self._arrival: MessageArrival | None = None
@@ -311,11 +313,16 @@ class MediaConnection(WSListener):
         if self._receiving is not None:
             self._receiving.close()
             self._receiving = None
-        if self._session is not None:
-            self._session.on_leg_closed("hangup")
-            self._session = None
+        self._leg_closed("")
+        self._session = None
         if self._api is not None:
             self._api.close()
+
+    def _leg_closed(self, reason: str) -> None:
+        """Tell the session once that the caller is gone."""
+        if self._session is not None and not self._told_closed:
+            self._told_closed = True
+            self._session.on_leg_closed(reason or "hangup")
 
     def pause_writing(self) -> None:
         """Note that the write buffer is full."""
@@ -393,13 +400,14 @@ class MediaConnection(WSListener):
                 self._ping()
             if self._open_api is not None:
                 self._api = self._open_api(message, session)
+        elif isinstance(message, MetadataReceived):
+            self._describe(message.started)
         elif isinstance(message, Reply):
             self._send_text(message.data)
         elif isinstance(message, FlowControl):
             self._flow(message)
         elif isinstance(message, StreamStopped):
-            if session is not None:
-                session.on_leg_closed(message.reason or "hangup")
+            self._leg_closed(message.reason)
             loop = asyncio.get_running_loop()
             if message.peer_closes:
                 self._close_timer = loop.call_later(_CLOSE_S, lambda: self.close(WSCloseCode.OK, "stopped"))
@@ -439,6 +447,18 @@ class MediaConnection(WSListener):
     def _start_without_metadata(self) -> None:
         if self._session is None and self._transport is not None:
             self._handle(self.dialect.without_metadata)
+
+    def _describe(self, started: StreamStarted) -> None:
+        """Fill in what late metadata says of a call that has begun without it."""
+        session = self._session
+        if session is None or asyncio.get_running_loop().time() > self._connected_at + self._setup_timeout_s:
+            return
+        call = incoming_call(started, route=self.route, transport=self.dialect.name)
+        session.on_described(
+            call_sid=call.call_sid, from_=call.from_, to=call.to, parameters=call.custom_parameters,
+        )  # fmt: skip
+        if self._open_api is not None and self._api is None:
+            self._api = self._open_api(started, session)
 
     def _flow(self, message: FlowControl) -> None:
         """Stop or resume sending, as the peer asks."""

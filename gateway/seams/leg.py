@@ -218,6 +218,10 @@ class CallEvents(Protocol):
         """Report a new round-trip time of the media path."""
         ...
 
+    def on_described(self, *, call_sid: str, from_: str, to: str, parameters: Mapping[str, str]) -> None:
+        """The peer has sent the call's description after the call began. Empty fields are unknown."""
+        ...
+
     def on_caller_changed(self, from_: str, caller_name: str) -> None:
         """The peer is another party now, for example after a transfer in the PBX."""
         ...

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -70,6 +70,9 @@ class Told:
 
     def on_hold(self, on_hold: bool) -> None:
         self.is_on_hold = on_hold
+
+    def on_described(self, *, call_sid: str, from_: str, to: str, parameters: Mapping[str, str]) -> None:
+        raise AssertionError("a SIP call is described by its INVITE")
 
     def on_caller_changed(self, from_: str, caller_name: str) -> None:
         self.parties.append((from_, caller_name))

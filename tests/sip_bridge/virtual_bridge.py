@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +99,9 @@ class Session:
 
     def on_hold(self, on_hold: bool) -> None:
         self._note("session: on hold", on_hold, self.call.listening)
+
+    def on_described(self, *, call_sid: str, from_: str, to: str, parameters: Mapping[str, str]) -> None:
+        self._note("session: described", call_sid, from_, to)
 
     def on_caller_changed(self, from_: str, caller_name: str) -> None:
         self._note("session: caller changed", from_, caller_name)

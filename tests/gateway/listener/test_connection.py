@@ -51,6 +51,7 @@ class Listener:
         self.marks: list[str] = []
         self.playback: list[bool] = []
         self.closed: list[str] = []
+        self.described: list[dict[str, Any]] = []
 
     def on_audio(self, payload: bytes) -> None:
         self.audio += payload
@@ -66,6 +67,9 @@ class Listener:
 
     def on_playback(self, *, started: bool) -> None:
         self.playback.append(started)
+
+    def on_described(self, **description: Any) -> None:
+        self.described.append(description)
 
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)
