@@ -14,6 +14,7 @@ low priority are slowed down by others and do not starve. A clause that is being
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -29,6 +30,12 @@ _ASK_S = 0.01
 _ANSWER_S = 0.005
 """Time from a question to the next one while there is no answer, seconds. A model in its own process answers within a
 millisecond. Without this pause, all waiting turns would ask before the first answer came."""
+
+_PACE_TURNS = 32
+"""The pace of places is that of so many turns."""
+
+_LONGEST_LINE_S = 10.0
+"""Most seconds that the turns that wait add to the time after which a refused one shall ask again."""
 
 Outcome = Literal["admitted", "refused", "cancelled"]
 Reason = Literal["waited", "queue_full", "at_once"]
@@ -112,6 +119,8 @@ class AdmissionQueue:
         self._next: asyncio.Handle | None = None
         self._refusal = Exhausted("no place is free", retry_after_s=1.0)
         """The model's latest refusal."""
+        self._admitted_at: deque[float] = deque(maxlen=_PACE_TURNS)
+        """Times at which the latest waiting turns got their places."""
 
     def __len__(self) -> int:
         """Number of turns that a new one has to wait for."""
@@ -150,7 +159,10 @@ class AdmissionQueue:
 
     def admitted(self, ticket: Ticket) -> None:
         """Note that the model has taken a turn that has waited."""
-        if self._observer is not None and ticket.since is not None:
+        if ticket.since is None:
+            return
+        self._admitted_at.append(asyncio.get_running_loop().time())
+        if self._observer is not None:
             self._observer.admission(ticket.asked_at - ticket.since, "admitted")
 
     def refused(self, ticket: Ticket, refusal: Exhausted) -> None:
@@ -245,7 +257,16 @@ class AdmissionQueue:
     def _told(self, reason: Reason, message: str) -> Exhausted:
         if self._observer is not None:
             self._observer.refused(reason)
-        return Exhausted(message, retry_after_s=self._refusal.retry_after_s)
+        return Exhausted(message, retry_after_s=self._refusal.retry_after_s + self._line_s())
+
+    def _line_s(self) -> float:
+        """Return the seconds in which the turns that wait now will get their places, at the recent pace. 0: no turn
+        has waited before."""
+        times = self._admitted_at
+        if len(times) < 2:
+            return 0.0
+        pace_s = (asyncio.get_running_loop().time() - times[0]) / len(times)
+        return min(len(self) * pace_s, _LONGEST_LINE_S)
 
     def _count(self) -> None:
         if self._observer is not None:

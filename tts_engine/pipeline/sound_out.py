@@ -214,6 +214,10 @@ class SoundOut:
             engine=self._engine,
         )
         playhead = self._playhead
+        if not self._reported and playhead.played_at is not None and playhead.slack_s(now) <= 0:
+            # The listener has played all earlier sound, and continues with this one. Without that, it would count as
+            # waiting until the length of the gap had been made up.
+            playhead.played_s, playhead.played_at = playhead.delivered_s, now
         playhead.delivered_s += seconds
         if playhead.played_at is None and not playhead.ahead:
             playhead.played_at = now  # a guess, until the phone's position is reported

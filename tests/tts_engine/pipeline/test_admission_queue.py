@@ -314,3 +314,19 @@ async def test_a_clause_whose_text_still_comes_waits_too_and_loses_no_word() -> 
     assert len([span for chunk in chunks for span in chunk.spans]) == 11
     assert admission_ms(chunks) > 0
     assert await turns.ended() == {}
+
+
+async def test_a_refused_turn_is_told_to_come_after_those_that_wait() -> None:
+    turns = Turns(Places(), wait_ms=60_000, turns=3)
+    for name in "abcd":
+        await turns.ask(name)
+    await asyncio.sleep(3.5 * CLAUSE_S)  # b and c have waited and been heard, and d has its place
+    assert turns.begun == ["a", "b", "c"]
+    for name in "efgh":
+        await turns.ask(name)
+    await asyncio.wait([turns.tasks["h"]])
+    refusal = turns.tasks["h"].exception()
+    assert isinstance(refusal, Exhausted)
+    line_s = refusal.retry_after_s - RETRY_S
+    assert 3 * CLAUSE_S / 2 < line_s < 3 * CLAUSE_S * 1.5, "e, f and g come first, each a clause after the other"
+    assert set(await turns.ended()) == {"h"}

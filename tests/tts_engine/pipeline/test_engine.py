@@ -251,6 +251,28 @@ async def test_work_ahead_stops_until_the_phone_has_heard_enough() -> None:
     await engine.aclose()
 
 
+@pytest.mark.parametrize("gap_s", [0.0, 0.5, 30.0])
+async def test_a_listener_that_reports_no_position_plays_on_after_a_gap_of_its_own(gap_s: float) -> None:
+    now = 100.0
+    engine = Engine(ToneSynthesizer(), clock=lambda: now)
+    async with engine.open(request()) as utterance:
+        utterance.feed("Hello there. ")
+        chunks = aiter(utterance)
+        heard = await anext(chunks)
+        playhead = utterance._playhead  # type: ignore[attr-defined]
+        while heard.samples / 16000 < playhead.delivered_s - 1e-9:
+            heard = replace(heard, samples=heard.samples + (await anext(chunks)).samples)
+        before_s = playhead.delivered_s
+        now += before_s + gap_s
+        assert playhead.slack_s(now) == 0
+        utterance.feed("Your order left this morning. ")
+        utterance.end_text()
+        async for _ in chunks:
+            pass
+        assert playhead.slack_s(now) == pytest.approx(playhead.delivered_s - before_s)
+    await engine.aclose()
+
+
 @pytest.mark.parametrize(("dry_s", "pause_ms"), [(0.0, 360), (0.2, 160), (9.0, 0)])
 async def test_a_pause_that_was_heard_already_is_not_made_again(dry_s: float, pause_ms: int) -> None:
     now = 100.0
