@@ -691,9 +691,8 @@ class Negotiation:
     def _ptime(self, media: Media, codec: Codec) -> int:
         possible = [10, 20, 40, 60] if codec.name == "OPUS" else [10, 20, 30, 40, 50, 60]
         longest = media.maxptime_ms or max(possible)
-        if self.agreed and self.agreed.ptime_ms in possible and self.agreed.ptime_ms <= longest:
-            return self.agreed.ptime_ms
-        for wanted in (media.ptime_ms, self._ptime_ms):
+        current = self.agreed.ptime_ms if self.agreed else None
+        for wanted in (media.ptime_ms, current, self._ptime_ms):
             if wanted in possible and wanted <= longest:
                 return wanted
         return max((ptime for ptime in possible if ptime <= longest), default=self._ptime_ms)

@@ -385,6 +385,16 @@ def test_of_two_sections_the_one_is_taken_whose_encryption_we_can_have(srtp: str
     assert ours.agreed and bool(ours.agreed.send_crypto) == bool(refused)
 
 
+@pytest.mark.parametrize(
+    ("later", "ptime_ms"), [("", 30), ("a=ptime:60", 60), ("a=ptime:7", 30), ("a=maxptime:20", 20)]
+)
+def test_a_later_offer_may_prefer_another_frame_length(later: str, ptime_ms: int) -> None:
+    ours = negotiation()
+    for attributes in ("a=ptime:30\r\n", later):
+        ours.answer(parse(described(G711 + attributes)))
+    assert ours.agreed is not None and ours.agreed.ptime_ms == ptime_ms
+
+
 def test_a_call_keeps_its_codec_and_its_frame_length_while_they_are_offered() -> None:
     ours = negotiation()
     ours.answer(parse(described(G711 + "a=ptime:30\r\n")))
