@@ -15,10 +15,10 @@ HeaderItems: TypeAlias = Sequence[tuple[str, str]]
 
 TRANSPORTS = ("UDP", "TCP", "TLS")
 
-METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY")
+METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY", "PRACK")
 """The methods that reach the user, which may still refuse them in its present state."""
 
-EXTENSIONS = frozenset({"timer"})
+EXTENSIONS = frozenset({"timer", "100rel"})
 """Option tags that are supported in Require."""
 
 ALLOW = ("Allow", ", ".join(METHODS))

@@ -37,6 +37,7 @@ from sip_bridge.dialog.effects import (
     Trouble,
 )
 from sip_bridge.dialog.own_requests import OwnRequests
+from sip_bridge.dialog.reliable_provisional import ReliableProvisional
 from sip_bridge.dialog.session_modification import SessionModification
 from sip_bridge.dialog.session_refresh import Due, SessionRefresh
 from sip_bridge.dialog.transaction import Key
@@ -110,6 +111,7 @@ class InviteDialog(ABC):
         self._now = 0.0
         self._due: dict[InviteTimer, float] = {}
         self._awaited_ack = AwaitedAck(self.effects, t1_s=timeouts.t1_s, t2_s=timeouts.t2_s)
+        self.reliable = ReliableProvisional(self.effects, t1_s=timeouts.t1_s)
         self._goodbye: HeaderItems = ()
         self._ending: tuple[str, HeaderItems] | None = None
         """The arguments of a ``hang_up`` that waits for the end of a transfer."""
@@ -139,7 +141,7 @@ class InviteDialog(ABC):
 
     def deadline(self) -> float | None:
         """Return the time of the next ``tick``. None: no timer runs."""
-        parts = (part.deadline() for part in (self._awaited_ack, self.refresh, self.transfers))
+        parts = (part.deadline() for part in (self._awaited_ack, self.reliable, self.refresh, self.transfers))
         return min((at for at in (*self._due.values(), *parts) if at is not None), default=None)
 
     def tick(self, *, now: float) -> None:
@@ -153,6 +155,9 @@ class InviteDialog(ABC):
             self.effects.append(Trouble("SIP call without ACK"))
             self._confirmed()
             self._end("no ACK")
+        if self.reliable.tick(now=now):
+            self.effects.append(Trouble("SIP call without PRACK"))
+            self._end("no PRACK")
         self.transfers.tick(now=now)
         match self.refresh.tick(now=now):
             case Due.REFRESH:
@@ -223,6 +228,7 @@ class InviteDialog(ABC):
     def _release(self) -> None:
         self.state = InviteState.OVER
         self._awaited_ack.stop()
+        self.reliable.stop()
         self._due.clear()
         self._modification.stop()
         self.transfers.stop()
@@ -270,6 +276,8 @@ class InviteDialog(ABC):
                 self._on_bye(key, request)
             case "INVITE" | "UPDATE":
                 return self._modification.on_offer(self.dialog, key, request, now=self._now)
+            case "PRACK":
+                return self._on_prack(key, request)
             case "INFO":
                 try:
                     digit = digit_of(request)
@@ -286,6 +294,13 @@ class InviteDialog(ABC):
                 return self.transfers.on_refer(key, request)
             case _:
                 return Refusal(405, (ALLOW,))
+        return None
+
+    def _on_prack(self, key: Key, request: Request) -> Refusal | None:
+        """Answer a PRACK, and an offer in it (RFC 3262 section 5)."""
+        if description_of(request) is not None:
+            return self._modification.on_offer(self.dialog, key, request, now=self._now)
+        self._respond(key, request, 200)
         return None
 
     def _on_bye(self, key: Key, request: Request) -> None:

@@ -22,6 +22,7 @@ from sip_bridge.dialog.effects import (
     Waits,
 )
 from sip_bridge.dialog.invite import InviteDialog, InviteState, InviteTimer
+from sip_bridge.dialog.reliable_provisional import TAG, Acknowledged
 from sip_bridge.dialog.transaction import Key, cancel_of, key_of
 from sip_bridge.errors import SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
@@ -87,6 +88,9 @@ class InviteClient(InviteDialog):
         self._begun = False
         self._early: dict[str, SessionDescription] = {}
         """The descriptions in provisional responses, by the fork's tag."""
+        self._acknowledged = Acknowledged()
+        self._early_dialogs: dict[str, Dialog] = {}
+        """The dialogs in which we sent a PRACK, by the fork's tag."""
         self._winner = ""
         self._declined: dict[str, Acknowledge] = {}
         """The ACKs of unwanted answers, by the fork's tag."""
@@ -117,6 +121,8 @@ class InviteClient(InviteDialog):
         ]
         self._invite = Request("INVITE", str(self._uri), Headers(items), self._offer)
         self._provisional = self._settled = False
+        self._acknowledged = Acknowledged()
+        self._early_dialogs.clear()
         self.effects.append(Invite(self._invite, self._peer))
 
     def _expired(self, timer: InviteTimer) -> None:
@@ -170,6 +176,8 @@ class InviteClient(InviteDialog):
             return
         if response.status == 100:
             return
+        if not self._acknowledge_reliable(response):
+            return
         early = False
         try:
             description = description_of(response)
@@ -195,6 +203,36 @@ class InviteClient(InviteDialog):
         if tag in self._early or len(self._early) < _MAX_EARLY:
             self._early[tag] = description
 
+    def _acknowledge_reliable(self, response: Response) -> bool:
+        """Send PRACK for a reliable response. False: it is a repetition or came too early, so it is ignored."""
+        if TAG not in response.headers.tokens("Require"):
+            return True
+        rack = self._acknowledged.rack(response)
+        if rack is None:
+            return False
+        assert self._invite
+        try:
+            dialog = self._early_dialogs.get(response.to.tag) or Dialog.as_client(self._invite, response)
+        except SipProtocolError as error:
+            self.effects.append(Trouble("SIP response refused", str(error)))
+            return False
+        if len(self._early_dialogs) < _MAX_EARLY:
+            self._early_dialogs[response.to.tag] = dialog
+        self.requests.ask(dialog, "PRACK", [("RAck", rack)], b"")
+        return True
+
+    def _dialog_of(self, response: Response) -> Dialog:
+        """Return the dialog of a 2xx. Its requests are numbered after those in the early dialog.
+
+        Raises:
+            SipProtocolError: see ``Dialog.as_client``.
+        """
+        assert self._invite
+        dialog = Dialog.as_client(self._invite, response)
+        if response.to.tag in self._early_dialogs:
+            dialog.local_cseq = self._early_dialogs[response.to.tag].local_cseq
+        return dialog
+
     def begun(self, *, now: float) -> None:
         """Handle the start of the session."""
         self._now = now
@@ -219,7 +257,7 @@ class InviteClient(InviteDialog):
         assert self._invite
         self._winner = response.to.tag
         try:
-            self.dialog = Dialog.as_client(self._invite, response)
+            self.dialog = self._dialog_of(response)
         except SipProtocolError as error:
             self.effects.append(Trouble("SIP answer refused", str(error)))
             self._fail(502, "refused")
@@ -322,7 +360,7 @@ class InviteClient(InviteDialog):
             self.effects.append(known)
             return
         try:
-            dialog = Dialog.as_client(self._invite, response)
+            dialog = self._dialog_of(response)
         except SipProtocolError as error:
             self.effects.append(Trouble("SIP answer refused", str(error)))
             return

@@ -7,6 +7,7 @@ from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, Refusal, SessionTimer
 from sip_bridge.dialog.effects import Begin, Waits
 from sip_bridge.dialog.invite import InviteDialog, InviteState, InviteTimer
+from sip_bridge.dialog.reliable_provisional import TAG
 from sip_bridge.dialog.transaction import Key
 from sip_bridge.errors import SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
@@ -55,6 +56,10 @@ class InviteServer(InviteDialog):
         """True: the INVITE has no offer, so we make it. The codec is known from the ACK on, and there is no session
         before."""
         self._answer_body = self.negotiation.answer(offer) if offer is not None else b""
+        self._answer_waits = False
+        """True: the answer waits for the PRACK of our description."""
+        self._described = False
+        """True: a reliable response has carried our description, so the answer carries none (RFC 3262 section 5)."""
 
     def start(self, *, now: float) -> Refusal | None:
         """Check the session timer, and answer an INVITE without an offer. A refusal: the answer to the INVITE."""
@@ -78,11 +83,11 @@ class InviteServer(InviteDialog):
             self._apply(self.negotiation.agreed)
             return
         if self._trunk.early_media:
-            self._answer_invite(183, [SDP], self._answer_body)
+            self._provisional(183, [SDP], self._answer_body)
             self._apply(self.negotiation.agreed)
             self._wait(InviteTimer.GREETED, self._timeouts.early_media_s)
         else:
-            self._answer_invite(180)
+            self._provisional(180)
         self._wait(InviteTimer.READY, self._timeouts.ready_s)
 
     def not_begun(self, *, now: float) -> None:
@@ -109,6 +114,25 @@ class InviteServer(InviteDialog):
             case InviteTimer.GREETED:
                 self._answer()
 
+    def _provisional(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> None:
+        """Send a provisional response, reliably if the caller requires it (RFC 3262)."""
+        if TAG not in self._invite.headers.tokens("Require"):
+            self._answer_invite(status, headers, body)
+            return
+        response = self._answer_invite(status, [*self.reliable.headers(), *headers], body)
+        self.reliable.begin(self._key, response, now=self._now)
+        self._described = bool(body)
+
+    def _on_prack(self, key: Key, request: Request) -> Refusal | None:
+        if not self.reliable.take(request):
+            return Refusal(481)
+        offers = description_of(request) is not None
+        refusal = Refusal(488) if offers and not self._described else super()._on_prack(key, request)
+        self.dialog.invited = self.dialog.invited and not self._described  # an UPDATE may now change the session
+        if self._answer_waits:
+            self._answer()
+        return refusal
+
     def _answer_invite(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> Response:
         return self._respond(self._key, self._invite, status, [self._contact, ALLOW, SUPPORTED, *headers], body)
 
@@ -116,7 +140,13 @@ class InviteServer(InviteDialog):
         if self.state is not InviteState.EARLY:
             return
         self._stop(InviteTimer.GREETED)
-        response = self._answer_invite(200, [*self._refresh_headers, SDP], self._answer_body)
+        self._answer_waits = self.reliable.describes
+        if self._answer_waits:
+            return
+        self.reliable.stop()
+        described = [] if self._described else [SDP]
+        body = b"" if self._described else self._answer_body
+        response = self._answer_invite(200, [*self._refresh_headers, *described], body)
         self.state = InviteState.UNCONFIRMED
         self.refresh.agree(self._first_timer, now=self._now)
         self._awaited_ack.begin(self.dialog, self._key, response, offers=self.late, now=self._now)

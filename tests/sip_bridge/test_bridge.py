@@ -328,7 +328,7 @@ async def test_options_are_answered_outside_and_inside_a_call() -> None:
             assert "INVITE" in outside.headers.all("Allow") and "application/sdp" in outside.headers.all("Accept")
             await phone.call()
             phone.send(phone.request("OPTIONS"))
-            assert (await phone.response(200)).headers.get("Supported") == "timer"
+            assert "timer" in (await phone.response(200)).headers.tokens("Supported")
 
 
 # --- messages lost, repeated and crossing ----------------------------------------------------------------------------
@@ -410,7 +410,7 @@ async def test_requests_that_do_not_fit_are_refused_and_disturb_nothing() -> Non
             phone.send(phone.request("INFO", cseq=0))
             await phone.response(500)
             phone.send(phone.request("INVITE", ("Require", "100rel, precondition")))
-            assert (await phone.response(420)).headers.all("Unsupported") == ("100rel", "precondition")
+            assert (await phone.response(420)).headers.all("Unsupported") == ("precondition",)
             phone.send(phone.request("MESSAGE"))
             await phone.response(501)
             phone.send(phone.request("INVITE", body=b"text", content="text/plain"))

@@ -17,7 +17,7 @@ from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, description, pla
 
 SDP = description()
 _SDP_TYPE = ("Content-Type", "application/sdp")
-ALLOW = ("Allow", ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY"))
+ALLOW = ("Allow", ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY", "PRACK"))
 
 _TORTUOUS = (
     "TO :\r\n sip:bot@example.com ;   tag    = 19180n",
