@@ -103,3 +103,11 @@ def test_every_benchmark_is_named_where_somebody_looks_for_it() -> None:
     for script in (ROOT / "benchmarks").glob("*.py"):
         others = (path.read_text() for path in readers if path != script)
         assert any(re.search(rf"\b{script.stem}(\.py\b| import)", text) for text in others), script.name
+
+
+def test_the_page_of_carriers_is_short_and_names_the_evidence_of_each() -> None:
+    page = (ROOT / "docs/carriers.md").read_text()
+    assert len(page.encode()) <= 12_000
+    for title in ("Twilio", "Telnyx", "Plivo", "Exotel", "Vonage", "SignalWire", "Genesys", "jambonz", "FreeSWITCH"):
+        (section,) = re.findall(rf"^## {title}.*?(?=^## |\Z)", page, flags=re.M | re.S)
+        assert "| evidence |" in section, title
