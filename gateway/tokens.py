@@ -27,6 +27,7 @@ _GRANTS = b"grant\0"  # signed data of streams begins with a time, whose first b
 _GRANT_FIELDS = 5
 _KEYS = b"key\0"
 _REQUESTS = b"request\0"
+_SIGNATURE_AGE_S = 600.0  # no carrier's signed time is good for longer
 _NONCES = b"nonces\0"
 
 GrantScope = Literal["call", "read", "lead", "session"]
@@ -84,6 +85,11 @@ class Tokens:
     def id_of(self, request: bytes) -> bytes:
         """Return the common id of all tokens made for the same request."""
         return self._mac(_REQUESTS + request)[:_ID_BYTES]
+
+    def of_signature(self, dialect: str, covered: bytes, *, now: float) -> StreamToken:
+        """Return the token that stands for a carrier's signed upgrade, so that the signature opens one stream."""
+        expires = int(now + max(self._lifetime_s, _SIGNATURE_AGE_S))
+        return StreamToken(self.id_of(dialect.encode() + b"\0" + covered), expires, _ANY_CALL)
 
     def fresh_id(self) -> bytes:
         """Return a unique token id."""

@@ -85,7 +85,19 @@ class ConfiguredCarrier:
         token = token_in(upgrade.target)
         proven = self.vendor.proof.upgrade(self.settings, upgrade)
         if proven:
-            return None
+            return self._spendable(tokens, route, upgrade, token)
         if proven is False:
             raise self.mismatch(upgrade.url.replace(token, "TOKEN") if token else upgrade.url, upgrade.headers)
         return tokens.check(token, self.vendor.name, route, now=upgrade.now)
+
+    def _spendable(self, tokens: Tokens, route: str, upgrade: Upgrade, token: str) -> StreamToken | None:
+        """Return what a proven upgrade spends: our token in its address, else its signature. None: it has neither, so a
+        copied request cannot be told from a new one.
+
+        Raises:
+            Rejected: 403, the token is not ours or has expired.
+        """
+        if token:
+            return tokens.check(token, self.vendor.name, route, now=upgrade.now)
+        covered = self.vendor.proof.upgrade_covered(upgrade)
+        return tokens.of_signature(self.vendor.name, covered, now=upgrade.now) if covered else None

@@ -53,8 +53,13 @@ class Proof(Generic[S]):
 
     webhook: Callable[[S, Hook], bool | None] = lambda settings, hook: None
     """Checks a call-control webhook. If a secret is configured, a missing proof is False."""
+    covered: Callable[[Hook], bytes] = lambda hook: b""
+    """Returns what a webhook's signature covers, in one form however the request spells it. Empty: nothing of this
+    request, so a copy cannot be told from a new one."""
     upgrade: Callable[[S, Upgrade], bool | None] = lambda settings, upgrade: None
     """Checks a request for a media socket. If it has no proof, it may still have our token."""
+    upgrade_covered: Callable[[Upgrade], bytes] = lambda upgrade: b""
+    """Returns what makes a signed upgrade unique. Empty: nothing does; only our token in the address is good once."""
     address_header: str = ""
     """The header with a signature over the called address, including scheme and host. Empty: the carrier signs no
     address."""

@@ -47,6 +47,16 @@ def basic_auth(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
+def one_spelling(url: str) -> str:
+    """Return a URL without its default port and with its host in lower case."""
+    parts = urlsplit(url)
+    default = {"https": 443, "wss": 443, "http": 80, "ws": 80}.get(parts.scheme)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    netloc = host if parts.port in (None, default) else f"{host}:{parts.port}"
+    return parts._replace(netloc=netloc).geturl()
+
+
 def spellings(url: str) -> Iterable[str]:
     """Yield the spellings of a URL that Twilio is known to sign: with and without its port (as Twilio's own validators
     accept), and for WebSockets with and without a trailing slash."""

@@ -27,6 +27,7 @@ from gateway.errors import Rejected
 from gateway.http.after import AfterUrl, GivenAnswers
 from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
+from gateway.http.used_proofs import UsedProofs
 from gateway.listener.forwarded import PublicUrl
 from gateway.seams.plain_text import plain_fields
 from gateway.tokens import Tokens
@@ -42,10 +43,11 @@ class _Request:
     control: CallControl[Any]
     route: str
     form: Mapping[str, str]
-    """The first value of each form field."""
-    body: bytes
+    """One value of each form field."""
     proven: bool
     """True if the request has proven that it comes from the carrier."""
+    proof_id: bytes
+    """Id of what the proof covers. Empty: there is no proof of this request alone."""
 
     @property
     def dialect(self) -> str:
@@ -81,6 +83,7 @@ class Webhooks:
         self._is_spent = is_spent
         self._after_url = AfterUrl()
         self._given = GivenAnswers()
+        self._used = UsedProofs()
 
     def public_url(self, request: web.Request) -> str:
         """Return our public scheme and authority, without a trailing slash."""
@@ -88,7 +91,9 @@ class Webhooks:
 
     async def start(self, request: web.Request) -> web.Response:
         """Answer the webhook of an incoming call."""
-        asked = await self._checked(request)
+        asked = await self._checked(request, "start")
+        if asked.proof_id and (again := self._used.answer(asked.proof_id)) is not None:
+            return again
         dialect, route, control, form = asked.dialect, asked.route, asked.control, asked.form
         public = self.public_url(request)
         fields = control.caller_fields
@@ -106,12 +111,10 @@ class Webhooks:
             own = _without_carrier_fields(own, control)
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
         token_id = self._tokens.fresh_id()
-        if asked.proven and caller.get("CallSid"):
+        if asked.proof_id:
             # Several carriers sign no time, so a captured request stays valid. A repetition after its call has begun
-            # gets no second
-            # stream.
-            head = f"{dialect} {request.method} {public}{request.raw_path}\n"
-            token_id = self._tokens.id_of(head.encode() + asked.body)
+            # gets no second stream.
+            token_id = asked.proof_id
             if await self._is_spent(token_id):
                 raise Rejected(
                     "this request has already begun its call; a call that returns needs another address, "
@@ -137,11 +140,14 @@ class Webhooks:
             parameters=as_parameters(told) | own,
             proven=asked.proven,
         )
-        return _response(control.start(asked.carrier.settings, stream))
+        answer = _response(control.start(asked.carrier.settings, stream))
+        if asked.proof_id:
+            self._used.store(asked.proof_id, answer)
+        return answer
 
     async def after(self, request: web.Request) -> web.Response:
         """Tell the carrier what to do after our stream: transfer, hand off, or hang up."""
-        asked = await self._checked(request)
+        asked = await self._checked(request, "after")
         if not asked.control.asks(asked.form):
             return web.Response(status=204)
         call_sid = request.query.get("call") or asked.call_sid
@@ -175,7 +181,7 @@ class Webhooks:
 
     async def status(self, request: web.Request) -> web.Response:
         """Log a status callback; it has no other effect."""
-        asked = await self._checked(request)
+        asked = await self._checked(request, "status")
         event = next((asked.form[name] for name in _EVENT_FIELDS if asked.form.get(name)), "")
         call_sid = _loggable(asked.call_sid)
         log.info(
@@ -184,11 +190,11 @@ class Webhooks:
         )
         return web.Response(status=204)
 
-    async def _checked(self, request: web.Request) -> _Request:
-        """Check that a webhook comes from its carrier.
+    async def _checked(self, request: web.Request, kind: str) -> _Request:
+        """Check that a webhook comes from its carrier, and bind its proof to this kind of webhook, route and call.
 
         Raises:
-            Rejected: there is no such carrier or route, or a required proof is missing.
+            Rejected: there is no such carrier or route, or a required proof is missing or came for something else.
         """
         dialect, route = request.match_info["dialect"], request.match_info.get("route", "default")
         configured = self._carriers.get(dialect)
@@ -202,7 +208,7 @@ class Webhooks:
         if request.method == "POST":
             is_form = request.content_type == "application/x-www-form-urlencoded"
             fields = await read_form(request) if is_form else {}
-        proven = False
+        proven, covered = False, b""
         if configured.settings.verify:
             hook = Hook(
                 url=self.public_url(request) + request.raw_path,
@@ -218,6 +224,7 @@ class Webhooks:
                     self._public_url.tell_of_mismatch(dialect, request.remote or "", request.headers)
                 raise configured.mismatch(hook.url, hook.headers)
             proven = bool(signed)
+            covered = proof.covered(hook) if proven else b""
         if not proven and not self._public_url.is_local(request.remote or "", request.headers):
             raise Rejected(
                 f"{dialect}: no secret is configured to check requests with (carriers.{configured.vendor.key})",
@@ -233,8 +240,14 @@ class Webhooks:
                 raise Rejected(f"{dialect}: {mistaken}", status=422, code="wrong_product")
             form = {name: str(entry) for name, entry in value.items() if isinstance(entry, str | int | float)}
         else:
-            form = {name: values[0] for name, values in fields.items()}
-        return _Request(configured, control, route, plain_fields(form), body, proven)
+            # Signatures cover the values in any order, so the order must not choose one.
+            form = {name: min(values) for name, values in fields.items()}
+        proof_id = self._tokens.id_of(dialect.encode() + b"\0" + covered) if covered else b""
+        asked = _Request(configured, control, route, plain_fields(form), proven, proof_id)
+        if proof_id:
+            call_sid = request.query.get("call") or asked.call_sid
+            self._used.bind(proof_id, (kind, request.method, route, call_sid))
+        return asked
 
 
 def _without_carrier_fields(query: Mapping[str, str], control: CallControl[Any]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.carriers.exotel.settings import ExotelConfig
 from gateway.carriers.proof import Proof, credentials
+from gateway.carriers.signatures import one_spelling, twilio_message
 
 
 def _checked(settings: ExotelConfig, given: str | None) -> bool | None:
@@ -12,5 +13,7 @@ def _checked(settings: ExotelConfig, given: str | None) -> bool | None:
 
 PROOF: Proof[ExotelConfig] = Proof(
     webhook=lambda settings, hook: _checked(settings, hook.headers.get("authorization", "")),
+    # Exotel signs nothing. The whole request stands for a signature, so that a copy begins no second call.
+    covered=lambda hook: twilio_message(one_spelling(hook.url), hook.form),
     upgrade=lambda settings, upgrade: _checked(settings, upgrade.headers.get("authorization")),
 )

@@ -74,4 +74,8 @@ def _upgrade(settings: GenesysConfig, upgrade: Upgrade) -> bool | None:
     )
 
 
-PROOF = Proof(upgrade=_upgrade, address_header="Signature")
+PROOF = Proof(
+    upgrade=_upgrade,
+    upgrade_covered=lambda upgrade: upgrade.headers.get("signature-input", "").encode(errors="replace"),
+    address_header="Signature",
+)

@@ -30,8 +30,14 @@ def _webhook(settings: JambonzConfig, hook: Hook) -> bool | None:
     return jambonz_signed(settings.webhook_secret.get_secret_value(), given, hook.body, now=hook.now)
 
 
+def _covered(hook: Hook) -> bytes:
+    pairs = dict(pair.strip().partition("=")[::2] for pair in hook.headers.get("jambonz-signature", "").split(","))
+    return pairs.get("t", "").encode(errors="replace") + b"." + hook.body
+
+
 PROOF = Proof(
     webhook=_webhook,
+    covered=_covered,
     upgrade=lambda settings, upgrade: credentials(
         upgrade.headers.get("authorization"), settings.username, settings.password
     ),

@@ -7,7 +7,7 @@ import hmac
 
 from gateway.carriers.proof import Hook, Proof, bearer
 from gateway.carriers.signalwire.settings import SignalWireConfig
-from gateway.carriers.signatures import Form, same, spellings, twilio_signature
+from gateway.carriers.signatures import Form, one_spelling, same, spellings, twilio_message, twilio_signature
 
 
 def signalwire_signed(key: str, url: str, signature: str, form: Form | None = None, body: bytes = b"") -> bool:
@@ -19,7 +19,7 @@ def signalwire_signed(key: str, url: str, signature: str, form: Form | None = No
     """
     good = False
     for spelling in spellings(url):
-        good |= same(signature, twilio_signature(key, spelling, form))
+        good |= not body and same(signature, twilio_signature(key, spelling, form))
         good |= bool(body) and same(
             signature, hmac.new(key.encode(), spelling.encode() + body, hashlib.sha1).hexdigest()
         )
@@ -36,6 +36,7 @@ def _webhook(settings: SignalWireConfig, hook: Hook) -> bool | None:
 
 PROOF = Proof(
     webhook=_webhook,
+    covered=lambda hook: twilio_message(one_spelling(hook.url), hook.form) + (b"" if hook.form else hook.body),
     upgrade=lambda settings, upgrade: bearer(upgrade.headers.get("authorization"), settings.stream_token),
     address_header="X-SignalWire-Signature",
 )

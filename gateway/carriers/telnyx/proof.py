@@ -40,4 +40,8 @@ def _upgrade(settings: TelnyxConfig, upgrade: Upgrade) -> bool | None:
     return None if token is None or given is None else same(given, token.get_secret_value())
 
 
-PROOF = Proof(webhook=_webhook, upgrade=_upgrade)
+PROOF = Proof(
+    webhook=_webhook,
+    covered=lambda hook: f"{hook.headers.get('telnyx-timestamp', '')}|".encode(errors="replace") + hook.body,
+    upgrade=_upgrade,
+)

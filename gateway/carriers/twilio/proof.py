@@ -6,7 +6,7 @@ import hashlib
 from urllib.parse import parse_qs, urlsplit
 
 from gateway.carriers.proof import Hook, Proof, Upgrade
-from gateway.carriers.signatures import Form, same, spellings, twilio_signature
+from gateway.carriers.signatures import Form, one_spelling, same, spellings, twilio_message, twilio_signature
 from gateway.carriers.twilio.settings import TwilioConfig
 
 _SETTINGS_HEADER = "x-twilio-webhooks-signature-settings"
@@ -25,6 +25,8 @@ def twilio_signed(
         if not same(digest[0].lower(), hashlib.sha256(body).hexdigest()):
             return False
         form = None
+    elif body and not form:  # the signature covers no other body
+        return False
     good = False
     for spelling in spellings(url):
         good |= same(signature, twilio_signature(token, spelling, form, digest=hashed_by))
@@ -49,4 +51,9 @@ def _upgrade(settings: TwilioConfig, upgrade: Upgrade) -> bool | None:
     return twilio_signed(token.get_secret_value(), upgrade.url, signature)
 
 
-PROOF = Proof(webhook=_webhook, upgrade=_upgrade, address_header="X-Twilio-Signature")
+def _covered(hook: Hook) -> bytes:
+    has_hash = "bodySHA256" in parse_qs(urlsplit(hook.url).query)
+    return twilio_message(one_spelling(hook.url), None if has_hash else hook.form)
+
+
+PROOF = Proof(webhook=_webhook, covered=_covered, upgrade=_upgrade, address_header="X-Twilio-Signature")

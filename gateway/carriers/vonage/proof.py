@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 import jwt
 from jwt.types import Options
@@ -44,4 +45,15 @@ def _upgrade(settings: VonageConfig, upgrade: Upgrade) -> bool | None:
     return vonage_signed(secret.get_secret_value(), given, None, now=upgrade.now)
 
 
-PROOF = Proof(webhook=_webhook, upgrade=_upgrade)
+def _covered(headers: Mapping[str, str]) -> bytes:
+    """Return the claims of the JWT, as they were signed."""
+    token = headers.get("authorization", "").partition(" ")[2].strip()
+    return token.rpartition(".")[0].encode(errors="replace")
+
+
+PROOF = Proof(
+    webhook=_webhook,
+    covered=lambda hook: _covered(hook.headers),
+    upgrade=_upgrade,
+    upgrade_covered=lambda upgrade: _covered(upgrade.headers),
+)

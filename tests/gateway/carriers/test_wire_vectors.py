@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
+from gateway.carriers.carrier import token_in
 from gateway.carriers.dialect import Dialect
 from gateway.carriers.proof import Upgrade
 from gateway.carriers.table import CARRIERS, CarriersConfig
@@ -150,7 +151,7 @@ def opened(dialect: str, upgrade: Json) -> Json:
     request = Upgrade(public_url=PUBLIC, target=target, headers=upgrade["headers"], now=upgrade["now"])
     try:
         token = configured(dialect, **upgrade["settings"]).check_upgrade(tokens, "default", request)
-        gives = "the carrier's proof" if token is None else "our token"
+        gives = "our token" if token is not None and token_in(target) else "the carrier's proof"
     except Rejected as exc:
         gives = f"{exc.status} {exc.code}"
     return {**upgrade, "gives": gives}

@@ -29,6 +29,7 @@ from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.http.after import KEEP_S, AfterUrl, GivenAnswers
+from gateway.http.used_proofs import UsedProofs
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.stream_claims import StreamClaims
@@ -451,13 +452,127 @@ async def test_a_signed_webhook_that_is_repeated_after_its_call_began_opens_no_s
             assert stream is not None
             return harness.tokens.check(stream.attrib["url"].rpartition("/")[2], "twilio", "default", now=time.time())
 
+        now = 1000.0
+        harness.hooks._used = UsedProofs(clock=lambda: now)
         first, again = await token(), await token()  # a carrier that got no answer in time asks again
         assert first is not None and again is not None and first.id == again.id
         harness.directory.spend(first, now=time.time())
+        again = await token()
+        assert again is not None and again.id == first.id, "the same answer, which starts nothing"
+        now += KEEP_S
         assert await token() is None
         harness.directory.spend(StreamToken(b"another", 0, b""), now=time.time() + 3600)
         assert await token() is None, "forgotten as soon as the token had expired"
         assert await token(call="c2") is not None and await token("?again=1") is not None
+
+
+def _twilio(form: Mapping[str, str], path: str = "/webhooks/twilio/default") -> dict[str, str]:
+    signature = twilio_signature(SECRET, PUBLIC + path, {name: [value] for name, value in form.items()})
+    return {"X-Twilio-Signature": signature}
+
+
+FORM = {"CallSid": "c1", "From": "+4930000001"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "From=%2B4930000001&CallSid=c1",
+        "CallSid=c1&From=%2b4930000001",
+        "CallSid=%631&From=%2B4930000001",
+        "CallSid=c1&From=%2B4930000001&",
+        "&CallSid=c1&&From=%2B4930000001",
+        "CallSid=c1&From=%2B4930000001&CallSid=c1",
+    ],
+)
+@pytest.mark.parametrize("dialect", ["twilio", "signalwire", "plivo"])
+async def test_a_copied_webhook_in_another_spelling_starts_nothing(dialect: str, body: str) -> None:
+    path, form = f"/webhooks/{dialect}/default", dict(FORM)
+    if dialect == "plivo":
+        form["CallUUID"] = form.pop("CallSid")
+        body = body.replace("CallSid", "CallUUID")
+    fields = {name: [value] for name, value in form.items()}
+    headers = {
+        "twilio": {"X-Twilio-Signature": twilio_signature(SECRET, PUBLIC + path, fields)},
+        "signalwire": {"X-SignalWire-Signature": twilio_signature(SECRET, PUBLIC + path, fields)},
+        "plivo": {
+            "X-Plivo-Signature-V3": plivo_signature(SECRET, PUBLIC + path, "n", fields),
+            "X-Plivo-Signature-V3-Nonce": "n",
+        },
+    }[dialect] | {"Content-Type": "application/x-www-form-urlencoded"}
+    async with serving(PROVEN, OUTSIDE) as harness:
+        first = await harness.client.post(path, data=form, headers=headers)
+        copied = await harness.client.post(path, data=body, headers=headers)
+        if copied.status == 200:
+            assert await copied.read() == await first.read()
+        else:  # Plivo signs each value, so a doubled one is another message
+            assert (dialect, copied.status) == ("plivo", 403)
+
+
+async def test_a_proof_is_bound_to_its_method_and_its_fields() -> None:
+    async with serving(PROVEN, OUTSIDE) as harness:
+        path = "/webhooks/twilio/default?CallSid=c1&From=%2B4930000001"
+        headers = _twilio({}, path)
+        assert (await harness.client.get(path, headers=headers)).status == 200
+        for body in (
+            {"data": {"CallSid": "c2"}},
+            {"json": {"CallSid": "c2"}},
+            {"data": "CallSid=c2"},
+            {"data": b"&"},
+            {},
+        ):
+            assert (await harness.client.post(path, headers=headers, **body)).status == 403
+        # Twilio joins names and values, so other fields may have the same signature.
+        assert (await harness.client.post("/webhooks/twilio/default", data=FORM, headers=_twilio(FORM))).status == 200
+        moved = {"CallSi": "dc1", "From": "+4930000001"}
+        answer = await harness.client.post("/webhooks/twilio/default", data=moved, headers=_twilio(FORM))
+        assert (answer.status, await answer.text()) == (
+            403,
+            "this proof came before, with another call, route or method",
+        )
+
+
+@pytest.mark.parametrize("body", ["{}", '{"CallSid": "c9"}', "x"])
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "multipart/form-data; boundary=x"])
+@pytest.mark.parametrize("dialect", ["twilio", "signalwire", "plivo"])
+async def test_a_body_that_the_signature_does_not_cover_is_refused(dialect: str, content_type: str, body: str) -> None:
+    path = f"/webhooks/{dialect}/default"
+    headers = {
+        "twilio": {"X-Twilio-Signature": twilio_signature(SECRET, PUBLIC + path)},
+        "signalwire": {"X-SignalWire-Signature": twilio_signature(SECRET, PUBLIC + path)},
+        "plivo": {
+            "X-Plivo-Signature-V3": plivo_signature(SECRET, PUBLIC + path, "n"), "X-Plivo-Signature-V3-Nonce": "n"
+        },
+    }[dialect] | {"Content-Type": content_type}  # fmt: skip
+    async with serving(PROVEN, OUTSIDE) as harness:
+        assert (await harness.client.post(path, data=body, headers=headers)).status == 403
+
+
+def _jambonz(body: bytes, at: float) -> dict[str, str]:
+    mac = hmac.new(SECRET.encode(), f"{int(at)}.".encode() + body, hashlib.sha256).hexdigest()
+    return {"Jambonz-Signature": f"t={int(at)},v1={mac}"}
+
+
+def _vonage(body: bytes, at: float) -> dict[str, str]:
+    claims = {"iat": at, "payload_hash": hashlib.sha256(body).hexdigest()}
+    return {"Authorization": f"Bearer {jwt.encode(claims, SECRET)}"}
+
+
+@pytest.mark.parametrize(("dialect", "sign", "name"), [("jambonz", _jambonz, "call_sid"), ("vonage", _vonage, "uuid")])
+async def test_a_proof_of_a_carrier_that_signs_no_address_is_bound_to_its_route(
+    dialect: str, sign: Any, name: str
+) -> None:
+    async with serving(PROVEN, OUTSIDE) as harness:
+        harness.routes["other"] = RouteConfig()
+        body = json.dumps({name: "c1"}).encode()
+        headers = {**sign(body, time.time()), "Content-Type": "application/json"}
+        path = f"/webhooks/{dialect}/default"
+        first = await harness.client.post(path, data=body, headers=headers)
+        assert first.status == 200
+        again = await harness.client.post(path, data=body, headers=headers)
+        assert await again.read() == await first.read()
+        for elsewhere in (f"/webhooks/{dialect}/other", f"{path}/after", f"{path}/status", f"{path}?call=c2"):
+            assert (await harness.client.post(elsewhere, data=body, headers=headers)).status == 403
 
 
 async def test_signed_requests_are_let_in() -> None:

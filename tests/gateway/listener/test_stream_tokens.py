@@ -1,6 +1,7 @@
 """The token in a stream address, at a whole gateway: one call, the right one, lost by no failed socket."""
 
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 import aiohttp
 import pytest
 
+from gateway.carriers.signatures import twilio_signature
 from gateway.config import LimitsConfig
 from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
@@ -22,17 +24,17 @@ class Carrier:
 
     def __init__(self, made: Gateway, http: aiohttp.ClientSession) -> None:
         self.made = made
-        self._http = http
+        self.http = http
 
     async def address(self, call_sid: str) -> str:
         """The path of the stream that our webhook wants for a call."""
-        async with self._http.post("/webhooks/twilio/default", data={"CallSid": call_sid}) as answer:
+        async with self.http.post("/webhooks/twilio/default", data={"CallSid": call_sid}) as answer:
             stream = ElementTree.fromstring(await answer.text()).find("Connect/Stream")
         assert stream is not None
         return urlsplit(stream.attrib["url"]).path
 
     async def open(self, path: str) -> aiohttp.ClientWebSocketResponse:
-        return await self._http.ws_connect(path)
+        return await self.http.ws_connect(path)
 
     async def status(self, path: str) -> int:
         """Of an upgrade that fails."""
@@ -122,3 +124,27 @@ async def test_the_calls_id_ends_with_what_the_webhook_logged(
     (asked,) = (vars(record) for record in caplog.records if record.message == "stream requested")
     assert len(asked["stream"]) == 16 and call_id.endswith(asked["stream"]) and len(call_id) == 34
     assert asked["call_sid"] == "CA1"
+
+
+async def test_a_token_is_spent_and_has_an_age_also_where_the_carrier_signs(tmp_path: Path) -> None:
+    secret = "a-secret-of-at-least-thirty-two-bytes"
+    async with calling(tmp_path, auth_token=secret) as carrier:
+        public = str(carrier.http._base_url).rstrip("/")
+
+        async def opened(path: str) -> aiohttp.ClientWebSocketResponse:
+            signature = twilio_signature(secret, public.replace("http", "ws", 1) + path)
+            return await carrier.http.ws_connect(path, headers={"X-Twilio-Signature": signature})
+
+        tokens = carrier.made.tokens
+        good = tokens.make("twilio", "default", now=time.time(), call="CA1")
+        old = tokens.make("twilio", "default", now=time.time() - 3600, call="CA1")
+        elsewhere = tokens.make("twilio", "other", now=time.time(), call="CA1")
+        first, second = await opened(f"/media/twilio/default/{good}"), await opened(f"/media/twilio/default/{good}")
+        assert await carrier.begins(first, "CA1")
+        assert not await carrier.begins(second, "CA1")
+        for token in (good, old, elsewhere, "x" * 56):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await opened(f"/media/twilio/default/{token}")
+            assert refused.value.status == 403
+        other = tokens.make("twilio", "default", now=time.time(), call="CA2")
+        assert not await carrier.begins(await opened(f"/media/twilio/default/{other}"), "CA3")
