@@ -152,7 +152,7 @@ class DialogueParts:
 
 
 class StoreParts:
-    """What is kept of calls: records, the call log and traces."""
+    """The stores of calls: records, the call log and traces."""
 
     def __init__(self, config: Config, metrics: Metrics, now: Callable[[], float]) -> None:
         self.tracer = _tracer(config.tracing, now) if config.tracing is not None else None
@@ -173,7 +173,7 @@ def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:
 
 
 class CallParts:
-    """What a call needs, and the live calls.
+    """The parts that a call needs, and the live calls.
 
     Args:
         browser: returns a call's browser by call id; see ``BrowserDialogues``.

@@ -16,11 +16,7 @@ SHARED = {
     "Encoder": "the same",
     "Engine": "a deployment on Ray has the name of its class, which configs/cluster.yaml gives",
     "Directory": "the same",
-    "Clips": "what a call needs of gateway.clips",
     "MarkReached": "a carrier tells the gateway that a mark was played, and the gateway tells the manager",
-    "Event": "one of the two state machines of a turn",
-    "State": "the same",
-    "Hearing": "the settings with which a route listens, and the listener of the engine",
 }
 """Names that stand twice, and why."""
 

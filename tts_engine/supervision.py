@@ -30,7 +30,7 @@ _AT_ONCE_S = 1.0  # a task whose first run returns sooner has nothing to do
 
 
 class Need(StrEnum):
-    """What depends on a task or thread."""
+    """The part of the server that depends on a task or thread."""
 
     PROCESS = "process"
     """Its end ends the process."""
@@ -41,7 +41,7 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class SupervisedState:
     """The state of a supervised task or thread."""
 
     name: str
@@ -66,11 +66,11 @@ class Supervised(ABC):
         self.over = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> SupervisedState:
         """The present state."""
         well = self._begun is not None and self._now() - self._begun >= WELL_S
         failures = 0 if well else self._failures
-        return State(
+        return SupervisedState(
             name=self.name,
             need=self.need,
             running=self._begun is not None,
@@ -90,7 +90,7 @@ class Supervised(ABC):
         self._begun = self._now()
 
     def _ended(self, error: BaseException | None) -> float:
-        """Note an end that nobody asked for. Return the pause before the restart, seconds."""
+        """Note an end that no one asked for. Return the pause before the restart, seconds."""
         begun, self._begun = self._begun, None
         if begun is not None and self._now() - begun >= WELL_S:
             self._failures = 0
@@ -232,7 +232,7 @@ class Supervisor:
         self._add(made)
         return made
 
-    def states(self) -> Sequence[State]:
+    def states(self) -> Sequence[SupervisedState]:
         """Return the state of each task and thread, in the order of their names."""
         with self._lock:
             return sorted((each.state for each in self._all), key=lambda state: state.name)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import orjson
 
 from gateway.call.hearing.caller import Caller
-from gateway.call.hearing.listening import Hearing
+from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.settings import hearing_settings, hints_of, rules, shown, turn_settings, unused
 from gateway.call.turn_taking.instructions import Instructions
 from gateway.call.turn_taking.turns import Turns
@@ -44,7 +44,7 @@ class Configuration:
         turns: Turns,
         caller: Caller,
         instructions: Instructions,
-        hearing: Hearing | None,
+        hearing: ListeningSettings | None,
         *,
         voice_problem: Callable[[str, str, str], str],
         tell: Callable[[Outbound], None],

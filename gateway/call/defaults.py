@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.call.hearing.listening import Hearing
+from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.speakable import lexicon
 from gateway.call.turn_taking.turn import TurnDefaults
@@ -23,7 +23,7 @@ def turn_defaults(
     *,
     turn_chars: int,
     turns_queued: int,
-    hearing: Hearing | None = None,
+    hearing: ListeningSettings | None = None,
 ) -> TurnDefaults:
     """Return the ``TurnDefaults`` of a route. ``hearing`` is None without a recogniser."""
     return TurnDefaults(
@@ -46,7 +46,7 @@ def turn_defaults(
     )
 
 
-def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: Hearing | None) -> Rules:
+def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: ListeningSettings | None) -> Rules:
     """Return the interruption rules of a route; ``gateway.call.turn_taking.barge_in`` explains the policies."""
     own = route.barge_in.false_alarm_ms
     false_alarm_s = (barge_in.false_alarm_ms if own is None else own) / 1000

@@ -20,7 +20,7 @@ from gateway.call.defaults import interruptible_word
 from gateway.call.ending import CallEnd
 from gateway.call.hearing.caller import Caller
 from gateway.call.hearing.listeners import Listener
-from gateway.call.hearing.listening import Hearing
+from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.journal import Journal
 from gateway.call.metering import Metering
 from gateway.call.outbox import Outbox
@@ -67,8 +67,8 @@ class Services(Means):
     """Receives the record of each ended call. None: calls are not recorded."""
     voice_problem: Callable[[str, str, str], str] = lambda route, language, voice: ""
     """Returns why a route cannot use a language or a voice; empty if it can, or if that is unknown."""
-    hearing: Mapping[str, Hearing] = field(default_factory=dict)
-    """``Hearing`` by the name of the route; a route that is missing has no recogniser."""
+    hearing: Mapping[str, ListeningSettings] = field(default_factory=dict)
+    """``ListeningSettings`` by the name of the route; a route that is missing has no recogniser."""
 
 
 class Session:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.call.hearing.listening import Hearing
+from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.seams.messages import ConfigChange, Hints
@@ -26,7 +26,7 @@ def turn_settings(config: ConfigChange, defaults: TurnDefaults) -> TurnDefaults:
     )
 
 
-def hearing_settings(config: ConfigChange, hearing: Hearing) -> Hearing:
+def hearing_settings(config: ConfigChange, hearing: ListeningSettings) -> ListeningSettings:
     """Return the new settings for listening."""
     new = hearing
     if config.partial_prompts is not None:
@@ -40,7 +40,7 @@ def hearing_settings(config: ConfigChange, hearing: Hearing) -> Hearing:
     return new if config.hints is None else replace(new, hints=config.hints)
 
 
-def rules(config: ConfigChange, base: Rules, hearing: Hearing | None) -> Rules:
+def rules(config: ConfigChange, base: Rules, hearing: ListeningSettings | None) -> Rules:
     """Return the interruption rules after the manager has set ``ignoreBackchannel``; ``base`` are the route's rules."""
     if hearing is None or base.policy is Policy.DURATION:
         return base
@@ -49,7 +49,7 @@ def rules(config: ConfigChange, base: Rules, hearing: Hearing | None) -> Rules:
     return replace(base, policy=Policy.ONSET, lasts_s=0.0)
 
 
-def unused(config: ConfigChange, hearing: Hearing | None) -> tuple[str, ...]:
+def unused(config: ConfigChange, hearing: ListeningSettings | None) -> tuple[str, ...]:
     """Return the names of settings that have no effect in this call."""
     known = () if hearing is not None else tuple(name for name in _UNUSED_WITHOUT_RECOGNISER if name in config.names)
     return (*config.ignored, *known)

@@ -41,7 +41,7 @@ BUFFER_S = 20.0
 _POSITION_EVERY_S = 0.2
 
 
-class Clips(Protocol):
+class ClipSource(Protocol):
     """Source of utterances that are not synthesised: files and tones."""
 
     async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
@@ -58,7 +58,7 @@ class Means:
     """The parts that make and send speech; all calls of a process share them."""
 
     engine: SpeechEngine
-    clips: Clips
+    clips: ClipSource
     ticker: Ticker
     playout: PlayoutConfig
     start: StartPolicy

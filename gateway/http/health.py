@@ -15,7 +15,7 @@ from gateway.postgres import DatabaseState
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from tts_engine.api import EngineStatus
 from tts_engine.errors import EngineError
-from tts_engine.supervision import SUPERVISOR, State
+from tts_engine.supervision import SUPERVISOR, SupervisedState
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class HealthView(ApiModel):
     """``sip.registrations``: their state and each registrar's last answer."""
     trunks: list[TrunkState]
     """Trunks with ``ping_s``, and their state."""
-    background: list[State]
+    background: list[SupervisedState]
     """The long-lived tasks and threads of the process, and how often each was restarted."""
     databases: list[DatabaseState]
     """Databases that several gateways share (``postgres.url``). Calls work without them, so they do not affect the

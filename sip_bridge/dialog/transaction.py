@@ -278,7 +278,7 @@ class Transactions:
         return found.state if found else TransactionState.TERMINATED
 
     def sent(self, key: Key) -> tuple[Request, Hashable] | None:
-        """Return a request of ours and its peer. None: its transaction is gone."""
+        """Return a request that we sent, and its peer. None: its transaction is gone."""
         found = self._all.get(key)
         return (found.request, found.peer) if found else None
 

@@ -140,7 +140,7 @@ def sums(tallies: list[dict[str, list[int]]]) -> dict[str, list[int]]:
     return added
 
 
-class Supervisor:
+class WorkerSupervisor:
     """The workers, and the sockets that all of them share.
 
     Args:
@@ -372,7 +372,7 @@ async def _serve(config: Config) -> int:
     folder = Path(tempfile.mkdtemp(prefix="talkspurt-server-"))  # mode 0700
     try:
         async with engine_for_gateway(with_greetings(config)) as engine:
-            supervisor = Supervisor(config, engine.targets.written, folder)
+            supervisor = WorkerSupervisor(config, engine.targets.written, folder)
             async with supervisor.running():
                 await stop.wait_or(lambda: all(each.standing.ready for each in supervisor.workers), look_s=REPORT_S)
                 audiosocket, sip = supervisor.port("audiosocket"), (supervisor.port("sip"), supervisor.port("sips"))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from gateway.call.hearing.listeners import Listeners
-from gateway.call.hearing.listening import Hearing, Listening
-from gateway.call.turn_taking.barge_in import Event
+from gateway.call.hearing.listening import Listening, ListeningSettings
+from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
 from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
@@ -45,7 +45,13 @@ class Caller:
     """
 
     def __init__(
-        self, route: RouteConfig, turns: Turns, manager: Manager, hearing: Hearing | None, *, clock: Callable[[], float]
+        self,
+        route: RouteConfig,
+        turns: Turns,
+        manager: Manager,
+        hearing: ListeningSettings | None,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._turns = turns
         self._manager = manager
@@ -128,9 +134,9 @@ class Caller:
 
     def _on_due(self) -> None:
         self._timer_due = None
-        self._decide(Event.DEADLINE)
+        self._decide(CallerEvent.DEADLINE)
 
-    def _decide(self, event: Event, onset: float | None = None) -> None:
+    def _decide(self, event: CallerEvent, onset: float | None = None) -> None:
         self._turns.on_caller(event, self._now(), onset=onset)
 
     def _heard_s(self) -> float:
@@ -183,7 +189,7 @@ class Caller:
         """Pause, resume or stop the recording. False: the call is not recorded."""
         return self._uplink is not None and self._uplink.record(state, now=self._now())
 
-    def configure(self, hearing: Hearing, hints: Mapping[str, tuple[str, ...]]) -> None:
+    def configure(self, hearing: ListeningSettings, hints: Mapping[str, tuple[str, ...]]) -> None:
         """Use other settings for listening; ``hints`` are keyed by language."""
         if self._listening is not None:
             self._listening.configure(hearing, hints)
@@ -203,11 +209,11 @@ class Caller:
 
     def on_speech_suspected(self, *, onset: float) -> None:
         """The VAD hears what may be speech."""
-        self._decide(Event.SUSPECTED, onset)
+        self._decide(CallerEvent.SUSPECTED, onset)
 
     def on_speech_dismissed(self) -> None:
         """The VAD has decided that the suspected sound was not speech."""
-        self._decide(Event.DISMISSED)
+        self._decide(CallerEvent.DISMISSED)
 
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure that the caller speaks."""
@@ -215,7 +221,7 @@ class Caller:
             self._listening.on_speech_started(onset=onset)
         else:
             self._tell_speaking("on")
-            self._decide(Event.SPEECH, onset)
+            self._decide(CallerEvent.SPEECH, onset)
 
     def on_lull(self, *, since: float, silence_s: float) -> None:
         """The caller has been silent since ``since``, perhaps only between two words."""
@@ -232,7 +238,7 @@ class Caller:
         if self._listening is not None:
             self._listening.on_speech_ended()
         else:
-            self._decide(Event.SILENCE)
+            self._decide(CallerEvent.SILENCE)
             self._tell_speaking("off")
 
     def on_speech(self, pcm: bytes) -> None:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from gateway.call.hearing.echo import is_echo, may_become_echo
 from gateway.call.hearing.end_of_thought import Patience
-from gateway.call.turn_taking.barge_in import Event
+from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Outbound, Prompt
@@ -52,7 +52,7 @@ then, but the caller has not understood it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hearing:
+class ListeningSettings:
     """The settings with which a route listens."""
 
     recogniser: Recogniser
@@ -82,7 +82,7 @@ class Hearing:
     drops_echo: bool = False
     """Drop transcripts that echo what the bot has just said."""
 
-    def with_silence(self, seconds: float) -> Hearing:
+    def with_silence(self, seconds: float) -> ListeningSettings:
         """Return a copy with another usual silence that ends an utterance."""
         return replace(self, patience=replace(self.patience, usual_s=seconds))
 
@@ -93,13 +93,13 @@ def hearing(
     config: RecogniserConfig,
     barge_in: BargeInConfig,
     turn_model: TurnModel | None = None,
-) -> Hearing:
-    """Return a route's ``Hearing`` from the configuration."""
+) -> ListeningSettings:
+    """Return a route's ``ListeningSettings`` from the configuration."""
     own = route.barge_in.false_alarm_ms
     false_alarm_ms = barge_in.false_alarm_ms if own is None else own
     phrases = "|".join(re.escape(_plain(phrase)) for phrase in config.backchannels)
     acknowledgements = re.compile(rf"(?:(?:{phrases})(?: |$))+") if phrases else None
-    return Hearing(
+    return ListeningSettings(
         recogniser=recogniser,
         language=route.language,
         hints=route.hints,
@@ -158,11 +158,11 @@ class Listening:
 
     def __init__(
         self,
-        hearing: Hearing,
+        hearing: ListeningSettings,
         turns: Turns,
         *,
         tell: Callable[[Outbound], None],
-        decide: Callable[[Event, float | None], None],
+        decide: Callable[[CallerEvent, float | None], None],
         end_speech: Callable[[], None],
         clock: Callable[[], float],
         heard_s: Callable[[], float],
@@ -226,7 +226,9 @@ class Listening:
             self._current.frames = 0
         self._close(old)
 
-    def configure(self, hearing: Hearing, hints: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> None:
+    def configure(
+        self, hearing: ListeningSettings, hints: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    ) -> None:
         """Use other settings from now on; ``hints`` are keyed by language. The recogniser is reopened between two
         utterances."""
         self._hearing = hearing
@@ -278,7 +280,7 @@ class Listening:
             self._tell_speaking("on")
         if self._audio_check is None:
             self._look_for_audio()
-        self._decide(Event.SPEECH, onset)
+        self._decide(CallerEvent.SPEECH, onset)
 
     def on_speech(self, pcm: bytes) -> None:
         """Take 20 ms of the caller's speech."""
@@ -314,7 +316,7 @@ class Listening:
 
     def on_speech_ended(self) -> None:
         """The VAD reports silence, perhaps only a breath."""
-        self._decide(Event.SILENCE, None)
+        self._decide(CallerEvent.SILENCE, None)
         self._vad_silent = True
         if self._current is not None:
             silence_s = self._hearing.vad_silence_s
@@ -388,7 +390,7 @@ class Listening:
             self._end_silence()
             if not self._vad_silent:
                 self._end_speech()
-            self._decide(Event.THOUGHT_ENDED, None)
+            self._decide(CallerEvent.THOUGHT_ENDED, None)
             self._tell_speaking("off")
             self._finish(utterance)
 
@@ -409,7 +411,7 @@ class Listening:
             return
         if not utterance.cuts:
             utterance.cuts = True
-            self._decide(Event.WORDS, utterance.onset)
+            self._decide(CallerEvent.WORDS, utterance.onset)
         # The final prompt of a finished utterance is on its way, so its partial ones are not sent.
         if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
             self._tell_prompt(utterance, text, last=False)
@@ -426,7 +428,7 @@ class Listening:
             self._heard_nothing()
             return
         # This also cuts what the bot began to say meanwhile: the answer to this utterance must not wait for it.
-        self._decide(Event.WORDS, utterance.onset)
+        self._decide(CallerEvent.WORDS, utterance.onset)
         self._tell_prompt(utterance, text, last=True)
         self._prompt_ended = utterance.ended
 
@@ -440,7 +442,7 @@ class Listening:
     def _heard_nothing(self) -> None:
         """Report an utterance that had no words that count."""
         if self._current is None:
-            self._decide(Event.NO_WORDS, None)
+            self._decide(CallerEvent.NO_WORDS, None)
 
     def _is_agreement(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
         pattern = self._hearing.agreement

@@ -55,7 +55,7 @@ class Policy(enum.Enum):
     WORDS = "words"
 
 
-class State(enum.Enum):
+class CallerState(enum.Enum):
     """The state of the caller, and of the bot's voice."""
 
     SILENT = "silent"
@@ -65,7 +65,7 @@ class State(enum.Enum):
     SPEAKING = "speaking"
 
 
-class Event(enum.Enum):
+class CallerEvent(enum.Enum):
     """An event of the VAD, the recogniser, another part of the call or the clock."""
 
     SUSPECTED = "suspected"  # VAD: the sound may be speech
@@ -91,8 +91,8 @@ class Verdict(enum.Enum):
 EARLY_S = 0.002
 """Most seconds by which a timer of the event loop may fire early: uvloop counts in milliseconds."""
 
-SUSPENDED = frozenset({State.SUSPECTED, State.CONFIRMING, State.AWAITING_WORDS})
-SPEAKS = frozenset({State.CONFIRMING, State.SPEAKING})
+SUSPENDED = frozenset({CallerState.SUSPECTED, CallerState.CONFIRMING, CallerState.AWAITING_WORDS})
+SPEAKS = frozenset({CallerState.CONFIRMING, CallerState.SPEAKING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +114,9 @@ class Rules:
 class Row:
     """A transition: in each of ``states``, ``event`` leads to ``to``. A condition that is ``None`` always holds."""
 
-    states: frozenset[State]
-    event: Event
-    to: State
+    states: frozenset[CallerState]
+    event: CallerEvent
+    to: CallerState
     verdict: Verdict = Verdict.NOTHING
     policies: frozenset[Policy] = frozenset(Policy)
     recogniser: bool | None = None
@@ -135,57 +135,60 @@ class Row:
         )
 
 
-Key = tuple[Policy, bool, State, Event, bool]
+Key = tuple[Policy, bool, CallerState, CallerEvent, bool]
 """Policy, whether there is a recogniser, state, event, whether speech may cut now."""
 
-_SILENT, _SUSPECTED, _SPEAKING = (frozenset({state}) for state in (State.SILENT, State.SUSPECTED, State.SPEAKING))
-_CONFIRMING, _AWAITING = frozenset({State.CONFIRMING}), frozenset({State.AWAITING_WORDS})
-_NOT_SUSPENDED = _SILENT | _SPEAKING
+_SILENT, _SUSPECTED, _SPEAKING = (
+    frozenset({state}) for state in (CallerState.SILENT, CallerState.SUSPECTED, CallerState.SPEAKING)
+)
+_CONFIRMING, _AWAITING = frozenset({CallerState.CONFIRMING}), frozenset({CallerState.AWAITING_WORDS})
+_PLAYING = _SILENT | _SPEAKING
 _ONSET_ONLY = frozenset({Policy.ONSET})
 _SUSPENDING = frozenset({Policy.ONSET, Policy.DURATION})
 _DURATION_ONLY = frozenset({Policy.DURATION})
+_ANY = frozenset(CallerState)
 
 ROWS: tuple[Row, ...] = (
-    Row(_NOT_SUSPENDED, Event.SUSPECTED, State.SUSPECTED, Verdict.SUSPEND, policies=_SUSPENDING, may_cut=True),
-    Row(SUSPENDED, Event.SUSPECTED, State.SUSPECTED),
-    Row(SUSPENDED, Event.DISMISSED, State.SILENT, Verdict.RESUME),
-    Row(frozenset(State), Event.SPEECH, State.SPEAKING, Verdict.CUT, policies=_ONSET_ONLY, may_cut=True),
-    Row(_NOT_SUSPENDED, Event.SPEECH, State.CONFIRMING, Verdict.SUSPEND, policies=_DURATION_ONLY, may_cut=True),
-    Row(_NOT_SUSPENDED, Event.SPEECH, State.SPEAKING),
-    Row(SUSPENDED, Event.SPEECH, State.CONFIRMING),
-    Row(SUSPENDED, Event.SILENCE, State.SILENT, Verdict.RESUME, recogniser=False),
-    Row(_CONFIRMING, Event.SILENCE, State.AWAITING_WORDS, recogniser=True),
-    Row(_SPEAKING, Event.SILENCE, State.SILENT),
-    Row(_SUSPECTED | _AWAITING, Event.WORDS, State.SILENT, Verdict.CUT),
-    Row(_CONFIRMING, Event.WORDS, State.SPEAKING, Verdict.CUT),
-    Row(_SILENT, Event.WORDS, State.SILENT, Verdict.CUT, may_cut=True),
-    Row(_SPEAKING, Event.WORDS, State.SPEAKING, Verdict.CUT, may_cut=True),
-    Row(_SUSPECTED | _AWAITING, Event.NO_WORDS, State.SILENT, Verdict.RESUME),
-    Row(_SPEAKING, Event.THOUGHT_ENDED, State.SILENT),
-    Row(_CONFIRMING, Event.THOUGHT_ENDED, State.AWAITING_WORDS, recogniser=True),
-    Row(_SUSPECTED | _AWAITING, Event.RELEASED, State.SILENT),
-    Row(_CONFIRMING, Event.RELEASED, State.SPEAKING),
-    Row(_SUSPECTED, Event.DEADLINE, State.SILENT, Verdict.RESUME),
-    Row(_CONFIRMING, Event.DEADLINE, State.SPEAKING, Verdict.CUT),
-    Row(_SPEAKING, Event.DEADLINE, State.SPEAKING, Verdict.CUT, may_cut=True),
+    Row(_PLAYING, CallerEvent.SUSPECTED, CallerState.SUSPECTED, Verdict.SUSPEND, policies=_SUSPENDING, may_cut=True),
+    Row(SUSPENDED, CallerEvent.SUSPECTED, CallerState.SUSPECTED),
+    Row(SUSPENDED, CallerEvent.DISMISSED, CallerState.SILENT, Verdict.RESUME),
+    Row(_ANY, CallerEvent.SPEECH, CallerState.SPEAKING, Verdict.CUT, policies=_ONSET_ONLY, may_cut=True),
+    Row(_PLAYING, CallerEvent.SPEECH, CallerState.CONFIRMING, Verdict.SUSPEND, policies=_DURATION_ONLY, may_cut=True),
+    Row(_PLAYING, CallerEvent.SPEECH, CallerState.SPEAKING),
+    Row(SUSPENDED, CallerEvent.SPEECH, CallerState.CONFIRMING),
+    Row(SUSPENDED, CallerEvent.SILENCE, CallerState.SILENT, Verdict.RESUME, recogniser=False),
+    Row(_CONFIRMING, CallerEvent.SILENCE, CallerState.AWAITING_WORDS, recogniser=True),
+    Row(_SPEAKING, CallerEvent.SILENCE, CallerState.SILENT),
+    Row(_SUSPECTED | _AWAITING, CallerEvent.WORDS, CallerState.SILENT, Verdict.CUT),
+    Row(_CONFIRMING, CallerEvent.WORDS, CallerState.SPEAKING, Verdict.CUT),
+    Row(_SILENT, CallerEvent.WORDS, CallerState.SILENT, Verdict.CUT, may_cut=True),
+    Row(_SPEAKING, CallerEvent.WORDS, CallerState.SPEAKING, Verdict.CUT, may_cut=True),
+    Row(_SUSPECTED | _AWAITING, CallerEvent.NO_WORDS, CallerState.SILENT, Verdict.RESUME),
+    Row(_SPEAKING, CallerEvent.THOUGHT_ENDED, CallerState.SILENT),
+    Row(_CONFIRMING, CallerEvent.THOUGHT_ENDED, CallerState.AWAITING_WORDS, recogniser=True),
+    Row(_SUSPECTED | _AWAITING, CallerEvent.RELEASED, CallerState.SILENT),
+    Row(_CONFIRMING, CallerEvent.RELEASED, CallerState.SPEAKING),
+    Row(_SUSPECTED, CallerEvent.DEADLINE, CallerState.SILENT, Verdict.RESUME),
+    Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT),
+    Row(_SPEAKING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT, may_cut=True),
 )
 
 
-def _table() -> Iterator[tuple[Key, tuple[State, Verdict]]]:
-    for key in itertools.product(Policy, (False, True), State, Event, (False, True)):
+def _table() -> Iterator[tuple[Key, tuple[CallerState, Verdict]]]:
+    for key in itertools.product(Policy, (False, True), CallerState, CallerEvent, (False, True)):
         row = next((row for row in ROWS if row.fits(key)), None)
         if row is not None:
             yield key, (row.to, row.verdict)
 
 
-TABLE: Mapping[Key, tuple[State, Verdict]] = dict(_table())
+TABLE: Mapping[Key, tuple[CallerState, Verdict]] = dict(_table())
 
 
 class BargeIn:
     """The interruption machine of one call."""
 
     def __init__(self, rules: Rules) -> None:
-        self.state = State.SILENT
+        self.state = CallerState.SILENT
         self.onset = 0.0
         """Onset of the sound or words that led to the last ``SUSPEND`` or ``CUT``, seconds on the events' clock."""
         self.rules = rules
@@ -206,31 +209,31 @@ class BargeIn:
         """Return the time of the next ``DEADLINE`` event. None: only another event can change something."""
         return self._deadline
 
-    def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
+    def on(self, event: CallerEvent, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
         """Take one event and return the verdict.
 
         Args:
             onset: start of the sound or words of the event; None if it has none.
             may_cut: True if the bot is saying something that speech may cut.
         """
-        if event is Event.DEADLINE and (self._deadline is None or now < self._deadline - EARLY_S):
+        if event is CallerEvent.DEADLINE and (self._deadline is None or now < self._deadline - EARLY_S):
             return Verdict.NOTHING  # the suspension of this deadline has ended or has a later deadline now
         before = self.state
         key = (self.rules.policy, self.rules.recogniser, before, event, may_cut)
         self.state, verdict = TABLE.get(key, (before, Verdict.NOTHING))
-        if event is Event.SPEECH and onset is not None:
+        if event is CallerEvent.SPEECH and onset is not None:
             self._spoke_from = onset
         if before not in SUSPENDED:
             self.onset = self._spoke_from if onset is None else onset
         self._deadline = self._next_deadline(event, now, onset)
         return verdict
 
-    def _next_deadline(self, event: Event, now: float, onset: float | None) -> float | None:
+    def _next_deadline(self, event: CallerEvent, now: float, onset: float | None) -> float | None:
         rules = self.rules
-        if event is Event.SUSPECTED and self.state is State.SUSPECTED:
+        if event is CallerEvent.SUSPECTED and self.state is CallerState.SUSPECTED:
             return now + rules.give_up_s
-        if event is Event.SPEECH and onset is not None:
-            awaited = rules.lasts_s > 0 if rules.recogniser else self.state is State.CONFIRMING
+        if event is CallerEvent.SPEECH and onset is not None:
+            awaited = rules.lasts_s > 0 if rules.recogniser else self.state is CallerState.CONFIRMING
             return max(now, onset + rules.lasts_s) if awaited else None
-        ends = event is Event.DEADLINE or self.state in (State.SILENT, State.AWAITING_WORDS)
-        return None if ends or (self.state is State.SPEAKING and not rules.recogniser) else self._deadline
+        ends = event is CallerEvent.DEADLINE or self.state in (CallerState.SILENT, CallerState.AWAITING_WORDS)
+        return None if ends or (self.state is CallerState.SPEAKING and not rules.recogniser) else self._deadline

@@ -3,7 +3,7 @@ finished. Pure."""
 
 from __future__ import annotations
 
-from gateway.call.turn_taking.barge_in import EARLY_S, BargeIn, Event, Rules, Verdict
+from gateway.call.turn_taking.barge_in import EARLY_S, BargeIn, CallerEvent, Rules, Verdict
 from gateway.call.turn_taking.turn import Turn
 from gateway.media.playout import Playout
 
@@ -19,9 +19,9 @@ class Floor:
         """Time at which turns stop waiting for a caller who speaks. None: no turn is waiting."""
         self._turns_may_wait = True
 
-    def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
+    def on(self, event: CallerEvent, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
         """Take one event of the interruption machine; see ``BargeIn.on``."""
-        if event is Event.DEADLINE and self._patience_ends is not None:
+        if event is CallerEvent.DEADLINE and self._patience_ends is not None:
             self._turns_may_wait = now < self._patience_ends - EARLY_S
         verdict = self.barge_in.on(event, now, onset=onset, may_cut=may_cut)
         self._playout.suspended = self.barge_in.suspended

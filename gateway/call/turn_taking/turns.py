@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from gateway.call.turn_taking import barge_in
-from gateway.call.turn_taking.barge_in import State, Verdict
+from gateway.call.turn_taking.barge_in import CallerState, Verdict
 from gateway.call.turn_taking.floor import Floor
 from gateway.call.turn_taking.heard import Heard, Position
 from gateway.call.turn_taking.turn import INTERRUPTIONS, Event, FirstPacket, Place, Reason, Turn, TurnDefaults
@@ -146,7 +146,7 @@ class Turns:
     @property
     def needs_vad(self) -> bool:
         """True if the VAD must report now: speech may cut something, or its end has not been reported."""
-        return self._queue.interruptible_by("speech") or self._floor.barge_in.state is not State.SILENT
+        return self._queue.interruptible_by("speech") or self._floor.barge_in.state is not CallerState.SILENT
 
     # --- how a turn begins -----------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Turns:
             self._say(turn, "interrupted", reason=reason, heardMs=heard.ms)
             self._effects.ended(turn, reason, heard, since, now)
         if spoken:  # else no doomed turn had been heard, and the voice may still be suspended for the caller
-            self._floor.on(barge_in.Event.RELEASED, now, may_cut=False)
+            self._floor.on(barge_in.CallerEvent.RELEASED, now, may_cut=False)
         if sounding:
             self._effects.fell_silent(since, now)
         if reason in INTERRUPTIONS and doomed:
@@ -303,7 +303,7 @@ class Turns:
         else:
             self._tell(Dtmf(digit=digit))
 
-    def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
+    def on_caller(self, event: barge_in.CallerEvent, now: float, *, onset: float | None = None) -> None:
         """Take an event of the VAD, the recogniser or the clock about the caller; see ``barge_in``."""
         if self.closed:
             return

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from talkspurt.config.settings import Config
 from talkspurt.workers.control import ControlChannel, read_config, write_config
-from talkspurt.workers.supervisor import Supervisor, WorkerState, for_workers, order, sums
+from talkspurt.workers.supervisor import WorkerState, WorkerSupervisor, for_workers, order, sums
 from tests.no_room import without_files
 from tests.waiting import until
 
@@ -76,8 +76,8 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.calls = 0
-        self._method: Callable[..., None] = getattr(Supervisor, name)
-        monkeypatch.setattr(Supervisor, name, lambda *given: self._count(*given))
+        self._method: Callable[..., None] = getattr(WorkerSupervisor, name)
+        monkeypatch.setattr(WorkerSupervisor, name, lambda *given: self._count(*given))
 
     def _count(self, *given: Any) -> None:
         self.calls += 1
@@ -88,7 +88,7 @@ async def test_connections_wait_for_a_report_without_work_while_no_file_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = Counted(monkeypatch, "_accept")
-    supervisor = Supervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
+    supervisor = WorkerSupervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
     ours, theirs = (ControlChannel(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     supervisor.workers[0].channel = ours
     supervisor._channels.add(ours)
@@ -118,7 +118,7 @@ async def test_workers_that_begin_wait_without_work_while_no_file_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = Counted(monkeypatch, "_welcome")
-    supervisor = Supervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
+    supervisor = WorkerSupervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
         control.bind(str(tmp_path / "control.sock"))
         control.listen()

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.call.defaults import interruption_rules
 from gateway.call.hearing.listening import Listening, hearing
-from gateway.call.turn_taking.barge_in import Event
+from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Interrupt, Prompt, Text
@@ -93,7 +93,7 @@ class ListeningCall(VirtualCall):
         )
         self.listening.start()
 
-    def _decide(self, event: Event, onset: float | None = None) -> None:
+    def _decide(self, event: CallerEvent, onset: float | None = None) -> None:
         self.turns.on_caller(event, self.now, onset=onset)
         due = self.turns.deadline()
         if due is not None:
@@ -104,7 +104,7 @@ class ListeningCall(VirtualCall):
 
     def _due(self, due: float) -> None:
         if self.turns.deadline() == due:
-            self._decide(Event.DEADLINE)
+            self._decide(CallerEvent.DEADLINE)
 
     def _later(self, delay_s: float, run: Callable[[], None]) -> Alarm:
         alarm = Alarm(run)

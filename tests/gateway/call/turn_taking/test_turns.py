@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.call.turn_taking.barge_in import Event as Caller
+from gateway.call.turn_taking.barge_in import CallerEvent as Caller
 from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.speakable import lexicon
 from gateway.call.turn_taking.turn import LIVE, TRANSITIONS, Event, Place, State, TurnDefaults, Work

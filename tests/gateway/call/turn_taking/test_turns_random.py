@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.call.turn_taking.barge_in import Event as Caller
+from gateway.call.turn_taking.barge_in import CallerEvent as Caller
 from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.turn import Place, TurnDefaults
 from gateway.seams.messages import (
