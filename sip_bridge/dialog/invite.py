@@ -364,6 +364,8 @@ class InviteDialog(ABC):
             except SipError as error:
                 self.effects.append(Trouble("SIP answer refused", str(error)))
                 self.negotiation.withdraw()
+                if self.negotiation.agreed is not None:
+                    return  # a re-INVITE that failed leaves the session as it was (RFC 3261 section 14.1)
                 self._end("no common codec", [("Reason", 'SIP;cause=488;text="Not Acceptable Here"')])
 
     @abstractmethod

@@ -128,3 +128,21 @@ def test_another_party_in_the_answer_to_our_refresh_is_told() -> None:
         assert [line for line in world.lines if "caller changed +4930222" in line]
 
     run(script())
+
+
+@pytest.mark.parametrize("answer", [b"", description(codecs="18"), description(port=0), b"no description"])
+def test_a_reinvite_whose_ack_has_no_usable_answer_leaves_the_call_as_it_was(answer: bytes) -> None:
+    async def script() -> None:
+        world, far = await called()
+        far.calls(body=b"")
+        await world.run(0.2)
+        far.ack(body=answer)
+        await world.run(0.2)
+        assert not [line for line in world.lines if "session: closed" in line]
+        await far.reoffers(codecs="8 101", port=40010)
+        assert any("media PCMA 8 8 127.0.0.9 40010" in line for line in world.lines)
+        far.send("BYE")
+        await world.run(0.2)
+        assert any("session: closed hangup" in line for line in world.lines)
+
+    run(script())
