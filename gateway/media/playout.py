@@ -15,6 +15,8 @@ from itertools import islice
 
 from gateway.media.pacer import Pacer
 
+_LEAST_MARK_WAIT_S = 0.2  # shortest wait for a mark of a peer that has returned none
+
 LATE_S = 0.04
 """Largest lateness at which a sent frame is still heard at its place, seconds. A lead hides lateness up to its own
 length. A phone has no lead but a jitter buffer of at least two packets (40 ms; 60 are usual)."""
@@ -145,7 +147,7 @@ class Playout:
         start: decides when a track that begins a talkspurt may start.
         can_clear: the peer can drop what it has buffered. Otherwise it plays all that was sent.
         has_marks: the peer confirms what it played. A track is then played out when its mark comes back, or
-            ``mark_timeout_s`` after it was due. Otherwise the timetable decides.
+            ``mark_timeout_s`` after it was due; less if marks before it did not come. Otherwise the timetable decides.
         send_mark: requests a mark of the given name. ``frame_sent`` calls it, after the frame before the mark.
     """
 
@@ -170,6 +172,8 @@ class Playout:
         self._can_clear = can_clear
         self._send_mark = send_mark if has_marks else None
         self._mark_timeout_s = mark_timeout_s
+        self._mark_wait_s = mark_timeout_s
+        """Present wait for a mark: shorter after each mark that did not come, whole again after one that came."""
         self._tracks: deque[Track] = deque()
         self._sent_out: deque[tuple[int, Track, str]] = deque()  # (end frame, track, mark) sent, not yet played out
         # The last sent frames. Tuples of frame and track would be 30,000 young objects at 300 calls, and would add 2 to
@@ -209,7 +213,7 @@ class Playout:
         if self.pacer.running:
             return self.pacer.dry_s if now < self.pacer.dry_s else self._talkspurt_ends_s()
         if self._sent_out:
-            return self._ended_s + (self._mark_timeout_s if self._sent_out[0][2] else 0.0)
+            return self._ended_s + (self._mark_wait_s if self._sent_out[0][2] else 0.0)
         return None
 
     def _start_at(self, track: Track, now: float) -> float:
@@ -316,8 +320,10 @@ class Playout:
         while self._sent_out:
             end_frame, track, mark = self._sent_out[0]
             heard_at = pacer.time_of(end_frame) if pacer.running else self._ended_s
-            if now < heard_at + (self._mark_timeout_s if mark else 0.0):
+            if now < heard_at + (self._mark_wait_s if mark else 0.0):
                 break
+            if mark:  # some peers never return any
+                self._mark_wait_s = max(min(self._mark_timeout_s, _LEAST_MARK_WAIT_S), self._mark_wait_s / 4)
             self._sent_out.popleft()
             self.events.append(PlayedOut(track, now))
 
@@ -326,6 +332,8 @@ class Playout:
     def mark_reached(self, name: str, now: float) -> None:
         """Take a mark that the peer returned. Marks from before a clear are ignored."""
         generation, _, _ = name.partition(".")
+        if generation == str(self._generation):
+            self._mark_wait_s = self._mark_timeout_s
         if generation != str(self._generation) or not any(mark == name for _, _, mark in self._sent_out):
             return
         while self._sent_out:

@@ -193,6 +193,31 @@ def test_a_track_that_was_heard_before_a_clear_has_ended_and_waits_for_no_mark()
     assert [type(event) for event in made.events] == [PlayedOut] and made.events[0].track is track
 
 
+def test_a_peer_that_returns_no_marks_is_waited_for_less_each_time_until_one_comes() -> None:
+    names: list[str] = []
+    made, _ = playout(b"a", has_marks=True, mark_timeout_s=5.0, send_mark=names.append)
+    now, waits = 10.0, []
+    for number in range(6):
+        if number:
+            track = Track()
+            track.push([b"a"], now=now, ptime_s=P)
+            track.done = True
+            made.add(track)
+        all_due(made, now)
+        made.pop_due(now)
+        ended = now + P
+        while not made.events or not isinstance(made.events[-1], PlayedOut):
+            due = made.deadline(now)
+            assert due is not None
+            now = max(now, due)
+            made.pop_due(now)
+        waits.append(round(now - ended, 2))
+        made.events.clear()
+        if number == 3:  # a late one, which shows that the peer has marks after all
+            made.mark_reached(names[-1], now)
+    assert waits == [5.0, 1.25, 0.31, 0.2, 5.0, 1.25]
+
+
 def test_a_track_that_was_dropped_from_its_first_frame_on_tells_that_it_begins_again() -> None:
     made, track = playout(b"a", b"b", lead_s=0.1)
     all_due(made, 10.0)
