@@ -227,6 +227,15 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--model", type=Path, metavar="DIR", help="check a CosyVoice model directory instead, and let it speak"
     )
+    p.add_argument(
+        "--compare",
+        action="append",
+        metavar="KEY=VALUE",
+        help="with --model: speak sentences with this setting of engine.cosyvoice too, and measure the difference",
+    )
+    p.add_argument(
+        "--wav", type=Path, default=Path("compared"), metavar="DIR", help="folder of the compared sounds (compared)"
+    )
     _add_config(p)
     _add_json(p)
 

@@ -21,6 +21,13 @@ def run(args: argparse.Namespace) -> int:
         from talkspurt.doctor import model
 
         subject, checks = "the model", model.findings(args.model, config.engine)
+        if args.compare:
+            from talkspurt.doctor import compare
+
+            checks = compare.findings(args.model, config.engine, args.compare, args.wav)
+    elif args.compare:
+        print("--compare needs --model DIR")
+        return 2
     findings = []
     for finding in checks:
         findings.append(finding)

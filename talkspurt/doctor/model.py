@@ -247,18 +247,38 @@ class _Spoken:
     voices: Finding
 
 
+_ALONE = {
+    "max_clauses": 3,
+    "first_hop": 22,
+    "first_chunk_s": 1e6,
+    "text_processes": 0,
+    "language_model": "torch",
+}
+"""Settings of a model that speaks for the doctor alone."""
+
+
+async def speaking_model(
+    folder: Path, settings: CosyVoiceConfig, device: str, voices: Path
+) -> tuple[CosyVoiceSynthesizer, bool]:
+    """Return a model with at least one voice, which is not started, and whether its weights are random.
+
+    Raises:
+        EngineError: the model cannot be loaded.
+    """
+    from tts_engine.cosyvoice.loading import load_synthesizer
+    from tts_engine.cosyvoice.weights import read_config
+
+    model = load_synthesizer(folder, settings.model_copy(update=_ALONE), device=device, voices_folder=voices)
+    if not model.voices():
+        model.add_voice(voice_id="doctor", name="", wav=await _clip(), transcript=SENTENCE, language="en-US")
+    return model, read_config(folder).random_weights
+
+
 async def _spoken(folder: Path, settings: CosyVoiceConfig, device: str, clip: bytes) -> _Spoken:
     from tts_engine.cosyvoice.loading import load_synthesizer
 
-    alone = {
-        "max_clauses": 3,
-        "first_hop": 22,
-        "first_chunk_s": 1e6,
-        "text_processes": 0,
-        "language_model": "torch",
-    }
     with tempfile.TemporaryDirectory(prefix="talkspurt-doctor-") as voices:
-        model = load_synthesizer(folder, settings.model_copy(update=alone), device=device, voices_folder=Path(voices))
+        model = load_synthesizer(folder, settings.model_copy(update=_ALONE), device=device, voices_folder=Path(voices))
         built_in = [info.voice_id for info in model.voices()]
         found = Finding("voices", "ok", f"spk2info.pt: {', '.join(built_in[:8])}")
         if not built_in:
@@ -352,6 +372,14 @@ def _words(pcm: Pcm, rate: int) -> Finding:
     state: Literal["ok", "warn", "fail"] = "ok" if wrong < 0.15 else "warn" if wrong < 0.4 else "fail"
     detail = f"the recogniser heard {heard!r}, {wrong:.0%} of the letters wrong"
     return Finding("words", state, detail if state == "ok" else f"{detail}, expected {SENTENCE!r}")
+
+
+def letters_wrong(pcm: Pcm, rate: int, text: str) -> float | None:
+    """Return the share of the letters of ``text`` that a recogniser hears wrong. None: there is no recogniser."""
+    if not moonshine.installed():
+        return None
+    wanted = _letters(text)
+    return _edits(wanted, _letters(moonshine.Moonshine()(resample(pcm, rate, 16000)))) / len(wanted)
 
 
 def _letters(text: str) -> str:
