@@ -66,7 +66,7 @@ def test_the_same_sentences_are_spoken_with_both_settings(tmp_path: Path) -> Non
                 assert file.getframerate() == RATE
                 pair.append(np.frombuffer(file.readframes(file.getnframes()), "<i2"))
         assert len(pair[0]) == len(pair[1]) > 0
-        assert not np.array_equal(*pair)
+        assert not np.array_equal(pair[0], pair[1])
 
 
 def test_a_setting_that_does_not_exist_fails_before_anything_is_loaded(tmp_path: Path) -> None:
