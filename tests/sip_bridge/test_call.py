@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sip_bridge.message.sip import Request, Response
-from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, description, played
+from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, description, placed, played
 from tests.virtual_loop import VirtualLoop
 
 
@@ -144,5 +144,62 @@ def test_a_reinvite_whose_ack_has_no_usable_answer_leaves_the_call_as_it_was(ans
         far.send("BYE")
         await world.run(0.2)
         assert any("session: closed hangup" in line for line in world.lines)
+
+    run(script())
+
+
+def sdp(codecs: str, port: int = 40000) -> bytes:
+    return description(codecs=codecs, port=port)
+
+
+ANSWERS = {
+    "at once": ([(200, "a", sdp("8 0"))], "PCMA", 40000),
+    "ringing first": ([(180, "a", b""), (200, "a", sdp("0"))], "PCMU", 40000),
+    "early media is the answer": ([(183, "a", sdp("8")), (200, "a", b"")], "PCMA", 40000),
+    "early media after ringing": (
+        [(180, "a", b""), (183, "a", sdp("8")), (180, "a", b""), (200, "a", b"")], "PCMA", 40000
+    ),
+    "another codec after early media": ([(183, "a", sdp("0")), (200, "a", sdp("8", 40010))], "PCMA", 40010),
+    "another fork with another codec": ([(183, "a", sdp("0")), (200, "b", sdp("8", 40010))], "PCMA", 40010),
+    "two forks with early media, the second answers without": (
+        [(183, "a", sdp("0")), (183, "b", sdp("8", 40010)), (200, "b", b"")], "PCMA", 40010
+    ),
+    "two forks with early media, the first answers without": (
+        [(183, "a", sdp("0")), (183, "b", sdp("8", 40010)), (200, "a", b"")], "PCMU", 40000
+    ),
+    "the To tag changes and the answer has no description": (
+        [(183, "a", sdp("8", 40010)), (200, "b", b"")], "PCMA", 40010
+    ),
+    "early media without a To tag": ([(183, "", sdp("8", 40010)), (200, "b", b"")], "PCMA", 40010),
+    "early media that moves": ([(183, "a", sdp("0")), (183, "a", sdp("8", 40010)), (200, "a", b"")], "PCMA", 40010),
+    "early media that cannot be used": ([(183, "a", sdp("18")), (200, "a", sdp("0"))], "PCMU", 40000),
+    "early media that cannot be read": ([(183, "a", b"v=0\r\nm=audio x\r\n"), (200, "a", sdp("0"))], "PCMU", 40000),
+    "a queue announces in G.722": (
+        [(182, "a", b""), (183, "a", sdp("9")), (183, "b", sdp("0", 40006)), (200, "c", sdp("8 0", 40010))],
+        "PCMA", 40010,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+@pytest.mark.parametrize("early_media", [False, True])
+def test_each_answer_to_our_invite_stands_alone(case: str, early_media: bool) -> None:
+    """RFC 3261 sections 13.2.1 and 13.2.2.4."""
+    responses, codec, port = ANSWERS[case]
+
+    async def script() -> None:
+        world = VirtualBridge(trunk={"early_media": early_media})
+        attempt = await placed(world)
+        for status, tag, body in responses:
+            world.reply("INVITE", status, tag=tag, body=body)
+            await world.run()
+        assert (attempt.state, attempt.status) == ("answered", 200)
+        ack = world.asked("ACK")
+        assert ack.to.tag == responses[-1][1]
+        media = [line for line in world.lines if " media " in line and "closed" not in line]
+        assert f"media {codec} " in media[-1] and f"127.0.0.9 {port} sendrecv" in media[-1]
+        assert not any(isinstance(m, Request) and m.method == "BYE" for m in world.sent)
+        await world.finish()
+        assert world.lines[-1].endswith("kept {}")
 
     run(script())
