@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from talkspurt.build import Gateway
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerSocketError
 from tests.gateway.http.api_gateway import api_gateway
 from tests.peers.live_server import TestCall
 from tests.sip_bridge.phone import Phone
@@ -174,7 +174,7 @@ async def refused_calls(url: str) -> None:
             assert answer.status == 404
         async with http.post("/v1/webrtc/offer", json={"sdp": "no", "type": "offer"}) as answer:
             assert answer.status == 422
-    with pytest.raises(PeerError):
+    with pytest.raises(PeerSocketError):
         await CarrierLeg(TwilioCarrier(3, {})).connect(f"{url.replace('http', 'ws')}/media/twilio/nosuch")
 
 

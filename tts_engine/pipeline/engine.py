@@ -71,12 +71,12 @@ class Engine:
 
     async def _make_prompt(self, request: UtteranceRequest, text: str) -> bool:
         async with self.open(request) as utterance:
-            utterance.is_prompt = True
+            utterance.speech.is_prompt = True
             utterance.feed(text)
             utterance.end_text()
             async for _ in utterance:
                 pass
-        return utterance.kept
+        return utterance.speech.kept
 
     def open(self, request: UtteranceRequest) -> EngineUtterance:
         """Begin an utterance.

@@ -1,0 +1,120 @@
+"""The text side of an utterance: deltas of text in, clauses out. Pure but for the clock that it is given."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tts_engine.errors import InvalidRequest
+from tts_engine.pipeline.growing import GrowingText
+from tts_engine.text.clauses import FIRST_MIN_WORDS, Clause, ClauseSplitter, Tentative
+from tts_engine.text.scripts import is_speakable
+
+
+@dataclass(frozen=True, slots=True)
+class CutClause:
+    """A clause that was cut off the text, with the times that this took."""
+
+    clause: Clause
+    fed_at: float
+    """Time at which its last character came."""
+    token_ms: float
+    """Wait for the text that showed the clause to be complete, milliseconds, if nothing was made meanwhile."""
+    text_ms: float
+    """Duration of the cut, milliseconds."""
+
+
+class UtteranceText:
+    """The text of one utterance.
+
+    Args:
+        max_chars: most characters of an utterance (``speech.max_chars``).
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, splitter: ClauseSplitter, *, max_chars: int, clock: Callable[[], float]) -> None:
+        self._splitter = splitter
+        self._max_chars = max_chars
+        self._clock = clock
+        self._fed_chars = 0
+        self._fed: deque[tuple[int, float]] = deque()
+        """(number of characters so far, time at which they came) for the text that is not cut into clauses yet."""
+        self.ended = False
+        """True if no more text comes."""
+        self.growing: GrowingText | None = None
+        """The first clause, if the model was given the clause's beginning."""
+
+    @property
+    def grows(self) -> bool:
+        """True while the first clause is spoken before it is whole."""
+        return self.growing is not None and not self.growing.ended
+
+    def feed(self, text: str) -> Sequence[CutClause]:
+        """Append text, and return the clauses that it completes.
+
+        Raises:
+            InvalidRequest: the text had ended, or is too long.
+        """
+        if self.ended:
+            raise InvalidRequest("text was fed after the end of the text")
+        self._fed_chars += len(text)
+        if self._fed_chars > self._max_chars:
+            raise InvalidRequest(
+                f"text has {self._fed_chars} characters or more, at most {self._max_chars} "
+                "are spoken in one utterance (speech.max_chars)"
+            )
+        begun = self._clock()
+        self._fed.append((self._fed_chars, begun))
+        return self._cut(self._splitter.feed(text), begun)
+
+    def settle(self) -> Sequence[CutClause]:
+        """No text has come for a while: return the clauses that are complete because of that."""
+        return self._cut(self._splitter.settle(), self._clock())
+
+    def end(self) -> Sequence[CutClause]:
+        """Make clauses of the text that is left."""
+        self.ended = True
+        return self._cut(self._splitter.flush(), self._clock())
+
+    def drop(self) -> None:
+        """Take no more text, and end a clause that grows where it is."""
+        self.ended = True
+        if self.growing is not None:
+            self.growing.end(self.growing.text)
+
+    def tentative(self) -> Tentative | None:
+        """Return the clause that ends with the text so far, if it may be complete."""
+        return self._splitter.tentative()
+
+    def grow(self, *, may_begin: bool) -> bool:
+        """Pass on more of a clause that grows. Return True if the first clause begins to grow now.
+
+        Args:
+            may_begin: True if the model can speak a clause before it is whole, and has not begun to speak.
+        """
+        if self.growing is not None:
+            self.growing.grow(self._splitter.pending)
+        elif may_begin:
+            growing = GrowingText(self._splitter.pending_start)
+            if growing.grow(self._splitter.pending) >= FIRST_MIN_WORDS and is_speakable(growing.text):
+                self.growing = growing
+                return True
+        return False
+
+    def _cut(self, clauses: Sequence[Clause], begun: float) -> Sequence[CutClause]:
+        if clauses and self.growing is not None and not self.growing.ended:
+            self.growing.end(clauses[0].text)
+            clauses = clauses[1:]
+        text_ms = (self._clock() - begun) * 1e3
+        cuts = []
+        for clause in clauses:
+            fed_at = self._fed_at(clause.end_char)
+            cuts.append(CutClause(clause, fed_at, (begun - fed_at) * 1e3, text_ms))
+        return cuts
+
+    def _fed_at(self, chars: int) -> float:
+        """Return the time at which the text up to this character had come. Call it with growing ``chars`` only."""
+        while self._fed[0][0] < chars:
+            self._fed.popleft()
+        return self._fed[0][1]
