@@ -9,6 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gateway.calling.policy import CallingPolicy
@@ -22,7 +23,7 @@ from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.endpoint import Endpoint
-from sip_bridge.io.locate import locate
+from sip_bridge.io.locate import locate_all
 from sip_bridge.io.ports import PortPair
 from sip_bridge.local import Peer
 from sip_bridge.message.parameters import SipCaller, headers_of, is_own, number_of
@@ -32,6 +33,12 @@ from sip_bridge.targets import domain_of, read_target
 log = logging.getLogger(__name__)
 
 _MAX_REDIRECTS = 5
+
+_SILENT_S = 1.0
+"""A target that sends nothing for this long is given up for the next one. Two INVITEs have been sent by then."""
+
+_AVOIDED_S = 30.0
+"""Time for which a failed target is tried last."""
 
 
 class Invites:
@@ -114,6 +121,8 @@ class OutgoingCall(SipCall):
         self.caller = caller
         self.route = route
         self.outcome: asyncio.Future[Outcome] = self._loop.create_future()
+        self.heard: asyncio.Future[None] = self._loop.create_future()
+        """Done when the target has sent anything."""
         self.left: asyncio.Future[None] = self._loop.create_future()
         """Done when the call is over."""
         self.protocol = InviteClient(
@@ -137,6 +146,12 @@ class OutgoingCall(SipCall):
     def start(self) -> None:
         """Send the INVITE."""
         self._tell(self.protocol.start)
+
+    def on_response(self, key: Key | None, response: Response) -> None:
+        """Handle a response, and note that the target lives."""
+        if not self.heard.done():
+            self.heard.set_result(None)
+        super().on_response(key, response)
 
     def _do(self, effect: Effect) -> None:
         match effect:
@@ -193,6 +208,8 @@ class Outgoing:
         self._invites = Invites(host.endpoint, 64 * host.config.timeouts.t1_s)
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self._calling: dict[str, OutgoingCall] = {}
+        self._avoided: dict[Peer, float] = {}
+        """Targets that failed lately, and the time until which others go before them."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -215,16 +232,16 @@ class Outgoing:
             handed = headers_of(order.custom_parameters, path.trunk.headers)
             headers = [*own_headers, *((name, value) for name, value in handed if self._calling_policy.may_set(name))]
             from_ = _from(allowed.from_, path.trunk, self._host.config.advertised)
-            peer = await self._located(path)
+            peers = await self._located(path)
             attempt = Attempt(call_id=self._new_call_id(), route=order.route)
-            call = self._call(attempt, order, path, peer, from_, headers)
+            call = self._call(attempt, order, path, from_, headers, peers[0])
         except BaseException as error:
             allowed.over()
             if isinstance(error, SipProtocolError):
                 raise Rejected(str(error), status=422, code="invalid_body", param="target") from None
             raise
         self._remember(attempt)
-        return attempt, self._own(self._carry(attempt, call, order, path, from_, headers, allowed))
+        return attempt, self._own(self._carry(attempt, call, order, path, peers[1:], from_, headers, allowed))
 
     def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -308,13 +325,26 @@ class Outgoing:
             return _Path(name, self._host.trunks[name], uri, proxies[name])
         return _Path("", TrunkConfig.model_construct(), uri, uri)
 
-    async def _located(self, path: _Path) -> Peer:
+    async def _located(self, path: _Path) -> list[Peer]:
+        """Return the addresses of a path's next hop, those that failed lately last.
+
+        Raises:
+            Rejected: the next hop cannot be reached.
+        """
         if not self._host.reachable(path.name):
             raise Rejected(f"trunk {path.name} does not answer", status=503, code="unreachable", param="trunk")
         try:
-            return await locate(path.next_hop, ours=self._host.local.host)
+            peers = await locate_all(path.next_hop, ours=self._host.local.host)
         except Unreachable as error:
             raise Rejected(str(error), status=503, code="unreachable", param="target") from None
+        now = asyncio.get_running_loop().time()
+        return sorted(peers, key=lambda peer: self._avoided.get(peer, 0.0) > now)
+
+    def _avoid(self, peer: Peer, seconds: float) -> None:
+        self._avoided.pop(peer, None)
+        self._avoided[peer] = asyncio.get_running_loop().time() + seconds
+        while len(self._avoided) > self._REMEMBERED:
+            self._avoided.pop(next(iter(self._avoided)))
 
     # --- the attempt -----------------------------------------------------------------------------------------------
 
@@ -323,9 +353,9 @@ class Outgoing:
         attempt: Attempt,
         order: CallOrder,
         path: _Path,
-        peer: Peer,
         from_: Address,
         headers: Sequence[tuple[str, str]],
+        peer: Peer,
     ) -> OutgoingCall:
         def progress(state: AttemptState, status: int) -> None:
             attempt.state, attempt.status = state, status
@@ -355,6 +385,7 @@ class Outgoing:
         call: OutgoingCall,
         order: CallOrder,
         path: _Path,
+        others: list[Peer],
         from_: Address,
         headers: Sequence[tuple[str, str]],
         allowed: Allowed,
@@ -364,7 +395,8 @@ class Outgoing:
         ahead: list[Uri] = []
         answered = False
         try:
-            outcome = await call.outcome
+            again = partial(self._call, attempt, order, path, from_, headers)
+            call, outcome = await self._first_that_answers(call, others, again)
             while 300 <= outcome.status < 400 and len(tried) <= _MAX_REDIRECTS:
                 ahead = [uri for uri in (*outcome.elsewhere, *ahead) if str(uri) not in tried]
                 if not ahead:
@@ -377,9 +409,9 @@ class Outgoing:
                         bare, route=order.route, transport="sip", domain=domain_of(path.next_hop)
                     )
                     elsewhere = replace(path, uri=uri, next_hop=uri)
-                    peer = await self._located(elsewhere)
-                    call = self._call(attempt, order, elsewhere, peer, from_, headers)
-                    outcome = await call.outcome
+                    peer, *others = await self._located(elsewhere)
+                    again = partial(self._call, attempt, order, elsewhere, from_, headers)
+                    call, outcome = await self._first_that_answers(again(peer), others, again)
                 except Rejected as exc:
                     self._on_failed(exc.code)
                     log.info("SIP redirection not followed", extra={"why": exc.code})
@@ -398,6 +430,29 @@ class Outgoing:
             attempt.state, attempt.reason = "failed", outcome.reason
             self._on_failed(outcome.reason)
             log.info("call not answered", extra={"call": attempt.call_id, "status": outcome.status})
+
+    async def _first_that_answers(
+        self, call: OutgoingCall, others: list[Peer], again: Callable[[Peer], OutgoingCall]
+    ) -> tuple[OutgoingCall, Outcome]:
+        """Return the first call that does not fail for its target alone, and its outcome (RFC 3263 section 4.3).
+
+        A target fails if the connection fails, if it answers 503, or if it sends nothing for ``_SILENT_S``. The last
+        target has all the time of its transaction.
+        """
+        while others:
+            news: list[asyncio.Future[Any]] = [call.outcome, call.heard]
+            await asyncio.wait(news, timeout=_SILENT_S, return_when=asyncio.FIRST_COMPLETED)
+            if call.heard.done() or call.outcome.done():
+                outcome = await call.outcome
+                if outcome.status != 503 and outcome.reason != "unreachable":
+                    return call, outcome
+                self._avoid(call.peer, max(_AVOIDED_S, outcome.retry_after_s))
+            else:
+                call.end("target does not answer")
+                self._avoid(call.peer, _AVOIDED_S)
+            log.info("next SIP target", extra={"call": call.session_id, "failed": call.peer.host})
+            call = again(others.pop(0))
+        return call, await call.outcome
 
     def _remember(self, attempt: Attempt) -> None:
         self._attempts[attempt.call_id] = attempt

@@ -144,11 +144,14 @@ class Registration:
         try:
             # The name is looked up each time, because the registrar may move.
             found = await locate_all(self._registrar, ours=self._local.host)
-            self.peer, self.hosts = found[0], frozenset(each.host for each in found)
-            response = await self._ask(self.peer, self._expires_s)
-            if response.status == 423:
-                self._expires_s = _seconds(response, "Min-Expires") or self._expires_s
+            self.hosts = frozenset(each.host for each in found)
+            for self.peer in found:
                 response = await self._ask(self.peer, self._expires_s)
+                if response.status == 423:
+                    self._expires_s = response.headers.seconds("Min-Expires") or self._expires_s
+                    response = await self._ask(self.peer, self._expires_s)
+                if response.status not in (408, 503):
+                    break  # else the next address of the registrar may answer (RFC 3263 section 4.3)
         except Unreachable as error:
             log.info("registrar not found", extra={"registrar": self.config.registrar, "why": str(error)})
             self.status = error.status
@@ -159,7 +162,7 @@ class Registration:
         self._became(granted_s > 0)
         if granted_s > 0:
             return granted_s * random.uniform(*_REFRESH_SHARE)
-        return float(_seconds(response, "Retry-After"))
+        return float(response.headers.seconds("Retry-After"))
 
     async def _ask(self, peer: Peer, expires_s: int) -> Response:
         def make(headers: HeaderItems) -> Request:
@@ -218,14 +221,8 @@ def granted(response: Response, contact: Uri, *, asked_s: int) -> int:
             return int(text)
     if found and not ours and len(found) > 1:
         return 0
-    return _seconds(response, "Expires") if "Expires" in response.headers else asked_s
+    return response.headers.seconds("Expires") if "Expires" in response.headers else asked_s
 
 
 def _key(uri: Uri) -> tuple[str, str, int | None]:
     return uri.user, uri.host, uri.port
-
-
-def _seconds(response: Response, name: str) -> int:
-    """Return the seconds in a header. 0: the header is missing or no number."""
-    text = (response.headers.get(name) or "").split(";")[0].split("(")[0].strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

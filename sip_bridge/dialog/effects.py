@@ -130,6 +130,8 @@ class Outcome:
     """The cause of the failure, in one word."""
     elsewhere: tuple[Uri, ...] = ()
     """The Contacts of a 3xx, best first."""
+    retry_after_s: float = 0.0
+    """Retry-After of a 503."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,7 +312,8 @@ class InviteClient(InviteDialog):
             self._send_invite()
             return
         elsewhere = _contacts(response) if response.status < 400 else ()
-        self._fail(response.status, reason_of(response.status), elsewhere)
+        retry_after_s = response.headers.seconds("Retry-After") if response.status == 503 else 0
+        self._fail(response.status, reason_of(response.status), elsewhere, retry_after_s)
 
     def _may_try_again(self, response: Response) -> bool:
         assert self._invite
@@ -348,8 +349,8 @@ class InviteClient(InviteDialog):
             self._settle(more=True)
             self.effects.append(Post(cancel_of(self._invite), self._peer))
 
-    def _fail(self, status: int, reason: str, elsewhere: tuple[Uri, ...] = ()) -> None:
-        self.effects += [Silence(reason), Outcome(status, reason, elsewhere)]
+    def _fail(self, status: int, reason: str, elsewhere: tuple[Uri, ...] = (), retry_after_s: float = 0) -> None:
+        self.effects += [Silence(reason), Outcome(status, reason, elsewhere, retry_after_s)]
         self._release()
 
     def _decline(self, response: Response) -> None:

@@ -9,8 +9,8 @@ import secrets
 from gateway.seams.supervision import SUPERVISOR, SupervisedTask
 from sip_bridge.errors import Unreachable
 from sip_bridge.io.client import Client
-from sip_bridge.io.locate import locate
-from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress
+from sip_bridge.io.locate import locate_all
+from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.sip import Address, Headers, Request, Uri
 
 log = logging.getLogger(__name__)
@@ -56,10 +56,18 @@ class Pings:
             await asyncio.sleep(self._every_s)
 
     async def _ask(self) -> int:
+        """Return the status of the first address that answers, else of the last one."""
         try:
-            peer = await locate(self._proxy, ours=self._local.host)
+            found = await locate_all(self._proxy, ours=self._local.host)
         except Unreachable as error:
             return error.status
+        for peer in found:
+            status = await self._ask_at(peer)
+            if status not in (408, 503):
+                break
+        return status
+
+    async def _ask_at(self, peer: Peer) -> int:
         us = self._local.contact(peer.transport)
 
         def make(headers: HeaderItems) -> Request:

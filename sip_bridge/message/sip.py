@@ -403,6 +403,11 @@ class Headers:
         """Return the values of Supported, Require, Allow ... in lower case."""
         return frozenset(value.lower() for value in self.all(name))
 
+    def seconds(self, name: str) -> int:
+        """Return the seconds in a header. 0: the header is missing or no number."""
+        text = (self.get(name) or "").split(";")[0].split("(")[0].strip()
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
     def replace(self, name: str, *values: str) -> Headers:
         """Return a copy in which the header has these values, at its first position. Without values, the header is
         removed."""

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+import sip_bridge.io.locate
+import sip_bridge.outgoing
 from gateway.errors import Rejected
 from gateway.seams.originate import Attempt, CallOrder
 from sip_bridge.call import SipCall
 from sip_bridge.config import SipConfig
 from sip_bridge.message.digest import DigestVerdict, ServerAuth
 from sip_bridge.message.sip import Message, Request, Response, parse, response_to
+from tests.peers.ports import free_port
+from tests.sip_bridge.io.test_locate import name_server
 from tests.sip_bridge.phone import Bridge, Phone, bridge, offer, until
 from tests.waiting import PATIENCE_S
 
@@ -619,3 +623,66 @@ async def test_acknowledgement_and_bye_visit_the_proxies_of_the_answer() -> None
             made.session.call.hang_up("end")
             bye = await proxy.hung_up()
             assert bye.headers.all("Route") == (near, far)
+
+
+@asynccontextmanager
+async def two_targets(
+    monkeypatch: pytest.MonkeyPatch, *, first: str = "UDP"
+) -> AsyncIterator[tuple[Bridge, Phone, Phone]]:
+    """A bridge whose trunk is a domain with two targets, and both of them."""
+    with Phone(0) as one, Phone(0) as other:
+        zone = (
+            f'@ 60 IN NAPTR 10 1 "s" "SIP+D2{first[0]}" "" _sip._{first.lower()}\n'
+            f'@ 60 IN NAPTR 20 1 "s" "SIP+D2U" "" _second._udp\n'
+            f"_sip._{first.lower()} 60 IN SRV 1 1 {one.port if first == 'UDP' else free_port()} localhost.\n"
+            f"_second._udp 60 IN SRV 2 1 {other.port} localhost.\n"
+        )
+        async with name_server(zone) as resolver:
+            monkeypatch.setattr(sip_bridge.io.locate, "_system_resolver", lambda: resolver)
+            monkeypatch.setattr(sip_bridge.outgoing, "_SILENT_S", 0.2)
+            allowed = {"allowed_targets": ["*@carrier.test"]}
+            async with bridge(trunk={"proxy": "sip:carrier.test"}, **allowed) as made:  # type: ignore[arg-type]
+                one.server = other.server = ("127.0.0.1", made.bridge.endpoint.port)
+                yield made, one, other
+
+
+async def answered_by(made: Bridge, phone: Phone, attempt: Attempt) -> None:
+    invite = await fresh(phone, "INVITE")
+    reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0 101"))
+    await next_of(phone, "ACK")
+    assert await ended(made, attempt) == ("answered", 200, "")
+
+
+async def test_a_target_that_is_silent_is_given_up_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 3263 section 4.3. The next call goes to the target that lives at once."""
+    async with two_targets(monkeypatch) as (made, dead, phone):
+        attempt = await made.bridge.outgoing.place(CallOrder(target="+4930111"))
+        lost = await fresh(dead, "INVITE")
+        await answered_by(made, phone, attempt)
+        reply(dead, lost, 200, body=offer(dead.rtp_port))  # after all: it must not ring for nothing
+        assert {each.method for each in await next_of(dead, "ACK", "BYE")} == {"ACK", "BYE"}
+        made.session.call.hang_up("end")
+        await phone.hung_up()
+        made.sessions.clear()
+        await answered_by(made, phone, await made.bridge.outgoing.place(CallOrder(target="+4930111")))
+        assert only_repetitions(dead)
+
+
+async def test_a_target_that_is_unavailable_is_given_up_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_targets(monkeypatch) as (made, full, phone):
+        attempt = await made.bridge.outgoing.place(CallOrder(target="+4930111"))
+        reply(full, await fresh(full, "INVITE"), 503, ("Retry-After", "60"))
+        await answered_by(made, phone, attempt)
+
+
+async def test_a_target_that_takes_no_connection_is_given_up_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_targets(monkeypatch, first="TCP") as (made, _, phone):
+        await answered_by(made, phone, await made.bridge.outgoing.place(CallOrder(target="+4930111")))
+
+
+async def test_a_callee_that_is_busy_is_not_called_at_the_next_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_targets(monkeypatch) as (made, one, other):
+        attempt = await made.bridge.outgoing.place(CallOrder(target="+4930111"))
+        reply(one, await fresh(one, "INVITE"), 486)
+        assert await ended(made, attempt) == ("failed", 486, "busy")
+        assert other.nothing()
