@@ -23,7 +23,7 @@ CODECS = {
     "OPUS": (AudioFormat("OPUS", 48000), AudioFormat("OPUS", 16000)),
     "L16": (AudioFormat("PCMU"), AudioFormat("L16", 8000)),
 }
-"""Name of the setting -> format of the caller's audio, and of ours."""
+"""Name of the setting -> formats of the caller's audio and of our audio."""
 TONE_HZ = 1000.0
 
 
