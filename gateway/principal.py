@@ -115,10 +115,12 @@ def principal_of(
 
     The only tenant of the configuration (``sole_tenant``) has everything, and its keys have all rights unless they name
     scopes. Any other tenant sees its own routes. Routes without a tenant are seen only by keys with the scope
-    ``admin``.
+    ``admin``, which includes all others.
     """
     alone = tenant == sole
     held = frozenset(scopes if scopes is not None else SCOPES if alone else set(SCOPES) - {"admin"})
+    if "admin" in held:
+        held = frozenset(SCOPES)
     if alone or "admin" in held:
         return Principal(tenant=tenant, scopes=held, routes=None, leads="calls" in held)
     own = frozenset(name for name, route in routes.items() if route.tenant == tenant)

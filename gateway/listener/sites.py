@@ -32,8 +32,9 @@ class Sites:
         self._origins = frozenset(server.origins)
         named = [server.public_url, *(origin for origin in server.origins if origin != ANY)]
         self._names = {urlsplit(url).hostname for url in named if url} | {server.host}
-        # Beyond loopback and without a configured address, the names of this server are unknown.
-        self._knows_names = bool(server.public_url) or is_loopback(server.host)
+        # Beyond loopback and without a configured address, the names of this server are unknown. Then keys protect it;
+        # without keys, only addresses and names of this network are accepted.
+        self._knows_names = bool(server.public_url) or is_loopback(server.host) or server.insecure
 
     def check(self, peer: str, headers: Headers, *, changes: bool, also: Sequence[str] = ()) -> None:
         """Check a request.

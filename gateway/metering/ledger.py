@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, delete, select, tuple_, update
@@ -119,6 +120,16 @@ def left_open(connection: Connection, owner: str) -> Sequence[MeterRecord]:
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordScope:
+    """The part of a tenant's records that a client sees."""
+
+    routes: frozenset[str] | None = None
+    """Only calls on these routes. None: all records."""
+    call: str = ""
+    """Only this call. Empty: all."""
+
+
 def find(
     connection: Connection,
     tenant: str,
@@ -127,13 +138,13 @@ def find(
     until: float,
     limit: int,
     after: tuple[float, str] | None = None,
+    of: RecordScope = RecordScope(),  # noqa: B008 - frozen
 ) -> Sequence[MeterRecord]:
     """Return a tenant's records that began in a time range, oldest first; ``after`` as in ``Records.find``."""
     found: list[MeterRecord] = []
     while len(found) < limit:  # in parts, between which the loop that paces calls runs
-        part = _part(
-            connection, tenant, since=since, until=until, limit=min(_ROWS_AT_A_TIME, limit - len(found)), after=after
-        )
+        most = min(_ROWS_AT_A_TIME, limit - len(found))
+        part = _part(connection, tenant, since=since, until=until, limit=most, after=after, of=of)
         found += part
         if len(part) < _ROWS_AT_A_TIME:
             break
@@ -143,10 +154,21 @@ def find(
 
 
 def _part(
-    connection: Connection, tenant: str, *, since: float, until: float, limit: int, after: tuple[float, str] | None
+    connection: Connection,
+    tenant: str,
+    *,
+    since: float,
+    until: float,
+    limit: int,
+    after: tuple[float, str] | None,
+    of: RecordScope,
 ) -> Sequence[MeterRecord]:
     at = records.c.startedAt
     wanted = _shown().where(records.c.tenant == tenant, at >= since, at < until)
+    if of.routes is not None:
+        wanted = wanted.where(records.c.route.in_(of.routes))
+    if of.call:
+        wanted = wanted.where(records.c.id == of.call)
     if after is not None:
         wanted = wanted.where(tuple_(at, records.c.id) > after)
     rows = connection.execute(wanted.order_by(at, records.c.id).limit(limit)).mappings()

@@ -32,6 +32,7 @@ from gateway.errors import Rejected
 from gateway.metering import ledger, outbox
 from gateway.metering.beginnings import Beginnings
 from gateway.metering.disk_sync import DiskSync
+from gateway.metering.ledger import RecordScope
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import bring_up_to_date, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
@@ -217,7 +218,14 @@ class Records:
         return await self._asked(self.shared.ask(lambda connection: ledger.days(connection, tenant, here)))
 
     async def find(
-        self, tenant: str, *, since: float, until: float, limit: int, after: tuple[float, str] | None = None
+        self,
+        tenant: str,
+        *,
+        since: float,
+        until: float,
+        limit: int,
+        after: tuple[float, str] | None = None,
+        of: RecordScope = RecordScope(),  # noqa: B008 - frozen
     ) -> Sequence[MeterRecord]:
         """Return a tenant's records that began in a time range, oldest first.
 
@@ -229,7 +237,7 @@ class Records:
         """
 
         def find(connection: Connection) -> Sequence[MeterRecord]:
-            return ledger.find(connection, tenant, since=since, until=until, limit=limit, after=after)
+            return ledger.find(connection, tenant, since=since, until=until, limit=limit, after=after, of=of)
 
         here = await self._read(find)
         if self.shared is None:

@@ -13,8 +13,9 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote as unquote_escapes
 
 from sip_bridge.errors import SipProtocolError
@@ -127,6 +128,10 @@ def is_stale(challenge: str) -> bool:
     return parse_auth(challenge)[1].get("stale", "").lower() == "true"
 
 
+_NONCES = 20_000
+"""Most nonces whose counts are kept. Only peers with the right password add one."""
+
+
 class DigestVerdict(enum.Enum):
     """The result of checking credentials."""
 
@@ -140,8 +145,8 @@ class DigestVerdict(enum.Enum):
 class ServerAuth:
     """Challenges peers and checks their answers.
 
-    A nonce is signed and carries its time, so no table is needed. It is valid for ``nonce_lifetime_s``. An eavesdropper
-    can replay credentials within that time; TLS prevents this.
+    A nonce is signed and carries its time, so strangers cost no memory. It is valid for ``nonce_lifetime_s``.
+    Credentials are good once: the nonce count must grow (RFC 7616 section 3.4). The counts are those of this process.
 
     Args:
         realm: our realm.
@@ -151,6 +156,8 @@ class ServerAuth:
     realm: str
     secret: bytes
     nonce_lifetime_s: float = 300.0
+    _counts: OrderedDict[tuple[str, ...], int] = field(default_factory=OrderedDict, repr=False, compare=False)
+    """Highest nonce count of each user, nonce and client nonce that came with the right password."""
 
     def __post_init__(self) -> None:
         if len(self.secret) < 16:
@@ -223,7 +230,26 @@ class ServerAuth:
         right = hmac.compare_digest(expected.encode(), params["response"].lower().encode("utf-8", "surrogateescape"))
         if password is None or not right:
             return DigestVerdict.WRONG, ""
-        return (DigestVerdict.GOOD, username) if self._fresh(params["nonce"], now) else (DigestVerdict.STALE, "")
+        fresh = self._fresh(params["nonce"], now) and self._counts_on(params)
+        return (DigestVerdict.GOOD, username) if fresh else (DigestVerdict.STALE, "")
+
+    def _counts_on(self, params: Mapping[str, str]) -> bool:
+        """Note the count of a nonce. Return False if it does not grow: the credentials are a copy, or the client starts
+        its count again and then answers a new challenge. Without qop there is no count, and the nonce is good once."""
+        try:
+            count = int(params.get("nc", "1"), 16) if "qop" in params else 1
+        except ValueError:
+            return False
+        # With the client's nonce: two clients may have got one nonce within a millisecond, and some clients count from
+        # one in each request. A copy has the same one.
+        client = (params["username"], params["nonce"], params.get("cnonce", ""), params.get("algorithm", "").upper())
+        if count <= self._counts.get(client, 0):
+            return False
+        self._counts[client] = count
+        self._counts.move_to_end(client)
+        if len(self._counts) > _NONCES:
+            self._counts.popitem(last=False)
+        return True
 
     def _fresh(self, nonce: str, now: float) -> bool:
         try:

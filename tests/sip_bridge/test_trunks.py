@@ -1,6 +1,7 @@
 """Who may call."""
 
 import ipaddress
+import itertools
 
 import pytest
 
@@ -11,6 +12,7 @@ from sip_bridge.message.sip import Request
 from sip_bridge.trunks import SourceStanding, Trunk, Trunks
 from tests.sip_bridge.sip_messages import request
 
+CNONCES = itertools.count()
 AUTH = ServerAuth("talkspurt", b"0123456789abcdef", nonce_lifetime_s=60)
 OFFICE = Trunk(name="office", networks=(ipaddress.ip_network("192.0.2.0/24"),), route="sales")
 PHONE = Trunk(name="phone", username="ann", password="secret")
@@ -35,7 +37,7 @@ def judge(
 def with_credentials(refusal: object, password: str = "secret", username: str = "ann") -> Request:
     assert isinstance(refusal, Refusal)
     answer = ClientAuth(username, password).answer(
-        [value for _, value in refusal.headers], method="INVITE", uri=request().uri, cnonce="c"
+        [value for _, value in refusal.headers], method="INVITE", uri=request().uri, cnonce=str(next(CNONCES))
     )
     assert answer
     return request(headers=(("Authorization", answer),))
@@ -85,7 +87,7 @@ def test_guessing_ends_and_then_a_right_password_waits_too() -> None:
     right = with_credentials(challenge)
     assert judge(judges, right) == Refusal(403)
     assert judge(judges, right, host="198.51.100.8") is PHONE
-    assert judge(judges, right, now=11) is PHONE
+    assert judge(judges, with_credentials(challenge), now=11) is PHONE
 
 
 def test_an_unknown_user_is_answered_like_a_wrong_password() -> None:

@@ -17,6 +17,7 @@ from gateway.config import RecordingConfig
 from gateway.errors import RecordingError, Rejected
 from gateway.http.call_api.recordings_disk import HANG_S, RecordingsDisk
 from gateway.http.request.auth import WHO
+from gateway.http.request.csv_cells import guarded
 from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import ApiModel
 from gateway.principal import Principal
@@ -185,5 +186,5 @@ def _csv(calls: Sequence[CallSummary]) -> str:
     writer = csv.DictWriter(out, names)
     writer.writeheader()
     for part in in_parts(calls):
-        writer.writerows(call.model_dump(by_alias=True) for call in part)
+        writer.writerows(guarded(call.model_dump(by_alias=True)) for call in part)
     return out.getvalue()

@@ -14,8 +14,10 @@ from pydantic import BaseModel
 
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
+from gateway.http.request.csv_cells import guarded
 from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import Route
+from gateway.metering.ledger import RecordScope
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.store import Records
 
@@ -106,7 +108,10 @@ class Usage:
         since, until = (_seconds(request, name, default) for name, default in (("since", 0.0), ("until", 1e12)))
         after = read_place(request.query.get("after", ""), "after")
         limit = read_limit(request.query.get("limit", ""), default=LIMIT, most=LIMIT)
-        found = await self._records.find(request[WHO].tenant, since=since, until=until, after=after, limit=limit)
+        who = request[WHO]
+        # A browser's token sees what it was made for, a key all of its tenant.
+        of = RecordScope(routes=who.routes, call=who.call) if who.token else RecordScope()
+        found = await self._records.find(who.tenant, since=since, until=until, after=after, limit=limit, of=of)
         if request.query.get("format") == "csv":
             return _csv(MeterRecord, found)
         following = place_text((found[-1].startedAt, found[-1].id)) if len(found) == limit else ""
@@ -144,8 +149,5 @@ def _csv(model: type[BaseModel], rows: Sequence[BaseModel]) -> web.Response:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow([field.alias or name for name, field in model.model_fields.items()])
-    for row in rows:
-        values = row.model_dump().values()
-        # A spreadsheet runs a cell that begins like a formula, and callers choose their displayed number.
-        writer.writerow([f"'{v}" if isinstance(v, str) and v[:1] in ("=", "+", "-", "@", "\t") else v for v in values])
+    writer.writerows(guarded(row.model_dump()).values() for row in rows)
     return web.Response(text=out.getvalue(), content_type="text/csv", charset="utf-8")

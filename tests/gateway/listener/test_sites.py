@@ -53,6 +53,15 @@ def test_beyond_loopback_without_a_public_address_no_name_is_known() -> None:
     assert status(sites(host="0.0.0.0"), "voice.example.com") == 200
 
 
+@pytest.mark.parametrize("host", OURS)
+def test_without_keys_beyond_loopback_only_names_of_this_network_are_ours(host: str) -> None:
+    tried = sites(host="0.0.0.0", insecure=True)
+    assert status(tried, host) == 200
+    for changes in (False, True):
+        assert status(tried, "evil.example", "http://evil.example", changes=changes) == 421
+    assert status(tried, host, "http://evil.example") == 403
+
+
 def test_a_proxy_that_is_trusted_decides_which_names_lead_here() -> None:
     tried = sites(trusted_proxies=["192.0.2.0/24"])
     assert status(tried, "voice.example.com") == 200

@@ -13,7 +13,8 @@ PASSWORDS = {"ann": "secret", "bob": ""}
 
 
 def verdict(credentials: str | None, *, now: float = 1000.0, method: str = "INVITE", uri: str = URI) -> DigestVerdict:
-    return SERVER.check([credentials] if credentials else [], PASSWORDS, method=method, uri=uri, now=now)[0]
+    fresh = ServerAuth(SERVER.realm, SERVER.secret)  # has seen no credentials
+    return fresh.check([credentials] if credentials else [], PASSWORDS, method=method, uri=uri, now=now)[0]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +47,13 @@ def test_rfc_2617_without_qop() -> None:
 
 
 def test_accepts_our_own_answer_to_each_algorithm() -> None:
-    for challenge in SERVER.challenges(now=1000.0):
+    server = ServerAuth(SERVER.realm, SERVER.secret)
+    for challenge in server.challenges(now=1000.0):
         client = ClientAuth("ann", "secret")
         for uses in (1, 2):
             answer = client.answer([challenge], method="INVITE", uri=URI, cnonce="c")
             assert answer and f"nc={uses:08x}" in answer
-            assert SERVER.check([answer], PASSWORDS, method="INVITE", uri=URI, now=1001.0) == (
+            assert server.check([answer], PASSWORDS, method="INVITE", uri=URI, now=1001.0) == (
                 DigestVerdict.GOOD,
                 "ann",
             )
@@ -153,5 +155,27 @@ def test_credentials_name_the_target_as_dialled_or_as_asked(named: str, asked: s
     challenges = SERVER.challenges(now=1000.0)
     answer = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=named, cnonce="c")
     assert answer
-    judged, _ = SERVER.check([answer], PASSWORDS, method="INVITE", uri=asked, now=1000.0, dialled=dialled)
+    judged, _ = ServerAuth(SERVER.realm, SERVER.secret).check(
+        [answer], PASSWORDS, method="INVITE", uri=asked, now=1000.0, dialled=dialled
+    )
     assert (judged is DigestVerdict.GOOD) == good
+
+
+@pytest.mark.parametrize("qop", [True, False])
+def test_credentials_are_good_once(qop: bool) -> None:
+    server, client = ServerAuth(SERVER.realm, SERVER.secret), ClientAuth("ann", "secret")
+    challenges = [c if qop else c.replace(', qop="auth"', "") for c in server.challenges(now=1000.0)]
+
+    def judged(credentials: str | None) -> DigestVerdict:
+        return server.check([credentials or ""], PASSWORDS, method="INVITE", uri=URI, now=1001.0)[0]
+
+    first, second = (client.answer(challenges, method="INVITE", uri=URI, cnonce="c") for _ in range(2))
+    assert judged(first) is DigestVerdict.GOOD
+    assert judged(first) is DigestVerdict.STALE  # a copy
+    assert judged(second) is (DigestVerdict.GOOD if qop else DigestVerdict.STALE)
+    assert judged(first) is DigestVerdict.STALE  # a count that does not grow
+    again = ClientAuth("ann", "secret").answer(server.challenges(now=1000.5), method="INVITE", uri=URI, cnonce="c")
+    assert judged(again) is DigestVerdict.GOOD
+    if qop:  # a client that counts from one with a client nonce of its own
+        other = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=URI, cnonce="d")
+        assert judged(other) is DigestVerdict.GOOD
