@@ -21,7 +21,7 @@ async def nothing_left(live: Live) -> None:
 
 
 @pytest.mark.parametrize("transport", ["udp", "tcp"])
-@pytest.mark.parametrize("scenario", ["call", "hold", "late_offer", "info", "options"])
+@pytest.mark.parametrize("scenario", ["call", "hold", "codecs", "late_offer", "info", "options"])
 async def test_scenario(server: tuple[Live, int], tmp_path: Path, scenario: str, transport: str) -> None:
     live, port = server
     await sipp(scenario, port, tmp_path, calls=3, transport=transport, pause_ms=300)
