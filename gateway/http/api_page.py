@@ -81,8 +81,20 @@ def operations(description: Mapping[str, Any]) -> list[Operation]:
 
 
 def schemas(description: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the schemas that have fields, by name."""
-    return {name: each for name, each in description["components"]["schemas"].items() if each.get("properties")}
+    """Return the schemas that have fields, by name. References to others (enumerations) are replaced by these."""
+    found = description["components"]["schemas"]
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, list):
+            return [whole(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        other = found.get(str(value.get("$ref", "")).removeprefix(_REF), {})
+        if other and not other.get("properties"):
+            return other
+        return {key: whole(each) for key, each in value.items()}
+
+    return {name: whole(each) for name, each in found.items() if each.get("properties")}
 
 
 def fields(schema: Mapping[str, Any], link: Callable[[str], str]) -> Iterator[ApiField]:
