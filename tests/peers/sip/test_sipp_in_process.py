@@ -11,6 +11,7 @@ import pytest
 from gateway.seams.originate import CallOrder
 from tests.peers.ports import free_port
 from tests.peers.programs import needs_sipp
+from tests.peers.sip.sipp import sipp
 from tests.sip_bridge.io.test_endpoint import listening
 from tests.sip_bridge.phone import bridge
 from tests.waiting import PATIENCE_S, until
@@ -68,3 +69,14 @@ async def test_a_hundred_calls_to_sipp_are_all_answered_and_leave_nothing(tmp_pa
         await until(lambda: not any(made.bridge.kept.values()), "the end of all calls")
         assert len(os.listdir("/proc/self/fd")) <= files
         assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_caller_that_requires_reliable_ringing_is_answered_after_its_prack(tmp_path: Path) -> None:
+    """RFC 3262, as sipp reads it."""
+    async with bridge(ready=False, timeouts={"session_s": 0}) as made:
+        calling = asyncio.create_task(sipp("prack", made.bridge.endpoint.port, tmp_path))
+        await until(lambda: made.sessions)
+        await until(lambda: made.session.call.protocol.reliable.deadline() is None, "the PRACK")
+        made.session.ready.set_result(None)
+        await calling
+        assert made.session.closed == ["hangup"]
