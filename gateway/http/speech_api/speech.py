@@ -103,19 +103,14 @@ class OpenAiBody(ApiModel):
     stream_format: Literal["audio", "sse"] = "audio"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """The text to speak and its delivery."""
+@dataclass(frozen=True, slots=True)
+class SpeechFile:
+    """A text to speak, and the file that it becomes."""
 
     text: str
     format: str
-    rate: int
-    voice: str = ""
-    language: str = ""
-    speed: float = 1.0
-    instruct: str = ""
-    model: str = ""
-    """A loaded model. Empty: the active one."""
+    """One of ``FORMATS``."""
+    asked: UtteranceRequest
 
 
 def audio_types(body: type[BaseModel], field: str) -> tuple[str, ...]:
@@ -162,7 +157,7 @@ class SpeechRoutes:
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         """Return the whole file."""
-        order = await self._order(SpeechBody.from_json(await request.read()), request[WHO])
+        order = await self._order(request)
         async with request[TENANT].occupied():
             await request[TENANT].spend(len(order.text))
             pieces = [piece async for piece in self.spoken(order, request[TENANT], whole=True)]
@@ -178,7 +173,7 @@ class SpeechRoutes:
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Return the file in chunks, as they are made."""
-        order = await self._order(SpeechBody.from_json(await request.read()), request[WHO])
+        order = await self._order(request)
         return await self._stream(request, order, FORMATS[order.format].content_type)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
@@ -186,18 +181,19 @@ class SpeechRoutes:
         body = OpenAiBody.from_json(await request.read())
         voice = body.voice if isinstance(body.voice, str) else body.voice.id
         name = body.response_format
-        order = Order(
-            text=body.input, format=name, rate=FORMATS[name].default_hz,
+        asked = UtteranceRequest(
+            utterance_id=_new_id(), format=engine_format(name, FORMATS[name].default_hz),
             voice=await voice_id(self._voices, voice, request[WHO]), speed=body.speed, instruct=body.instructions,
-            model=await self._model(body.model),
+            priority=request[TENANT].key.priority, model=await self._model(body.model),
         )  # fmt: skip
+        order = SpeechFile(body.input, name, asked)
         try:
             return await self._openai(request, order, body)
         except InvalidRequest as exc:  # the field has another name in this API
             exc.field = "input" if exc.field == "text" else exc.field
             raise
 
-    async def _openai(self, request: web.Request, order: Order, body: OpenAiBody) -> web.StreamResponse:
+    async def _openai(self, request: web.Request, order: SpeechFile, body: OpenAiBody) -> web.StreamResponse:
         if body.stream_format == "audio":
             return await self._stream(request, order, FORMATS[order.format].content_type)
         # OpenAI reports usage in tokens. We report characters of text and 20 ms frames of speech instead.
@@ -223,7 +219,8 @@ class SpeechRoutes:
             raise Rejected(f"no model {name[:40]!r}", status=404, code="model_not_found", param="model")
         return "" if name == status.model else name
 
-    async def _order(self, body: SpeechBody, who: Principal) -> Order:
+    async def _order(self, request: web.Request) -> SpeechFile:
+        body = SpeechBody.from_json(await request.read())
         fmt = FORMATS[body.format]
         rate = fmt.default_hz if body.sample_rate is None else body.sample_rate
         if rate not in fmt.rates_hz:
@@ -237,14 +234,20 @@ class SpeechRoutes:
                 f"text is {len(body.text)} characters, expected {self._limits.turn_chars} or fewer (limits.turn_chars)",
                 status=413, code="text_too_long", param="text",
             )  # fmt: skip
-        return Order(
-            text=body.text, format=body.format, rate=rate,
-            voice=await voice_id(self._voices, body.speaker, who), language=body.language,
-            speed=body.speed, instruct=body.instruct,
+        asked = UtteranceRequest(
+            utterance_id=_new_id(), format=engine_format(body.format, rate),
+            voice=await voice_id(self._voices, body.speaker, request[WHO]), language=body.language,
+            speed=body.speed, instruct=body.instruct, priority=request[TENANT].key.priority,
         )  # fmt: skip
+        return SpeechFile(body.text, body.format, asked)
 
     async def spoken(
-        self, order: Order, tenant: Tenant, *, whole: bool = False, on_audio: Callable[[float], None] = lambda s: None
+        self,
+        order: SpeechFile,
+        tenant: Tenant,
+        *,
+        whole: bool = False,
+        on_audio: Callable[[float], None] = lambda s: None,
     ) -> AsyncGenerator[bytes, None]:
         """Yield the file in non-empty pieces, and count it in the tenant's usage.
 
@@ -255,11 +258,7 @@ class SpeechRoutes:
         Raises:
             EngineError: the text cannot be spoken.
         """
-        fmt = engine_format(order.format, order.rate)
-        asked = UtteranceRequest(
-            utterance_id=f"api.{uuid.uuid4().hex}", format=fmt, voice=order.voice, language=order.language,
-            speed=order.speed, instruct=order.instruct, priority=tenant.key.priority, model=order.model,
-        )  # fmt: skip
+        asked, fmt = order.asked, order.asked.format
         # Samples that need no encoding take less time here than their way to a thread.
         do = self._in_thread if FORMATS[order.format].codec or whole else _inline
         samples = 0
@@ -270,14 +269,14 @@ class SpeechRoutes:
                 utterance.feed(speakable.feed(order.text) + speakable.close())
                 utterance.end_text()
                 # Meanwhile the engine works.
-                file = await do(lambda: writer(order.format, order.rate, whole=whole))
+                file = await do(lambda: writer(order.format, fmt.sample_rate, whole=whole))
                 await tally.metered
                 async for chunk in utterance:
                     if not chunk.frames:
                         continue
                     samples += chunk.samples
-                    tally.heard(samples / order.rate)
-                    on_audio(samples / order.rate)
+                    tally.heard(samples / fmt.sample_rate)
+                    on_audio(samples / fmt.sample_rate)
                     if piece := await do(file.write, chunk.frames):
                         yield piece
             if not samples and (piece := await do(file.write, [fmt.silence_frame()] * SILENT_FRAMES)):
@@ -291,7 +290,7 @@ class SpeechRoutes:
     async def _stream(
         self,
         request: web.Request,
-        order: Order,
+        order: SpeechFile,
         content_type: str,
         *,
         wrap: Callable[[bytes], bytes] = lambda piece: piece,
@@ -326,6 +325,10 @@ class SpeechRoutes:
                 if last := end(audio_s):
                     await response.write(last)
         return response
+
+
+def _new_id() -> str:
+    return f"api.{uuid.uuid4().hex}"
 
 
 async def _inline(work: Callable[..., Any], *args: Any) -> Any:
