@@ -21,6 +21,9 @@ from talkspurt.simulator.carriers.carrier import (
     Tones,
     Violation,
 )
+from talkspurt.simulator.carriers.exotel import ExotelConnectCarrier
+from talkspurt.simulator.carriers.freeswitch import LateFreeSwitchCarrier
+from talkspurt.simulator.carriers.jambonz import FullJambonzCarrier
 from talkspurt.simulator.carriers.twilio import TwilioCarrier
 
 
@@ -33,7 +36,15 @@ def _twins() -> dict[str, type[SimulatedCarrier]]:
 CARRIERS: dict[str, type[SimulatedCarrier]] = _twins()
 """Dialect name -> the carrier that speaks it, as declared by each file here that has a ``CARRIER``."""
 
+VARIANTS: dict[str, type[SimulatedCarrier]] = {
+    "exotel by Connect": ExotelConnectCarrier,
+    "freeswitch with late metadata": LateFreeSwitchCarrier,
+    "jambonz with all attributes": FullJambonzCarrier,
+}
+"""Other ways in which real carriers of these dialects begin."""
+
 __all__ = [
+    "VARIANTS",
     "CARRIERS",
     "SimulatedCarrier",
     "Clear",

@@ -93,4 +93,27 @@ class ExotelCarrier:
         return json.dumps(body, separators=(",", ":"))
 
 
+class ExotelConnectCarrier(ExotelCarrier):
+    """A call by Exotel's Connect API: camelCase and no media format, as in the vendor's own bridge
+    (exotel/Agent-Stream), and our messages in the same spelling, with numbers."""
+
+    def __init__(self, call_number: int, parameters: Mapping[str, str]) -> None:
+        super().__init__(call_number, parameters)
+        same = {"streamSid": self.stream_sid}
+        media = {"payload": str, "chunk": str, "timestamp": str, "sequenceNumber": str}
+        self._shapes = {
+            "media": {**same, "sequenceNumber": str, "media": media},
+            "mark": {**same, "mark": {"name": str}},
+            "clear": same,
+        }
+
+    def opening(self) -> Sequence[str]:
+        start = {"streamSid": self.stream_sid, "callSid": self.call_sid, "from": "+919000000001", "to": "08000000002"}
+        connected = {"event": "connected", "protocol": "Call", "version": "1.0.0"}
+        return [json.dumps(connected), self._event("start", start=start)]
+
+    def _event(self, event: str, **more: Any) -> str:
+        return json.dumps({"event": event, "streamSid": self.stream_sid, **more}, separators=(",", ":"))
+
+
 CARRIER = ExotelCarrier

@@ -61,4 +61,12 @@ class FreeSwitchCarrier:
         return {"Authorization": f"Bearer {secret}"}
 
 
+class LateFreeSwitchCarrier(FreeSwitchCarrier):
+    """A switch whose audio overtakes the metadata (amigniter/mod_audio_stream, issue 121)."""
+
+    def opening(self) -> Sequence[str | bytes]:  # type: ignore[override]
+        audio = bytes(self.format.frame_bytes or 0)
+        return [audio, audio, *super().opening()]
+
+
 CARRIER = FreeSwitchCarrier

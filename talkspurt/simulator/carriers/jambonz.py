@@ -84,4 +84,20 @@ class JambonzCarrier:
         return json.dumps({"type": "mark", "data": {"name": name, "event": event}})
 
 
+class FullJambonzCarrier(JambonzCarrier):
+    """A call with all attributes of jambonz-feature-server, and parameters in ``customerData`` as for calls by REST."""
+
+    def opening(self) -> Sequence[str]:
+        attributes = {
+            "sampleRate": self.format.sample_rate, "mixType": "mono", "callSid": self.call_sid, "direction": "outbound",
+            "from": "+4930000001", "to": "+4930000002", "callId": str(UUID(int=1)), "sbcCallid": "sbc-3@192.0.2.3",
+            "sipStatus": 200, "sipReason": "OK", "callStatus": "in-progress", "accountSid": str(UUID(int=0)),
+            "traceId": "0123456789abcdef0123456789abcdef", "applicationSid": str(UUID(int=2)),
+            "fsSipAddress": "10.0.0.1:5070", "originatingSipIp": "192.0.2.45", "originatingSipTrunkName": "Trunk A",
+            "apiBaseUrl": "http://192.0.2.150/v1", "fsPublicIp": "192.0.2.9", "callerId": "+4930000001",
+            "customerData": self._metadata,
+        }  # fmt: skip
+        return [json.dumps(attributes)]
+
+
 CARRIER = JambonzCarrier

@@ -36,14 +36,14 @@ class TelnyxCarrier:
         self._chunk = 0
 
     def opening(self) -> Sequence[str]:
-        start = {
+        start: dict[str, Any] = {
             "user_id": str(UUID(int=0)),
             "call_control_id": self.call_sid,
             "call_session_id": str(UUID(int=1)),
             "from": "+4930000001",
             "to": "+4930000002",
             "tags": [],
-            "client_state": "",
+            "client_state": None,
             "custom_parameters": self._parameters,
             "media_format": {"encoding": "PCMU", "sample_rate": 8000, "channels": 1},
         }

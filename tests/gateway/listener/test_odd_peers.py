@@ -21,7 +21,8 @@ from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
 from gateway.listener.sites import Sites
 from gateway.seams.incoming import IncomingCall
-from talkspurt.simulator.carriers import CARRIERS
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import CARRIERS, VARIANTS
 from talkspurt.simulator.carriers.carrier import SimulatedCarrier
 from tests.gateway.listener.test_connection import ALL, Listener
 from tests.waiting import PATIENCE_S, until
@@ -189,7 +190,7 @@ async def test_numbers_for_texts_and_texts_for_numbers(peer: Peer) -> None:
     await peer.sound_crosses()
 
 
-VARIANTS: dict[str, Callable[[str], str]] = {
+BASE64: dict[str, Callable[[str], str]] = {
     "url-safe": lambda text: text.replace("+", "-").replace("/", "_"),
     "unpadded": lambda text: text.rstrip("="),
     "line-broken": lambda text: text[:76] + "\r\n" + text[76:],
@@ -197,12 +198,12 @@ VARIANTS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", BASE64)
 @pytest.mark.parametrize("dialect", JSON_AUDIO)
 async def test_base64_variants(peer: Peer, variant: str) -> None:
     call = await peer.open()
     audio = bytes(range(1, 255)) * 2
-    written = VARIANTS[variant](base64.b64encode(audio).decode())
+    written = BASE64[variant](base64.b64encode(audio).decode())
     for _ in range(12):  # more than the limit of errors in a row
         body = json.loads(str(peer.carrier.media(audio)))
         body["media"]["payload"] = written
@@ -255,6 +256,27 @@ async def test_an_oddity_is_logged_once_a_call(peer: Peer, caplog: pytest.LogCap
     logged = [record for record in caplog.records if getattr(record, "kind", "") == "early_audio"]
     assert len(logged) == 1 and peer.line.odd.count((peer.dialect, "early_audio")) == 3
     assert all(kind in KINDS for _, kind in peer.line.odd)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_other_ways_in_which_carriers_begin(line: Line, variant: str) -> None:
+    carrier = VARIANTS[variant](7, {"bot": "billing"})
+    leg = CarrierLeg(carrier)
+    await leg.connect(f"ws://127.0.0.1:{line.server.port}/media/{carrier.dialect}/default")
+    await until(lambda: bool(line.calls))
+    (call,) = line.calls
+    assert call.incoming.call_sid == carrier.call_sid
+    told = call.incoming.custom_parameters
+    assert told == ({} if carrier.dialect == "exotel" else {"bot": "billing"})
+    leg.send_uplink()
+    for number in range(3):
+        assert call.connection.send_frame(call.connection.outbound.silence_frame(), 0.0)
+        if call.connection.has_marks:
+            call.connection.send_mark(f"0.{number}")
+    await until(lambda: leg.messages == 3 and bool(call.audio))
+    call.connection.send_clear()
+    await leg.aclose()
+    assert not leg.violations
 
 
 @pytest.mark.parametrize("dialect", ["freeswitch", "freeswitch-fork"])
