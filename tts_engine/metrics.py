@@ -51,6 +51,11 @@ FREED = Histogram(
     buckets=(0.002, 0.005, 0.01, 0.015, 0.02, *SECONDS[1:]),
     registry=REGISTRY,
 )
+UNHEARD = Counter(
+    "talkspurt_engine_unheard_seconds",
+    "Sound of utterances that were cut while they were being made, made and not heard by then",
+    registry=REGISTRY,
+)
 REALTIME_FACTOR = Histogram(
     "talkspurt_engine_realtime_factor",
     "Seconds of engine time per second of audio, by clause",
@@ -168,6 +173,9 @@ class PrometheusObserver:
 
     def draft(self, *, kept: bool) -> None:
         DRAFTS.labels("kept" if kept else "dropped").inc()
+
+    def unheard(self, seconds: float) -> None:
+        UNHEARD.inc(seconds)
 
     def freed(self, seconds: float) -> None:
         FREED.observe(seconds)

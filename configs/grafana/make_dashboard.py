@@ -259,6 +259,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "models.md", ((rate("talkspurt_engine_recomputed_chunks_total"), "chunks"),),
         ),
         Panel(
+            "Sound made for nothing", "s", "Seconds a second, of utterances that were cut while they were being made.",
+            "latency.md", (("sum(rate(talkspurt_engine_unheard_seconds_total[R]))", "unheard"),),
+        ),
+        Panel(
             "Memory of the engine's caches", "bytes", "Bounded by the configuration.", "models.md",
             (("sum by (cache) (talkspurt_engine_cache_bytes)", "{{cache}}"),),
         ),

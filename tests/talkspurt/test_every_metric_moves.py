@@ -31,7 +31,8 @@ talkspurt_first_packet_stage_seconds_count talkspurt_pacing_error_seconds_count 
 talkspurt_gaps_total talkspurt_gap_seconds_count talkspurt_cut_seconds_count talkspurt_turns_total
 talkspurt_dialogue_connected talkspurt_dialogue_reconnects_total talkspurt_dialogue_missed_total
 talkspurt_playout_buffer_seconds_count
-talkspurt_carrier_mark_delay_seconds_count talkspurt_rtp_lost_total talkspurt_rtp_jitter_seconds_count
+talkspurt_carrier_mark_delay_seconds_count talkspurt_dropped_total talkspurt_rtp_lost_total
+talkspurt_rtp_jitter_seconds_count
 talkspurt_stale_tokens_total talkspurt_sip_kept talkspurt_model_turns_total talkspurt_model_failures_total
 talkspurt_engine_first_chunk_seconds_count talkspurt_engine_queue_seconds_count talkspurt_engine_freed_seconds_count
 talkspurt_engine_realtime_factor_count talkspurt_engine_cache_bytes talkspurt_text_cache_requests_total
@@ -44,6 +45,7 @@ OTHERWISE = {
     "talkspurt_engine_admission_waiting": "the same",
     "talkspurt_engine_refused_total": "the same",
     "talkspurt_engine_batch_size_count": "only CosyVoice works in batches",
+    "talkspurt_engine_unheard_seconds_total": "the tone is made before it is cut",
     "talkspurt_engine_free_blocks": "only CosyVoice has a cache of blocks",
     "talkspurt_engine_recomputed_chunks_total": "the same",
     "talkspurt_engine_no_place_total": "the same",
@@ -53,6 +55,7 @@ OTHERWISE = {
     "talkspurt_gpu_utilisation_ratio": "the same",
     "talkspurt_dialogue_failed_total": "the lost manager comes back",
     "talkspurt_send_stalls_total": "loopback takes every frame",
+    "talkspurt_carrier_oddities_total": "the simulated Twilio follows the documents",
     "talkspurt_call_log_lost_total": "no call log is configured",
     "talkspurt_records_lost_total": "the disk takes every record",
     "talkspurt_records_late_total": "the disk takes every record in time",
@@ -149,6 +152,7 @@ async def a_sip_call(made: Gateway) -> Samples:
         await phone.call()
         for sequence in (1, 2, 5):
             phone.speak(bytes(160), sequence=sequence, timestamp=160 * sequence)
+        phone.speak(bytes(160), payload_type=77)
         (session,) = made.directory
         leg: Any = session._leg
         await until(lambda: leg.rtp.session.stats.packets_received == 3, "the packets")

@@ -34,6 +34,11 @@ class EngineObserver(AdmissionObserver, Protocol):
         """Note that a clause was made before it was known to be complete. ``kept``: it was complete."""
         ...
 
+    def unheard(self, seconds: float) -> None:
+        """Note that an utterance was cut while it was being made, with so many seconds of sound that no listener had
+        heard."""
+        ...
+
     def freed(self, seconds: float) -> None:
         """Take the time from cancel until no more work was spent on the utterance."""
         ...

@@ -135,6 +135,11 @@ class SoundOut:
             return max(self._untaken_s, playhead.slack_s(self._clock()))
         return self._untaken_s
 
+    def unheard_s(self) -> float:
+        """Return the seconds of sound that were made and that no listener has heard."""
+        playhead = self._playhead
+        return playhead.delivered_s if playhead.played_at is None else playhead.slack_s(self._clock())
+
     def dry_ms(self) -> float:
         """Return for how many milliseconds the caller has heard silence because text came late. 0 while the position is
         unknown."""

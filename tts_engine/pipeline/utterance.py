@@ -111,6 +111,8 @@ class EngineUtterance:
         working = [*self.speech.dropped]
         if task is not None and running and not leads_others:
             working += self.speech.unneeded(task)
+            if self._engine.observer is not None:
+                self._engine.observer.unheard(self.speech.out.unheard_s())
         if working:
             self._note_freed(working, begun)
             await asyncio.wait(working)

@@ -152,6 +152,7 @@ class Counter:
         self.lookups: list[str] = []
         self.first: list[float] = []
         self.freed_s: list[float] = []
+        self.unheard_s: list[float] = []
         self.drafts: list[bool] = []
         self.admissions: list[tuple[float, str]] = []
         self.most_waiting = self.now_waiting = 0
@@ -169,6 +170,9 @@ class Counter:
 
     def draft(self, *, kept: bool) -> None:
         self.drafts.append(kept)
+
+    def unheard(self, seconds: float) -> None:
+        self.unheard_s.append(seconds)
 
     def freed(self, seconds: float) -> None:
         self.freed_s.append(seconds)
@@ -216,6 +220,8 @@ async def test_cancel_frees_the_model_and_makes_no_further_chunk() -> None:
     await utterance.aclose()
     assert tone.active == 0 and tone.chunks_made == 1
     assert len(counter.freed_s) == 1
+    (unheard_s,) = counter.unheard_s
+    assert 0 < unheard_s <= utterance.speech._playhead.delivered_s
     assert [chunk async for chunk in utterance] == []
     await engine.aclose()
 
@@ -259,7 +265,7 @@ async def test_a_listener_that_reports_no_position_plays_on_after_a_gap_of_its_o
         utterance.feed("Hello there. ")
         chunks = aiter(utterance)
         heard = await anext(chunks)
-        playhead = utterance._playhead  # type: ignore[attr-defined]
+        playhead = utterance.speech._playhead  # type: ignore[attr-defined]
         while heard.samples / 16000 < playhead.delivered_s - 1e-9:
             heard = replace(heard, samples=heard.samples + (await anext(chunks)).samples)
         before_s = playhead.delivered_s
