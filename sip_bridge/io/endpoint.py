@@ -132,6 +132,17 @@ _MAX_DATAGRAM_BYTES = 1300
 _TRY_TCP_S = 1.0
 """Longest wait for the connection for a long request. Firewalls that drop the attempt must not delay a call more."""
 
+_KEEP_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+)
+"""Options of each connection, in seconds, and milliseconds for the last. Calls and registrations keep a connection open
+for hours, so a peer that vanished must be noticed, and address translators must not forget it. The kernel's probes need
+no support by the peer, unlike the pings of RFC 5626."""
+
 _WITHOUT_TCP_S = 600.0
 _MAX_WITHOUT_TCP = 1000
 
@@ -207,8 +218,9 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         connection = transport.get_extra_info("socket")
-        if connection is not None:  # a peer that vanished must not hold a connection that calls keep open
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if connection is not None:
+            for level, option, value in _KEEP_ALIVE:
+                connection.setsockopt(level, option, value)
         if not self.peer.host:
             host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: the peer has closed already
             self.peer = replace(self.peer, host=host, port=port)

@@ -458,6 +458,20 @@ async def test_a_connection_that_a_dialog_uses_is_not_idle() -> None:
         connection[1].close()
 
 
+async def test_a_connection_notices_a_peer_that_vanished() -> None:
+    """Both that we open and that we take: probes after a minute of silence, and an end to unacknowledged data."""
+    async with listening() as ours, listening() as theirs:
+        ours.endpoint.request(request("OPTIONS"), Peer("TCP", "127.0.0.1", theirs.endpoint.port))
+        await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
+        for each in (ours, theirs):
+            ((_, connection),) = each.endpoint._connections.items()
+            assert connection._transport
+            found = connection._transport.get_extra_info("socket")
+            assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_a_request_for_a_lost_connection_goes_to_where_its_peer_listens(host: str) -> None:
     async with listening() as ours, listening() as theirs:
