@@ -28,7 +28,7 @@ async def ended_once(made: Gateway) -> set[str]:
         if isinstance(each, SupervisedThread):
             number = ctypes.c_ulong(each.thread.ident or 0)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemError))
-    made.uplink._wake.set()  # it has no audio to hear, and an exception comes to a thread that runs
+    made.call_parts.uplink._wake.set()  # it has no audio to hear, and an exception comes to a thread that runs
     for task in asyncio.all_tasks():
         if task.get_name() in names:
             task.cancel()
