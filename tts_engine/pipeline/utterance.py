@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.errors import EngineError, InvalidRequest, SynthesisFailed
 from tts_engine.pipeline.utterance_speech import SharedByUtterances, UtteranceSpeech
-from tts_engine.pipeline.utterance_text import CutClause, UtteranceText
+from tts_engine.pipeline.utterance_text import PHRASE_WAIT_S, CutClause, UtteranceText
 from tts_engine.text.clauses import ClauseSplitter
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class EngineUtterance:
             self.fail(error)
             return
         self._accept(cuts)
+        self._speak_phrase()
         if self._text.grow(may_begin=self._task is None and self.speech.streams_text):
             self._start()
         self._stop_timer()
@@ -156,6 +157,16 @@ class EngineUtterance:
 
     def _on_settled(self) -> None:
         self._accept(self._text.settle())
+        self._settle = asyncio.get_running_loop().call_later(PHRASE_WAIT_S, self._on_long_silence)
+
+    def _on_long_silence(self) -> None:
+        self._accept(self._text.settle_late())
+        self._speak_phrase()
+
+    def _speak_phrase(self) -> None:
+        """Cut text without punctuation between two words, if the caller has waited for it and hears silence."""
+        if self.speech.is_silent:
+            self._accept(self._text.phrase())
 
     def _stop_timer(self) -> None:
         if self._settle is not None:

@@ -114,6 +114,12 @@ class UtteranceSpeech:
             self._clauses.append(cut)
         self.drop_unkept_draft()
 
+    @property
+    def is_silent(self) -> bool:
+        """True if nothing is being spoken and the caller hears silence now or soon."""
+        busy = self._speaking or bool(self._clauses)
+        return not busy and self._playhead.slack_s(self._engine.clock()) <= _SOON_S
+
     def expect(self, clause: Clause | None, *, draft: bool) -> None:
         """Take the clause that ends with the text so far. With ``draft``, begin to draft it if the caller needs it
         soon. A draft of another clause is dropped."""

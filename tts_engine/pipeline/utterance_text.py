@@ -11,6 +11,10 @@ from tts_engine.pipeline.growing import GrowingText
 from tts_engine.text.clauses import FIRST_MIN_WORDS, Clause, ClauseSplitter, Tentative
 from tts_engine.text.scripts import is_speakable
 
+PHRASE_WAIT_S = 1.5
+"""Longest wait for the end of a clause while the caller hears silence, seconds. Then the whole words that have come are
+spoken."""
+
 
 @dataclass(frozen=True, slots=True)
 class CutClause:
@@ -71,6 +75,19 @@ class UtteranceText:
     def settle(self) -> Sequence[CutClause]:
         """No text has come for a while: return the clauses that are complete because of that."""
         return self._cut(self._splitter.settle(), self._clock())
+
+    def settle_late(self) -> Sequence[CutClause]:
+        """No text has come for long: a number may be complete too."""
+        return self._cut(self._splitter.settle(patient=True), self._clock())
+
+    def phrase(self) -> Sequence[CutClause]:
+        """Return the whole words that have come, if they have waited for ``PHRASE_WAIT_S``. Call it while the caller
+        hears silence."""
+        now, start = self._clock(), self._splitter.pending_start
+        since = next((at for end, at in self._fed if end > start), now)
+        if self.growing is not None or now - since < PHRASE_WAIT_S:
+            return ()
+        return self._cut(self._splitter.phrase(), now)
 
     def end(self) -> Sequence[CutClause]:
         """Make clauses of the text that is left."""

@@ -79,14 +79,34 @@ class Tentative:
 
 
 _NEVER_LAST = frozenset(
-    "mr mrs ms dr prof st mt ft gen gov sen rep capt lt col sgt rev hon pres vs cf approx est fig vol ch pp no nos nr "
-    "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri "
-    "messrs mme mlle gr ca al".split()
+    "mr mrs ms dr prof st mt gen gov sen rep capt lt col sgt rev hon pres vs cf approx fig vol ch pp no nos nr "
+    "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri "
+    "messrs mme mlle gr ca al p.o apt bldg sra srta dña av avda núm pág dott sig sig.ra ing bzw usw z.b d.h u.a hr fr "
+    "str nº".split()
 )
 """Abbreviations that a word always follows: their full stop never ends a clause."""
 
-_SOMETIMES_LAST = frozenset("inc ltd corp co etc jr sr ave blvd rd bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d".split())
-"""Abbreviations that can end a sentence: the next visible character decides."""
+_SOMETIMES_LAST = frozenset(
+    "inc ltd corp co etc jr sr ave blvd rd ln bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d sat sun est max min".split()
+)
+"""Abbreviations that can end a sentence: the next word decides."""
+
+_UNITS = frozenset("in ft yd mi lb lbs oz pt qt gal min mins sec secs hr hrs yr yrs wk wks mo mos kg km cm mm".split())
+"""Units that are written with a full stop. After a number, the next word decides if they end a sentence."""
+
+_NOT_FIRST = frozenset(
+    "monday tuesday wednesday thursday friday saturday sunday mon tue wed thu fri sat sun january february march april "
+    "may june july august september october november december est edt et cst cdt ct mst mdt mt pst pdt pt gmt utc bst "
+    "cet eastern central mountain pacific".split()
+)
+"""Words with a capital that continue a sentence after a time or a unit."""
+
+_FIRST = frozenset(
+    "i we you he she it they this that these those the a an my our your his her their there here please thank thanks "
+    "what when where who why how which would could can do does did is are will if in on at for but and so or then now "
+    "yes no let just also however after before once with while to from all any some not as by call press say".split()
+)
+"""Words that begin a sentence. After initials ("U.S."), a sentence ends only before one of these."""
 
 _BLOCK = 1024
 """Characters of a delta that are processed at a time."""
@@ -107,6 +127,9 @@ _WORD_BEFORE = re.compile(rf"""(?:^|[\s{_WIDE}])[({{\["'“‘«「『（【《*
 stops."""
 _WORD_CHARS = 40
 """Longest word that is searched for, characters."""
+_LETTERS = re.compile(r"[^\W\d_]+")
+_AFTER_NUMBER = re.compile(r"[\d½¼¾⅓⅔] ?$")
+_COUNTRIES = frozenset({"u.s", "u.k", "u.n", "e.u"})
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _PAUSES = {
     **dict.fromkeys(",，—–…", Pause.COMMA),
@@ -170,15 +193,44 @@ class ClauseSplitter:
             return None
         return Tentative(self._clause(found[0]), _is_likely(text))
 
-    def settle(self) -> list[Clause]:
-        """Return the last clause although no next character shows its end. Call this after a pause in the text."""
+    def settle(self, *, patient: bool = False) -> list[Clause]:
+        """Return the last clause although no next character shows its end. Call this after a pause in the text.
+
+        A number may continue after a full stop ("3." and "50 dollars"), so it ends a clause only after a long pause:
+        ``patient``. A title or a month never does.
+        """
         tentative = self.tentative()
         if tentative is not None and tentative.likely:
             return self._cut(final=True)
         stripped = self._text.rstrip().rstrip(_CLOSERS)
-        if stripped and stripped[-1] in _HARD:
+        if stripped and stripped[-1] in _HARD and not self._must_continue(stripped, patient=patient):
             return self.flush()
         return []
+
+    def phrase(self) -> list[Clause]:
+        """Cut the pending text after its last whole word, if it has enough words. Call this when a text without
+        punctuation has kept a caller waiting."""
+        end = len(self._text.rstrip()) if self._text[-1:].isspace() else self._text.rfind(" ") + 1
+        while end > 0:
+            kept = self._text[:end].rstrip()
+            if self._words(len(kept)) < FIRST_MIN_WORDS:
+                return []
+            if not self._must_continue(kept) and not _BOUND.search(kept):
+                return [self._take(end, Pause.NONE)]
+            end = kept.rfind(" ") + 1
+        return []
+
+    def _must_continue(self, text: str, *, patient: bool = False) -> bool:
+        """Return True if the text ends inside what may be a number, a title or an abbreviation."""
+        if text[-1] not in ".,:":
+            return text[-1].isdigit()
+        word = re.split(r"[\s(\[{\"'“‘—]", text[:-1])[-1]
+        lower = word.lower()
+        return (
+            (word[-1:].isdigit() and not patient)
+            or lower in _NEVER_LAST
+            or (len(word) == 1 and word.isalpha() and word != "I")
+        )
 
     def flush(self) -> list[Clause]:
         """End the text: return everything that is left, the last clause with or without punctuation."""
@@ -264,11 +316,19 @@ class ClauseSplitter:
             return False
         if word.isdigit() and not text[:begin].strip():
             return False  # "1. First item"
-        if lower in _SOMETIMES_LAST or _INITIALS.fullmatch(word):
+        after_number = lower in _UNITS and _AFTER_NUMBER.search(text, max(0, begin - _WORD_CHARS), begin) is not None
+        if lower in _SOMETIMES_LAST or after_number or _INITIALS.fullmatch(word):
             rest = text[end:window].lstrip()
-            if not rest:
+            word_after = _LETTERS.match(rest)
+            is_whole = final or window > MAX_CHARS or (word_after is not None and word_after.end() < len(rest))
+            if not rest or word_after is not None and not is_whole and rest[0].isupper():
                 return None if not final and window <= MAX_CHARS else True
-            return rest[0].isupper() or script(rest[0]) == "Han"
+            if word_after is None or not rest[0].isupper():
+                return not rest[0].isalnum() and rest[0] not in "$€£#(-&+" or script(rest[0]) == "Han"
+            following = word_after.group().lower()
+            if lower in _COUNTRIES or _INITIALS.fullmatch(word) and lower not in _SOMETIMES_LAST:
+                return following in _FIRST
+            return following not in _NOT_FIRST
         return True
 
     def _too_long(self, end: int, limit: float) -> int:
@@ -341,6 +401,12 @@ class ClauseSplitter:
         self._tail = not rest
 
 
+_BOUND = re.compile(
+    r"(?:^|\s)(?:a|an|the|of|to|in|on|at|for|from|by|with|and|or|is|are|my|your|our|el|la|los|las|de|del|en|y|le|les|du|et"
+    r"|il|di|e|o|os|as|do|da|der|die|das|und|zu|im)$",
+    re.I,
+)
+"""Words that do not end a phrase."""
 _LAST = _HARD + _SOFT + _CLOSERS
 _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\s\u2e80-\u9fff\uf900-\ufaff]+")
 

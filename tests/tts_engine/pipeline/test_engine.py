@@ -486,12 +486,34 @@ async def test_a_clause_that_went_on_is_made_anew_unheard(text: str, more: str) 
 async def test_a_clause_is_sent_when_no_token_comes_for_so_long() -> None:
     loop = asyncio.get_running_loop()
     engine = Engine(Pausing(), SpeechConfig(confirm_ms=40, settle_ms=300), clock=loop.time)
-    for text, after_s in (("One moment please.", 0.04), ("It costs 3.", 0.3)):
+    for text, after_s in (("One moment please.", 0.04), ("It costs 3.", 1.8), ("We close at 5 p.m.", 0.3)):
         async with engine.open(request()) as utterance:
             begun = loop.time()
             utterance.feed(text)
             await anext(aiter(utterance))
             assert loop.time() - begun == pytest.approx(after_s)
+    await engine.aclose()
+
+
+async def test_text_without_punctuation_is_spoken_by_phrase_after_a_bounded_wait() -> None:
+    loop = asyncio.get_running_loop()
+    tone = Pausing()
+    engine = Engine(tone, SpeechConfig(), clock=loop.time)
+    async with engine.open(request()) as utterance:
+        begun = loop.time()
+        first = asyncio.ensure_future(anext(aiter(utterance)))
+        for word in "so I looked at your order and I can see".split():
+            utterance.feed(f"{word} ")
+            await asyncio.sleep(0.5)
+        await first
+        assert texts(tone)[0] == "so I looked"
+        assert loop.time() - begun < 6
+        utterance.feed("it here.")
+        utterance.end_text()
+        spoken = [chunk async for chunk in utterance]
+        assert [span.end_char for chunk in spoken for span in chunk.spans][-1] == len(
+            "so I looked at your order and I can see it here."
+        )
     await engine.aclose()
 
 

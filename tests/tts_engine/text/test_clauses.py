@@ -31,6 +31,16 @@ ONE_CLAUSE = [
     "It is 3.5% or .5 less.",
     "1. First of all.",
     "现在是3.5万元",
+    "We are open on Sat. and Sun. only.",
+    "It takes 20 min. or more.",
+    "He is 6 in. tall and 10 ft. away.",
+    "Send it to P.O. Box 12 today.",
+    "Come at 3 p.m. Tuesday for it.",
+    "Come at 3 p.m. EST for it.",
+    "Our plan has a max. 5 users.",
+    "The U.S. Navy sailed.",
+    "She lives on Elm Dr. near us.",
+    "It is 5 lbs. of J. R. R. Tolkien.",
 ]
 
 
@@ -46,6 +56,9 @@ CUTS = [
     ("Well, your order is on the way.", ["Well, your order is on the way."]),
     ("We close at 5 p.m. Please call again.", ["We close at 5 p.m.", "Please call again."]),
     ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
+    ("It takes 20 min. Please wait here.", ["It takes 20 min.", "Please wait here."]),
+    ("Please come in. Sit down here.", ["Please come in.", "Sit down here."]),
+    ("We left the U.S. Then we came back.", ["We left the U.S.", "Then we came back."]),
     ("So did I. Then we left.", ["So did I.", "Then we left."]),
     ("你好！请问有什么可以帮您？我在。", ["你好！", "请问有什么可以帮您？", "我在。"]),
     ("今天天气非常非常好，我们去公园。", ["今天天气非常非常好，", "我们去公园。"]),
@@ -151,6 +164,33 @@ def test_a_pause_in_the_stream_settles_a_sentence_but_not_half_a_one() -> None:
     splitter.feed(" Let me see")
     assert splitter.settle() == []
     assert splitter.pending == "Let me see"
+
+
+@pytest.mark.parametrize(
+    "text", ["Please see Dr.", "It costs 3.", "Your total is 1,", "We met J.", "It begins at 3:", "Open Mon.", "Mr."]
+)
+def test_a_pause_does_not_end_a_clause_that_must_continue(text: str) -> None:
+    splitter = ClauseSplitter()
+    assert splitter.feed(text) + splitter.settle() == []
+    assert splitter.pending == text
+
+
+def test_a_phrase_ends_after_a_whole_word_that_may_end_it() -> None:
+    splitter = ClauseSplitter()
+    splitter.feed("I am for the")
+    assert splitter.phrase() == []  # "the" may be the beginning of "these"
+    splitter.feed(" order that you made on Mon")
+    assert [clause.text for clause in splitter.phrase()] == ["I am for the order that you made"]
+    assert splitter.pending == "on Mon"
+    assert splitter.phrase() == []
+    splitter.feed("day, and then it will come.")
+    assert [clause.text for clause in splitter.flush()] == ["on Monday, and then it will come."]
+
+
+def test_a_phrase_does_not_end_in_a_number() -> None:
+    splitter = ClauseSplitter()
+    splitter.feed("your balance is now 1 ")
+    assert [clause.text for clause in splitter.phrase()] == ["your balance is now"]
 
 
 def test_a_text_without_punctuation_is_cut_at_spaces() -> None:
