@@ -9,11 +9,14 @@ pages would gain nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl
@@ -27,10 +30,13 @@ from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
+from gateway.listener.handshakes import Handshakes
+from gateway.listener.no_room import NO_ROOM, rest
 from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
+from gateway.listener.source_limit import source
 from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.call_api import OpenCallApi
 from gateway.seams.incoming import IncomingCall
@@ -47,6 +53,11 @@ closes. Each arriving piece costs a wake-up."""
 _MEDIA_TURN_S = 0.004
 """Longest time for caller audio in one turn of the loop, enough for 50 calls. The rest is handled in the next turns."""
 _HEAD_BYTES = 16 * 1024
+_HANDSHAKE_S = 5.0
+"""Longest TLS handshake, seconds. It takes two round trips."""
+_HANDSHAKES, _HANDSHAKES_PER_SOURCE = 256, 64
+"""Most TLS handshakes at a time, in all and of one source (an IPv6 /64). Clients behind one address stay below: a
+handshake of 0.1 s lets 640 a second connect."""
 _SWEEP_S = _LOOK_S = 1.0
 MAX_OPEN_FILES = 65536
 
@@ -84,7 +95,9 @@ class _Switch(asyncio.Protocol):
         if not isinstance(connection, PassedOn):
             self._server.opening.add(connection)
             peer = connection.get_extra_info("peername")
-        if peer is not None and not self._server.sockets.admit(str(peer[0]), connection, now=self._server.now()):
+        if peer is not None and not self._server.sockets.admit(
+            source(str(peer[0])), connection, now=self._server.now()
+        ):
             self._server.on_rejected("too_many_connections")
             connection.abort()
             return
@@ -179,6 +192,7 @@ class GatewayServer:
         self._turns, self._media_floods = LoopTurns(frames_first=frames_first), LoopTurns(frames_first=frames_first)
         self._media_turns = LoopTurns(frames_first=frames_first, turn_s=_MEDIA_TURN_S)
         self._listener: asyncio.Server | None = None
+        self._tls_listeners: list[socket.socket] = []
         self.sockets = Sockets(
             most=limits.connections or _open_files() * 3 // 4,
             per_address=limits.connections_per_address,
@@ -186,6 +200,7 @@ class GatewayServer:
             body_s=limits.body_s,
         )
         self._watching: SupervisedTask | None = None
+        self.handshakes = Handshakes(most=_HANDSHAKES, per_source=_HANDSHAKES_PER_SOURCE)
         self._sweeper: asyncio.TimerHandle | None = None
         self._certificates: Certificates | None = None
         self._tls: ssl.SSLContext | None = None
@@ -211,15 +226,39 @@ class GatewayServer:
             self._listener = await loop.create_unix_server(lambda: PassedOn(_Switch(self), self._turns), str(siblings))
         else:
             self._listener = await loop.create_server(
-                lambda: InTurns(_Switch(self), self._turns),
-                self.config.host,
-                self.config.port,
-                ssl=self._tls,
-                backlog=1024,
-            )
+                lambda: InTurns(_Switch(self), self._turns), self.config.host, self.config.port, backlog=1024,
+                start_serving=self._tls is None,
+            )  # fmt: skip
             self.port = self._listener.sockets[0].getsockname()[1]
+            if self._tls is not None:
+                # ``create_server`` would begin a handshake for each connection, before anything counts them.
+                self._tls_listeners = [socket.socket(fileno=os.dup(each.fileno())) for each in self._listener.sockets]
+                self._listener.close()
+                for listener in self._tls_listeners:
+                    listener.listen(1024)
+                    listener.setblocking(False)
+                    self._listen(listener)
         self._watching = SUPERVISOR.task("listener", self._until_closed, need=Need.PROCESS)
         self._sweep()
+
+    def _listen(self, listener: socket.socket) -> None:
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept_tls, listener)
+
+    def _accept_tls(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                rest(listener, partial(self._listen, listener))
+            return  # any other error: the client has closed
+        connection.setblocking(False)
+        self.adopt(connection)
+
+    @property
+    def _is_listening(self) -> bool:
+        if self._tls_listeners:
+            return all(listener.fileno() >= 0 for listener in self._tls_listeners)
+        return self._listener is not None and self._listener.is_serving()
 
     async def _until_closed(self) -> None:
         """Raise if the listening socket closes.
@@ -227,7 +266,7 @@ class GatewayServer:
         Raises:
             RuntimeError: it has closed.
         """
-        while self._listener is not None and self._listener.is_serving():  # noqa: ASYNC110 - no event tells of it
+        while self._is_listening:  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(_LOOK_S)
         raise RuntimeError("the listening socket is closed")
 
@@ -236,20 +275,28 @@ class GatewayServer:
         task = asyncio.create_task(self._adopt(connection), name="adopt a connection")
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
+        if self._tls is not None:
+            with contextlib.suppress(OSError, IndexError):  # the client may have closed
+                self.handshakes.enter(source(str(connection.getpeername()[0])), task)
+            task.add_done_callback(self.handshakes.leave)
 
     async def _adopt(self, connection: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: InTurns(_Switch(self), self._turns), connection, ssl=self._tls,
-                ssl_handshake_timeout=self.limits.setup_timeout_s if self._tls is not None else None,
+                ssl_handshake_timeout=_HANDSHAKE_S if self._tls is not None else None,
             )  # fmt: skip
-        except OSError:  # the client has closed, or the TLS handshake failed
+        except (OSError, asyncio.CancelledError):  # the client has closed, or the TLS handshake failed or took too long
             connection.close()
 
     async def stop_accepting(self) -> None:
         """Stop accepting connections. Open ones stay."""
         if self._watching is not None:
             self._watching.cancel()
+        for listener in self._tls_listeners:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+            listener.close()
+        self._tls_listeners.clear()
         if self._listener is not None:
             self._listener.close()
 
@@ -261,6 +308,7 @@ class GatewayServer:
         await self._runner.cleanup()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self.handshakes.close()
         self.sockets.close()  # browsers open some in advance without a request; neither stack knows these
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import OrderedDict
 
 
@@ -41,3 +42,14 @@ class SourceLimit:
     def _left(self, host: str, now: float) -> float:
         left, at = self._buckets.get(host, (self._burst, now))
         return min(self._burst, left + (now - at) * self._per_s)
+
+
+def source(address: str) -> str:
+    """Return the unit that is rate-limited: an IPv4 address, or the /64 network of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
+    return address

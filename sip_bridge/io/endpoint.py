@@ -8,6 +8,7 @@ CANCEL, floods, and the refusal of new calls when the server is full or draining
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import socket
@@ -18,8 +19,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from gateway.listener.handshakes import Handshakes
 from gateway.listener.no_room import NO_ROOM, rest
-from gateway.listener.source_limit import SourceLimit
+from gateway.listener.source_limit import SourceLimit, source
 from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.supervision import SUPERVISOR, Need, SupervisedTask
 from sip_bridge.dialog.transaction import (
@@ -120,6 +122,8 @@ class Limits:
     """A connection is closed when more unsent bytes than this wait for its peer."""
 
 
+_HANDSHAKES, _HANDSHAKES_PER_SOURCE = 256, 64
+"""Most TLS handshakes at a time, in all and of one source (an IPv6 /64)."""
 _LOOK_S = 1.0  # pause between two checks of the sockets
 _MAX_WAITING = 256
 """Most datagrams that wait to be read; more are dropped."""
@@ -328,6 +332,7 @@ class Endpoint:
         self._servers: list[asyncio.Server] = []
         self._tls_listener: socket.socket | None = None
         self._adopting: set[asyncio.Task[None]] = set()
+        self._handshakes = Handshakes(most=_HANDSHAKES, per_source=_HANDSHAKES_PER_SOURCE)
         self._connections: dict[Peer, _Connection] = {}
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
@@ -409,6 +414,9 @@ class Endpoint:
             connection.close()
         except OSError:  # the peer has closed, or is too slow
             connection.close()
+        except asyncio.CancelledError:  # it makes room for another one
+            connection.close()
+            raise
 
     async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Listen for TLS too, after ``start``.
@@ -437,6 +445,9 @@ class Endpoint:
         adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")
         self._adopting.add(adopting)
         adopting.add_done_callback(self._adopting.discard)
+        with contextlib.suppress(OSError):  # the client may have closed
+            self._handshakes.enter(source(str(connection.getpeername()[0])), adopting)
+        adopting.add_done_callback(self._handshakes.leave)
 
     async def close(self) -> None:
         """Close the sockets at once, and forget the transactions that are under way."""

