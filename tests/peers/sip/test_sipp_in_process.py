@@ -57,6 +57,7 @@ async def test_a_hundred_calls_to_sipp_are_all_answered_and_leave_nothing(tmp_pa
         own_scenario(tmp_path, "-sn", "uas", "-p", str(port)),
         bridge(timeouts=timeouts, allowed_targets=["*@127.0.0.1"]) as made,
     ):
+        await asyncio.sleep(0)  # the endpoint starts its own tasks
         files, tasks = len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
         attempts = []
         for _ in range(100):
