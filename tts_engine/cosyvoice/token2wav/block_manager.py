@@ -50,8 +50,8 @@ class BlockManager:
         """The prompts that have a place, also those that are not computed yet."""
         self._open: dict[Rendering, None] = {}
         """Open clauses in the order of opening."""
-        self._line: dict[Rendering, None] = {}
-        """Those that a caller waits for or hears, in the order in which that began."""
+        self._first: Rendering | None = None
+        """The oldest clause that a caller waits for or hears, until it is closed."""
 
     @property
     def free_blocks(self) -> int:
@@ -155,10 +155,10 @@ class BlockManager:
         return len(self._blocks) - blocks >= kept
 
     def _oldest(self) -> Rendering | None:
-        for rendering in self._open:
-            if not rendering.playhead.ahead:
-                self._line.setdefault(rendering)
-        return next(iter(self._line or self._open), None)
+        if self._first not in self._open:
+            # The blocks of the one before are free now, so any clause may be the next.
+            self._first = next((rendering for rendering in self._open if not rendering.playhead.ahead), None)
+        return self._first or next(iter(self._open), None)
 
     def _kept(self, *new_prompts: int) -> int:
         """Return the number of blocks that the oldest clause may still need. ``new_prompts``: blocks of prompts that
@@ -186,7 +186,6 @@ class BlockManager:
     def free(self, rendering: Rendering) -> None:
         """Free the slot and blocks of a finished clause."""
         self._open.pop(rendering, None)
-        self._line.pop(rendering, None)
         self.evict(rendering)
         if rendering.slot:
             self._clause_slots.append(rendering.slot)
