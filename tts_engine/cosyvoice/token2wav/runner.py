@@ -31,8 +31,8 @@ class RunnerConfig:
     """Sizes of the caches and graphs that are not in ``CosyVoiceConfig``."""
 
     blocks: int = 640
-    """Number of cache blocks (one chunk each), including prompts. A block takes 90 MB for CosyVoice3 in bf16. If none
-    is free, the clause with the most unplayed audio loses its blocks and is recomputed later."""
+    """Number of cache blocks (one chunk each), including prompts. A block takes 90 MB for CosyVoice3 in bf16. While few
+    are free, new turns wait."""
     max_chunks: int = 64
     """Most chunks (seconds) of a clause with its prompt."""
     max_voices: int = 64
