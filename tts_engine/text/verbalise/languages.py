@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from tts_engine.text.verbalise.grammar import Grammar
+from tts_engine.text.verbalise.english import ENGLISH
+from tts_engine.text.verbalise.german import GERMAN
 from tts_engine.text.verbalise.rules import ReadingRules
-
-LANGUAGES = ("en",)
-"""Primary subtags of the languages that have rules here. Mandarin's are in ``chinese``."""
+from tts_engine.text.verbalise.spanish import SPANISH
 
 
 def primary(language: str) -> str:
@@ -16,15 +15,14 @@ def primary(language: str) -> str:
     return language.replace("_", "-").partition("-")[0].lower()
 
 
+_GRAMMARS = {grammar.tag: grammar for grammar in (GERMAN, ENGLISH, SPANISH)}
+LANGUAGES = tuple(_GRAMMARS)
+"""Primary subtags of the languages that have rules here. Mandarin's are in ``chinese``."""
+
+
 @cache
 def _rules(language: str) -> ReadingRules:
-    return ReadingRules(_grammar(language))
-
-
-def _grammar(language: str) -> Grammar:
-    from tts_engine.text.verbalise.english import ENGLISH
-
-    return ENGLISH
+    return ReadingRules(_GRAMMARS[language])
 
 
 def verbalise(text: str, language: str) -> str:

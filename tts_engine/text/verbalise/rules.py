@@ -12,7 +12,7 @@ from tts_engine.text.verbalise import english_forms
 from tts_engine.text.verbalise.amounts import Amounts
 from tts_engine.text.verbalise.codes import Codes
 from tts_engine.text.verbalise.dates import Dates
-from tts_engine.text.verbalise.grammar import Grammar
+from tts_engine.text.verbalise.grammar import Gender, Grammar
 from tts_engine.text.verbalise.numbers import DASH, SIGN, NumberWords, Rule, any_of
 
 _ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
@@ -25,6 +25,12 @@ _WORTH = re.compile(
     r"[\d&+=@#*%~<>×÷±≤≥≈≠√∞§°№→^\\|_©®™$€£¥￥¢₹₩₽₺₪₫₱₦฿₴½⅓⅔¼¾⅕-⅞⅑⅒‰²³/\u2212]|\.[\s\w]|\.$|[VXLC]\b|II|\b(?:War|Part|Chapter|Phase|Type|Stage|Level) I\b|w/|\b(?:vs|Mr|Mrs|Ms|Dr)\b|\b(?:Mon|Tues?|Wed|Thu|Thurs?|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[-–]"
 )
 """Characters without which a text needs no rule."""
+_NOUN = re.compile(r" ([^\W\d_]{3,})")
+_AFTER_PREPOSITION = re.compile(
+    r"\b(am|vom|zum|im|beim|dem|den) ((?:\w*(?:erst|zweit|dritt|viert|fünft|sechst|siebt|acht|neunt|zehnt|elft|zwölft|zigst|ßigst)))(?:er|e)(?= )",
+    re.I,
+)
+"""A German ordinal in the dative or accusative."""
 _DIGIT = re.compile(r"\d")
 
 
@@ -71,6 +77,8 @@ class ReadingRules(NumberWords):
             return text
         for pattern, read in self._rules if _DIGIT.search(text) else self._rules_without_digits:
             text = pattern.sub(read, text)
+        if self._g.tag == "de":
+            text = re.sub(r"\b(Uhr(?: \w+)?) Uhr\b", r"\1", _AFTER_PREPOSITION.sub(r"\1 \2en", text))
         text = re.sub(r"(?<=\w)/(?=\w)", lambda m: self._slash(m), text)
         text = re.sub(r"(?<=\S) \* (?=\S)", f" {self._g.symbols.get('*', ' ')} ", text)
         text = re.sub(r"[*_]", " ", text)
@@ -129,7 +137,8 @@ class ReadingRules(NumberWords):
         digits = re.sub(r"\D", "", match["number"])
         if len(digits) > 15:
             return match.group()
-        return self._g.ordinal(int(digits), "f" if match.groupdict().get("f") else "m")
+        words = self._g.ordinal(int(digits), "f" if match.groupdict().get("f") else "m")
+        return words[:-1] if self._g.tag == "es" and match.group().endswith("er") else words
 
     def _roman_numeral(self, match: re.Match[str]) -> str:
         if not match["roman"] or match["roman"] != match["roman"].upper():
@@ -209,7 +218,11 @@ class ReadingRules(NumberWords):
         number = match["n"]
         if self._is_year(number) and not match["sign"]:
             return self._g.year(int(number))
-        return self._signed(match, self._number(number))
+        following = _NOUN.match(match.string, match.end()) if self._g.tag in ("es", "de") else None
+        gender: Gender = "m"
+        if following is not None and following[1].endswith(("a", "as") if self._g.tag == "es" else "e"):
+            gender = "m" if following[1].startswith("día") else "f"
+        return self._signed(match, self._number(number, gender, noun=following is not None))
 
     def _slash(self, match: re.Match[str]) -> str:
         """A slash between words is "or" in a choice, which voices read well as a pause."""

@@ -150,6 +150,8 @@ def test_language_decides_where_the_script_does_not() -> None:
     assert detect_script("482913。", "zh-CN") == "zh"  # a text without letters is in the language of its turn
     assert detect_script("iPhone 15 Pro", "zh-CN") == "zh"
     assert detect_script("Your order 15 is ready", "zh-CN") == "en"
+    assert detect_script("3 manzanas", "es-MX") == "es"
+    assert detect_script("3 Äpfel", "de-DE") == "de"
     assert detect_script("3 äpplen", "sv") == ""
 
 
