@@ -27,7 +27,7 @@ class Handshakes:
         self._most = most
         self._per_source = per_source
         self._waiting: dict[str, dict[Handshake, None]] = {}
-        """By source, the oldest first."""
+        """Handshakes of each source, the oldest first."""
         self._sources: dict[Handshake, str] = {}
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -124,6 +124,8 @@ class Limits:
 
 _HANDSHAKES, _HANDSHAKES_PER_SOURCE = 256, 64
 """Most TLS handshakes at a time, in all and of one source (an IPv6 /64)."""
+_STRANGERS_PER_SOURCE = 64
+"""Connections of one source (an IPv6 /64) from which on its oldest makes room, unless it is a trunk's or a call's."""
 _LOOK_S = 1.0  # pause between two checks of the sockets
 _MAX_WAITING = 256
 """Most datagrams that wait to be read; more are dropped."""
@@ -805,11 +807,25 @@ class Endpoint:
             self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
 
     def _connected(self, connection: _Connection) -> bool:
-        if len(self._connections) >= self._limits.connections:
+        address = source(connection.peer.host)
+        strangers = [each for each in self._connections.values() if source(each.peer.host) == address]
+        if len(strangers) >= _STRANGERS_PER_SOURCE:
+            self._make_room(strangers)
+        if len(self._connections) >= self._limits.connections and not self._make_room(self._connections.values()):
             self.counts["refused"] += 1
             return False
         self._connections[connection.peer] = connection
         return True
+
+    def _make_room(self, among: Iterable[_Connection]) -> bool:
+        """Close the oldest connection of a stranger. Return False if there is none: trunks and calls keep theirs."""
+        for each in among:
+            if self._user.standing(each.peer) is SourceStanding.STRANGER and not self._needs(each):
+                self.counts["refused"] += 1
+                self._disconnected(each)
+                each.close()
+                return True
+        return False
 
     def _disconnected(self, connection: _Connection) -> None:
         if self._connections.get(connection.peer) is connection:

@@ -1,0 +1,23 @@
+"""Silent TCP connections of strangers make room; those of trunks stay."""
+
+import asyncio
+
+import pytest
+
+from sip_bridge.io.endpoint import _STRANGERS_PER_SOURCE
+from tests.sip_bridge.phone import bridge
+from tests.waiting import until
+
+
+@pytest.mark.parametrize(("address", "kept"), [("192.0.2.1", _STRANGERS_PER_SOURCE), ("127.0.0.1", 100)])
+async def test_the_oldest_connections_of_a_stranger_are_closed_and_a_trunks_are_not(address: str, kept: int) -> None:
+    async with bridge(trunk={"addresses": [address]}) as made:
+        endpoint = made.bridge.endpoint
+        opened = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(100)]
+        newest = opened[-1][1].get_extra_info("sockname")[1]
+        await until(lambda: newest in {peer.port for peer in endpoint._connections}, "the last one")
+        assert len(endpoint._connections) == kept
+        for reader, _ in opened[: 100 - kept]:
+            assert await reader.read() == b""
+        for _, writer in opened:
+            writer.close()
