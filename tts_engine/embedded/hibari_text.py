@@ -86,7 +86,7 @@ class PhonemeReader:
             )
         if not is_speakable(readable):
             return []
-        normal = _reading(readable)
+        normal = _reading(readable if readable.strip() not in ("A", "a") else "A.")  # without a stop it is an article
         tokens = self._tokens(normal)
         pieces = [self._piece(part, text, normal) for part in parts(tokens)]
         return [piece for piece in pieces if piece.words]

@@ -35,3 +35,7 @@ def test_numbers_of_one_character_are_read(reader: PhonemeReader, text: str, rea
 def test_each_word_stands_for_the_callers_own_characters(reader: PhonemeReader) -> None:
     (piece,) = reader.read("¹Terms apply.")
     assert [(word.start_char, word.end_char) for word in piece.words] == [(0, 6), (7, 13)]
+
+
+def test_a_letter_alone_is_read_as_a_letter(reader: PhonemeReader) -> None:
+    assert phonemes(reader, "A") == phonemes(reader, "A.") != phonemes(reader, "uh")
