@@ -653,7 +653,8 @@ _BEFORE = """# The dialogue protocol
 
 A **dialogue manager** is your program, for example a language-model agent. It exchanges JSON objects with the gateway,
 one per WebSocket text message; `type` names the message. The format is that of Twilio's ConversationRelay, so an
-application written for that works unchanged. A **+** marks extensions; **(r)** marks a required field.
+application written for that works unchanged. A **+** marks extensions; **(r)** marks a required field. A manager's
+names, ids, language tags and digits have at most %(name)d characters.
 
 [protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3.0) are
 made from the same table as this page. `talkspurt conformance URL` [tests your application](#is-my-application-right).
@@ -673,13 +674,12 @@ gateway.
 
 A close with 1000 or 1001 means the same as `end`. After any other end the gateway reconnects (`dialogue.reconnect`) for
 at most `dialogue.give_up_s` and speaks the route's `fallback.text` meanwhile. Then the caller goes to
-`fallback.transfer`. The pauses double up to 5 s, and start again after a connection that lived longer
-than that.
+`fallback.transfer`.
 
 The new connection begins with `setup`: the same `sessionId`, and `resumed: true`. The messages that the manager had
-not read follow once and in order, at most %(replay)d; of more, the oldest are dropped and
-counted. A WebSocket ping after each batch tells the gateway what was read; WebSocket libraries answer pings
-themselves. If the connection broke before that answer, the last batch is sent again. Caller audio is not kept.
+not read follow in order, the newest %(replay)d. A WebSocket ping after each batch tells the gateway what was read;
+WebSocket libraries answer pings themselves. If the connection broke before that answer, the last batch is sent again.
+Caller audio is not kept.
 
 ## Turns
 
@@ -691,17 +691,15 @@ SSML in tokens is spoken or dropped and never read aloud, even if a tag is split
 speaks its alias. `say-as` spells `characters`, `digits` and `telephone`, and reads `cardinal`, `ordinal` and `date`
 (with `format`) as such. Every other well-formed tag, also of HTML or a vendor, is dropped and its content is spoken
 (`phoneme`, `prosody` and `lang` change nothing). The content of `<think>`, `<thinking>`, `<thought>` and `<reasoning>`
-is not spoken. `&amp;` and similar are characters. A `<` that begins no tag is text. Half a surrogate pair in a JSON
-string costs that character only. The route's
-`lexicon` replaces words by their spoken forms. Heard text counts the tokens as they were sent, tags included.
+is not spoken. `&amp;` and similar are characters. A `<` that begins no tag is text. The route's `lexicon` replaces
+words by their spoken forms. Heard text counts the tokens as they were sent, tags included.
 
 """
 
 _AFTER = """## Is my application right?
 
 `talkspurt conformance ws://127.0.0.1:8081/relay` plays the gateway against an application that is dialled, and reports
-its mistakes. Each check is a session of its own. Only messages and fields of ConversationRelay are sent, and `resumed`.
-The gateway's own reader reads the application's messages.
+its mistakes. Each check is a session of its own, with messages and fields of ConversationRelay and `resumed` only.
 
 | check | sent | expected |
 |---|---|---|
@@ -738,7 +736,7 @@ one object.
 
 def page() -> str:
     """Return ``docs/protocol.md``."""
-    parts = [_BEFORE % {"replay": REPLAY_MESSAGES}]
+    parts = [_BEFORE % {"replay": REPLAY_MESSAGES, "name": wire.NAME_CHARS}]
     for title, messages in (("From the manager", FROM_MANAGER), ("From the gateway", TO_MANAGER)):
         parts.append(f"## {title}\n\n")
         parts += [_section(message) for message in messages]
@@ -764,14 +762,15 @@ def _shape(schema: Json) -> str:
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_shape(each) for each in schema["anyOf"]))
     if "enum" in schema:
-        return ", ".join(f"`{json.dumps(value) if isinstance(value, bool) else value}`" for value in schema["enum"])
+        values = [json.dumps(value) if isinstance(value, bool) else str(value) for value in schema["enum"]]
+        return ", ".join(f"`{value}`" for value in dict.fromkeys(values))
     kinds: list[str] = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     names: dict[str, str] = {"string": "text", "boolean": "true or false", "integer": "whole number", "array": "list"}
     words = " or ".join(names.get(kind, kind) for kind in kinds)
     low, high = schema.get("minimum"), schema.get("maximum")
     if high is not None:
         words += f", {low} to {high}"
-    if "maxLength" in schema:
+    if schema.get("maxLength", wire.NAME_CHARS) != wire.NAME_CHARS:  # the head of the page says that one
         words += f", at most {schema['maxLength']} characters"
     if "maxItems" in schema:
         words += f", at most {schema['maxItems']}"

@@ -39,6 +39,9 @@ list.
 """
 
 
+_REPEATED_CHARS = 80
+"""A line up to this length is repeated: a reference to another section would not be shorter."""
+
 _PLAIN: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "boolean", SecretStr: "secret"}
 
 
@@ -55,12 +58,12 @@ def markdown() -> str:
     parts = [_HEAD]
     parts += [f"### {task.title}\n\n{task.text}\n\n```yaml\n{task.yaml}```" for task in TASKS]
     parts.append(_LIST)
+    shown: dict[str, str] = {}
     for path, model, twins in _sections():
         about = _first_paragraph(model)
         if twins:
             about += f" The same keys stand in {' and '.join(f'`{twin}`' for twin in twins)}."
-        keys = [_line(name, info) for name, info in model.model_fields.items() if not any(_models(info.annotation))]
-        parts.append("\n".join([f"### `{path}`", "", about, "", *keys]))
+        parts.append("\n".join([f"### `{path}`", "", about, "", *_lines(path, model, shown)]))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -108,6 +111,26 @@ def _models(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseM
 
 def _first_paragraph(model: type[BaseModel]) -> str:
     return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+
+
+def _lines(path: str, model: type[BaseModel], shown: dict[str, str]) -> list[str]:
+    """Return a line for each key. A key with a long line that another section has too is only named.
+
+    Args:
+        shown: each line of the sections before -> its section; gets the lines of this one.
+    """
+    lines = []
+    elsewhere: dict[str, list[str]] = {}
+    for name, info in model.model_fields.items():
+        if any(_models(info.annotation)):
+            continue
+        line = _line(name, info)
+        first = shown.setdefault(line, path) if len(line) > _REPEATED_CHARS else path
+        if first == path:
+            lines.append(line)
+        else:
+            elsewhere.setdefault(first, []).append(f"`{name}`")
+    return lines + [f"* {', '.join(names)}: as in `{first}`." for first, names in elsewhere.items()]
 
 
 def _line(name: str, info: FieldInfo) -> str:
