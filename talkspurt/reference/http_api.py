@@ -22,7 +22,8 @@ _HEAD = """# The HTTP interface
 
 One port serves pages, REST, metrics, and the WebSockets of dialogue managers ([protocol.md](protocol.md)) and
 carriers. A running server has the whole reference at `/docs`, with the fields of all answers, and the same as OpenAPI
-3.1 at `/openapi.json`, for client generators. This page has the operations and the fields of requests.
+3.1 at `/openapi.json`, for client generators. This page has the operations and the fields of requests. An answer is
+JSON if the table names no other type.
 
 * **Keys.** `Authorization: Bearer KEY`. Beyond loopback, an operation with a scope needs a key with that scope
   ([tenants.md](tenants.md)). `admin` has all scopes.
@@ -31,8 +32,7 @@ carriers. A running server has the whole reference at `/docs`, with the fields o
 * **Errors** are `{"error": {"type", "code", "message", "param"}}`. 400: not JSON. 401: no key. 403: not allowed. 404:
   not found, or another tenant's. 409: not possible now. 413: too large. 415: wrong content type. 422: wrong value.
   429: too many (`Retry-After`). 503: full, draining, or no engine.
-* **Request ids.** Every answer has `X-Request-Id`: that of the request if it has up to 128 letters, digits and `._:-`,
-  else a new one. The server logs it with its errors.
+* **Request ids.** Every answer has `X-Request-Id`, the request's own or a new one. The server logs it with its errors.
 * **Call ids** (`{id}`) are `VX` and 32 hexadecimal digits: the `sessionId` of the dialogue protocol. Times ending in
   `At` are seconds since 1970.
 """
@@ -91,7 +91,7 @@ def _rows(operations: Iterable[Operation]) -> list[tuple[str, ...]]:
     methods: dict[tuple[str, ...], list[str]] = {}
     for each in operations:
         body = _linked(each.body) if each.body else ", ".join(each.takes)
-        answer = each.answer or ", ".join(kind for kind in each.gives if kind != "application/json")
+        answer = ", ".join(kind for kind in each.gives if kind != "application/json")
         methods.setdefault((each.path, each.summary, each.scope or "-", body, answer), []).append(each.method)
     return [(f"`{'`, `'.join(names)} {path}`", *rest) for (path, *rest), names in methods.items()]
 

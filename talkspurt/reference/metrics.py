@@ -27,20 +27,15 @@ alerts, which [runbook.md](runbook.md) explains.
 
 _DASHBOARD = """## Dashboard
 
-`configs/grafana/dashboards/talkspurt.json` has a row for each question: is anything wrong now, do callers wait, does
-anyone hear gaps, is the engine full, are calls lost, who uses it, do the services that we depend on work, is one
-gateway, engine or GPU worse than the others. Each panel has a description with a link; the panel of an alert has its
-threshold as a dashed line. No series names a tenant; `GET /v1/usage` does ([billing.md](billing.md)).
+`configs/grafana/dashboards/talkspurt.json` has a row for each question, from "is anything wrong now" to "is one
+gateway, engine or GPU worse than the others". No series names a tenant; `GET /v1/usage` does
+([billing.md](billing.md)).
 
 * `docker compose up` loads it, with Prometheus and the alert rules.
-* In your Grafana: Dashboards, New, Import, and choose the file; or copy `configs/grafana/provisioning/dashboards/` to
-  `/etc/grafana/provisioning/` and the file to `/etc/grafana/dashboards/`. Choose your Prometheus at the top.
+* In your Grafana: Dashboards, New, Import, and choose the file and your Prometheus.
 * The job must be called `talkspurt`, as in `configs/prometheus.yml`. The panel of firing alerts needs `alerts.yaml` in
   `rule_files`; the canary's panels need its port among the targets.
-* Links lead to `docs/`. For another address of these documents, use the field "Address of docs/" or the dashboard's
-  link: `?var-docs=https://wiki.example/talkspurt/docs`.
-
-To change it, edit `configs/grafana/make_dashboard.py` and run it. Thresholds come from `alerts.yaml`.
+* Links lead to `docs/`. For another address of these documents, use the field "Address of docs/".
 """
 
 
