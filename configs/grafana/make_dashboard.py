@@ -156,6 +156,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "TalkspurtRtpLoss", ((rate("talkspurt_dropped_total", "what"), "{{what}}"),),
         ),
         Panel(
+            "Odd messages of carriers", "ops",
+            "Tolerated, by dialect and kind. A new kind means that a carrier changed.", "TalkspurtCallsRejected",
+            ((rate("talkspurt_carrier_oddities_total", "dialect, kind"), "{{dialect}} {{kind}}"),),
+        ),
+        Panel(
             "Packets from callers that never came", "percentunit", "Of SIP calls, one packet in 20 ms.",
             "TalkspurtRtpLoss",
         ),
