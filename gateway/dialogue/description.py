@@ -657,7 +657,8 @@ application written for that works unchanged. A **+** marks extensions; **(r)** 
 names, ids, language tags and digits have at most %(name)d characters.
 
 [protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3.0) are
-made from the same table as this page. `talkspurt conformance URL` [tests your application](#is-my-application-right).
+made from the same table as this page, with an example of every message. `talkspurt conformance URL`
+[tests your application](#is-my-application-right).
 
 ## Two ways to connect
 
@@ -750,11 +751,10 @@ def _section(message: Message) -> str:
         f"{' **(r)**' if field.required else f', default {field.default}' if field.default else ''}. {field.text}\n"
         for field in message.fields
     )
-    example = json.dumps(message.example, ensure_ascii=False)
-    return (
-        f"### {'+ ' if message.extension else ''}`{message.kind}`\n\n{_purpose(message)}\n\n{rows}\n"
-        f"```json\n{example}\n```\n\n"
-    )
+    head = f"### {'+ ' if message.extension else ''}`{message.kind}`\n\n{_purpose(message)}\n\n{rows}\n"
+    if len(message.fields) < 2:  # an example would say nothing new
+        return head
+    return f"{head}```json\n{json.dumps(message.example, ensure_ascii=False)}\n```\n\n"
 
 
 def _shape(schema: Json) -> str:
