@@ -23,7 +23,7 @@ _HEAD = """# The HTTP interface
 One port serves pages, REST, metrics, and the WebSockets of dialogue managers ([protocol.md](protocol.md)) and
 carriers. A running server has the whole reference at `/docs`, with the fields of all answers, and the same as OpenAPI
 3.1 at `/openapi.json`, for client generators. This page has the operations and the fields of requests. An answer is
-JSON if the table names no other type.
+JSON or empty if the table names no other type.
 
 * **Keys.** `Authorization: Bearer KEY`. Beyond loopback, an operation with a scope needs a key with that scope
   ([tenants.md](tenants.md)). `admin` has all scopes.
