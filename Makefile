@@ -70,7 +70,7 @@ docs: $(VENV)/.docs          ## the site in build/site, the API reference of the
 	for each in $(SITE); do ln -s $(CURDIR)/$$each build/docs-source/$$each || exit 1; done
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --clean
 	$(BIN)/python -m pdoc --docformat google --no-show-source -o build/docs \
-	    gateway tts_engine sip_bridge talkspurt voicecodecs '!tts_engine.proto' '!tts_engine.cosyvoice.vllm_plugin'
+	    gateway tts_engine sip_bridge talkspurt voicecodecs '!tts_engine.proto' '!tts_engine.cosyvoice.vllm_plugin' '!talkspurt.cluster'
 
 lock: $(VENV)/.tools         ## choose the newest dependencies and write their hashes into requirements/
 	PATH=$(abspath $(VENV))/tools/bin:$$PATH requirements/lock

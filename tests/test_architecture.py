@@ -272,7 +272,7 @@ def test_the_files_that_architecture_starts_a_room_with_exist() -> None:
 def test_a_decision_has_context_choice_and_consequence(page: Path) -> None:
     text = page.read_text()
     assert re.findall(r"^\*\*(\w+)\.\*\* \S", text, re.MULTILINE) == ["Context", "Choice", "Consequence"]
-    assert len(text.encode()) <= 1500
+    assert len(text.encode()) <= 1200
     missing = [name for name in sorted(set(_named_paths(text))) if not list(ROOT.glob(name))]
     assert not missing
 
