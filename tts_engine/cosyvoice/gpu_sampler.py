@@ -42,7 +42,7 @@ class GpuSampler:
         SUPERVISOR.thread("talkspurt-gpu", self._run)
 
     def stop(self) -> None:
-        """Stop the thread and wait for it."""
+        """Tell the thread to end. It does so at once, or after the current sample."""
         self._stopped.set()
 
     def _run(self) -> None:

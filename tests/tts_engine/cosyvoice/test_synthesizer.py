@@ -23,6 +23,8 @@ from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
 
+CHINESE = "您的订单今天早上离开了仓库，星期五送到。"  # a text process first answers with a likely wording of it
+CHINESE_KEY = "请按#键。"  # its likely wording is wrong
 TEXT = "Your order left the warehouse this morning and it will arrive on Friday."
 
 
@@ -207,14 +209,14 @@ async def test_ids_are_drawn_while_the_text_is_verbalised_and_dropped_if_it_read
         assert isinstance(lm, TorchLm)
         free = lm.free_slots
         spoken = {}
-        for text in (TEXT, "Mr Foster called you."):
+        for text in (CHINESE, CHINESE_KEY):
             with only_likely_wordings(monkeypatch):
                 speaking = asyncio.create_task(speak(engine, request(text)))
                 await until(lambda: lm.live == 1)
             spoken[text] = await speaking
         await nobody_speaks(engine)
         with only_likely_wordings(monkeypatch):
-            cancelled = asyncio.create_task(speak(engine, request("A caller who hangs up.")))
+            cancelled = asyncio.create_task(speak(engine, request("来电者挂断了电话。")))
             await until(lambda: lm.live == 1)
             async with leaving_no_circles():
                 cancelled.cancel()
