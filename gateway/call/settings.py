@@ -12,7 +12,14 @@ from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.seams.messages import ConfigChange, Hints
 
-_UNUSED_WITHOUT_RECOGNISER = ("partialPrompts", "speechTimeout", "ignoreBackchannel", "echoPromptFiltering", "hints")
+_UNUSED_WITHOUT_RECOGNISER = (
+    "partialPrompts",
+    "speechTimeout",
+    "turnDetection",
+    "ignoreBackchannel",
+    "echoPromptFiltering",
+    "hints",
+)
 
 
 def turn_settings(config: ConfigChange, defaults: TurnDefaults) -> TurnDefaults:
@@ -37,6 +44,8 @@ def hearing_settings(config: ConfigChange, hearing: ListeningSettings) -> Listen
         new = replace(new, drops_echo=config.echo_prompt_filtering)
     if config.speech_timeout_ms is not None:
         new = new.with_silence(config.speech_timeout_ms / 1000)
+    if config.turn_detection is not None:
+        new = replace(new, silence_only=not config.turn_detection)
     return new if config.hints is None else replace(new, hints=config.hints)
 
 
@@ -69,6 +78,7 @@ def shown(config: ConfigChange) -> dict[str, object]:
         "reportInputDuringAgentSpeech": config.report_input_during_agent_speech,
         "partialPrompts": config.partial_prompts,
         "speechTimeout": config.speech_timeout_ms,
+        "turnDetection": config.turn_detection,
         "ignoreBackchannel": config.ignore_backchannel,
         "echoPromptFiltering": config.echo_prompt_filtering,
         "hints": config.hints,

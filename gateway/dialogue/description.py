@@ -229,7 +229,13 @@ FROM_MANAGER: tuple[Message, ...] = (
                 _as_text(
                     {"type": "integer", "minimum": wire.SPEECH_TIMEOUT_MS[0], "maximum": wire.SPEECH_TIMEOUT_MS[1]}
                 ),
-                "Silence that ends what the caller says, milliseconds.",
+                "Least silence that ends what the caller says, milliseconds; the turn model may only lengthen it.",
+            ),
+            Field(
+                "turnDetection",
+                _SAID_FLAG,
+                "False: only silence ends what the caller says. True: the route's turn model decides too, if it has "
+                "one.",
             ),
             Field("ignoreBackchannel", _SAID_FLAG, "True: acknowledgements neither interrupt nor become prompts."),
             Field("echoPromptFiltering", _SAID_FLAG, "True: transcripts of the bot's own voice are dropped."),
@@ -243,6 +249,7 @@ FROM_MANAGER: tuple[Message, ...] = (
             "reportInputDuringAgentSpeech": "any",
             "partialPrompts": True,
             "speechTimeout": 900,
+            "turnDetection": False,
             "ignoreBackchannel": True,
             "echoPromptFiltering": True,
             "hints": "talkspurt, jitter",

@@ -71,7 +71,7 @@ SPEECH_TIMEOUT_MS = (600, 5000)
 """Lowest and highest ``speechTimeout`` (ConversationRelay)."""
 
 UNUSED_SETTINGS = frozenset(
-    "profanityFilter eotThreshold eagerEotThreshold turnDetection interruptSensitivity backgroundNoiseReduction "
+    "profanityFilter eotThreshold eagerEotThreshold interruptSensitivity backgroundNoiseReduction "
     "deepgramSmartFormat asrSmartFormat elevenlabsTextNormalization ttsTextNormalization ttsLanguageTextNormalization "
     "elevenlabsLanguageTextNormalization partialPromptOnHangup intelligenceService customerName includeInPrompt "
     "ttsProvider transcriptionProvider speechModel".split()
@@ -316,7 +316,7 @@ def _record(f: _Fields) -> Record:
 
 _SETTINGS = (
     "interruptible preemptible dtmfDetection reportInputDuringAgentSpeech partialPrompts speechTimeout "
-    "ignoreBackchannel echoPromptFiltering hints"
+    "turnDetection ignoreBackchannel echoPromptFiltering hints"
 ).split()
 
 
@@ -333,6 +333,7 @@ def _config(f: _Fields) -> ConfigChange:
         report_input_during_agent_speech=_lenient_interruptible(f, "reportInputDuringAgentSpeech"),
         partial_prompts=_lenient_flag(f, "partialPrompts"),
         speech_timeout_ms=_speech_timeout(f),
+        turn_detection=_lenient_flag(f, "turnDetection"),
         ignore_backchannel=_lenient_flag(f, "ignoreBackchannel"),
         echo_prompt_filtering=_lenient_flag(f, "echoPromptFiltering"),
         hints=_hint_list(f),

@@ -80,7 +80,9 @@ class ConfigChange:
     report_input_during_agent_speech: Interruptible | None = None
     partial_prompts: bool | None = None
     speech_timeout_ms: int | None = None
-    """Silence that ends the caller's utterance."""
+    """Least silence that ends the caller's utterance."""
+    turn_detection: bool | None = None
+    """False: only silence ends the caller's utterance. True: the route's turn model, if any, decides too."""
     ignore_backchannel: bool | None = None
     echo_prompt_filtering: bool | None = None
     hints: tuple[str, ...] | None = None

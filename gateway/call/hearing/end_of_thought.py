@@ -8,11 +8,13 @@ Smart Turn v3.2 judges every utterance complete once more silence follows it. It
     finished                        ``finished_s``: distinguishes the end from a pause between two words
     between the two, or none        ``usual_s``: as without a model
     in the middle of something      ``hesitating_s``: limits the cost of a wrong answer
+
+A silence that the dialogue manager asked for is the least one, whatever the model answers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,11 @@ class Patience:
     of them late."""
     hesitating_below: float = 0.2
     """Probability below which the caller counts as hesitating. Between the two, ``usual_s`` holds."""
+
+    def at_least(self, seconds: float) -> Patience:
+        """Return a copy whose usual silence is ``seconds``, and with which no answer of the model gives a shorter
+        one."""
+        return replace(self, usual_s=seconds, finished_s=seconds)
 
     def is_finished(self, probability: float | None) -> bool:
         """Return True if the model says that the thought is complete. ``None``: the model has not answered."""

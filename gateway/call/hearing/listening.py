@@ -70,6 +70,8 @@ class ListeningSettings:
     """Audio missing for longer than this counts as silence, seconds."""
     turn_model: TurnModel | None
     """Estimates whether a thought is complete. None: every silence is the usual one."""
+    silence_only: bool = False
+    """True if the manager has turned the turn model off."""
     lasts_s: float
     """Speech over the bot's for this many seconds interrupts even without a word. 0: the onset of speech has already
     decided."""
@@ -83,8 +85,8 @@ class ListeningSettings:
     """Drop transcripts that echo what the bot has just said."""
 
     def with_silence(self, seconds: float) -> ListeningSettings:
-        """Return a copy with another usual silence that ends an utterance."""
-        return replace(self, patience=replace(self.patience, usual_s=seconds))
+        """Return a copy in which at least this silence ends an utterance."""
+        return replace(self, patience=self.patience.at_least(seconds))
 
 
 def hearing(
@@ -205,7 +207,7 @@ class Listening:
     @property
     def has_turn_model(self) -> bool:
         """True if a turn model is asked during pauses."""
-        return self._hearing.turn_model is not None
+        return self._hearing.turn_model is not None and not self._hearing.silence_only
 
     def start(self) -> None:
         """Connect to the recogniser. Raises ``RecognitionError``."""
@@ -229,12 +231,24 @@ class Listening:
     def configure(
         self, hearing: ListeningSettings, hints: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     ) -> None:
-        """Use other settings from now on; ``hints`` are keyed by language. The recogniser is reopened between two
-        utterances."""
+        """Use other settings from now on, also for the current silence; ``hints`` are keyed by language. The recogniser
+        is reopened between two utterances."""
         self._hearing = hearing
         self._hints.update(hints)
+        if not self.has_turn_model:
+            self._drop_answer()
+        if self._current is not None and self._silent_since is not None:
+            self._set_end_timer()
         self._settings_changed = True
         self._reopen_if_changed()
+
+    def _drop_answer(self) -> None:
+        """Judge the current silence without the turn model. A lull is then no silence: it was only for the model."""
+        if not self._vad_silent and self._silent_since is not None:
+            self.on_speech_resumed()
+        self._finished_probability = None
+        if self._look is not None:
+            self._look.cancel()
 
     def _reopen_if_changed(self) -> None:
         if self._settings_changed and self._stream is not None and self._current is None and not self._finished:
@@ -301,7 +315,7 @@ class Listening:
     def on_lull(self, *, since: float, silence_s: float) -> None:
         """The caller has been silent since ``since``, perhaps only between two words: ask the turn model."""
         utterance, model = self._current, self._hearing.turn_model
-        if utterance is None or model is None:
+        if utterance is None or model is None or not self.has_turn_model:
             return
         self._silent(utterance, since, silence_s)
         self._look = model.look(utterance.sound, self._on_thought_judged)

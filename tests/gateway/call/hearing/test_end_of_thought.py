@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gateway.call.hearing.end_of_thought import Patience
+from gateway.call.settings import hearing_settings
+from gateway.seams.messages import ConfigChange
 from tests.gateway.call.hearing.test_listening import FRAME, ListeningCall
 
 PATIENCE = Patience(usual_s=0.6, finished_s=0.256, hesitating_s=1.0, finished_from=0.5, hesitating_below=0.1)
@@ -248,3 +250,102 @@ def test_a_route_may_do_without() -> None:
     call.starts()
     call.lull()
     assert call.model.heard == []
+
+
+@pytest.mark.parametrize("probability", [None, 0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("least_s", [0.6, 2.0, 5.0])
+def test_no_answer_shortens_the_silence_that_the_manager_asked_for(probability: float | None, least_s: float) -> None:
+    assert PATIENCE.at_least(least_s).silence_s(probability) >= least_s
+
+
+def set_up(call: ThoughtfulCall, config: ConfigChange) -> None:
+    call.listening.configure(hearing_settings(config, call.listening._hearing), {})
+
+
+def pauses(call: ThoughtfulCall, seconds: float, probability: float) -> None:
+    """The caller pauses. The VAD tells a lull after 0.16 s and silence after 0.3 s."""
+    call.lull()
+    call.model.answer(probability)
+    call.run(0.14)
+    call.stops()
+    call.run(seconds - 0.3)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 0.95], ids=["hesitating", "between", "finished"])
+@pytest.mark.parametrize("timeout_ms", [800, 2000, 5000])
+async def test_a_phone_number_in_groups_is_one_prompt_with_a_longer_speech_timeout(
+    timeout_ms: int, probability: float
+) -> None:
+    call = ThoughtfulCall()
+    set_up(call, ConfigChange(speech_timeout_ms=timeout_ms))
+    for _ in range(4):
+        call.starts()
+        call.speaks(40)
+        pauses(call, 0.7, probability)
+        assert call.words.finished == 0
+    call.run(timeout_ms / 1000 - 0.7 - 0.02)
+    assert call.words.finished == 0
+    call.run(0.5)
+    assert call.words.finished == 1
+
+
+async def test_a_pause_as_long_as_the_speech_timeout_ends_the_prompt_of_a_finished_thought() -> None:
+    call = ThoughtfulCall()
+    set_up(call, ConfigChange(speech_timeout_ms=600))
+    call.starts()
+    call.speaks(40)
+    pauses(call, 0.7, 0.95)
+    assert call.words.finished == 1
+
+
+async def test_a_speech_timeout_that_comes_during_a_pause_counts_for_it() -> None:
+    call = in_a_lull()
+    call.model.answer(0.95)
+    set_up(call, ConfigChange(speech_timeout_ms=2000))
+    call.run(0.14)
+    call.stops()
+    call.run(1.68)
+    assert call.words.finished == 0
+    call.run(0.04)
+    assert call.words.finished == 1
+
+
+async def test_without_turn_detection_only_silence_ends_a_prompt() -> None:
+    call = ThoughtfulCall()
+    set_up(call, ConfigChange(turn_detection=False))
+    call.starts()
+    call.speaks()
+    pauses(call, 0.59, 0.95)
+    assert (call.model.heard, call.words.finished) == ([], 0)
+    call.run(0.02)
+    assert call.words.finished == 1
+
+
+async def test_turn_detection_asks_the_model_again() -> None:
+    call = ThoughtfulCall()
+    set_up(call, ConfigChange(turn_detection=False))
+    set_up(call, ConfigChange(turn_detection=True))
+    call.starts()
+    call.speaks()
+    pauses(call, 0.35, 0.95)
+    assert (len(call.model.heard), call.words.finished) == (1, 1)
+
+
+@pytest.mark.parametrize("probability", [None, 0.0, 0.95])
+async def test_turn_detection_that_is_turned_off_in_a_pause_forgets_the_model_s_answer(
+    probability: float | None,
+) -> None:
+    call = in_a_lull()
+    if probability is not None:
+        call.model.answer(probability)
+    pushed = call.words.pushed
+    call.speaks(2)
+    set_up(call, ConfigChange(turn_detection=False))
+    assert call.words.pushed == pushed + 2, "the recogniser gets the sound of the lull"
+    call.model.answer(0.95)
+    call.run(0.1)
+    call.stops()
+    call.run(0.29)
+    assert call.words.finished == 0
+    call.run(0.02)
+    assert call.words.finished == 1
