@@ -242,7 +242,7 @@ def parser() -> argparse.ArgumentParser:
     p = _add(
         commands,
         "completion",
-        delegated("talkspurt.completion"),
+        delegated("talkspurt.commands.completion"),
         "print the shell completion of commands and options",
         'eval "$(talkspurt completion bash)"    # in ~/.bashrc\n'
         "talkspurt completion zsh > ~/.zfunc/_talkspurt    # a folder of fpath, before compinit\n"
@@ -283,7 +283,7 @@ def _add_say(commands: argparse._SubParsersAction[_Parser]) -> None:
     p = _add(
         commands,
         "say",
-        delegated("talkspurt.say"),
+        delegated("talkspurt.commands.say"),
         "speak one text into a file",
         'talkspurt say "Your order has been shipped." -o order.wav --json\n'
         'talkspurt say "Hello." --codec pcmu --raw -o - | aplay -t raw -f MU_LAW -r 8000',
@@ -361,7 +361,7 @@ def _add_canary(commands: argparse._SubParsersAction[_Parser]) -> None:
     p = _add(
         commands,
         "canary",
-        delegated("talkspurt.canary"),
+        delegated("talkspurt.commands.canary"),
         "call a gateway again and again, and show as metrics what callers hear",
         "talkspurt canary ws://127.0.0.1:8080/media/twilio/call --every 60 --port 9465\n"
         "talkspurt canary --once --json    # exit code 1 if the call was not as it should be",
@@ -489,7 +489,7 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
 def _add_voices(commands: argparse._SubParsersAction[_Parser]) -> None:
     p = _add(commands, "voices", None, "the voice registry", "talkspurt voices list --json")
     sub = p.add_subparsers(metavar="COMMAND", required=True)
-    run = delegated("talkspurt.voices")
+    run = delegated("talkspurt.commands.voices")
     p = _add(sub, "list", run, "all voices", "talkspurt voices list --json")
     _add_voices_options(p, "list")
     p = _add(
@@ -526,7 +526,7 @@ def _add_keys(commands: argparse._SubParsersAction[_Parser]) -> None:
     example = "talkspurt keys create -c server.yaml --tenant shop --scope speak --scope calls --days 90"
     p = _add(commands, "keys", None, "API keys of tenants, in auth.keys_file", example)
     sub = p.add_subparsers(metavar="COMMAND", required=True)
-    run = delegated("talkspurt.keys")
+    run = delegated("talkspurt.commands.keys")
     p = _add(sub, "create", run, "make a key and print it, once", example)
     p.add_argument("--tenant", type=_text, default="default", metavar="T", help="whose key it is (default: default)")
     p.add_argument(
@@ -566,7 +566,7 @@ def _add_recording(commands: argparse._SubParsersAction[_Parser]) -> None:
     p = _add(
         sub,
         "decrypt",
-        delegated("talkspurt.recordings"),
+        delegated("talkspurt.commands.recordings"),
         "write an encrypted recording as WAV; the key is recording.encrypt",
         example,
     )

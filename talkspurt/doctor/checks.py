@@ -131,8 +131,8 @@ def check_voice(config: Config) -> Finding:
 
 
 async def _first_words(config: Config) -> tuple[list[VoiceInfo], float]:
+    from talkspurt.commands.say import speak
     from talkspurt.engines import local_engine
-    from talkspurt.say import speak
 
     async with local_engine(config.engine) as engine:
         times = []

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from gateway.metrics import Metrics
-from talkspurt.canary import CanaryMetrics
+from talkspurt.commands.canary import CanaryMetrics
 from talkspurt.reference.table import table
 from tts_engine.metrics import REGISTRY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from talkspurt.completion import SHELLS, script
+from talkspurt.commands.completion import SHELLS, script
 
 
 @pytest.fixture(scope="module")

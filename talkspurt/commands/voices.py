@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from talkspurt.cli import JobError, UsageError
+from talkspurt.commands.say import opened
 from talkspurt.config.settings import load
-from talkspurt.say import opened
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import EngineError, InvalidRequest, NotFound
 

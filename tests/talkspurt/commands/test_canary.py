@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from talkspurt.canary import Bounds, Canary, CanaryMetrics, new_sentence, words_understood
+from talkspurt.commands.canary import Bounds, Canary, CanaryMetrics, new_sentence, words_understood
 from talkspurt.simulator.caller import CallOptions
 from tests.gateway.http.api_gateway import api_gateway
 
