@@ -67,7 +67,7 @@ TRUSTED = {
     "tts_engine/cosyvoice/vllm_plugin/joined_table.py": "tensors of this process",
     "tts_engine/cosyvoice/voices.py": "voices that this process wrote",
     "tts_engine/cosyvoice/weights.py": "files of a model that the operator installed",
-    "tts_engine/service/message_connection.py": "what our processes say on a socket that only they reach",
+    "tts_engine/service/framing/message_connection.py": "what our processes say on a socket that only they reach",
     "tts_engine/service/models.py": "settings of a model, from who may load models",
 }
 """Files that decode, but nothing that came over the network, with the reason."""

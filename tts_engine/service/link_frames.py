@@ -1,7 +1,7 @@
 """Frames of a link: many Speak calls between two processes of one machine, on one unix socket.
 
 A frame is a header and a payload. The header is the payload's length (32 bits, little-endian), the call's number (32
-bits, the client counts them) and the kind (8 bits); see ``service/framed.py``.
+bits, the client counts them) and the kind (8 bits); see ``service/framing/framed.py``.
 
 ======== ============== ======================================================================
 Client   ``BEGIN``      a call, with its metadata as JSON, an object of strings
@@ -20,7 +20,7 @@ import struct
 from abc import abstractmethod
 from enum import IntEnum
 
-from tts_engine.service.framed import FramedSocket
+from tts_engine.service.framing.framed import FramedSocket
 
 _HEADER = struct.Struct("<IIB")
 COUNT = struct.Struct("<I")

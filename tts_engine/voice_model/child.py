@@ -19,7 +19,7 @@ import uvloop
 from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists
-from tts_engine.service.message_connection import MessageConnection
+from tts_engine.service.framing.message_connection import MessageConnection
 from tts_engine.supervision import SUPERVISOR, SupervisedTask
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
 from tts_engine.voice_model.hearing import RemoteHearing

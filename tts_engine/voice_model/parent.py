@@ -17,7 +17,7 @@ from typing import Any
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.errors import EngineError, Unavailable
 from tts_engine.service.child import ChildProcess, ChildTimes
-from tts_engine.service.message_connection import MessageConnection
+from tts_engine.service.framing.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles
 from tts_engine.voice_model.hearing import HeardPosition
 from tts_engine.voice_model.messages import (

@@ -408,7 +408,8 @@ TARGETS = [
         seeds=(START.SerializeToString(), CHUNK.SerializeToString()),
     ),
     Target(
-        name="engine-link", run=run_link, covers=("tts_engine/service/link_*.py", "tts_engine/service/framed.py"),
+        name="engine-link", run=run_link,
+        covers=("tts_engine/service/link_*.py", "tts_engine/service/framing/framed.py"),
         seeds=(
             _frame(1, FrameKind.BEGIN, b'{"call": "VX"}') + _frame(1, FrameKind.MESSAGE, START.SerializeToString())
             + _frame(1, FrameKind.TAKEN, bytes(4)) + _frame(1, FrameKind.HALF_CLOSE) + _frame(2, FrameKind.BEGIN, b"{}")

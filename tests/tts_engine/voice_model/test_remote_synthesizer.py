@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE_S, until
 from tts_engine.api import VoiceInfo
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.service.child import ChildTimes
-from tts_engine.service.message_connection import MessageConnection
+from tts_engine.service.framing.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, Playhead, VoiceEditor
 from tts_engine.voice_model import child
 from tts_engine.voice_model.hearing import HeardPosition

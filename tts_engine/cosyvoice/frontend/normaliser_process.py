@@ -7,7 +7,7 @@ The child first answers with the likely wording, for which wetext reads only the
 (``LikelyVerbaliser``). In a burst, all clauses get this answer before wetext reads any of them as a whole. A text gets
 no such answer if wetext would have to read more than half of it twice.
 
-Requests and answers are messages of ``service/message_connection.py``. Answers come in any order.
+Requests and answers are messages of ``service/framing/message_connection.py``. Answers come in any order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tts_engine.cosyvoice.frontend.normalise import (
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer, Version
 from tts_engine.cosyvoice.frontend.words import Wording
 from tts_engine.service.child import ChildProcess, ChildTimes, die_with
-from tts_engine.service.message_connection import MessageConnection
+from tts_engine.service.framing.message_connection import MessageConnection
 
 log = logging.getLogger(__name__)
 

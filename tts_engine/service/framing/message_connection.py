@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from tts_engine.service.framed import FramedSocket
+from tts_engine.service.framing.framed import FramedSocket
 
 _HEADER = struct.Struct("<I")
 _TURN_BYTES = 64 * 1024
