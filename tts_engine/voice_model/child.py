@@ -18,24 +18,12 @@ import uvloop
 
 from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
 from tts_engine.service.child import die_with, yield_cpu
-from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.service.framing.message_connection import MessageConnection
+from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.supervision import SUPERVISOR, SupervisedTask
 from tts_engine.synthesizer import ClauseRequest, Synthesizer
+from tts_engine.voice_model import messages
 from tts_engine.voice_model.hearing import RemoteHearing
-from tts_engine.voice_model.messages import (
-    Chunk,
-    Close,
-    Done,
-    Hear,
-    LoadFailed,
-    MoreText,
-    NextChunk,
-    Placed,
-    Ready,
-    Report,
-    Speak,
-)
 from tts_engine.voice_model.parent import SOCKET
 
 log = logging.getLogger(__name__)
@@ -88,7 +76,7 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
     synthesizer: Synthesizer | None = None
 
     def take(message: Any) -> None:
-        if isinstance(message, Speak):
+        if isinstance(message, messages.Speak):
             assert synthesizer is not None
             clauses[message.number] = _Clause(message, synthesizer, connection, clauses)
         elif (clause := clauses.get(message.number)) is not None:  # else its ``Done`` has been sent
@@ -114,13 +102,13 @@ async def _serve(path: Path, make: Callable[[Any], Synthesizer]) -> int:
             synthesizer = await loading
             collecting = SUPERVISOR.task("garbage", partial(collect_between_calls, lambda: len(clauses)))
             # The status comes first, so that the parent knows it when it hears that the model is ready.
-            connection.send(Report(synthesizer.status(), observer.take()))
-            connection.send(Ready(synthesizer.voices()))
+            connection.send(messages.Report(synthesizer.status(), observer.take()))
+            connection.send(messages.Ready(synthesizer.voices()))
             while not (stopping.done() or lost.done()):
                 await asyncio.wait({stopping, lost}, timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
-                connection.send(Report(synthesizer.status(), observer.take()))
+                connection.send(messages.Report(synthesizer.status(), observer.take()))
     except EngineError as exc:
-        connection.send(LoadFailed(exc))
+        connection.send(messages.LoadFailed(exc))
         code = 1
     finally:
         if collecting is not None:
@@ -147,7 +135,11 @@ class _Clause:
     """A clause that is being spoken."""
 
     def __init__(
-        self, speak: Speak, synthesizer: Synthesizer, connection: MessageConnection, clauses: dict[int, _Clause]
+        self,
+        speak: messages.Speak,
+        synthesizer: Synthesizer,
+        connection: MessageConnection,
+        clauses: dict[int, _Clause],
     ) -> None:
         self._number, self._connection, self._clauses = speak.number, connection, clauses
         self._hearing = RemoteHearing(speak.heard)
@@ -160,25 +152,25 @@ class _Clause:
         self.task = asyncio.create_task(self._run(clause, synthesizer), name="clause")
         self.task.add_done_callback(self._done)  # a task that is cancelled before its start runs no line
 
-    def take(self, message: MoreText | NextChunk | Hear | Close) -> None:
-        if isinstance(message, Close):
+    def take(self, message: messages.MoreText | messages.NextChunk | messages.Hear | messages.Close) -> None:
+        if isinstance(message, messages.Close):
             self.task.cancel()
-        elif isinstance(message, MoreText):
+        elif isinstance(message, messages.MoreText):
             self._text.put_nowait(message.text)
         else:
             self._hearing.heard = message.heard
-            if isinstance(message, NextChunk):
+            if isinstance(message, messages.NextChunk):
                 self._wanted.set()
 
     def _placed(self) -> None:
-        self._connection.send(Placed(self._number), at_once=False)
+        self._connection.send(messages.Placed(self._number), at_once=False)
 
     async def _run(self, clause: ClauseRequest, synthesizer: Synthesizer) -> None:
         try:
             async with aclosing(synthesizer.synthesize(clause, self._hearing)) as chunks:
                 async for chunk in chunks:
                     self._wanted.clear()
-                    self._connection.send(Chunk(self._number, chunk))
+                    self._connection.send(messages.Chunk(self._number, chunk))
                     await self._wanted.wait()
             self._error = None
         except EngineError as exc:
@@ -189,7 +181,7 @@ class _Clause:
 
     def _done(self, _task: asyncio.Task[None]) -> None:
         del self._clauses[self._number], self.task  # else a cycle outlives the clause (tts_engine.service.garbage)
-        self._connection.send(Done(self._number, self._error), at_once=False)
+        self._connection.send(messages.Done(self._number, self._error), at_once=False)
 
     async def _more(self) -> AsyncIterator[str]:
         while (text := await self._text.get()) is not None:

@@ -19,20 +19,8 @@ from tts_engine.errors import EngineError, Unavailable
 from tts_engine.service.child import ChildProcess, ChildTimes
 from tts_engine.service.framing.message_connection import MessageConnection
 from tts_engine.synthesizer import ClauseRequest, EditsVoiceFiles, Hearing, PcmChunk, VoiceFiles
+from tts_engine.voice_model import messages
 from tts_engine.voice_model.hearing import HeardPosition
-from tts_engine.voice_model.messages import (
-    Chunk,
-    Close,
-    Done,
-    Hear,
-    LoadFailed,
-    MoreText,
-    NextChunk,
-    Placed,
-    Ready,
-    Report,
-    Speak,
-)
 
 SOCKET = "voice-model.sock"
 """Name of the socket, beside the file with the child's settings."""
@@ -92,11 +80,11 @@ class VoiceModelProcess(ChildProcess):
 
     def _took(self, message: object) -> None:
         self._heard_of = time.monotonic()
-        if isinstance(message, LoadFailed):
+        if isinstance(message, messages.LoadFailed):
             self.failure = message.error
             return
         self._take(message)
-        if isinstance(message, Ready):
+        if isinstance(message, messages.Ready):
             self._ready.set()
 
     async def _until_lost(self, connection: MessageConnection) -> None:
@@ -116,7 +104,7 @@ class _Clause:
     told: HeardPosition
     """The urgency that the child knows."""
     placed: Callable[[], None] | None
-    got: asyncio.Queue[PcmChunk | Done]
+    got: asyncio.Queue[PcmChunk | messages.Done]
     """Chunks for the generator. At most one chunk and one ``Done``."""
 
 
@@ -179,16 +167,18 @@ class RemoteSynthesizer(EditsVoiceFiles):
         number, heard = next(self._numbers), HeardPosition.of(playhead, time.monotonic())
         own = self._clauses[number] = _Clause(playhead, playhead.state, heard, clause.placed, asyncio.Queue())
         more = clause.more
-        connection.send(Speak(number, replace(clause, more=None, placed=None), more is not None, heard), at_once=False)
+        connection.send(
+            messages.Speak(number, replace(clause, more=None, placed=None), more is not None, heard), at_once=False
+        )
         feeding = None if more is None else asyncio.create_task(_feed(connection, number, more), name="clause's text")
         if self._looking is None:
             self._look()
         ended = False
         try:
-            while not isinstance(got := await own.got.get(), Done):
+            while not isinstance(got := await own.got.get(), messages.Done):
                 yield got
                 own.state, own.told = playhead.state, HeardPosition.of(playhead, time.monotonic())
-                connection.send(NextChunk(number, own.told), at_once=False)
+                connection.send(messages.NextChunk(number, own.told), at_once=False)
             ended = True
             if got.error is not None:
                 raise got.error
@@ -196,8 +186,8 @@ class RemoteSynthesizer(EditsVoiceFiles):
             if feeding is not None:
                 feeding.cancel()
             if not ended:
-                connection.send(Close(number))
-                while not isinstance(await own.got.get(), Done):
+                connection.send(messages.Close(number))
+                while not isinstance(await own.got.get(), messages.Done):
                     pass
 
     def _look(self) -> None:
@@ -214,34 +204,36 @@ class RemoteSynthesizer(EditsVoiceFiles):
             clause.state, heard = state, HeardPosition.of(clause.playhead, now)
             if heard.differs(clause.told):
                 clause.told = heard
-                connection.send(Hear(number, heard), at_once=False)
+                connection.send(messages.Hear(number, heard), at_once=False)
         self._looking = asyncio.get_running_loop().call_later(_HEAR_S, self._look)
 
-    def _take(self, message: Placed | Chunk | Done | Report | Ready | None) -> None:
-        if isinstance(message, Chunk):
+    def _take(
+        self, message: messages.Placed | messages.Chunk | messages.Done | messages.Report | messages.Ready | None
+    ) -> None:
+        if isinstance(message, messages.Chunk):
             self._clauses[message.number].got.put_nowait(message.chunk)
-        elif isinstance(message, Placed):
+        elif isinstance(message, messages.Placed):
             if (placed := self._clauses[message.number].placed) is not None:
                 placed()
-        elif isinstance(message, Done):
+        elif isinstance(message, messages.Done):
             self._clauses.pop(message.number).got.put_nowait(message)
-        elif isinstance(message, Report):
+        elif isinstance(message, messages.Report):
             self._status = message.status
             for method, arguments, named in message.counted:
                 getattr(self._observer, method)(*arguments, **named)
-        elif isinstance(message, Ready):
+        elif isinstance(message, messages.Ready):
             self._voices = self._make_voices(message.voices)
         elif message is None:
             lost, self._clauses = self._clauses, {}
             self._status = replace(self._status, ready=False, active=0, queued=0)
             for number, clause in lost.items():
-                clause.got.put_nowait(Done(number, Unavailable(f"{self._process.name} has ended")))
+                clause.got.put_nowait(messages.Done(number, Unavailable(f"{self._process.name} has ended")))
 
 
 async def _feed(connection: MessageConnection, number: int, more: AsyncIterator[str]) -> None:
     """Pass on the text of a clause that grows."""
     try:
         async for text in more:
-            connection.send(MoreText(number, text))
+            connection.send(messages.MoreText(number, text))
     finally:
-        connection.send(MoreText(number, None))
+        connection.send(messages.MoreText(number, None))
