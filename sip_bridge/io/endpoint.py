@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -231,14 +231,14 @@ class _Connection(asyncio.Protocol):
             host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: the peer has closed already
             self.peer = replace(self.peer, host=host, port=port)
         self.names = names_of(transport.get_extra_info("peercert") or {})
-        if not self._endpoint._connected(self):
+        if not self._endpoint._connections.add(self):
             transport.close()
         self._touch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._idle:
             self._idle.cancel()
-        self._endpoint._disconnected(self)
+        self._endpoint._connections.remove(self)
 
     def data_received(self, data: bytes) -> None:
         self._touch()
@@ -281,10 +281,66 @@ class _Connection(asyncio.Protocol):
         self._idle = asyncio.get_running_loop().call_later(self._endpoint._limits.idle_s, self._silent)
 
     def _silent(self) -> None:
-        if self._endpoint._needs(self):
+        if self._endpoint._connections.needs(self):
             self._touch()
         else:
             self.close()
+
+
+class _Connections(Mapping[Peer, _Connection]):
+    """The connections of an endpoint, by peer, and the limits of their number.
+
+    Args:
+        most: most connections at a time. A trunk's or a call's takes the place of a stranger's.
+        counts: counts the connections that are refused or closed for want of room, as ``refused``.
+    """
+
+    def __init__(self, user: User, *, most: int, counts: Counter[str]) -> None:
+        self._user = user
+        self._most = most
+        self._counts = counts
+        self._all: dict[Peer, _Connection] = {}
+
+    def __getitem__(self, peer: Peer) -> _Connection:
+        return self._all[peer]
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, connection: _Connection) -> bool:
+        """Add a connection. False: there is no room for it."""
+        address = source(connection.peer.host)
+        strangers = [each for each in self._all.values() if source(each.peer.host) == address]
+        if len(strangers) >= _STRANGERS_PER_SOURCE:
+            self._make_room(strangers)
+        if len(self._all) >= self._most and not self._make_room(self._all.values()):
+            self._counts["refused"] += 1
+            return False
+        self._all[connection.peer] = connection
+        return True
+
+    def remove(self, connection: _Connection) -> None:
+        """Remove a connection and tell the user. Nothing happens if it is not there any more."""
+        if self._all.get(connection.peer) is connection:
+            del self._all[connection.peer]
+            self._user.on_disconnected(connection.peer)
+
+    def needs(self, connection: _Connection) -> bool:
+        """Return True if the connection must stay open though it is silent."""
+        return connection.serves_other_workers or self._user.needs_connection(connection.peer)
+
+    def _make_room(self, among: Iterable[_Connection]) -> bool:
+        """Close the oldest connection of a stranger. Return False if there is none: trunks and calls keep theirs."""
+        for each in among:
+            if self._user.standing(each.peer) is SourceStanding.STRANGER and not self.needs(each):
+                self._counts["refused"] += 1
+                self.remove(each)
+                each.close()
+                return True
+        return False
 
 
 class Endpoint:
@@ -335,7 +391,7 @@ class Endpoint:
         self._tls_listener: socket.socket | None = None
         self._adopting: set[asyncio.Task[None]] = set()
         self._handshakes = Handshakes(most=_HANDSHAKES, per_source=_HANDSHAKES_PER_SOURCE)
-        self._connections: dict[Peer, _Connection] = {}
+        self._connections = _Connections(user, most=limits.connections, counts=self.counts)
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
         """Messages that wait for a connection to be made."""
@@ -805,35 +861,6 @@ class Endpoint:
         if self._transactions.sent(key) is not None:
             self._transactions.forget(key)
             self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
-
-    def _connected(self, connection: _Connection) -> bool:
-        address = source(connection.peer.host)
-        strangers = [each for each in self._connections.values() if source(each.peer.host) == address]
-        if len(strangers) >= _STRANGERS_PER_SOURCE:
-            self._make_room(strangers)
-        if len(self._connections) >= self._limits.connections and not self._make_room(self._connections.values()):
-            self.counts["refused"] += 1
-            return False
-        self._connections[connection.peer] = connection
-        return True
-
-    def _make_room(self, among: Iterable[_Connection]) -> bool:
-        """Close the oldest connection of a stranger. Return False if there is none: trunks and calls keep theirs."""
-        for each in among:
-            if self._user.standing(each.peer) is SourceStanding.STRANGER and not self._needs(each):
-                self.counts["refused"] += 1
-                self._disconnected(each)
-                each.close()
-                return True
-        return False
-
-    def _disconnected(self, connection: _Connection) -> None:
-        if self._connections.get(connection.peer) is connection:
-            del self._connections[connection.peer]
-            self._user.on_disconnected(connection.peer)
-
-    def _needs(self, connection: _Connection) -> bool:
-        return connection.serves_other_workers or self._user.needs_connection(connection.peer)
 
 
 def _by(request: Request, transport: str) -> Request:
