@@ -77,7 +77,6 @@ class WebRtcPeer:
         events: the call.
         connect_timeout_s: longest wait from answer to media.
         lost_after_s: a peer that is silent for this long (no media, report or check) counts as lost.
-        channel: True: accept an offered data channel.
         max_message_bytes: largest message on the data channel.
         on_report: called once a second while the peer sends.
         arrival: reception statistics over all connections of the call.
@@ -92,7 +91,6 @@ class WebRtcPeer:
         *,
         connect_timeout_s: float,
         lost_after_s: float,
-        channel: bool,
         max_message_bytes: int,
         on_report: Callable[[RtpReport], None] = lambda report: None,
         arrival: Arrival | None = None,
@@ -103,7 +101,6 @@ class WebRtcPeer:
         self._events = events
         self._connect_timeout_s = connect_timeout_s
         self._lost_after_s = lost_after_s
-        self._channel = channel and offer.channel is not None
         self._max_message_bytes = max_message_bytes
         self._ice = IceConnection(settings, on_media=self._received)
         self._dtls = RTCDtlsTransport(
@@ -159,7 +156,6 @@ class WebRtcPeer:
             ssrc=self.rtp.outgoing.ssrc,
             label=self._label,
             max_message_bytes=self._max_message_bytes,
-            channel=self._channel,
         )
 
     @property
@@ -232,8 +228,7 @@ class WebRtcPeer:
         self.rtp.srtp = Srtp(self._dtls._tx_srtp, self._dtls._rx_srtp)
         self.connected = True
         self._timer.arm()
-        if self._channel:
-            assert self.offer.channel is not None
+        if self.offer.channel is not None:
             section = self.offer.media[self.offer.channel]
             self._sctp = ChannelTransport(
                 self._dtls,

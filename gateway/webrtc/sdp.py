@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiortc import RTCIceCandidate, RTCIceParameters, RTCRtpCodecParameters, RTCRtpParameters
 from aiortc.rtcdtlstransport import RTCDtlsFingerprint, RTCDtlsParameters
@@ -67,7 +67,10 @@ class Offer:
     audio: int
     """Index of the chosen audio section."""
     channel: int | None
-    """Index of the data channel section. None: there is none on the same transport."""
+    """Index of the data channel section. None: there is none on the same transport, or it is not wanted."""
+    transport: int
+    """Index of the section whose ICE and DTLS parameters carry the call: the tagged section of the BUNDLE group, else
+    the audio section. It is accepted; media other than the chosen audio as inactive."""
     bundled: bool
     """True if the audio section is in a BUNDLE group. An answer must not have a group that was not offered."""
     codecs: Sequence[WebRtcCodec]
@@ -88,8 +91,11 @@ def _bad(message: str) -> ProtocolError:
     return ProtocolError(message, field="sdp", code="invalid_sdp")
 
 
-def read_offer(text: str) -> Offer:
+def read_offer(text: str, *, channel: bool = True) -> Offer:
     """Read and check an offer.
+
+    Args:
+        channel: False: an offered data channel is refused.
 
     Raises:
         ProtocolError: the offer is invalid. Nothing else is raised for any input.
@@ -105,57 +111,95 @@ def read_offer(text: str) -> Offer:
     except Exception as exc:  # the parser indexes, asserts and converts, so any error means a bad offer
         raise _bad(f"SDP of {len(text)} characters cannot be read: {type(exc).__name__} {str(exc)[:80]}") from exc
     media = description.media
-    audio = next((i for i, m in enumerate(media) if m.kind == "audio" and m.port and "SAVPF" in m.profile), None)
-    if audio is None:
-        kinds = ", ".join(f"{m.kind} {m.profile}" for m in media[:8]) or "nothing"
-        raise _bad(f"SDP offers {kinds}, expected an audio section of UDP/TLS/RTP/SAVPF")
+    groups = [group.items for group in description.group if group.semantic == "BUNDLE"]
+    bundles = [next((mids for mids in groups if m.rtp.muxId and m.rtp.muxId in mids), []) for m in media]
+    # A section of a group with bundle-only has port 0 but is offered (RFC 9143 section 6).
+    offered = [
+        bool(m.port) or (bool(mids) and "a=bundle-only" in lines)
+        for m, mids, lines in zip(media, bundles, grouplines(text)[1], strict=True)
+    ]
+    audio = _choose_audio(media, offered)
     section = media[audio]
     codecs = _codecs(section)
-    if not codecs:
-        names = ", ".join(str(codec) for codec in section.rtp.codecs[:12]) or f"payload types {section.fmt[:12]}"
-        raise ProtocolError(
-            f"SDP offers audio as {names}, expected opus/48000/2, PCMU/8000 or PCMA/8000",
-            field="sdp", code="no_common_codec",
-        )  # fmt: skip
-    direction = _DIRECTIONS.get(section.direction or "sendrecv")
-    if direction is None:
-        raise _bad(f"SDP offers audio as {section.direction}, expected sendrecv, sendonly or recvonly")
-    if not section.rtcp_mux:
+    mids = bundles[audio]
+    data = next(
+        (
+            i for i, m in enumerate(media)
+            if channel and offered[i] and m.kind == "application" and m.sctp_port and m.rtp.muxId in mids
+        ),
+        None,
+    )  # fmt: skip
+    transport = _choose_transport(media, mids, audio)
+    carrier = media[transport]
+    # Only the tagged section needs a=rtcp-mux (RFC 8829 section 5.2.1), and one of data has none.
+    if not (section.rtcp_mux or carrier.rtcp_mux or carrier.kind == "application"):
         raise _bad("SDP offers audio without a=rtcp-mux")
-    if section.dtls is None or not any(f.algorithm.lower() == "sha-256" for f in section.dtls.fingerprints):
+    if carrier.dtls is None or not any(f.algorithm.lower() == "sha-256" for f in carrier.dtls.fingerprints):
         raise _bad("SDP offers audio without a=setup and a=fingerprint:sha-256")
-    ice = section.ice
+    ice = carrier.ice
     if (
         ice is None
         or not _ICE_TEXT.fullmatch(ice.usernameFragment or "")
         or len(ice.password or "") not in range(22, 257)
     ):
         raise _bad("SDP offers audio without a=ice-ufrag (4 to 256 characters) and a=ice-pwd (22 to 256)")
-    if len(section.ice_candidates) > MAX_CANDIDATES:
-        raise _bad(f"SDP has {len(section.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
-    bundled = next((group.items for group in description.group if group.semantic == "BUNDLE"), [])
-    # A section with bundle-only has port 0 too (RFC 9143 section 6), but it is offered.
-    sections = grouplines(text)[1]
-    channel = next(
-        (
-            i for i, m in enumerate(media)
-            if m.kind == "application" and (m.port or "a=bundle-only" in sections[i])
-            and m.sctp_port and {m.rtp.muxId, section.rtp.muxId} <= set(bundled)
-        ),
-        None,
-    )  # fmt: skip
+    if len(carrier.ice_candidates) > MAX_CANDIDATES:
+        raise _bad(f"SDP has {len(carrier.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
     return Offer(
         media=media,
         audio=audio,
-        channel=channel,
-        bundled=section.rtp.muxId in bundled,
+        channel=data,
+        transport=transport,
+        bundled=bool(mids),
         codecs=codecs,
-        direction=direction,
-        dtls_role="server" if section.dtls.role == "client" else "client",
-        candidates=section.ice_candidates,
+        direction=_DIRECTIONS[section.direction or "sendrecv"],
+        dtls_role="server" if carrier.dtls.role == "client" else "client",
+        candidates=carrier.ice_candidates,
         ice=ice,
-        dtls=section.dtls,
+        dtls=carrier.dtls,
     )
+
+
+def _choose_audio(media: Sequence[MediaDescription], offered: Sequence[bool]) -> int:
+    """Return the index of the first audio section that can be taken.
+
+    Raises:
+        ProtocolError: there is none. It tells the fault of the first.
+    """
+    fault: ProtocolError | None = None
+    for index, section in enumerate(media):
+        if section.kind != "audio" or not offered[index] or "SAVPF" not in section.profile:
+            continue
+        if not _codecs(section):
+            names = ", ".join(str(codec) for codec in section.rtp.codecs[:12]) or f"payload types {section.fmt[:12]}"
+            fault = fault or ProtocolError(
+                f"SDP offers audio as {names}, expected opus/48000/2, PCMU/8000 or PCMA/8000",
+                field="sdp", code="no_common_codec",
+            )  # fmt: skip
+        elif (section.direction or "sendrecv") not in _DIRECTIONS:
+            fault = fault or _bad(f"SDP offers audio as {section.direction}, expected sendrecv, sendonly or recvonly")
+        else:
+            return index
+    if fault is None:
+        kinds = ", ".join(f"{m.kind} {m.profile}" for m in media[:8]) or "nothing"
+        fault = _bad(f"SDP offers {kinds}, expected an audio section of UDP/TLS/RTP/SAVPF")
+    raise fault
+
+
+def _choose_transport(media: Sequence[MediaDescription], mids: Sequence[int | str], audio: int) -> int:
+    """Return the index of the section that carries the transport of the audio.
+
+    In a BUNDLE group that is the tagged section: the first with a port (RFC 9143 section 7.3.1). It is
+    accepted, whatever its kind: a peer with max-bundle has no other transport. Chromium marks its sections
+    alike with every policy, and fails if the answer refuses the tagged section.
+    """
+    index_of = {m.rtp.muxId: i for i, m in reversed(list(enumerate(media)))}
+    for index in (index_of[mid] for mid in mids if mid in index_of):
+        section = media[index]
+        known = section.sctp_port if section.kind == "application" else "SAVPF" in section.profile
+        if section.port and known and section.dtls and section.ice and section.ice.usernameFragment:
+            return index
+    return audio
 
 
 def _codecs(section: MediaDescription) -> list[WebRtcCodec]:
@@ -206,31 +250,30 @@ def write_answer(
     ssrc: int,
     label: str,
     max_message_bytes: int,
-    channel: bool,
 ) -> str:
     """Return the answer to an offer. Sections that are not used are refused with port 0 (RFC 3264 section 6).
+
+    The BUNDLE group holds the accepted sections, the one of the transport first (RFC 9143 section 7.3).
 
     Args:
         candidates: all our candidates.
         label: name of the stream and the sender (CNAME).
         max_message_bytes: largest data channel message that we read.
-        channel: True: accept the offered data channel.
     """
     description = SessionDescription()
     description.origin = f"- {ssrc} 1 IN IP4 0.0.0.0"
-    taken: list[int | str] = []
+    used = [offer.transport, offer.audio, *([] if offer.channel is None else [offer.channel])]
+    taken = list(dict.fromkeys(used))
     for index, offered in enumerate(offer.media):
         mine = MediaDescription(offered.kind, 9, offered.profile, list(offered.fmt))
         mine.ice = RTCIceParameters()
         mine.host = "0.0.0.0"  # Firefox wants a c= line in refused sections too
         mine.rtp = RTCRtpParameters(muxId=offered.rtp.muxId)
         description.media.append(mine)
-        is_audio = index == offer.audio
-        if not is_audio and not (channel and index == offer.channel):
+        if index not in taken:
             mine.port = 0
             mine.direction = "inactive" if offered.kind in ("audio", "video") else None
             continue
-        taken.append(offered.rtp.muxId)
         mine.host = candidates[0].ip if candidates else mine.host
         mine.port = candidates[0].port if candidates else 9
         mine.ice = ice
@@ -238,19 +281,26 @@ def write_answer(
         mine.dtls = RTCDtlsParameters(fingerprints=list(fingerprints), role=offer.dtls_role)
         mine.ice_candidates = list(candidates)
         mine.ice_candidates_complete = True
-        if is_audio:
-            mine.direction = offer.direction
-            mine.rtcp_port, mine.rtcp_host, mine.rtcp_mux = 9, "0.0.0.0", True
-            mine.rtp.codecs = _answered(codec)
-            mine.fmt = [c.payloadType for c in mine.rtp.codecs]
-            if "send" in offer.direction:
-                mine.msid = f"{label} {label}"
-                mine.ssrc = [SsrcDescription(ssrc=ssrc, cname=label)]
-        else:
+        if offered.kind == "application":
             mine.sctp_port = 5000
             mine.sctpCapabilities = RTCSctpCapabilities(maxMessageSize=max_message_bytes)
+            continue
+        mine.rtcp_port, mine.rtcp_host, mine.rtcp_mux = 9, "0.0.0.0", True
+        if index != offer.audio:
+            mine.direction = "inactive"
+            mine.fmt = offered.fmt[:1]
+            mine.rtp.codecs = [
+                replace(c, rtcpFeedback=[]) for c in offered.rtp.codecs if c.payloadType == offered.fmt[0]
+            ]
+            continue
+        mine.direction = offer.direction
+        mine.rtp.codecs = _answered(codec)
+        mine.fmt = [c.payloadType for c in mine.rtp.codecs]
+        if "send" in offer.direction:
+            mine.msid = f"{label} {label}"
+            mine.ssrc = [SsrcDescription(ssrc=ssrc, cname=label)]
     if offer.bundled:
-        description.group = [GroupDescription("BUNDLE", taken)]
+        description.group = [GroupDescription("BUNDLE", [offer.media[i].rtp.muxId for i in taken])]
     description.msid_semantic = [GroupDescription("WMS", ["*"])]
     return str(description)
 

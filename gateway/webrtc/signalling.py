@@ -276,7 +276,7 @@ class WebRtc:
             ProtocolError: the offer cannot be read, or there is no common codec.
             Rejected: the route or the call is unknown, or there are too many calls.
         """
-        offer = read_offer(text)
+        offer = read_offer(text, channel=self._config.data_channel)
         if call_id:
             leg = self._leg(call_id, who)
             return leg, await leg.connect(offer)
@@ -289,7 +289,7 @@ class WebRtc:
                 f"this address has {self._config.calls_per_address} calls already (webrtc.calls_per_address)",
                 status=429, code="too_many_calls", retry_after_s=5,
             )  # fmt: skip
-        joins = self._config.data_channel and offer.channel is not None
+        joins = offer.channel is not None
         leg = WebRtcLeg(
             self._new_call_id(), route, address, offer.codecs[0],
             parameters=dict(parameters or {}), make_peer=self._make_peer,
@@ -314,7 +314,7 @@ class WebRtc:
         return WebRtcPeer(
             offer, codec, leg, self._ice_settings(),
             connect_timeout_s=CONNECT_S, lost_after_s=config.lost_after_s,
-            channel=config.data_channel, max_message_bytes=_MESSAGE_BYTES, on_report=self._on_report,
+            max_message_bytes=_MESSAGE_BYTES, on_report=self._on_report,
             arrival=leg.arrival,
         )  # fmt: skip
 

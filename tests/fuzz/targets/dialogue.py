@@ -291,7 +291,7 @@ def run_offer(data: bytes) -> None:
         return
     answer = write_answer(
         offer, offer.codecs[0], candidates=[], ice=offer.ice, fingerprints=offer.dtls.fingerprints,
-        ssrc=7, label="x", max_message_bytes=1000, channel=offer.channel is not None,
+        ssrc=7, label="x", max_message_bytes=1000,
     )  # fmt: skip
     assert answer.count("m=") >= 1
     _ = offer.codecs[0].inbound, offer.codecs[0].outbound

@@ -79,6 +79,17 @@ async def test_chromium_hears_the_voice(driver: webdriver.Chrome, codec: str, se
         assert stats["inbound-rtp"]["packetsReceived"] > 50
 
 
+@pytest.mark.parametrize("policy", ["max-bundle", "max-compat", "balanced"])
+async def test_chromium_hears_the_voice_with_video_before_audio(driver: webdriver.Chrome, policy: str) -> None:
+    text = "Hello there."
+    start = f"{{video: true, config: {{bundlePolicy: '{policy}'}}}}"
+    async with browsing(driver, start=start) as (_, browser):
+        await browser.do(f"call.say({{type: 'text', token: '{text}', last: true, turn: 'a'}})")
+        await spoken(browser, "a")
+        heard = await browser.do("return call.heard")
+        assert abs(int(max(heard["hz"], key=lambda hz: heard["hz"][hz])) - tone_hz(text)) <= 12
+
+
 async def test_sender_reports_reach_the_browser_and_agree_with_it(driver: webdriver.Chrome) -> None:
     async with browsing(driver) as (_, browser):
         for turn in ("a", "b"):
