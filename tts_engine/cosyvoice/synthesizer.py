@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 from tts_engine.api import EngineStatus
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
@@ -228,12 +228,8 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
 
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: _Reader
-    ) -> AsyncGenerator[Sequence[int], None] | _PrefetchedIds:
-        """Return the clause's speech ids as they are drawn, and add its words to ``words`` as they become known.
-
-        While the text is being normalised, ids are drawn for the likely wording. They are dropped if the final wording
-        differs.
-        """
+    ) -> AsyncGenerator[Sequence[int], None]:
+        """Return the clause's speech ids as they are drawn, and add its words to ``words`` as they become known."""
         front, seed, text = self._frontend, random.getrandbits(63), clause.text
         if clause.more is not None:
             layout = front.streamed(features, instruct=clause.instruct)
@@ -247,33 +243,17 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
                 )
             text += "".join([piece async for piece in clause.more])
 
-        def draw(wording: Wording) -> AsyncGenerator[Sequence[int], None]:
-            prompt = front.clause(wording, features, instruct=clause.instruct)
-            return self._lm.generate(
-                self._lm.table.prompt(prompt.prompt_text, prompt.text, prompt.prompt_speech),
-                min_tokens=prompt.min_tokens,
-                max_tokens=prompt.max_tokens,
-                seed=seed,
-                reader=reader,
-                shared=1 + prompt.shared,
-            )
-
-        drawn: _PrefetchedIds | None = None
-        drawn_for: Wording | None = None
-        try:
-            async with aclosing(self._normaliser.wordings(text, clause.language)) as wordings:
-                async for wording in wordings:
-                    if wording is not drawn_for:
-                        if drawn is not None:
-                            await drawn.aclose()
-                        drawn, drawn_for = _PrefetchedIds(draw(wording)), wording
-        except BaseException:
-            if drawn is not None:
-                await drawn.aclose()
-            raise
-        assert drawn is not None and drawn_for is not None  # wordings yields at least one
-        words.add(drawn_for.words)
-        return drawn
+        wording = await self._normaliser.wording(text, clause.language)
+        words.add(wording.words)
+        prompt = front.clause(wording, features, instruct=clause.instruct)
+        return self._lm.generate(
+            self._lm.table.prompt(prompt.prompt_text, prompt.text, prompt.prompt_speech),
+            min_tokens=prompt.min_tokens,
+            max_tokens=prompt.max_tokens,
+            seed=seed,
+            reader=reader,
+            shared=1 + prompt.shared,
+        )
 
     async def _pieces(
         self, clause: ClauseRequest, more: AsyncIterator[str], words: _Words
@@ -350,39 +330,6 @@ class CosyVoiceSynthesizer(EditsVoiceFiles):
         key, features = self._voices.features(voice_id)
         voice = await self._worker.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
         return features, voice
-
-
-class _PrefetchedIds:
-    """A generator of ids that starts at once, not at the first ``anext``. Call ``aclose`` at the end."""
-
-    def __init__(self, ids: AsyncGenerator[Sequence[int], None]) -> None:
-        self._ids = ids
-        self._first: asyncio.Task[Sequence[int] | None] | None = asyncio.create_task(self._begin(), name="first ids")
-
-    async def _begin(self) -> Sequence[int] | None:
-        return await anext(self._ids, None)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Sequence[int]:
-        if self._first is None:
-            return await anext(self._ids)
-        ids = await self._first
-        self._first = None
-        if ids is None:
-            raise StopAsyncIteration
-        return ids
-
-    async def aclose(self) -> None:
-        first, self._first = (
-            self._first,
-            None,
-        )  # break the reference cycle, so that the clause is freed at once (tts_engine.service.garbage)
-        if first is not None:
-            first.cancel()
-            await asyncio.gather(first, return_exceptions=True)
-        await self._ids.aclose()
 
 
 @dataclass(slots=True)

@@ -15,8 +15,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Literal, Protocol, cast
 
 from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
@@ -91,44 +89,6 @@ def plain_verbaliser(text: str, script: Script) -> str:
 def default_verbaliser() -> Verbaliser:
     """Return a ``TextVerbaliser``."""
     return TextVerbaliser()
-
-
-def likely_parts(text: str) -> Sequence[tuple[str, bool]]:
-    """Split a text into runs of words, each with True if it probably needs verbalising.
-
-    Words with digits, symbols or possible abbreviations do, and so do their neighbours, which may decide the reading
-    ("6 ft", "March 5").
-    """
-    if not any(map(str.isalpha, text)):
-        return [(text, True)]
-    words = text.split()
-    bare = [*words[:-1], words[-1].rstrip(".")]
-    odd = [any(char == "." or unicodedata.category(char)[0] in "NS" for char in word) for word in bare]
-    near = [any(odd[max(at - 1, 0) : at + 2]) for at in range(len(words))]
-    return [
-        (" ".join(word for _, word in stretch), otherwise)
-        for otherwise, stretch in groupby(zip(near, words, strict=True), key=itemgetter(0))
-    ]
-
-
-class LikelyVerbaliser:
-    """Predicts the result of a verbaliser in less time: it verbalises only the words that probably need it
-    (``likely_parts``)."""
-
-    def __init__(self, verbalise: Verbaliser) -> None:
-        self._verbalise = verbalise
-
-    def __call__(self, text: str, script: Script) -> str:
-        if script != "zh":  # the other languages take a tenth of a millisecond
-            return self._verbalise(text, script)
-        text = clean(text, wide_marks=True)
-        return " ".join(self._verbalise(part, script) if otherwise else part for part, otherwise in likely_parts(text))
-
-    def share(self, text: str, script: Script) -> float:
-        """Return the share of a text's characters that would be verbalised, 0 to 1."""
-        if script != "zh":
-            return 1.0
-        return sum(len(part) for part, otherwise in likely_parts(text) if otherwise) / max(len(text), 1)
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

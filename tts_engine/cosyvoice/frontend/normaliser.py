@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from tts_engine.cosyvoice.frontend.normaliser_process import Asked, NormaliserProcess
+from tts_engine.cosyvoice.frontend.normaliser_process import NormaliserProcess
 from tts_engine.cosyvoice.frontend.words import Wording
 
 _REMEMBERED_CHARS = 1 << 20
@@ -46,7 +46,7 @@ class Normaliser:
         """Cached wordings by text and language, least recently used first."""
         self._chars = 0
         """Number of source characters in the cache."""
-        self._asked: dict[tuple[str, str], Asked] = {}
+        self._asked: dict[tuple[str, str], asyncio.Future[Wording]] = {}
         """Requests in progress."""
 
     async def start(self) -> None:
@@ -61,32 +61,26 @@ class Normaliser:
         """End the processes. Idempotent."""
         await asyncio.gather(*(process.aclose() for process in self._processes))
 
-    async def wordings(self, text: str, language: str) -> AsyncGenerator[Wording, None]:
-        """Yield the wording of a clause; before it, the likely wording, if a process knows that earlier. If both are
-        the same object, the guess was right. Concurrent requests for the same clause share one computation."""
+    async def wording(self, text: str, language: str) -> Wording:
+        """Return the wording of a clause. Concurrent requests for the same clause share one computation."""
         key = (text, language)
         made, asked = self._made.get(key), self._asked.get(key)
         if self._observer is not None:
             self._observer.normalised(hit=made is not None or asked is not None)
         if made is not None:
             self._made.move_to_end(key)
-            yield made
-            return
+            return made
         if asked is None:
             ready = [process for process in self._processes if process.ready]
             if not ready:
-                yield self._remember(key, self._make(text, language))
-                return
+                return self._remember(key, self._make(text, language))
             asked = self._asked[key] = min(ready, key=lambda process: process.waiting).ask(text, language)
-            asked.made.add_done_callback(partial(self._worded, key))
-        # Shielded: other clauses may wait for the same wording when this one is cancelled.
-        if (likely := await asyncio.shield(asked.likely)) is not None:
-            yield likely
+            asked.add_done_callback(partial(self._worded, key))
         try:
-            made = await asyncio.shield(asked.made)
+            # Shielded: other clauses may wait for the same wording when this one is cancelled.
+            return await asyncio.shield(asked)
         except ConnectionError:  # the process ended; another one is being started
-            made = self._remember(key, self._make(text, language))
-        yield made
+            return self._remember(key, self._make(text, language))
 
     def _worded(self, key: tuple[str, str], made: asyncio.Future[Wording]) -> None:
         del self._asked[key]

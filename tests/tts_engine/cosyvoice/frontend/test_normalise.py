@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tts_engine.cosyvoice.frontend import normalise as rules
 from tts_engine.cosyvoice.frontend.normalise import (
-    LikelyVerbaliser,
     TextVerbaliser,
     detect_script,
     normalise,
@@ -51,33 +50,6 @@ def test_wetext_reads_amounts_dates_and_abbreviations(wetext: TextVerbaliser) ->
 
 
 @pytest.mark.parametrize(
-    ("clause", "read"),
-    [
-        ("今天商店里有搅拌机。", []),
-        ("我们 商店 的 搅拌机 卖 ¥123.20 一台，但是 黑色的 更快。", ["卖 ¥123.20 一台，但是"]),
-    ],
-)
-def test_what_is_likely_needs_few_words_verbalised(wetext: TextVerbaliser, clause: str, read: list[str]) -> None:
-    asked: list[str] = []
-
-    def spy(text: str, script: rules.Script) -> str:
-        asked.append(text)
-        return wetext(text, script)
-
-    likely = LikelyVerbaliser(spy)
-    assert normalise(clause, "zh", verbalise=likely) == normalise(clause, "zh", verbalise=wetext)
-    assert asked == read
-    assert likely.share(clause, "zh") == sum(map(len, read)) / len(clause)
-
-
-@pytest.mark.parametrize("language", ["en", "es", "hi"])
-def test_a_language_without_wetext_is_verbalised_at_once(wetext: TextVerbaliser, language: str) -> None:
-    clause = "Una  llave\ny $5."
-    likely = LikelyVerbaliser(wetext)
-    assert normalise(clause, language, verbalise=likely) == normalise(clause, language, verbalise=wetext)
-
-
-@pytest.mark.parametrize(
     ("text", "language", "spoken"),
     [
         ("**Important:** press *1 or #.", "en", "Important: press star one or pound."),
@@ -112,11 +84,6 @@ def test_what_wetext_cannot_read_spoils_nothing_else(wetext: TextVerbaliser, mon
 
     monkeypatch.setattr(wetext, "_chinese", refuses)
     assert wetext("还有3天，囧，共5个", "zh") == "还有三天，囧，共五个"
-
-
-def test_a_text_without_letters_is_not_guessed() -> None:
-    assert LikelyVerbaliser(rules.plain_verbaliser).share("12:30", "zh") == 1
-    assert LikelyVerbaliser(rules.plain_verbaliser).share("...", "zh") == 1
 
 
 @pytest.mark.parametrize("text", ['He said  "ok" twice.', "a\\b", "x\n\ny", "(", "5", "😀 3 pm", "a/b 1/2"])
