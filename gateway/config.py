@@ -128,7 +128,8 @@ class DialogueConfig(Section):
     auth_token: SecretStr | None = Field(None, min_length=1)
     """Key that signs the dial-out: `X-Twilio-Signature` over `url` as written here."""
     extensions: bool | None = None
-    """Send fields and messages beyond ConversationRelay. Default: on for dial-in and REST, off for dial-out."""
+    """Send fields and messages beyond ConversationRelay, and let a caller who interrupts withdraw `end` and `transfer`.
+    Default: on for dial-in, scripts and REST, off for dial-out."""
     reconnect: bool = True
     """Dial again when the connection breaks (not after a close with 1000 or 1001)."""
     give_up_s: float = Field(30.0, ge=0)
@@ -150,6 +151,11 @@ class DialogueConfig(Section):
         if self.url and not self.url.startswith(("ws://", "wss://")):
             raise ValueError(f"dialogue.url has the scheme {_scheme(self.url)!r}, expected ws:// or wss://")
         return self
+
+    @property
+    def sends_extensions(self) -> bool:
+        """True if the route's manager receives extensions."""
+        return bool(self.extensions) if self.url else self.extensions is not False
 
 
 class RouteBargeIn(Section):

@@ -37,6 +37,7 @@ def turn_defaults(
         tokens_played="tokens-played" in route.events,
         stale_s=dialogue.stale_ms / 1000,
         end_drain=dialogue.end_drain,
+        withdraws=dialogue.sends_extensions,
         turn_chars=turn_chars,
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,

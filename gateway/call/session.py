@@ -340,17 +340,21 @@ class Session:
 
     def on_dialogue_closed(self) -> None:
         """The manager closed its connection on purpose, which means the same as the message ``end``."""
+        self._instructions.departure.has_manager = False
         self._instructions.on_message(End(), self._now())
 
     def on_dialogue_lost(self) -> None:
         """The manager's connection broke."""
+        self._instructions.departure.has_manager = False
         self._instructions.on_dialogue_lost(self._route.fallback.text, self._now())
 
     def on_dialogue_resumed(self) -> None:
         """The manager is connected again."""
+        self._instructions.departure.has_manager = True
 
     def on_dialogue_failed(self, description: str) -> None:
         """No dialogue manager is available for this call any more."""
         log.warning("dialogue manager lost", extra={"call": self.call_id, "why": description})
+        self._instructions.departure.has_manager = False
         self._meter.dialogue_failed(route=self.call.route)
         self._transfers.manager_gone()

@@ -37,7 +37,7 @@ class Transfers:
         calling: decides which targets are allowed.
         meter: counts refusals.
         turns: the turns that a transfer waits for.
-        instructions: completes the text of the turns before a transfer.
+        instructions: completes the text of the turns before a transfer, and may withdraw it until it begins.
     """
 
     def __init__(
@@ -90,6 +90,8 @@ class Transfers:
             return
         self._message = replace(message, target=target)
         wait_s = self._route.dialogue.transfer_wait_s
+        if not message.commit:
+            self._instructions.departure.transfer_waits(self._drop)
         self._speech_wait.wait(self._instructions.complete_line(now) if wait_s else [], wait_s, self._start)
 
     def turn_ended(self) -> None:
@@ -128,7 +130,13 @@ class Transfers:
         """Stop waiting for speech."""
         self._speech_wait.cancel()
 
+    def _drop(self) -> None:
+        """The caller has withdrawn the transfer that waits for speech."""
+        self._speech_wait.cancel()
+        self._message = None
+
     def _start(self) -> None:
+        self._instructions.departure.transfer_begins()
         message = self._message
         assert message is not None
         try:

@@ -72,6 +72,7 @@ _CUTS = (
     Field("interruptible", _INTERRUPTIBLE, "Caller input that cuts this turn.", default="the route's"),
     Field("preemptible", _FLAG, "True: a later turn cuts this one.", default="the route's"),
 )
+_COMMIT = Field("commit", _FLAG, "True: an interruption does not withdraw it.", default="false", extension=True)
 _HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte. JSON has to be text here.")
 
 FROM_MANAGER: tuple[Message, ...] = (
@@ -279,9 +280,10 @@ FROM_MANAGER: tuple[Message, ...] = (
     Message(
         "end",
         m.End,
-        (_HANDOFF,),
-        {"type": "end", "handoffData": '{"queue": "sales"}'},
-        notes="Queued speech is spoken first, unless `dialogue.end_drain` is off.",
+        (_HANDOFF, _COMMIT),
+        {"type": "end", "handoffData": '{"queue": "sales"}', "commit": True},
+        notes="Queued speech is spoken first, unless `dialogue.end_drain` is off. With `dialogue.extensions`, an "
+        "interruption by speech withdraws it (`withdrawn`).",
     ),
     Message(
         "cancel",
@@ -352,11 +354,13 @@ FROM_MANAGER: tuple[Message, ...] = (
                 extension=True,
             ),
             Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte.", extension=True),
+            _COMMIT,
         ),
-        {"type": "transfer", "target": "+4930123456", "handoffData": "vip"},
+        {"type": "transfer", "target": "+4930123456", "handoffData": "vip", "commit": True},
         extension=True,
-        notes="Queued speech is spoken first, within `dialogue.transfer_wait_s` (30 s), unless the caller or a "
-        "`cancel` cuts it. A transfer that fails gives an `error`, and the call continues.",
+        notes="Queued speech is spoken first, within `dialogue.transfer_wait_s` (30 s), unless a `cancel` or a key of "
+        "the caller cuts it. An interruption by speech withdraws it with `dialogue.extensions` (`withdrawn`), and else "
+        "only cuts the speech. A transfer that fails gives an `error`, and the call continues.",
     ),
 )
 
@@ -563,6 +567,19 @@ TO_MANAGER: tuple[Message, ...] = (
         ),
         {"type": "caption", "turn": "t1", "text": "Your"},
         extension=True,
+    ),
+    Message(
+        "withdrawn",
+        m.Withdrawn,
+        (
+            Field(
+                "what", {"enum": ["end", "transfer"]}, "The message that has no effect.", required=True, extension=True
+            ),
+        ),
+        {"type": "withdrawn", "what": "end"},
+        extension=True,
+        notes="All speech before it that speech may interrupt is cut, and the call continues. It follows the "
+        "`interrupt`. `commit: true` prevents it; a key never withdraws anything.",
     ),
     Message(
         "ended",

@@ -112,7 +112,7 @@ class _Room:
         self.config = config
         self.limits = limits
         self.stats = stats
-        self.extensions = config.extensions is not False
+        self.extensions = config.sends_extensions
         self.sockets: deque[_Socket] = deque()
         self.calls: dict[str, _Call] = {}
         self.ended: OrderedDict[str, None] = OrderedDict()

@@ -84,7 +84,7 @@ class Relay:
         self._link = CallLink(
             setup_of(call, codec=codec, version=version),
             sink,
-            extensions=bool(config.extensions),
+            extensions=config.sends_extensions,
             multiplexed=False,
             replay_messages=REPLAY_MESSAGES,
             stats=stats,

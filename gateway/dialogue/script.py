@@ -40,6 +40,7 @@ from gateway.seams.messages import (
     Text,
     Transfer,
     TurnEvent,
+    Withdrawn,
 )
 
 ACTIONS_AT_ONCE = 50
@@ -165,12 +166,14 @@ class TransferTo(Section):
 
     target: Template = Field(min_length=1)
     handoff_data: Template | None = None
+    commit: bool = False
 
 
 class HangUp(Section):
     """End the call after all speech before this action has been spoken."""
 
     handoff_data: Template | None = None
+    commit: bool = False
 
 
 class Action(Section):
@@ -398,6 +401,10 @@ class ScriptMachine:
         self._gather = Gather()
         self._collected = ""
         self._tries = 0
+        self._leaves_at = 0
+        """Index of the action that is next if the caller has withdrawn the latest end or transfer."""
+        self._withdrawn = False
+        """True while the script waits for the caller who has withdrawn it."""
         self._answer: _Answer | None = None
         """The gather that the latest final prompt answered. None: no gather took it, or a key came since."""
 
@@ -437,6 +444,8 @@ class ScriptMachine:
                 return list(self._run_actions(now))
             case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
                 self._turn_ended(turn, now)
+            case Withdrawn() if self._wait in (_Wait.TRANSFER, _Wait.OVER):
+                self._hear_out(now)
             case Error(turn="") if self._wait is _Wait.TRANSFER:
                 return list(self._run_actions(now))
             case Error(turn=turn):
@@ -447,7 +456,7 @@ class ScriptMachine:
 
     def _run_actions(self, now: float) -> Iterator[Inbound]:
         """Run actions until one waits."""
-        self._wait, self._deadline = _Wait.NOTHING, None
+        self._wait, self._deadline, self._withdrawn = _Wait.NOTHING, None, False
         for _ in range(ACTIONS_AT_ONCE):
             actions = self._script.steps[self._step]
             if self._next >= len(actions):
@@ -457,7 +466,7 @@ class ScriptMachine:
             yield from self._run_action(action, now)
             if self._wait is not _Wait.NOTHING:
                 return
-        self._wait = _Wait.OVER
+        self._wait, self._leaves_at = _Wait.OVER, self._next
         yield End()
 
     def _run_action(self, action: Action, now: float) -> Iterator[Inbound]:
@@ -484,15 +493,15 @@ class ScriptMachine:
         elif action.goto is not None:
             self._jump(action.goto)
         elif action.transfer is not None:
-            self._wait = _Wait.TRANSFER
+            self._wait, self._leaves_at = _Wait.TRANSFER, self._next - 1
             target, handoff_data = (
                 self._with_variables(action.transfer.target),
                 self._optional(action.transfer.handoff_data),
             )
-            yield Transfer(target=target, handoff_data=handoff_data)
+            yield Transfer(target=target, handoff_data=handoff_data, commit=action.transfer.commit)
         elif action.hang_up is not None:
-            self._wait = _Wait.OVER
-            yield End(handoff_data=self._optional(action.hang_up.handoff_data))
+            self._wait, self._leaves_at = _Wait.OVER, self._next - 1
+            yield End(handoff_data=self._optional(action.hang_up.handoff_data), commit=action.hang_up.commit)
 
     def _jump(self, step: str) -> None:
         self._step, self._next = step, 0
@@ -533,6 +542,16 @@ class ScriptMachine:
         yield from self._say(self._gather.say)
         self._wait_after_speech(_Wait.GATHER, self._gather.timeout_s, now)
 
+    def _hear_out(self, now: float) -> None:
+        """Wait for the caller who has withdrawn an end or a transfer. Branches of the latest gather are followed; after
+        its ``timeout_s`` of silence the script leaves as before."""
+        self._gather = self._gather.model_copy(
+            update={"otherwise": "", "spoken_digits": False, "variable": "", "min_digits": 1}
+        )
+        self._tries, self._collected, self._next = 0, "", self._leaves_at
+        self._withdrawn = True
+        self._wait_after_speech(_Wait.GATHER, self._gather.timeout_s, now)
+
     def _key(self, digit: str, now: float) -> Iterator[Inbound]:
         gather = self._gather
         if digit == gather.terminator and digit not in gather.digits:
@@ -570,8 +589,8 @@ class ScriptMachine:
             self._speaking &= before.speaking
             self._gather, self._step, self._next, self._tries = before.gather, before.step, before.next, before.tries
             self._variables = dict(before.variables)
-            self._wait = _Wait.GATHER
-        if self._wait is _Wait.GATHER and self._gather.takes_words:
+            self._wait, self._withdrawn = _Wait.GATHER, False
+        if self._wait is _Wait.GATHER and (self._gather.takes_words or self._withdrawn):
             self._answer = _Answer(
                 words, self._gather, self._step, self._next, self._tries, dict(self._variables),
                 frozenset(self._speaking),
@@ -595,6 +614,10 @@ class ScriptMachine:
     def _ask_again(self, now: float, *, came: bool) -> Iterator[Inbound]:
         """Repeat the question, or continue without input. ``came``: input came, but no branch matches it."""
         gather = self._gather
+        if came and self._withdrawn:
+            self._collected = ""
+            self._restart_timer(now)
+            return
         if self._tries:
             self._tries -= 1
             yield from self._say((came and gather.not_understood) or gather.retry)

@@ -44,6 +44,7 @@ from gateway.seams.messages import (
     Text,
     Transfer,
     TurnEvent,
+    Withdrawn,
 )
 from gateway.seams.plain_text import may_need_cleaning, plain_json, read_json
 
@@ -367,7 +368,7 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
     "language": _language,
     "config": _config,
     "hints": _hints,
-    "end": lambda f: End(handoff_data=f.handoff()),
+    "end": lambda f: End(handoff_data=f.handoff(), commit=bool(f.flag("commit"))),
     "cancel": lambda f: Cancel(turn=f.optional("turn")),
     "commit": lambda f: Commit(turn=f.string("turn", empty=False)),
     "discard": lambda f: Discard(turn=f.string("turn", empty=False)),
@@ -375,7 +376,9 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
     "subscribe": _subscribe,
     "record": _record,
     "transfer": lambda f: Transfer(
-        target=f.string("target", max_chars=SOURCE_CHARS, empty=False), handoff_data=f.handoff()
+        target=f.string("target", max_chars=SOURCE_CHARS, empty=False),
+        handoff_data=f.handoff(),
+        commit=bool(f.flag("commit")),
     ),
 }
 
@@ -469,6 +472,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     TurnEvent: ("turn", lambda m: (None, {"turn": m.turn, "event": m.event, **m.data})),
     Caption: ("caption", lambda m: (None, {"turn": m.turn, "text": m.text})),
     MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
+    Withdrawn: ("withdrawn", lambda m: (None, {"what": m.what})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms})),
 }
 

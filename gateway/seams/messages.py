@@ -105,6 +105,7 @@ class End:
     """Ends the session; ``handoff_data`` is passed through byte for byte."""
 
     handoff_data: str | None = None
+    commit: bool = False  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,7 @@ class Transfer:
 
     target: str
     handoff_data: str | None = None
+    commit: bool = False
 
 
 Inbound = (
@@ -274,6 +276,13 @@ class MarkReached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """+ The caller's speech has interrupted the bot and withdrawn the manager's ``end`` or ``transfer``."""
+
+    what: Literal["end", "transfer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """+ The call is over."""
 
@@ -281,4 +290,4 @@ class Ended:
     duration_ms: int
 
 
-Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkReached | Ended
+Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkReached | Withdrawn | Ended

@@ -6,7 +6,9 @@ A bad request is answered with ``error`` and changes nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from gateway.call.turn_taking.departure import Departure
 from gateway.call.turn_taking.turn import Event, Place, Turn, TurnDefaults
 from gateway.call.turn_taking.turn_queue import TurnQueue
 from gateway.call.turn_taking.turns import Effects, Turns
@@ -40,18 +42,33 @@ def new_turns(
 ) -> tuple[Turns, Instructions]:
     """Return the turns of a new call, and the instructions that change them. ``tell`` sends to the dialogue manager."""
     queue, untagged = TurnQueue(defaults, tell), UntaggedText(defaults.stale_s)
+    departure = Departure(queue)
     turns = Turns(
-        defaults, playout, effects, tell, queue, untagged, sample_rate=sample_rate, frame_samples=frame_samples
+        defaults,
+        playout,
+        effects,
+        tell,
+        queue,
+        untagged,
+        departure,
+        sample_rate=sample_rate,
+        frame_samples=frame_samples,
     )
-    return turns, Instructions(turns, queue, untagged, tell)
+    return turns, Instructions(turns, queue, untagged, departure, tell)
 
 
 class Instructions:
     """Applies the manager's messages to the turns of one call; also speaks the route's greeting and fallback text."""
 
     def __init__(
-        self, turns: Turns, queue: TurnQueue, untagged: UntaggedText, tell: Callable[[Outbound], None]
+        self,
+        turns: Turns,
+        queue: TurnQueue,
+        untagged: UntaggedText,
+        departure: Departure,
+        tell: Callable[[Outbound], None],
     ) -> None:
+        self.departure = departure
         self._turns = turns
         self._queue = queue
         self._untagged = untagged
@@ -237,6 +254,8 @@ class Instructions:
 
     def _end(self, message: End, now: float) -> None:
         if self._queue.ending is not None:
+            if message.commit:
+                self._queue.ending = replace(self._queue.ending, commit=True)
             return
         self._queue.ending = message
         self._turns.interrupt(self._queue.held, "ended", now, now)

@@ -104,6 +104,8 @@ class TurnDefaults:
     tokens_played: bool = False
     stale_s: float = 0.3
     end_drain: bool = True
+    withdraws: bool = False
+    """True if a caller who interrupts withdraws the manager's ``end`` and ``transfer``."""
     turn_chars: int = 20_000
     turns_queued: int = 64
     ahead_turns: int = 1

@@ -12,6 +12,7 @@ from typing import Literal
 
 from gateway.call.turn_taking import barge_in
 from gateway.call.turn_taking.barge_in import CallerState, Verdict
+from gateway.call.turn_taking.departure import Departure
 from gateway.call.turn_taking.floor import Floor
 from gateway.call.turn_taking.heard import Heard, Position
 from gateway.call.turn_taking.turn import INTERRUPTIONS, Event, FirstPacket, Place, Reason, Turn, TurnDefaults
@@ -74,6 +75,7 @@ class Turns:
         tell: Callable[[Outbound], None],
         queue: TurnQueue,
         untagged: UntaggedText,
+        departure: Departure,
         *,
         sample_rate: int,
         frame_samples: int,
@@ -85,6 +87,7 @@ class Turns:
         """True after the end of the call; nothing is accepted any more."""
         self._queue = queue
         self._untagged = untagged
+        self._departure = departure
         self._floor = Floor(defaults.barge_in, playout)
         self._heard = Heard(
             playout,
@@ -328,12 +331,16 @@ class Turns:
         self, reason: Literal["speech", "dtmf"], onset: float, now: float, *, cause: Dtmf | None = None
     ) -> None:
         front = self._queue.speaking()
+        # First, because a waiting transfer starts once the turns before it have ended.
+        withdrawn = self._departure.withdraw() if reason == "speech" else []
         doomed = [
             turn
             for turn in self._queue.in_line
-            if turn.interruptible in ("any", reason) and (turn is front or turn.accepted_at < onset)
+            if turn.interruptible in ("any", reason) and (withdrawn or turn is front or turn.accepted_at < onset)
         ]
         self.interrupt(doomed, reason, now, onset, cause=cause)
+        for message in withdrawn:
+            self._tell(message)
         self.advance(now)
 
     # --- the engine ------------------------------------------------------------------------------------------------

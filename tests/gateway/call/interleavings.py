@@ -215,7 +215,8 @@ async def scripted_call(name: str) -> VirtualSession:
     """Return one of ``SCRIPTED`` before the caller hangs up."""
     policy, _, rest = name.partition(": ")
     script_name, _, where = rest.partition(" ")
-    call = VirtualSession(**POLICIES[policy], lead_ms=100, has_marks=True, seed=1)
+    # The recordings are those of a manager without extensions: nothing of what it asks for is withdrawn.
+    call = VirtualSession(**POLICIES[policy], dialogue={"extensions": False}, lead_ms=100, has_marks=True, seed=1)
     call.partials = 0.0
     call.says = ["Stop it."] if "word" in script_name or "speaks" in script_name else ["Yeah."]
     await call.run(0.01)
@@ -248,7 +249,11 @@ async def interleaved(seed: int) -> list[str]:
             "pause_ms": rng.choice([64, 64, 0]),
             "max_hum_ms": rng.choice([0, 300, 900]),
         },
-        dialogue={"stale_ms": rng.choice([300, 300, 60]), "end_drain": rng.random() < 0.8},
+        dialogue={
+            "stale_ms": rng.choice([300, 300, 60]),
+            "end_drain": rng.random() < 0.8,
+            "extensions": False,
+        },
         lead_ms=rng.choice([0, 100, 400]),
         has_marks=rng.random() < 0.5,
         can_clear=rng.random() < 0.8,

@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from gateway.seams.leg import TransferStart
-from gateway.seams.messages import Cancel, End, Record, Text, Transfer
+from gateway.seams.messages import Cancel, End, Inbound, Record, Text, Transfer
 from tests.gateway.call.interleavings import POLICIES, SCRIPTED, run_all, scripted, scripted_call
 from tests.gateway.call.virtual_session import VirtualSession
 
@@ -357,7 +358,7 @@ def test_a_transfer_waits_until_the_speech_before_it_has_been_heard() -> None:
 def test_a_transfer_waits_no_longer_for_speech_that_is_cut_or_too_long(by: str) -> None:
     async def scene(call: VirtualSession) -> None:
         call.transfers_are = TransferStart.HANDED_OVER
-        call.say(Text(token=TEN_WORDS, last=True), SALES)
+        call.say(Text(token=TEN_WORDS, last=True), replace(SALES, commit=True))
         await call.run(0.3)
         assert not any("transfer" in line for line in call.lines)
         if by == "the caller":
@@ -500,3 +501,118 @@ def test_a_call_that_is_over_at_once_is_hung_up_when_its_record_is_kept() -> Non
         assert any("hang_up" in line for line in call.lines)
 
     lines_of(scene)
+
+
+GOODBYE = Text(token=TEN_WORDS, last=True)
+WITHDRAWABLE: dict[str, End | Transfer] = {"transfer": SALES, "end": End(handoff_data="{}")}
+
+
+def interrupted(
+    *messages: Inbound, also: Callable[[VirtualSession], None] = lambda call: None, **fields: Any
+) -> list[str]:
+    """A manager that sends messages, and a caller who speaks over the first words; what came of it in 6 s."""
+
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.HANDED_OVER
+        call.say(*messages)
+        await call.run(0.3)
+        also(call)
+        call.utters("word", 20)
+        await call.run(5.7)
+        left = [line for line in call.lines if "hang_up" in line or line.split()[1] == "transfer"]
+        call.note(f"left {len(left)}")
+
+    return transferring(scene, **fields)
+
+
+def count(lines: list[str], text: str) -> int:
+    return sum(text in line for line in lines)
+
+
+@pytest.mark.parametrize("what", WITHDRAWABLE)
+@pytest.mark.parametrize("barge_in", [{}, {"false_alarm_ms": 300}], ids=["onset", "duration"])
+def test_an_interruption_by_speech_withdraws_what_has_not_begun(what: str, barge_in: dict[str, Any]) -> None:
+    lines = interrupted(GOODBYE, WITHDRAWABLE[what], barge_in=barge_in)
+    assert "left 0" in lines and count(lines, "Withdrawn") == 1
+    told = next(index for index, line in enumerate(lines) if f"Withdrawn(what='{what}')" in line)
+    assert any("tell Interrupt(" in line for line in lines[:told])
+
+
+def test_an_interruption_withdraws_a_transfer_and_the_end_after_it() -> None:
+    lines = interrupted(GOODBYE, SALES, End())
+    assert "left 0" in lines and count(lines, "Withdrawn") == 2
+
+
+@pytest.mark.parametrize("what", WITHDRAWABLE)
+def test_commit_keeps_it(what: str) -> None:
+    lines = interrupted(GOODBYE, replace(WITHDRAWABLE[what], commit=True))
+    assert "left 0" not in lines and not count(lines, "Withdrawn")
+
+
+def test_a_second_end_may_commit_the_first() -> None:
+    lines = interrupted(GOODBYE, End(handoff_data="{}"), End(commit=True))
+    assert "left 0" not in lines and not count(lines, "Withdrawn") and count(lines, "hang_up end {}") == 1
+
+
+@pytest.mark.parametrize("what", WITHDRAWABLE)
+def test_without_extensions_nothing_is_withdrawn(what: str) -> None:
+    lines = interrupted(GOODBYE, WITHDRAWABLE[what], dialogue={"extensions": False})
+    assert "left 0" not in lines and not count(lines, "Withdrawn")
+
+
+@pytest.mark.parametrize("gone", ["closed", "lost", "failed"])
+@pytest.mark.parametrize("what", WITHDRAWABLE)
+def test_without_a_manager_nothing_is_withdrawn(what: str, gone: str) -> None:
+    def leaves(call: VirtualSession) -> None:
+        match gone:
+            case "closed":
+                call.session.on_dialogue_closed()
+            case "lost":
+                call.session.on_dialogue_lost()
+            case "failed":
+                call.session.on_dialogue_failed("gone")
+
+    lines = interrupted(GOODBYE, WITHDRAWABLE[what], also=leaves)
+    assert "left 0" not in lines and not count(lines, "Withdrawn")
+
+
+def test_a_manager_that_closed_without_end_ends_the_call_even_if_the_caller_speaks() -> None:
+    lines = interrupted(GOODBYE, also=lambda call: call.session.on_dialogue_closed())
+    assert "left 0" not in lines and not count(lines, "Withdrawn")
+
+
+def test_a_manager_that_is_back_is_told_of_a_withdrawal() -> None:
+    def comes_back(call: VirtualSession) -> None:
+        call.session.on_dialogue_lost()
+        call.session.on_dialogue_resumed()
+
+    assert count(interrupted(GOODBYE, End(), also=comes_back), "Withdrawn") == 1
+
+
+def test_speech_that_may_not_interrupt_withdraws_nothing() -> None:
+    lines = interrupted(replace(GOODBYE, interruptible="dtmf"), End())
+    assert "left 0" not in lines and not count(lines, "Withdrawn")
+
+
+@pytest.mark.parametrize("what", WITHDRAWABLE)
+def test_a_key_withdraws_nothing(what: str) -> None:
+    lines = interrupted(GOODBYE, WITHDRAWABLE[what], also=lambda call: call.session.on_digit("1"))
+    assert "left 0" not in lines and not count(lines, "Withdrawn")
+
+
+def test_a_goodbye_that_came_after_the_onset_is_cut_with_the_rest() -> None:
+    lines = interrupted(Text(token=TEN_WORDS, last=True, turn="a"), Text(token="bye", last=True, turn="b"), End())
+    assert count(lines, "turn='b', event='interrupted'") == 1
+
+
+def test_after_a_withdrawal_the_call_takes_new_turns_and_a_new_end() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(GOODBYE, End())
+        await call.run(0.3)
+        call.utters("word", 20)
+        await call.run(3.0)
+        call.say(Text(token="of course", last=True, turn="again"), End(handoff_data="later"))
+        await call.run(3.0)
+        assert any("turn='again', event='finished'" in line for line in call.lines)
+
+    assert count(transferring(scene), "hang_up end later") == 1

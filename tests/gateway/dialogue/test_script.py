@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -25,6 +26,7 @@ from gateway.seams.messages import (
     Text,
     Transfer,
     TurnEvent,
+    Withdrawn,
 )
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call
 from tests.gateway.dialogue.test_hub import dialogues_of
@@ -454,3 +456,61 @@ async def test_script_leads_a_call_over_the_real_loop(tmp_path: Path) -> None:
     link.send(Dtmf(digit="1"))
     await dialogues.aclose()
     assert len(sink.messages) == 4
+
+
+LEAVES = """
+    steps:
+      ask:
+        - gather: {say: "Sales or nothing?", prompts: [{match: sales, goto: sales}], otherwise: bye, retries: 0}
+        - goto: bye
+      sales: [{say: "One moment."}, {transfer: "+1555"}, {say: "Nobody there."}]
+      bye: [{say: "Goodbye."}, {hang_up: {handoff_data: done}}]
+"""
+
+
+def leaving(words: str) -> Call:
+    made = Call(LEAVES)
+    made.spoken()
+    made.take()
+    made.hears(Prompt(voice_prompt=words, lang="en", last=True))
+    return made
+
+
+def withdraw(made: Call, turn: str, what: Literal["end", "transfer"]) -> None:
+    made.hears(TurnEvent(turn=turn, event="interrupted"))
+    made.hears(Withdrawn(what=what))
+
+
+def test_a_withdrawn_hang_up_waits_for_the_caller_and_then_hangs_up() -> None:
+    made = leaving("nothing")
+    assert made.take() == ["Goodbye.", End(handoff_data="done")]
+    withdraw(made, "s2", "end")
+    made.hears(Prompt(voice_prompt="One moment please.", lang="en", last=True))
+    assert made.take() == [] and not made.machine.over
+    made.after(5.9)
+    assert made.take() == []
+    made.after(0.2)
+    assert made.take() == [End(handoff_data="done")]
+
+
+def test_a_caller_who_withdraws_a_hang_up_may_answer_the_last_question() -> None:
+    made = leaving("nothing")
+    made.take()
+    withdraw(made, "s2", "end")
+    made.hears(Prompt(voice_prompt="Sales, please.", lang="en", last=True))
+    assert made.take() == ["One moment.", Transfer(target="+1555")]
+    withdraw(made, "s3", "transfer")
+    made.after(6.1)
+    assert made.take() == [Transfer(target="+1555")]
+    made.hears(Error(description="cannot transfer"))
+    assert made.take() == ["Nobody there.", End()]
+    withdraw(made, "s4", "end")
+    made.after(6.1)
+    assert made.take() == [End()]
+
+
+def test_a_script_may_commit_its_hang_up_and_its_transfer() -> None:
+    made = Call("steps: {a: [{transfer: {target: '+1555', commit: true}}, {hang_up: {commit: true}}]}")
+    assert made.take() == [Transfer(target="+1555", commit=True)]
+    made.hears(Error(description="cannot transfer"))
+    assert made.take() == [End(commit=True)]
