@@ -326,7 +326,7 @@ async def test_a_call_survives_the_loss_of_its_network(driver: webdriver.Chrome,
         state = "return document.querySelector('[data-part=state]').textContent"
         live.process.send_signal(signal.SIGSTOP)  # from outside as a dead network: nothing comes, nothing is answered
         try:
-            await phone.until(lambda text: "coming back" in text, state)
+            await phone.until(lambda text: "reconnecting" in text, state)
         finally:
             live.process.send_signal(signal.SIGCONT)
         await phone.until(lambda text: text == "In call", state)
