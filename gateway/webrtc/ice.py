@@ -1,7 +1,8 @@
 """The sockets and connectivity checks of one call: aioice with our ports, addresses and limits.
 
 The first byte of a datagram gives its kind (RFC 7983). Media goes directly to the peer object, without a queue or task.
-STUN and DTLS go through the library, within limits.
+STUN and DTLS go through the library, within limits. STUN that is not signed for this call is dropped without an answer
+and costs no budget.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from gateway.errors import Rejected
 log = logging.getLogger(__name__)
 
 _STUN_PER_S = 200
-"""Most STUN messages per second that are read on one socket. A browser sends about ten while it connects."""
+"""Most signed STUN requests per second that are answered: so many of the selected peer, and so many of all other
+addresses. A browser sends about ten while it connects. The peer's answers to our own requests cost nothing."""
 
 _REMOTE_CANDIDATES = 64
 """Most remote addresses of one call, announced or discovered. Each costs checks."""
@@ -62,7 +64,6 @@ class _Socket(StunProtocol):
         super().__init__(owner)
         self._owner = owner
         self.sock = sock
-        self.budget = _STUN_PER_S
 
     def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
         """Dispatch a datagram by its first byte."""
@@ -74,12 +75,22 @@ class _Socket(StunProtocol):
             self._owner.heard = True
             self._owner.on_media(data)
         elif kind < 4:
-            self.budget -= 1
-            if self.budget > 0:
+            if self._solicited(data):
                 with contextlib.suppress(struct.error):  # aioice does not expect an attribute shorter than its type
                     super().datagram_received(data, addr)
-        elif 19 < kind < 64 and self._owner.queued < _QUEUED:
+        elif 19 < kind < 64:
             self._owner.data_received(data, 1)
+
+    def _solicited(self, data: bytes) -> bool:
+        """Return True for a request that names our user fragment, and for an answer to a request of ours.
+
+        This drops most of a flood before it is parsed. The class is in two bits of the type (RFC 8489 section 5).
+        """
+        if len(data) < stun.HEADER_LENGTH:
+            return False
+        if data[0] & 0x01:
+            return data[8:20] in self.transactions
+        return not data[1] & 0x10 and self._owner.user_prefix in data
 
 
 class IceConnection(Connection):
@@ -100,6 +111,9 @@ class IceConnection(Connection):
         self.on_media = on_media
         self.heard = False
         """True if anything has come from the peer since this was last set to False."""
+        self.user_prefix = f"{self.local_username}:".encode()
+        """Start of USERNAME in each request to us (RFC 8445 section 7.2.2)."""
+        self._selected_budget = self._other_budget = _STUN_PER_S
 
     @property
     def queued(self) -> int:
@@ -215,7 +229,18 @@ class IceConnection(Connection):
         await self.connect()
 
     def request_received(self, message: stun.Message, addr: tuple[str, int], protocol: StunProtocol) -> None:
-        """Answer a check of the peer. At the limit, further addresses are not added."""
+        """Answer a signed check. At the limit, further addresses are not added."""
+        if not message.check_message_integrity(self.local_password.encode()):
+            return
+        pair = self._nominated.get(1)
+        if pair is not None and pair.protocol is protocol and pair.remote_addr == addr:
+            self._selected_budget -= 1
+            left = self._selected_budget
+        else:
+            self._other_budget -= 1
+            left = self._other_budget
+        if left < 0:
+            return
         self.heard = True
         if len(self._remote_candidates) >= _REMOTE_CANDIDATES and not any(
             (c._network_host, c.port) == addr for c in self._remote_candidates
@@ -223,11 +248,14 @@ class IceConnection(Connection):
             return
         super().request_received(message, addr, protocol)
 
+    def data_received(self, data: bytes, component: int) -> None:
+        """Queue a DTLS datagram, unless the queue is full. The library also passes STUN that it cannot parse."""
+        if data[0] > 19 and self.queued < _QUEUED:
+            super().data_received(data, component)
+
     def refill(self) -> None:
-        """Let the sockets read STUN messages again. Called once a second."""
-        for protocol in self._protocols:
-            if isinstance(protocol, _Socket):
-                protocol.budget = _STUN_PER_S
+        """Let STUN requests be answered again. Called once a second."""
+        self._selected_budget = self._other_budget = _STUN_PER_S
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
