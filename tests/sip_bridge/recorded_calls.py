@@ -1,26 +1,25 @@
-"""What may happen to a call by SIP: a thousand scripts, and a random call for each number. Each gives the lines that
-``VirtualBridge`` writes down; ``tests/vectors/sip`` keeps what they were when somebody last looked at them.
+"""Scripted and random calls by SIP. Each gives the lines that ``VirtualBridge`` notes; ``tests/vectors/sip`` keeps a
+table of them for reviewers, and digests.
 
-    python -m tests.sip_bridge.recorded_calls check         all of them
-    python -m tests.sip_bridge.recorded_calls show 471      a random call; or the name of a script
-    python -m tests.sip_bridge.recorded_calls record        write them anew, after a change that is meant
+    python -m tests.sip_bridge.recorded_calls check         compare all of them
+    python -m tests.sip_bridge.recorded_calls show 471      every line of a random call, or of a script by its name
+    python -m tests.sip_bridge.recorded_calls record        write the vectors anew, after an intended change
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-import hashlib
-import json
 import logging
 import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gateway.errors import Rejected
 from sip_bridge.message.sip import Request
+from tests.sip_bridge.call_table import digest, set_up, table
 from tests.sip_bridge.virtual_bridge import FAR, Far, VirtualBridge, description, placed, played
 from tests.virtual_loop import VirtualLoop
 
@@ -39,7 +38,7 @@ CHALLENGE = ("WWW-Authenticate", 'Digest realm="far", nonce="n1", qop="auth", al
 PROXY_CHALLENGE = ("Proxy-Authenticate", 'Digest realm="proxy", nonce="n2", algorithm=SHA-256')
 STALE = ("WWW-Authenticate", 'Digest realm="far", nonce="n3", qop="auth", stale=true')
 
-# --- what happens in a call that is up -------------------------------------------------------------------------------
+# --- events in a call that is up -------------------------------------------------------------------------------
 
 
 async def bye(w: VirtualBridge, far: Far) -> None:
@@ -248,12 +247,12 @@ async def asked_to_transfer(w: VirtualBridge, far: Far) -> None:
 
 
 async def silence_for_ever(w: VirtualBridge, far: Far) -> None:
-    """Unanswered: whoever refreshes gives up."""
+    """Nothing is answered, so the side that refreshes gives up."""
     await w.run(2000)
 
 
 async def refreshed(w: VirtualBridge, far: Far, *answers: Any) -> None:
-    """Our refresh, answered one by one; a far end that refreshes does it by UPDATE."""
+    """Answer each of our refreshes in turn."""
     for answer in answers:
         seen = len(w.sent)
         for _ in range(100):
@@ -676,7 +675,7 @@ UNANSWERED: dict[str, list[Any]] = {
 
 
 async def answered(w: VirtualBridge, answers: list[Any]) -> None:
-    """Each answer to the newest INVITE."""
+    """Send each answer to the newest INVITE."""
     for answer in answers:
         status, headers, body = (*answer, b"")[:3]
         w.reply("INVITE", status, *headers, body=body)
@@ -743,13 +742,19 @@ ORDERS: dict[str, dict[str, Any]] = {
     "no timer": {"timeouts": {"session_s": 0}},
 }
 
-SCRIPTS: dict[str, Callable[[], Coroutine[Any, Any, list[str]]]] = {}
-"""By name; each makes its own world."""
+SCENES: dict[str, dict[str, Callable[[], Coroutine[Any, Any, list[str]]]]] = {}
+"""Each scene under its variants: other offers, answers or settings. A script makes its own ``VirtualBridge``."""
 
 
-def _into(
-    name: str, invite: str, config: dict[str, Any], script: Script, *, ready: bool = True, acked: bool = True
-) -> None:
+def _add(scene: str, variant: str, setting: str, run: Callable[[], Coroutine[Any, Any, list[str]]]) -> None:
+    SCENES.setdefault(scene, {})[", ".join(filter(None, (variant, setting)))] = run
+
+
+def _into(scene: str, invite: str, setting: tuple[str, dict[str, Any]], script: Script) -> None:
+    """Add a call to us. The scene says whether the session is ready and whether the ACK comes."""
+    name, config = setting
+    ready, acked = not scene.startswith("ringing"), not scene.startswith(("ringing", "not acked"))
+
     async def run() -> list[str]:
         w = VirtualBridge(ready=ready, **config)
         far = Far(w)
@@ -762,10 +767,11 @@ def _into(
         if acked:
             far.ack(body=b"" if body else description())
             await w.run(0.1)
+        w.begin_scene()
         await script(w, far)
         return await w.finish()
 
-    SCRIPTS[name] = run
+    _add(scene, invite, name, run)
 
 
 def _refused(name: str) -> None:
@@ -786,10 +792,13 @@ def _refused(name: str) -> None:
         far.ack(body=description() if name == "full, without offer" else b"")
         return await w.finish()
 
-    SCRIPTS[f"refused: {name}"] = run
+    _add("refused", name, "", run)
 
 
-def _placed(name: str, config: dict[str, Any], answers: list[Any], script: Script) -> None:
+def _placed(scene: str, callee: str, setting: tuple[str, dict[str, Any]], answers: list[Any], script: Script) -> None:
+    """Add a call of ours."""
+    name, config = setting
+
     async def run() -> list[str]:
         merged = {"proxy": f"sip:{FAR[0]}:{FAR[1]}", "username": "bot", "password": "secret"} | config.get("trunk", {})
         w = VirtualBridge(**{**config, "trunk": merged})
@@ -801,47 +810,58 @@ def _placed(name: str, config: dict[str, Any], answers: list[Any], script: Scrip
         up = [call for call in w.bridge if call.state.value == "up"]
         far = Far(w, w.asked("INVITE"), tag="a")
         if up or script in CALLING:
+            if callee not in UNANSWERED:
+                w.begin_scene()
             await script(w, far)
         else:
             await w.run(100)
         w.note("attempt", attempt.state, attempt.status, attempt.reason)
         return await w.finish()
 
-    SCRIPTS[name] = run
+    _add(scene, callee, name, run)
 
 
 def _few(name: str, common: tuple[str, ...]) -> list[Script]:
-    """All that may happen in calls of the common kinds, and in others what depends on the kind."""
+    """Return all scripts for a common variant, and for another one those that depend on the variant."""
     return UP if name in common else [bye, hang_up, hold_and_resume, new_target, refresh_accepted, transferred]
 
 
-for _trunk, _config in TRUNKS.items():
-    for _invite in INVITES if not _trunk else ("plain",):
+for _trunk in TRUNKS.items():
+    for _invite in INVITES if not _trunk[0] else ("plain",):
         for _script in _few(_invite, ("plain", "without offer", "we refresh", "they refresh", "updates")):
-            _into(f"{_script.__name__}: {_invite}, {_trunk}", _invite, _config, _script)
-for _entry, _config in ENTRIES.items():
+            _into(f"up, {_script.__name__}", _invite, _trunk, _script)
+for _entry in ENTRIES.items():
     for _invite in ("plain", "without offer", "routed"):
         for _script in BEFORE:
-            _into(
-                f"ringing, {_script.__name__}: {_invite}, {_entry}", _invite, _config, _script, ready=False, acked=False
-            )
+            _into(f"ringing, {_script.__name__}", _invite, _entry, _script)
         for _script in UNACKED:
-            _into(f"not acked, {_script.__name__}: {_invite}, {_entry}", _invite, _config, _script, acked=False)
+            _into(f"not acked, {_script.__name__}", _invite, _entry, _script)
 for _refusal in REFUSED:
     _refused(_refusal)
-for _order, _config in ORDERS.items():
+for _order in ORDERS.items():
     for _callee, _answers in CALLEES.items():
-        for _script in _few(_callee, () if _order else ("answers", "timer", "their timer")):
-            _placed(f"ours, {_script.__name__}: {_callee}, {_order}", _config, _answers, _script)
+        for _script in _few(_callee, () if _order[0] else ("answers", "timer", "their timer")):
+            _placed(f"ours, {_script.__name__}", _callee, _order, _answers, _script)
     for _callee, _answers in UNANSWERED.items():
-        _placed(f"ours, {_callee}, {_order}", _config, _answers, bye)
+        _placed("ours, other answers", _callee, _order, _answers, bye)
     for _script in CALLING:
         for _before, _answers in {"at once": [], "ringing": [(180, [])], "early": [(183, [], description())]}.items():  # type: ignore[assignment]
-            _placed(f"ours, {_script.__name__} {_before}, {_order}", _config, _answers, _script)
+            _placed(f"ours, {_script.__name__}", _before, _order, _answers, _script)
+
+
+async def _set_up(run: Callable[[], Coroutine[Any, Any, list[str]]]) -> list[str]:
+    return set_up(await run())
+
+
+for _scene, _variants in list(SCENES.items()):
+    _kind = _scene.partition(", ")[0]
+    if _scene not in ("refused", "ours, other answers"):
+        for _variant, _play in _variants.items():
+            SCENES.setdefault(f"set-up, {_kind}", {}).setdefault(_variant, partial(_set_up, _play))
 
 
 async def interleaved(seed: int) -> list[str]:
-    """A call in which anything may happen at any time."""
+    """Return the lines of a random call."""
     rng = random.Random(seed)
     ours = rng.random() < 0.4
     config = rng.choice([*TRUNKS.values(), *ENTRIES.values(), *ORDERS.values()])
@@ -877,49 +897,46 @@ async def interleaved(seed: int) -> list[str]:
     return await w.finish()
 
 
-def run_all(names: list[str]) -> list[list[str]]:
-    """One after the other, each on a clock of its own, so that no fraction of a second is rounded otherwise."""
-    with played():
-        return [_run(SCRIPTS[name]()) for name in names]
-
-
-def digest(block: int) -> str:
-    """Of ``BLOCK`` random calls, everything that left them."""
-    with played():
-        calls = [_run(interleaved(seed)) for seed in range(block * BLOCK, (block + 1) * BLOCK)]
-    return hashlib.sha256(json.dumps(calls).encode()).hexdigest()[:16]
-
-
 def _run(script: Coroutine[Any, Any, list[str]]) -> list[str]:
+    """Run one call on a clock of its own, so that no sum of seconds is rounded differently."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(script)
 
 
-def recorded() -> tuple[dict[str, list[str]], list[str]]:
-    """The lines of every script by its name, and the digests of the random calls."""
-    with gzip.open(VECTORS / "calls.json.gz", "rt") as file:
-        lines: dict[str, list[str]] = json.load(file)
-    return lines, (VECTORS / "random.txt").read_text().split()
+def calls(scene: str) -> dict[str, list[str]]:
+    """Return every line of a scene's calls by variant."""
+    with played():
+        return {variant: _run(script()) for variant, script in SCENES[scene].items()}
+
+
+def random_digest(block: int) -> str:
+    """Return the digest of ``BLOCK`` random calls."""
+    with played():
+        return digest([_run(interleaved(seed)) for seed in range(block * BLOCK, (block + 1) * BLOCK)])
+
+
+def recorded() -> tuple[dict[str, str], list[str]]:
+    """Return the recorded table by scene, and the digests of the random calls."""
+    parts = (VECTORS / "calls.txt").read_text().split("## ")[1:]
+    return {part.partition("\n")[0]: f"## {part}" for part in parts}, (VECTORS / "random.txt").read_text().split()
 
 
 def _main(verb: str, which: str = "") -> int:
     if verb == "show":
+        scene, _, variant = which.partition(": ")
         with played():
-            print(*_run(interleaved(int(which)) if which.isdigit() else SCRIPTS[which]()), sep="\n")
+            print(*_run(interleaved(int(which)) if which.isdigit() else SCENES[scene][variant]()), sep="\n")
         return 0
-    names = list(SCRIPTS)
-    scripts = dict(zip(names, run_all(names), strict=True))
-    digests = [digest(block) for block in range(RANDOM // BLOCK)]
+    tables = {scene: table(scene, calls(scene)) for scene in SCENES}
+    digests = [random_digest(block) for block in range(RANDOM // BLOCK)]
     if verb == "record":
-        VECTORS.mkdir(parents=True, exist_ok=True)
-        packed = gzip.compress(json.dumps(scripts, indent=0).encode(), mtime=0)
-        (VECTORS / "calls.json.gz").write_bytes(packed)
+        (VECTORS / "calls.txt").write_text("".join(tables.values()))
         (VECTORS / "random.txt").write_text("\n".join(digests) + "\n")
         return 0
     before, digests_before = recorded()
-    other = [name for name in names if scripts[name] != before.get(name)]
+    other = [scene for scene in SCENES if tables[scene] != before.get(scene)]
     blocks = [at for at, (new, old) in enumerate(zip(digests, digests_before, strict=True)) if new != old]
-    print(f"{len(other)} scripts and {len(blocks)} blocks of random calls differ", *other, *blocks, sep="\n")
+    print(f"{len(other)} scenes and {len(blocks)} blocks of random calls differ", *other, *blocks, sep="\n")
     return bool(other or blocks)
 
 

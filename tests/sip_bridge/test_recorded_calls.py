@@ -1,6 +1,6 @@
-"""Calls by SIP, by script, against what was recorded: no message and no effect changes unnoticed.
+"""Scripted and random calls by SIP against recorded ones, so that every change of a message or an effect is noticed.
 
-Where a change is meant, look at the difference first (``recorded_calls.py`` says how), then record anew.
+``tests/vectors/sip/README.md`` says what to do after an intended change.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sip_bridge.recorded_calls import BLOCK, RANDOM, SCRIPTS, digest, recorded, run_all
-
-GROUPS = sorted({name.partition(":")[0].partition(",")[0] for name in SCRIPTS})
+from tests.sip_bridge.call_table import table
+from tests.sip_bridge.recorded_calls import BLOCK, RANDOM, SCENES, calls, random_digest, recorded
 
 
 @pytest.fixture(autouse=True)
@@ -22,22 +21,18 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_calls_are_what_they_were(group: str) -> None:
-    before, _ = recorded()
-    names = [name for name in SCRIPTS if name.partition(":")[0].partition(",")[0] == group]
-    for name, lines in zip(names, run_all(names), strict=True):
-        assert lines == before[name], name
+@pytest.mark.parametrize("scene", SCENES)
+def test_calls_are_as_recorded(scene: str) -> None:
+    assert table(scene, calls(scene)) == recorded()[0][scene]
 
 
 @pytest.mark.parametrize("block", range(0, RANDOM // BLOCK, 5))
-def test_random_calls_are_what_they_were(block: int) -> None:
-    """Every fifth block; ``check`` compares them all."""
-    assert digest(block) == recorded()[1][block], f"calls {block * BLOCK} to {(block + 1) * BLOCK - 1}"
+def test_random_calls_are_as_recorded(block: int) -> None:
+    """Compare every fifth block; ``check`` compares them all."""
+    assert random_digest(block) == recorded()[1][block], f"calls {block * BLOCK} to {(block + 1) * BLOCK - 1}"
 
 
 def test_every_recorded_call_is_run_and_leaves_nothing() -> None:
     before, _ = recorded()
-    assert before.keys() == SCRIPTS.keys()
-    left = [name for name, lines in before.items() if not any(line.endswith("kept {}") for line in lines)]
-    assert all("closes" in name for name in left), left
+    assert before.keys() == SCENES.keys()
+    assert [scene for scene, text in before.items() if " kept {" in text and "closes" not in scene] == []

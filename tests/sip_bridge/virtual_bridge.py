@@ -24,6 +24,7 @@ from sip_bridge.message.sip import Headers, Message, Request, Response, parse, r
 from tests.sip_bridge.phone import policy
 from voicecodecs.registry import AudioFormat
 
+SCENE = "the scene begins"
 US, FAR = ("127.0.0.1", 5060), ("127.0.0.9", 7000)
 
 _RANDOM = re.compile(
@@ -250,7 +251,11 @@ class VirtualBridge:
         await self.bridge.outgoing.aclose()
         return self.lines
 
-    # --- what is written down --------------------------------------------------------------------------------------
+    # --- what is noted ------------------------------------------------------------------------------------------
+
+    def begin_scene(self) -> None:
+        """Note that the call is set up; what follows belongs to the scene."""
+        self.note(SCENE)
 
     def note(self, *what: object) -> None:
         text = _RANDOM.sub(self._name, " ".join(map(str, what)))
