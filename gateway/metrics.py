@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
 from gateway.postgres import DatabaseState
+from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import RtpReport
 from gateway.seams.sip_state import SipState
 
@@ -84,6 +85,11 @@ class Metrics(Collector):
         self._calls = _by_label(
             Counter("talkspurt_calls", "Ended calls, by outcome.", ["transport", "outcome"], registry=registry)
         )
+        self._call_causes = Counter(
+            "talkspurt_call_causes",
+            "Ended calls and failed attempts, by who ended them, class of the SIP status, and Q.850 cause.",
+            ["by", "sip", "q850"], registry=registry,
+        )  # fmt: skip
         self._calls_rejected = Counter(
             "talkspurt_calls_rejected", "Refused calls, by reason.", ["reason"], registry=registry
         )
@@ -266,6 +272,12 @@ class Metrics(Collector):
         manager)."""
         self._calls_active(transport).dec()
         self._calls(transport, outcome).inc()
+
+    def call_cause(self, cause: EndCause) -> None:
+        """Count the cause of a call's end or of a failed attempt. An unknown part is an empty label."""
+        status, q850 = cause.sip_status, cause.q850
+        sip = "" if status is None else f"{status // 100}xx"
+        self._call_causes.labels(cause.by or "", sip, "" if q850 is None else str(q850)).inc()
 
     def call_rejected(self, reason: str) -> None:
         """Count a refused call. ``reason`` is the code of ``Rejected``."""

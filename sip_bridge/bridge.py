@@ -22,6 +22,7 @@ from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.listener.certificates import Certificates
 from gateway.listener.source_limit import SourceLimit
+from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallEvents, RtpReport
 from gateway.seams.originate import CallOrder
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
@@ -62,6 +63,7 @@ class SipBridge:
         check_room: raises ``Rejected`` if there is no room for one more call.
         on_report: takes figures of received RTP.
         on_rejected: takes the reason of each refused call, for the metric.
+        on_cause: takes the cause of each failed attempt that had no session, for the metric.
         new_call_id: makes the session id of an outgoing call.
         routes: names of the routes that an outgoing call may use.
         ready: returns True if OPTIONS may be answered with 200.
@@ -80,6 +82,7 @@ class SipBridge:
         check_room: Callable[[], None],
         on_report: Callable[[RtpReport], None],
         on_rejected: Callable[[str], None],
+        on_cause: Callable[[EndCause], None] = lambda cause: None,
         new_call_id: Callable[[], str] = lambda: "",
         routes: Container[str] = (),
         ready: Callable[[], bool] = lambda: True,
@@ -139,7 +142,9 @@ class SipBridge:
         self.on_change: Callable[[], None] = lambda: None
         """Called when ``state`` or ``of_trunk`` has changed, so that the other workers are told."""
         self._asked: dict[Key, SipCall] = {}
-        self.outgoing = Outgoing(self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
+        self.outgoing = Outgoing(
+            self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected, on_cause=on_cause
+        )
         self.registrations: list[Registration] = []
         self._pings: dict[str, Pings] = {}
 
@@ -352,11 +357,11 @@ class SipBridge:
         if call is not None:
             call.on_ack(request)
 
-    def on_cancel(self, invite: Key) -> None:
+    def on_cancel(self, invite: Key, cancel: Request) -> None:
         """Handle the CANCEL of an INVITE."""
         call = self._invites.get(invite)
         if call is not None:
-            call.on_cancel()
+            call.on_cancel(cancel)
 
     def on_response(self, key: Key | None, response: Response) -> None:
         """Handle a response to our request."""

@@ -181,6 +181,11 @@ class SipCall(UnbufferedLeg):
         """The domain of numbers that this call is transferred to: the trunk's proxy, else the peer."""
         return domain_of(Uri.parse(self.trunk.proxy) if self.trunk.proxy else self.dialog.remote.uri)
 
+    @property
+    def begun(self) -> bool:
+        """True once the call has had a session."""
+        return self._formats is not None
+
     # --- the protocol ----------------------------------------------------------------------------------------------
 
     def _tell(self, event: Callable[..., None], *what: object) -> None:
@@ -241,11 +246,11 @@ class SipCall(UnbufferedLeg):
                     )
                 if session is not None:
                     session.on_transferred(problem)
-            case Silence(reason):
+            case Silence(reason, cause):
                 self.rtp.close()
                 self.session = None
                 if session is not None:
-                    session.on_leg_closed(reason)
+                    session.on_leg_closed(reason, cause)
             case Left():
                 self._timer.close()
                 if self._asking is not None:
@@ -473,6 +478,6 @@ class SipIncomingCall(SipCall):
         may_answer.add_done_callback(lambda _: self._tell(self.protocol.on_ready))
         self.session.greeted.add_done_callback(lambda _: self._tell(self.protocol.on_greeted))
 
-    def on_cancel(self) -> None:
+    def on_cancel(self, cancel: Request) -> None:
         """Handle the caller's CANCEL."""
-        self._tell(self.protocol.on_cancel)
+        self._tell(self.protocol.on_cancel, cancel)

@@ -15,6 +15,7 @@ from typing import Any
 from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.seams.calling import Allowed
+from gateway.seams.end_cause import EndCause
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import TrunkConfig
@@ -186,6 +187,7 @@ class Outgoing:
         new_call_id: makes the session id of a call.
         routes: the names of the routes.
         on_failed: takes the reason of each call that was not answered, for the metric.
+        on_cause: takes the cause of each of them that had no session.
     """
 
     _REMEMBERED = 1000
@@ -199,12 +201,14 @@ class Outgoing:
         new_call_id: Callable[[], str],
         routes: Container[str],
         on_failed: Callable[[str], None],
+        on_cause: Callable[[EndCause], None],
     ) -> None:
         self._host = host
         self._calling_policy = calling
         self._new_call_id = new_call_id
         self._routes = routes
         self._on_failed = on_failed
+        self._on_cause = on_cause
         self._invites = Invites(host.endpoint, 64 * host.config.timeouts.t1_s)
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self._calling: dict[str, OutgoingCall] = {}
@@ -428,7 +432,11 @@ class Outgoing:
             self._attempts.pop(attempt.call_id, None)  # from now on, clients ask for the session instead
         else:
             attempt.state, attempt.reason = "failed", outcome.reason
+            cause = outcome.cause
+            attempt.cause = replace(cause, by=cause.by or "gateway", sip_status=cause.sip_status or outcome.status)
             self._on_failed(outcome.reason)
+            if not call.begun:
+                self._on_cause(attempt.cause)
             log.info("call not answered", extra={"call": attempt.call_id, "status": outcome.status})
 
     async def _first_that_answers(

@@ -291,6 +291,7 @@ class TransportParts:
                 check_room=directory.check_room,
                 on_report=metrics.rtp,
                 on_rejected=metrics.call_rejected,
+                on_cause=metrics.call_cause,
                 new_call_id=directory.new_call_id,
                 routes=config.routes,
                 ready=ready,

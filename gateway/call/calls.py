@@ -18,6 +18,7 @@ from gateway.errors import Rejected
 from gateway.limits.limiter import Limiter
 from gateway.metering.record import MeterRecord
 from gateway.metering.store import Records
+from gateway.seams.end_cause import EndCause
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
 from tts_engine.correlation import CORRELATION
@@ -33,6 +34,7 @@ class CallMeter(Protocol):
     def call_started(self, *, transport: str) -> None: ...
 
     def call_ended(self, *, transport: str, outcome: str) -> None: ...
+    def call_cause(self, cause: EndCause) -> None: ...
 
 
 class LiveCalls:
@@ -115,8 +117,10 @@ class LiveCalls:
             if counting is not None:
                 counting.cancel()
             self._directory.remove(session)
+            cause = session.ending.cause
             self._meter.call_ended(transport=transport, outcome=outcome)
-            self._records.end(session.metering.ended(begun, session.ending.reason, failed=outcome == "failed"))
+            self._meter.call_cause(cause)
+            self._records.end(session.metering.ended(begun, session.ending.reason, cause, failed=outcome == "failed"))
             if self._services.tracer is not None:
                 self._services.tracer.call(session.traced(failed=outcome == "failed"))
             record = session.record(failed=outcome == "failed")

@@ -9,6 +9,7 @@ from typing import Literal
 
 from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
 from gateway.seams.call_record import CallRecord, Entry, Fault, HeardWords, Listened, Pressed, Said
+from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Dtmf, Error, Outbound, Prompt
 
@@ -105,12 +106,14 @@ class Journal:
             )
         )
 
-    def record(self, call: CallInfo, *, started_at: float, reason: str, failed: bool, now: float) -> CallRecord:
+    def record(
+        self, call: CallInfo, *, started_at: float, reason: str, cause: EndCause, failed: bool, now: float
+    ) -> CallRecord:
         """Return the record of the ended call.
 
         Args:
             started_at: start of the call, seconds since the epoch.
-            reason: reason of the end.
+            reason, cause: reason and cause of the end.
             failed: True if an internal error ended the call or no dialogue manager was available.
         """
         return CallRecord(
@@ -124,6 +127,10 @@ class Journal:
             startedAt=started_at,
             durationMs=self._ms(now),
             reason=reason,
+            endedBy=cause.by,
+            sipStatus=cause.sip_status,
+            q850=cause.q850,
+            endText=cause.text or None,
             outcome="failed" if failed else "completed",
             turns=self._turns,
             gaps=self._gaps,

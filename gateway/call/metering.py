@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gateway.call.stats import CallStats
 from gateway.metering.record import MeterRecord
+from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallInfo, MediaLeg, Reception
 
 _NUMBER_CHARS = 500
@@ -41,9 +42,16 @@ class Metering:
         """Return the record with the current values; turns that have not ended are not included."""
         return record.model_copy(update=self._known(record))
 
-    def ended(self, record: MeterRecord, reason: str, *, failed: bool) -> MeterRecord:
+    def ended(self, record: MeterRecord, reason: str, cause: EndCause, *, failed: bool) -> MeterRecord:
         """Return the record of the ended call."""
-        ended = {"outcome": "failed" if failed else "completed", "reason": reason[:_NUMBER_CHARS]}
+        ended = {
+            "outcome": "failed" if failed else "completed",
+            "reason": reason[:_NUMBER_CHARS],
+            "endedBy": cause.by,
+            "sipStatus": cause.sip_status,
+            "q850": cause.q850,
+            "endText": cause.text or None,
+        }
         return record.model_copy(update=self._known(record) | ended)
 
     def _known(self, record: MeterRecord) -> dict[str, object]:

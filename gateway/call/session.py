@@ -32,6 +32,7 @@ from gateway.config import RouteConfig
 from gateway.seams.call_record import CallLogSink, CallRecord
 from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import Dialogues
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
     ConfigChange,
@@ -188,7 +189,12 @@ class Session:
         if self.stats.journal is None:
             return None
         return self.stats.journal.record(
-            self.call, started_at=self.stats.started_at, reason=self.ending.reason, failed=failed, now=self._now()
+            self.call,
+            started_at=self.stats.started_at,
+            reason=self.ending.reason,
+            cause=self.ending.cause,
+            failed=failed,
+            now=self._now(),
         )
 
     def traced(self, *, failed: bool) -> CallTrace:
@@ -210,7 +216,9 @@ class Session:
         self.caller.close()
         await self.speech.aclose()
         await self.caller.aclose()
-        self.outbox.tell(Ended(reason=self.ending.reason, duration_ms=round((now - self._begun) * 1000)))
+        self.outbox.tell(
+            Ended(reason=self.ending.reason, duration_ms=round((now - self._begun) * 1000), cause=self.ending.cause)
+        )
         await self.outbox.aclose()
         if self.ending.hangs_up:
             await self.metered  # the start of the call is stored before the next step of the call can ask for it
@@ -306,9 +314,9 @@ class Session:
         continues."""
         self._transfers.ended(problem)
 
-    def on_leg_closed(self, reason: str) -> None:
+    def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
         """The leg is closed: the caller is gone."""
-        self.end(reason, hang_up=False)
+        self.ending.end(reason, hang_up=False, cause=cause)
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
 

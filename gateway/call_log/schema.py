@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Connection, Float, Index, Integer, MetaData, String, Table, Text, func, insert, select
+from collections.abc import Mapping, Sequence
 
-VERSION = 1
-"""Version of this schema. A database of another version is not written to."""
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    select,
+    update,
+)
+
+STEPS: Mapping[int, Sequence[str]] = {
+    2: tuple(
+        f"ALTER TABLE calls ADD COLUMN {name} {kind}"
+        for name, kind in (
+            ("ended_by", "VARCHAR"),
+            ("sip_status", "INTEGER"),
+            ("q850", "INTEGER"),
+            ("end_text", "VARCHAR"),
+        )
+    ),
+}
+"""Migration to each version from the one before, in SQL."""
+
+VERSION = max(STEPS)
+"""Version of this schema. A database of a later version is not written to."""
 
 metadata = MetaData()
 
@@ -27,6 +56,10 @@ calls = Table(
     Column("started_at", Float, nullable=False),  # seconds since the epoch
     Column("duration_ms", Integer, nullable=False),
     Column("reason", String, nullable=False),
+    Column("ended_by", String),
+    Column("sip_status", Integer),
+    Column("q850", Integer),
+    Column("end_text", String),
     Column("outcome", String, nullable=False),
     Column("turns", Integer, nullable=False),
     Column("gaps", Integer, nullable=False),
@@ -41,10 +74,10 @@ calls = Table(
 
 
 def make_tables(connection: Connection) -> None:
-    """Create missing tables.
+    """Create missing tables, or migrate existing ones to this version.
 
     Raises:
-        OSError: the existing tables have another version.
+        OSError: the existing tables have a later version.
     """
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")  # another process may be creating them now
@@ -52,5 +85,10 @@ def make_tables(connection: Connection) -> None:
     version = connection.execute(select(func.max(schema.c.version))).scalar()
     if version is None:
         connection.execute(insert(schema).values(version=VERSION))
-    elif version != VERSION:
-        raise OSError(f"the call log has schema {version}, expected {VERSION}")
+        return
+    if version > VERSION:
+        raise OSError(f"the call log has schema {version}, expected {VERSION} at most")
+    for step in range(version + 1, VERSION + 1):
+        for statement in STEPS[step]:
+            connection.exec_driver_sql(statement)
+        connection.execute(update(schema).values(version=step))

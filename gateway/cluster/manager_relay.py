@@ -138,7 +138,13 @@ class _Relayed:
                 await self._manager.send_bytes(message.data)
         if line.close_code in (None, _NO_CLOSE):
             for call_id in self._calls[worker]:  # no other process can tell the manager
-                ended = {"type": "ended", "sessionId": call_id, "reason": "worker_lost", "durationMs": 0}
+                ended = {
+                    "type": "ended",
+                    "sessionId": call_id,
+                    "reason": "worker_lost",
+                    "durationMs": 0,
+                    "by": "gateway",
+                }
                 await self._manager.send_json(ended)
             self._calls[worker].clear()
         if worker == self._siblings.index or line.close_code in _REFUSED:

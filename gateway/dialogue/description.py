@@ -11,12 +11,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gateway.config import DialogueConfig, LimitsConfig
 from gateway.dialogue import wire
 from gateway.dialogue.line import REPLAY_MESSAGES
 from gateway.seams import messages as m
+from gateway.seams.end_cause import EndedBy
 
 Json = dict[str, Any]
 
@@ -587,8 +588,26 @@ TO_MANAGER: tuple[Message, ...] = (
         (
             Field("reason", _TEXT, "`hangup`, `end`, `transferred`, `drained` ...", required=True, extension=True),
             Field("durationMs", _MS, "Length of the call.", required=True, extension=True),
+            Field(
+                "by",
+                {"type": "string", "enum": list(get_args(EndedBy))},
+                "The party that ended the call. `caller`: the party on the phone. Missing, like the fields below: "
+                "unknown.",
+                extension=True,
+            ),
+            Field("sipStatus", {"type": "integer", "minimum": 100, "maximum": 699}, "SIP status.", extension=True),
+            Field("q850", {"type": "integer", "minimum": 1, "maximum": 127}, "Q.850 cause.", extension=True),
+            Field("text", _TEXT, "The network's text.", extension=True),
         ),
-        {"type": "ended", "reason": "hangup", "durationMs": 61500},
+        {
+            "type": "ended",
+            "reason": "hangup",
+            "durationMs": 61500,
+            "by": "carrier",
+            "sipStatus": 503,
+            "q850": 38,
+            "text": "Network out of order",
+        },
         extension=True,
     ),
 )

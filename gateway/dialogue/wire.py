@@ -14,6 +14,7 @@ import orjson
 
 from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError
+from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import (
     Cancel,
     Caption,
@@ -448,6 +449,11 @@ def _setup(m: Setup) -> tuple[dict[str, object], dict[str, object]]:
     }, {"transport": m.transport, "codec": m.codec, "version": m.version, "resumed": m.resumed}
 
 
+def _cause(cause: EndCause) -> dict[str, object]:
+    known = {"by": cause.by, "sipStatus": cause.sip_status, "q850": cause.q850, "text": cause.text or None}
+    return {name: value for name, value in known.items() if value is not None}
+
+
 _Split = tuple[dict[str, object] | None, dict[str, object]]
 
 _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
@@ -473,7 +479,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Caption: ("caption", lambda m: (None, {"turn": m.turn, "text": m.text})),
     MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
     Withdrawn: ("withdrawn", lambda m: (None, {"what": m.what})),
-    Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms})),
+    Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms, **_cause(m.cause)})),
 }
 
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.seams.end_cause import EndedBy
+
 Outcome = Literal["open", "completed", "failed", "crashed"]
 
 
@@ -26,6 +28,12 @@ class MeterRecord(BaseModel):
     ``crashed``: the process died before its end; the counts are the last ones written."""
     reason: str = ""
     """The reason of a call's end."""
+    endedBy: EndedBy | None = None
+    """The party that ended the call, as ``by`` in ``ended``. None, here and below: unknown."""
+    sipStatus: int | None = None
+    q850: int | None = None
+    endText: str | None = None
+    """The network's text, as ``text`` in ``ended``."""
     route: str = ""
     transport: str = ""
     direction: str = ""

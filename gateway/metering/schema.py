@@ -54,6 +54,10 @@ records = Table(
     Column("maxJitterMs", Float),
     Column("remotePacketsLost", Integer),
     Column("remoteJitterMs", Float),
+    Column("endedBy", String),
+    Column("sipStatus", Integer),
+    Column("q850", Integer),
+    Column("endText", String),
     Column("owner", String, nullable=False),  # the process that writes it; never shown
     Index("records_by_tenant", "tenant", "startedAt", "id"),
     Index("records_by_owner", "outcome", "owner"),
@@ -98,6 +102,15 @@ STEPS: Mapping[int, Sequence[str]] = {
         )
     ),
     4: ('CREATE INDEX IF NOT EXISTS records_by_start ON records ("startedAt")',),
+    5: tuple(
+        f'ALTER TABLE records ADD COLUMN "{name}" {kind}'
+        for name, kind in (
+            ("endedBy", "VARCHAR"),
+            ("sipStatus", "INTEGER"),
+            ("q850", "INTEGER"),
+            ("endText", "VARCHAR"),
+        )
+    ),
 }
 """Migration to each version from the one before, in SQL. New tables are made anyway. Version 1 did not store its
 version."""

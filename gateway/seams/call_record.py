@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.seams.end_cause import EndedBy
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -94,6 +96,12 @@ class CallSummary(BaseModel):
     durationMs: int
     reason: str
     """Reason of the end, as in ``ended``."""
+    endedBy: EndedBy | None = None
+    """The party that ended the call, as ``by`` in ``ended``. None, here and below: unknown."""
+    sipStatus: int | None = None
+    q850: int | None = None
+    endText: str | None = None
+    """The network's text, as ``text`` in ``ended``."""
     outcome: Literal["completed", "failed"]
     """``failed``: an internal error ended the call, or no dialogue manager was available (reason
     ``dialogue_failed``)."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from voicecodecs.registry import AudioFormat
 
 
@@ -235,6 +236,6 @@ class CallEvents(Protocol):
         continues."""
         ...
 
-    def on_leg_closed(self, reason: str) -> None:
-        """The caller hung up, or the media path is gone. Called once."""
+    def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
+        """The caller hung up, or the media path is gone. ``cause``: what the leg knows of it. Called once."""
         ...

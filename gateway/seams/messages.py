@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gateway.seams.end_cause import UNKNOWN, EndCause
+
 Interruptible = Literal["any", "speech", "dtmf", "none"]
 RecordState = Literal["pause", "resume", "stop"]
 
@@ -288,6 +290,7 @@ class Ended:
 
     reason: str
     duration_ms: int
+    cause: EndCause = field(default=UNKNOWN, repr=False)  # its text may be anyone's: keep it out of logs
 
 
 Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkReached | Withdrawn | Ended

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gateway.seams.calling import Allowance
+from gateway.seams.end_cause import UNKNOWN, EndCause
 
 AttemptState = Literal["calling", "ringing", "early_media", "answered", "failed"]
 
@@ -44,6 +45,8 @@ class Attempt:
     """SIP status code of the peer's last answer; 0: none yet."""
     reason: str = ""
     """Reason of a failure: ``busy``, ``no_answer``, ``declined``, ``not_found`` ... ``cancelled``."""
+    cause: EndCause = UNKNOWN
+    """The cause of a failure."""
     started_at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.originate import AttemptState
 from sip_bridge.dialog.transaction import Key
 from sip_bridge.local import Peer
@@ -132,6 +133,8 @@ class Outcome:
     """The Contacts of a 3xx, best first."""
     retry_after_s: float = 0.0
     """Retry-After of a 503."""
+    cause: EndCause = UNKNOWN
+    """The cause of the failure, as far as the messages show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class Silence:
     """End the call for the session and the media."""
 
     reason: str
+    cause: EndCause = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,10 @@ import enum
 import secrets
 from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import replace
 from typing import TypeAlias
 
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.awaited_ack import AwaitedAck
 from sip_bridge.dialog.dialog import Dialog, Refusal
@@ -46,6 +48,7 @@ from sip_bridge.errors import NotAcceptable, SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import DIGIT_TYPES, description_of, digit_of
 from sip_bridge.message.digest import ClientAuth
+from sip_bridge.message.reason import cause_of_request, read_reasons
 from sip_bridge.message.sdp import Agreed, Negotiation
 from sip_bridge.message.sip import Request, Response, response_to
 
@@ -199,7 +202,8 @@ class InviteDialog(ABC):
     def _end(self, reason: str, headers: HeaderItems = ()) -> None:
         if self.state in (InviteState.LEAVING, InviteState.OVER):
             return
-        self.effects.append(Silence(reason))
+        said = read_reasons(value for name, value in headers if name == "Reason")
+        self.effects.append(Silence(reason, EndCause(by="gateway", sip_status=said.sip_status)))
         self._goodbye = headers
         if self.state is InviteState.EARLY:
             self._give_up(reason, headers)
@@ -217,12 +221,14 @@ class InviteDialog(ABC):
         self.requests.ask(self.dialog, "BYE", self._goodbye, b"")
         self._release()
 
-    def _peer_left(self, reason: str) -> None:
+    def _peer_left(self, reason: str, cause: EndCause = UNKNOWN) -> None:
         """Handle the end of the call by the peer."""
         if self.state is InviteState.OVER:
             return
         # Many peers send BYE without a NOTIFY as soon as their new call is up.
-        self.effects.append(Silence("transferred" if self.transfers.under_way else reason))
+        if self.transfers.under_way:
+            reason, cause = "transferred", replace(cause, by=None)
+        self.effects.append(Silence(reason, cause))
         self._release()
 
     def _release(self) -> None:
@@ -305,7 +311,7 @@ class InviteDialog(ABC):
 
     def _on_bye(self, key: Key, request: Request) -> None:
         self._respond(key, request, 200)
-        self._peer_left("hangup")
+        self._peer_left("hangup", cause_of_request(request))
 
     # --- transfers -------------------------------------------------------------------------------------------------
 

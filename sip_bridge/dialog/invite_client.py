@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import secrets
 
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, SessionTimer, session_agreed
 from sip_bridge.dialog.effects import (
@@ -28,6 +29,7 @@ from sip_bridge.errors import SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
+from sip_bridge.message.reason import cause_of_answer
 from sip_bridge.message.sdp import SessionDescription
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
 
@@ -313,7 +315,7 @@ class InviteClient(InviteDialog):
             return
         elsewhere = _contacts(response) if response.status < 400 else ()
         retry_after_s = response.headers.seconds("Retry-After") if response.status == 503 else 0
-        self._fail(response.status, reason_of(response.status), elsewhere, retry_after_s)
+        self._fail(response.status, reason_of(response.status), elsewhere, retry_after_s, cause_of_answer(response))
 
     def _may_try_again(self, response: Response) -> bool:
         assert self._invite
@@ -336,7 +338,8 @@ class InviteClient(InviteDialog):
         self._end(reason)
 
     def _give_up(self, reason: str, headers: HeaderItems) -> None:
-        self.effects.append(Outcome(487, "cancelled"))
+        by_manager = reason in ("end", "transferred", "hangup_by_api")
+        self.effects.append(Outcome(487, "cancelled", cause=EndCause(by="manager") if by_manager else UNKNOWN))
         if self._provisional:
             self._cancel()  # else ``_progress`` cancels: before the first response, the peer may not know the INVITE
 
@@ -349,8 +352,15 @@ class InviteClient(InviteDialog):
             self._settle(more=True)
             self.effects.append(Post(cancel_of(self._invite), self._peer))
 
-    def _fail(self, status: int, reason: str, elsewhere: tuple[Uri, ...] = (), retry_after_s: float = 0) -> None:
-        self.effects += [Silence(reason), Outcome(status, reason, elsewhere, retry_after_s)]
+    def _fail(
+        self,
+        status: int,
+        reason: str,
+        elsewhere: tuple[Uri, ...] = (),
+        retry_after_s: float = 0,
+        cause: EndCause = UNKNOWN,
+    ) -> None:
+        self.effects += [Silence(reason, cause), Outcome(status, reason, elsewhere, retry_after_s, cause)]
         self._release()
 
     def _decline(self, response: Response) -> None:

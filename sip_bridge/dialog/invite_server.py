@@ -3,6 +3,9 @@ answered when the session can speak. Pure, as ``invite.py`` is."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gateway.seams.end_cause import EndCause
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, Refusal, SessionTimer
 from sip_bridge.dialog.effects import Begin, Waits
@@ -12,6 +15,7 @@ from sip_bridge.dialog.transaction import Key
 from sip_bridge.errors import SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
+from sip_bridge.message.reason import cause_of_request
 from sip_bridge.message.sip import Request, Response
 
 
@@ -157,12 +161,13 @@ class InviteServer(InviteDialog):
         if not self._begun:
             self.effects.append(Begin())
 
-    def on_cancel(self, *, now: float) -> None:
+    def on_cancel(self, cancel: Request | None = None, *, now: float) -> None:
         """Handle a CANCEL. If the call is answered already, it is too late, and a BYE follows."""
         self._now = now
         if self.state is InviteState.EARLY:
             self._respond(self._key, self._invite, 487)
-            self._peer_left("cancelled")
+            cause = EndCause(by="caller") if cancel is None else cause_of_request(cancel)
+            self._peer_left("cancelled", replace(cause, sip_status=cause.sip_status or 487))
 
     def _on_bye(self, key: Key, request: Request) -> None:
         if self.state is InviteState.EARLY:

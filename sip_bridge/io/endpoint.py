@@ -83,7 +83,7 @@ class User(Protocol):
         """Handle the ACK of a 2xx."""
         ...
 
-    def on_cancel(self, invite: Key) -> None:
+    def on_cancel(self, invite: Key, cancel: Request) -> None:
         """Handle a CANCEL. The CANCEL itself is answered; the user still sends 487 for the INVITE."""
         ...
 
@@ -681,7 +681,7 @@ class Endpoint:
             invite = self._transactions.cancelled(message)
             assert invite  # a CANCEL without its INVITE was refused before
             self.respond(key, response_to(message, 200, to_tag="cancelled"))
-            self._user.on_cancel(invite)
+            self._user.on_cancel(invite, message)
         else:
             assert key
             self._user.on_request(key, message, peer)

@@ -13,6 +13,7 @@ from typing import Any
 from gateway.calling.policy import CallingPolicy
 from gateway.config import CallingConfig, RouteConfig
 from gateway.errors import Rejected
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.leg import RtpReport
 from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
@@ -80,7 +81,7 @@ class Told:
     def on_transferred(self, problem: str) -> None:
         self.transferred.append(problem)
 
-    def on_leg_closed(self, reason: str) -> None:
+    def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
         self.closed.append(reason)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from sip_bridge.message.sip import Request, Response
+from gateway.seams.end_cause import EndCause
+from sip_bridge.dialog.transaction import cancel_of
+from sip_bridge.message.sip import Headers, Request, Response
 from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, description, placed, played
 from tests.virtual_loop import VirtualLoop
 
@@ -201,5 +203,75 @@ def test_each_answer_to_our_invite_stands_alone(case: str, early_media: bool) ->
         assert not any(isinstance(m, Request) and m.method == "BYE" for m in world.sent)
         await world.finish()
         assert world.lines[-1].endswith("kept {}")
+
+    run(script())
+
+
+FAULT = 'Q.850;cause=38;text="Network out of order", SIP;cause=503'
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("", EndCause(by="caller")),
+        ("Q.850;cause=16", EndCause(by="caller", q850=16)),
+        (FAULT, EndCause(by="carrier", sip_status=503, q850=38, text="Network out of order")),
+    ],
+)
+def test_a_bye_tells_the_session_its_reason(reason: str, cause: EndCause) -> None:
+    """RFC 3326."""
+
+    async def script() -> None:
+        world, far = await called()
+        far.send("BYE", *([("Reason", reason)] if reason else []))
+        assert world.session.cause == cause
+
+    run(script())
+
+
+def test_a_cancel_tells_the_session_its_reason() -> None:
+    async def script() -> None:
+        world = VirtualBridge(trunk={"answer_at_once": False}, ready=False)
+        far = Far(world)
+        far.calls()
+        await world.run()
+        assert far.invite
+        cancel = cancel_of(far.invite)
+        reason = ("Reason", 'SIP;cause=200;text="Call completed elsewhere"')
+        world.take(Request(cancel.method, cancel.uri, Headers([*cancel.headers, reason]), b""))
+        assert world.session.cause == EndCause(by="caller", sip_status=200, text="Call completed elsewhere")
+
+    run(script())
+
+
+def test_lost_media_ends_a_call_by_the_gateway_and_the_bye_has_the_reason() -> None:
+    async def script() -> None:
+        world, _ = await called()
+        world.session.call.on_leg_closed("media timeout")
+        assert world.session.cause == EndCause(by="gateway", sip_status=408)
+        assert world.asked("BYE").headers.all("Reason") == ('SIP;cause=408;text="media timeout"',)
+
+    run(script())
+
+
+def test_a_failed_attempt_has_the_cause_of_the_answer() -> None:
+    async def script() -> None:
+        world = VirtualBridge()
+        attempt = await placed(world)
+        world.reply("INVITE", 480, ("Reason", 'Q.850;cause=18;text="No user responding"'))
+        await world.run()
+        expected = EndCause(by="carrier", sip_status=480, q850=18, text="No user responding")
+        assert attempt.cause == expected and world.causes == [expected]
+
+    run(script())
+
+
+def test_a_cancelled_attempt_is_ended_by_the_manager() -> None:
+    async def script() -> None:
+        world = VirtualBridge()
+        attempt = await placed(world)
+        assert world.bridge.outgoing.cancel(attempt.call_id)
+        await world.run()
+        assert attempt.cause == EndCause(by="manager", sip_status=487) and world.causes == [attempt.cause]
 
     run(script())

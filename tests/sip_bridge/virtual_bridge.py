@@ -15,6 +15,7 @@ from typing import Any
 import sip_bridge.bridge
 import sip_bridge.call
 from gateway.errors import Rejected
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.originate import Attempt, CallOrder
 from sip_bridge.bridge import SipBridge
 from sip_bridge.config import SipConfig
@@ -110,7 +111,8 @@ class Session:
     def on_transferred(self, problem: str) -> None:
         self._note("session: transferred", problem)
 
-    def on_leg_closed(self, reason: str) -> None:
+    def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
+        self.cause = cause
         self._note("session: closed", reason)
 
 
@@ -149,6 +151,7 @@ class VirtualBridge:
         self.answers: dict[str, int | None] = {"BYE": 200}
         """What the far end answers to new requests at once; others it leaves to the script."""
         self.sent: list[Message] = []
+        self.causes: list[EndCause] = []
         self._names: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
@@ -167,6 +170,7 @@ class VirtualBridge:
             check_room=self._check_room,
             on_report=lambda report: None,
             on_rejected=lambda reason: self.note("rejected", reason),
+            on_cause=self.causes.append,
             new_call_id=lambda: "VX" + "f" * 32,
             routes={"default"},
         )

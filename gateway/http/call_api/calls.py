@@ -91,6 +91,12 @@ class AttemptView(ApiModel):
     reason: str
     """The cause of a failure: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``,
     ``not_authorised``, ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
+    by: str | None
+    """The party that ended a failed attempt: ``caller`` (the called party), ``carrier``, ``manager``, ``gateway``."""
+    q850: int | None
+    """Q.850 cause of a failure. None: unknown."""
+    text: str | None
+    """The network's text of a failure."""
     startedAt: float
     """Seconds since the epoch."""
 
@@ -290,6 +296,9 @@ def _attempt_view(attempt: Attempt) -> dict[str, Any]:
         state=attempt.state,
         sipStatus=attempt.status,
         reason=attempt.reason,
+        by=attempt.cause.by,
+        q850=attempt.cause.q850,
+        text=attempt.cause.text or None,
         startedAt=attempt.started_at,
     ).model_dump()
 

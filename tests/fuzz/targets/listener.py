@@ -17,6 +17,7 @@ from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer, _Switch
 from gateway.listener.sites import Sites
 from gateway.listener.turns import InTurns, LoopTurns
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.incoming import IncomingCall
 from tests.fuzz.target import Target, parts, pieces
 from tests.fuzz.target import joined as case
@@ -100,7 +101,7 @@ class _Call:
 
     def on_round_trip(self, seconds: float) -> None: ...
 
-    def on_leg_closed(self, reason: str) -> None:
+    def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
         self.ended += 1
 
 

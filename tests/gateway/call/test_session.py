@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway.seams.end_cause import UNKNOWN
 from gateway.seams.leg import TransferStart
 from gateway.seams.messages import Cancel, End, Inbound, Record, Text, Transfer
 from tests.gateway.call.interleavings import POLICIES, SCRIPTED, run_all, scripted, scripted_call
@@ -235,7 +236,7 @@ def test_a_stepped_clock_changes_no_duration(monkeypatch: pytest.MonkeyPatch) ->
         call.say(Text(token="one two three", last=True))
         await call.run(2.0)
         session = call.session
-        record = session.metering.ended(session.metering.begun("", numbers=False), "", failed=False)
+        record = session.metering.ended(session.metering.begun("", numbers=False), "", UNKNOWN, failed=False)
         assert record.endedAt is not None and record.endedAt - record.startedAt == pytest.approx(2.0, abs=0.1)
 
     assert any("event='finished'" in line for line in lines_of(scene))

@@ -12,6 +12,7 @@ from gateway.dialogue.line import setup_of
 from gateway.dialogue.wire import BadMessage, audio_prefix, decode, encode, refusal
 from gateway.errors import ProtocolError
 from gateway.seams import messages as m
+from gateway.seams.end_cause import EndCause
 from tests.gateway.dialogue.dialogue_fakes import HEX, call
 
 LIMITS = LimitsConfig(turn_chars=100)
@@ -335,6 +336,23 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
         (m.MarkReached(name="a", cleared=True), None, {"type": "mark", "name": "a", "cleared": True}),
         (m.Withdrawn(what="end"), None, {"type": "withdrawn", "what": "end"}),
         (m.Ended(reason="hangup", duration_ms=9), None, {"type": "ended", "reason": "hangup", "durationMs": 9}),
+        (
+            m.Ended(
+                reason="busy",
+                duration_ms=9,
+                cause=EndCause(by="caller", sip_status=486, q850=17, text="User busy"),
+            ),
+            None,
+            {
+                "type": "ended",
+                "reason": "busy",
+                "durationMs": 9,
+                "by": "caller",
+                "sipStatus": 486,
+                "q850": 17,
+                "text": "User busy",
+            },
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )

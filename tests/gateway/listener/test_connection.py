@@ -23,6 +23,7 @@ from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
 from gateway.listener.sites import Sites
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
@@ -71,7 +72,7 @@ class Listener:
     def on_described(self, **description: Any) -> None:
         self.described.append(description)
 
-    def on_leg_closed(self, reason: str) -> None:
+    def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
         self.closed.append(reason)
 
 

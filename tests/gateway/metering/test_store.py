@@ -200,7 +200,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_and_a_later_one
             connection.exec_driver_sql("UPDATE records SET outcome = 'crashed'")
             for column in ("packetsReceived", "packetsLost", "lossFraction", "jitterMs", "maxJitterMs"):
                 connection.exec_driver_sql(f'ALTER TABLE records DROP COLUMN "{column}"')
-            for column in ("remotePacketsLost", "remoteJitterMs"):
+            for column in ("remotePacketsLost", "remoteJitterMs", "endedBy", "sipStatus", "q850", "endText"):
                 connection.exec_driver_sql(f'ALTER TABLE records DROP COLUMN "{column}"')
     async with opened(tmp_path) as records:
         (crashed,) = await found(records)

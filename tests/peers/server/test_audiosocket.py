@@ -18,6 +18,7 @@ from gateway.call.expected import ExpectedCall, ExpectedCalls
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import Rejected
 from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.audiosocket_leg import SimulatedAudioSocketLeg as Asterisk
 from talkspurt.simulator.call_script import CancelStep, Expect, Press, Step, TextStep, Wait
@@ -57,7 +58,7 @@ class Listener:
 
     def on_round_trip(self, seconds: float) -> None: ...
 
-    def on_leg_closed(self, reason: str) -> None:
+    def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
         self.closed.append(reason)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from gateway.seams.end_cause import EndCause
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog.dialog import Refusal, SessionTimer
 from sip_bridge.dialog.effects import (
@@ -577,7 +578,7 @@ def test_an_answer_that_crosses_the_cancel_is_hung_up() -> None:
     call.tell(call.protocol.end, "hangup_by_api")
     call.answer(invite, 200, body=description())
     assert len(call.heard(Acknowledge)) == len(call.heard(Post, "BYE")) == 1
-    assert [effect for _, effect in call.heard(Outcome)] == [Outcome(487, "cancelled")]
+    assert [effect for _, effect in call.heard(Outcome)] == [Outcome(487, "cancelled", cause=EndCause(by="manager"))]
 
 
 def test_who_rings_too_long_is_given_up() -> None:

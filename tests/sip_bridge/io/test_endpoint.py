@@ -70,7 +70,7 @@ class Answerer:
     def on_ack(self, request: Request) -> None:
         self.acks += 1
 
-    def on_cancel(self, invite: Key) -> None:
+    def on_cancel(self, invite: Key, cancel: Request) -> None:
         self.cancelled.append(invite)
         self.endpoint.respond(invite, response_to(self.invites[invite], 487, to_tag="ours1"))
 
