@@ -16,6 +16,7 @@ from gateway.config import LimitsConfig
 from gateway.dialogue import wire
 from gateway.dialogue.description import FROM_MANAGER, TO_MANAGER, Message, documents, json_schema, schema_of
 from gateway.seams import messages as m
+from gateway.seams.end_cause import EndCause
 from talkspurt import __version__
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -36,7 +37,7 @@ SAMPLES: tuple[m.Outbound, ...] = (
     m.TurnEvent(turn="", event="accepted"),
     m.Caption(turn="", text=""),
     m.MarkReached(name="", cleared=False),
-    m.Ended(reason="", duration_ms=0),
+    m.Ended(reason="", duration_ms=0, cause=EndCause(by="caller", sip_status=200, q850=16, text="x")),
 )  # fmt: skip
 
 
