@@ -27,7 +27,8 @@ def read_reasons(values: Iterable[str]) -> EndCause:
     is ignored. The text of Q.850 is preferred, since switches write it for people."""
     found: dict[str, tuple[int, str]] = {}
     for reason in (each for value in values for each in split_list(value)):
-        protocol, *fields = split_list(reason, ";")
+        protocol, _, rest = reason.partition(";")
+        fields = split_list(rest, ";")
         named = {name.strip().lower(): _unquoted(text.strip()) for name, _, text in (f.partition("=") for f in fields)}
         kind = protocol.strip().lower().replace(".", "")
         code = named.get("cause", "")
