@@ -43,7 +43,6 @@ SHORT = {
     "sip_bridge/outgoing.py:_own": 1,
     "tts_engine/cosyvoice/lm/torch_lm.py:generate_streamed": 1,
     "tts_engine/cosyvoice/lm/vllm_lm.py:generate_streamed": 1,
-    "tts_engine/cosyvoice/synthesizer.py:__init__": 1,
     "tts_engine/pipeline/draft.py:__init__": 1,
     "tts_engine/pipeline/engine.py:_warm": 1,
     "tts_engine/pipeline/utterance_speech.py:drop_draft": 1,

@@ -156,6 +156,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "TalkspurtRtpLoss", ((rate("talkspurt_dropped_total", "what"), "{{what}}"),),
         ),
         Panel(
+            "Who ended calls", "ops", "By the party, the class of the SIP status, and the Q.850 cause.", "sip.md",
+            ((rate("talkspurt_call_causes_total", "by, sip, q850"), "{{by}} {{sip}} {{q850}}"),),
+        ),
+        Panel(
             "Odd messages of carriers", "ops",
             "Tolerated, by dialect and kind. A new kind means that a carrier changed.", "TalkspurtCallsRejected",
             ((rate("talkspurt_carrier_oddities_total", "dialect, kind"), "{{dialect}} {{kind}}"),),

@@ -26,6 +26,7 @@ from tests.waiting import until
 from tts_engine.tone import ToneSynthesizer
 
 MOVES = """
+talkspurt_call_causes_total
 talkspurt_calls_active talkspurt_calls_total talkspurt_calls_rejected_total talkspurt_first_packet_seconds_count
 talkspurt_first_packet_stage_seconds_count talkspurt_pacing_error_seconds_count talkspurt_tick_lateness_seconds_count
 talkspurt_gaps_total talkspurt_gap_seconds_count talkspurt_cut_seconds_count talkspurt_turns_total
