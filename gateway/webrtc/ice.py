@@ -82,7 +82,7 @@ class _Socket(StunProtocol):
             self._owner.data_received(data, 1)
 
     def _solicited(self, data: bytes) -> bool:
-        """Return True for a request that names our user fragment, and for an answer to a request of ours.
+        """Return True for a request that names our user fragment, and for an answer to a request of our own.
 
         This drops most of a flood before it is parsed. The class is in two bits of the type (RFC 8489 section 5).
         """
