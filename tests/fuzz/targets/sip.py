@@ -16,6 +16,7 @@ from sip_bridge.message.body import description_of, digit_of
 from sip_bridge.message.digest import ClientAuth, ServerAuth, authorization, parse_auth, wants_fresh_nonce
 from sip_bridge.message.head import read_head
 from sip_bridge.message.parameters import SipCaller, caller_of, read_user_to_user, route_of
+from sip_bridge.message.reason import cause_of_answer, cause_of_request, read_reasons
 from sip_bridge.message.sip import (
     PING,
     Address,
@@ -48,6 +49,8 @@ DIGEST = (
     b'Digest username="bot", realm="talkspurt", nonce="0123456789abcdef", uri="sip:bot@example.com", '
     b'response="0123456789abcdef0123456789abcdef", algorithm=SHA-256, qop=auth, nc=00000001, cnonce="x", opaque="\\"o"'
 )
+
+REASON = b'Q.850;cause=16;text="Normal \\"call\\" clearing", SIP;cause=480'
 
 
 def message(first: bytes, *more: bytes, body: bytes = b"", method: bytes = b"INVITE") -> bytes:
@@ -101,6 +104,7 @@ WORDS = (
     b"Content-Length: ", b"Session-Expires: ", b"Authorization: Digest ", b"username=", b"qop=auth", b";tag=", b";lr",
     b"<sip:", b"sips:", b"tel:", b'"', b"\\", b"\r\n", b"\r\n ", b"\r\n\r\n", b"\x00", b"\xff", b"\xc2\x85", b"[::1]",
     b"application/sdp", b"multipart/mixed;boundary=", b"a=crypto:", b"a=rtpmap:", b"m=audio ", b"c=IN IP4 ", b"*",
+    b"Reason: ", b";cause=",
 )  # fmt: skip
 
 
@@ -173,6 +177,7 @@ def run_headers(data: bytes) -> None:
     with contextlib.suppress(SipProtocolError):
         caller = caller_of(got, ["*"])
         assert_plain(caller)
+    assert_plain(cause_of_request(got))
     _as_call(got)
     route_of(caller.to, {"+49*": "a", "bot": "b"}, "default").encode()
     dialog_id(got, received=True)
@@ -193,6 +198,7 @@ def run_response(got: Response) -> None:
     """The same of a response to a request of ours."""
     request = parse(INVITE)
     assert isinstance(request, Request)
+    assert_plain(cause_of_answer(got))
     authorization(got, request, ClientAuth("bot", "secret"))
     wants_fresh_nonce(got)
     granted(got, Uri.parse("sip:bot@192.0.2.9"), asked_s=300)
@@ -264,6 +270,7 @@ def run_auth(data: bytes) -> None:
         _SERVER.check([text], {"bot": "secret"}, method="INVITE", uri="sip:bot@example.com", now=1_700_000_000.0)
     ClientAuth("bot", "secret").answer([text], method="REGISTER", uri="sip:example.com", cnonce="c")
     read_user_to_user(text).encode()
+    assert_plain(read_reasons([text]))
     with contextlib.suppress(SipProtocolError):
         again = str(read_target(text, "example.com"))
         assert str(Uri.parse(again)) == again
@@ -277,8 +284,8 @@ TARGETS = [
     ),
     Target(
         name="sip-headers", run=run_headers, words=WORDS, seeds=(INVITE, MULTIPART, ANSWER, CHALLENGE),
-        covers=("sip_bridge/message/body.py", "sip_bridge/message/parameters.py", "sip_bridge/dialog/dialog.py",
-                "sip_bridge/dialog/transfer.py"),
+        covers=("sip_bridge/message/body.py", "sip_bridge/message/parameters.py", "sip_bridge/message/reason.py",
+                "sip_bridge/dialog/dialog.py", "sip_bridge/dialog/transfer.py"),
     ),
     Target(
         name="sip-stream", run=run_stream, covers=_MESSAGE, words=WORDS,
@@ -291,6 +298,6 @@ TARGETS = [
     Target(name="sip-sdp", run=run_sdp, covers=("sip_bridge/message/sdp.py",), words=WORDS, seeds=(OFFER, SECURE)),
     Target(
         name="sip-auth", run=run_auth, covers=("sip_bridge/message/digest.py", "sip_bridge/targets.py"), words=WORDS,
-        seeds=(DIGEST, CHALLENGE, b"sip:ann@example.org;transport=tls", b"+49 30 1234"),
+        seeds=(DIGEST, CHALLENGE, REASON, b"sip:ann@example.org;transport=tls", b"+49 30 1234"),
     ),
 ]  # fmt: skip
