@@ -55,7 +55,7 @@ class Gateway:
         self.state = StateParts(config, place)
         self.directory = self.state.directory
         self.dialogue = DialogueParts(config)
-        self.stores = StoreParts(config, self.metrics, self.ticker.now)
+        self.stores = StoreParts(config, self.metrics.stores, self.ticker.now)
         self.call_parts = CallParts(
             config, engine, self.metrics, self.ticker, self.state, self.dialogue, self.stores,
             recognisers=recognisers, turn_model=turn_model, browser=lambda call_id: self.webrtc.browser(call_id),

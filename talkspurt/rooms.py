@@ -66,6 +66,7 @@ from gateway.seams.shared_state import SharedState
 from gateway.seams.sip_state import SipState
 from gateway.seams.tracing import Tracer
 from gateway.seams.turn_model import TurnModel
+from gateway.store_metrics import StoreMetrics
 from gateway.switches import Switches
 from gateway.tokens import STREAM_TOKEN_S, Tokens
 from gateway.uplink.recorder import Recorder
@@ -154,7 +155,7 @@ class DialogueParts:
 class StoreParts:
     """The stores of calls: records, the call log and traces."""
 
-    def __init__(self, config: Config, metrics: Metrics, now: Callable[[], float]) -> None:
+    def __init__(self, config: Config, metrics: StoreMetrics, now: Callable[[], float]) -> None:
         self.tracer = _tracer(config.tracing, now) if config.tracing is not None else None
         self.call_log: CallLog | None = None
         if config.calls.folder:
@@ -203,7 +204,10 @@ class CallParts:
         self.limiter = Limiter(config.limits)
         self.known_voices = KnownVoices(engine.list_voices, own_voices)
         self.uplink = UplinkWorker(
-            dict(config.routes), config.barge_in, recorder=self._recorder, on_recording_lost=metrics.recording_lost
+            dict(config.routes),
+            config.barge_in,
+            recorder=self._recorder,
+            on_recording_lost=metrics.stores.recording_lost,
         )
         self.trials = ModelTrials(metrics, leads=leads)
         engine.on_model_failed = self.trials.error

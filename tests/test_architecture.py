@@ -3,6 +3,7 @@
 import ast
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -216,6 +217,17 @@ def test_vllm_loads_our_plugin_without_the_rest_of_the_engine() -> None:
         "tts_engine.errors",
         "tts_engine.service.child",
     }
+
+
+def test_no_class_and_no_folder_is_too_large_to_survey() -> None:
+    large, in_folder = [], Counter[str]()
+    for path in (path for package in PACKAGES for path in files(package) if "proto" not in path.parts):
+        in_folder[str(path.parent.relative_to(ROOT))] += 1
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+                large += [f"{node.name}: {methods} methods"] if methods > 40 else []
+    assert large + [f"{folder}: {count} files" for folder, count in in_folder.items() if count > 20] == []
 
 
 @pytest.mark.parametrize("package", [p for p in PACKAGES if p != "codecs/voicecodecs"])

@@ -44,6 +44,7 @@ def used_of(receivers: Sequence[str], folders: Sequence[str], *, but: Path) -> s
     ("file", "counter", "folders", "receivers"),
     [
         ("gateway/metrics.py", "Metrics", ("gateway", "sip_bridge", "talkspurt"), ("metrics", "meter")),
+        ("gateway/store_metrics.py", "StoreMetrics", ("gateway", "talkspurt"), ("metrics", "meter", "stores")),
         ("tts_engine/metrics.py", "PrometheusObserver", ("tts_engine",), ("observer",)),
     ],
 )
