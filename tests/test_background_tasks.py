@@ -35,6 +35,7 @@ SHORT = {
     "gateway/listener/stream_claims.py:begun": 1,
     "gateway/recognition/client.py:__init__": 1,
     "gateway/recognition/client.py:_use_connection": 1,
+    "gateway/webrtc/peer.py:_begin_ice": 1,
     "gateway/webrtc/peer.py:answer": 1,
     "gateway/webrtc/signalling.py:_later": 1,
     "sip_bridge/call.py:transfer": 1,

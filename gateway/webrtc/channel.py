@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiortc import RTCDataChannel, RTCDtlsTransport, RTCSctpTransport
+from aiortc.rtcsctptransport import SCTP_RTO_INITIAL
 
 from gateway.dialogue.wire import encode
 from gateway.seams.messages import Error
@@ -117,6 +118,13 @@ class ChannelTransport(RTCSctpTransport):
             self._inbound_streams.clear()
             await self._data_channel_flush()
             await self.stop()
+
+    def resume(self) -> None:
+        """Repeat what was not acknowledged, because a new path was found. The timer may have grown to a minute."""
+        if self._t3_handle is not None:
+            self._rto = min(self._rto, SCTP_RTO_INITIAL)
+            self._t3_cancel()
+            self._t3_expired()
 
     async def drain(self) -> None:
         """Wait briefly until queued messages are acknowledged."""

@@ -21,7 +21,15 @@ from typing import Any
 
 from aioice import Candidate, Connection, stun
 from aioice.candidate import candidate_foundation, candidate_priority
-from aioice.ice import StunProtocol, get_host_addresses, server_reflexive_candidate
+from aioice.ice import (
+    CONSENT_FAILURES,
+    CONSENT_INTERVAL,
+    CandidatePair,
+    StunProtocol,
+    get_host_addresses,
+    server_reflexive_candidate,
+)
+from aioice.utils import random_string
 from aiortc import RTCIceCandidate, RTCIceParameters
 from aiortc.rtcicetransport import candidate_from_aioice, candidate_to_aioice
 
@@ -38,6 +46,9 @@ _REMOTE_CANDIDATES = 64
 
 _QUEUED = 256
 """Most DTLS datagrams that wait for the handshake or SCTP. Further ones are dropped, as a network would do."""
+
+_MOVED_AFTER = 3
+"""Media packets in a row from another source until it is checked. Late packets of the former path are fewer."""
 
 _RECEIVE_BUFFER_BYTES = 256 * 1024
 
@@ -72,8 +83,7 @@ class _Socket(StunProtocol):
             return
         kind = data[0]
         if 127 < kind < 192:
-            self._owner.heard = True
-            self._owner.on_media(data)
+            self._owner.media_received(data, (addr[0], addr[1]), self)
         elif kind < 4:
             if self._solicited(data):
                 with contextlib.suppress(struct.error):  # aioice does not expect an attribute shorter than its type
@@ -100,17 +110,28 @@ class IceConnection(Connection):
     timeout ends a wait without result.
 
     Args:
-        on_media: takes each RTP or RTCP datagram, still encrypted, from any sender.
+        on_media: takes each RTP or RTCP datagram, still encrypted, from any sender. Returns True if it was authentic.
+        inbox: takes DTLS datagrams, if the session continues another one of the same connection.
     """
 
-    def __init__(self, settings: IceSettings, *, on_media: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        settings: IceSettings,
+        *,
+        on_media: Callable[[bytes], bool],
+        inbox: asyncio.Queue[tuple[bytes, int] | None] | None = None,
+    ) -> None:
         super().__init__(
             ice_controlling=False, stun_server=settings.stun_server, **(settings.turn or {"turn_server": None})
         )
         self._settings = settings
+        self._queue = inbox or self._queue
         self.on_media = on_media
         self.heard = False
         """True if anything has come from the peer since this was last set to False."""
+        self._moved = 0
+        """Media packets since the last one from the selected address."""
+        self._may_forget = True
         self.user_prefix = f"{self.local_username}:".encode()
         """Start of USERNAME in each request to us (RFC 8445 section 7.2.2)."""
         self._selected_budget = self._other_budget = _STUN_PER_S
@@ -121,9 +142,19 @@ class IceConnection(Connection):
         return self._queue.qsize()
 
     @property
+    def selected(self) -> CandidatePair | None:
+        """The pair that carries media and data. None: there is none yet, or consent has expired."""
+        return self._nominated.get(1)
+
+    @property
+    def inbox(self) -> asyncio.Queue[tuple[bytes, int] | None]:
+        """The received DTLS datagrams; None after the end."""
+        return self._queue
+
+    @property
     def gave_up(self) -> bool:
         """True if the peer has not answered consent checks for 30 s (RFC 7675), or the connection was closed here."""
-        return self._closing
+        return self._closing or (self._check_list_done and self.selected is None)
 
     # --- gathering -------------------------------------------------------------------------------------------------
 
@@ -227,12 +258,56 @@ class IceConnection(Connection):
         self.remote_username = remote.usernameFragment
         self.remote_password = remote.password
         await self.connect()
+        self.stop_checks()
+
+    def stop_checks(self) -> None:
+        """Mark the checks that the library has cancelled as failed.
+
+        It would never check such a pair again, but the peer may change to it when its network changes.
+        """
+        for pair in self._check_list:
+            if pair.state is CandidatePair.State.IN_PROGRESS:
+                self.check_state(pair, CandidatePair.State.FAILED)
+                pair.task = None
+
+    async def retire(self) -> None:
+        """Close, because another session of the same connection continues. Waiting datagrams remain for that one."""
+        self._queue = asyncio.Queue()
+        await self.close()
+
+    async def query_consent(self) -> None:
+        """Check consent to send (RFC 7675). If it expires, nothing is sent until a check finds the peer again."""
+        failures = 0
+        while True:
+            await asyncio.sleep(CONSENT_INTERVAL * random.uniform(0.8, 1.2))
+            pair = self.selected
+            if pair is None:
+                continue
+            assert self.remote_password is not None  # ``join`` has set it
+            try:
+                await pair.protocol.request(
+                    self.build_request(pair, nominate=False), pair.remote_addr,
+                    integrity_key=self.remote_password.encode(), retransmissions=0,
+                )  # fmt: skip
+                failures = 0
+            except stun.TransactionError:
+                failures = failures + 1 if self.selected is pair else 0
+            if failures >= CONSENT_FAILURES:
+                log.info("no consent to send", extra={"silent_s": CONSENT_FAILURES * CONSENT_INTERVAL})
+                self._nominated.clear()
+                failures = 0
+
+    def protocol_lost(self, protocol: StunProtocol) -> None:
+        """Handle the loss of a socket, for example of the one to a relay. Another path may be found."""
+        pair = self.selected
+        if pair is not None and pair.protocol is protocol:
+            self._nominated.clear()
 
     def request_received(self, message: stun.Message, addr: tuple[str, int], protocol: StunProtocol) -> None:
         """Answer a signed check. At the limit, further addresses are not added."""
         if not message.check_message_integrity(self.local_password.encode()):
             return
-        pair = self._nominated.get(1)
+        pair = self.selected
         if pair is not None and pair.protocol is protocol and pair.remote_addr == addr:
             self._selected_budget -= 1
             left = self._selected_budget
@@ -242,11 +317,62 @@ class IceConnection(Connection):
         if left < 0:
             return
         self.heard = True
-        if len(self._remote_candidates) >= _REMOTE_CANDIDATES and not any(
-            (c._network_host, c.port) == addr for c in self._remote_candidates
-        ):
+        if self._candidate_at(addr) is not None or self._has_room():
+            super().request_received(message, addr, protocol)
+
+    def media_received(self, data: bytes, addr: tuple[str, int], protocol: StunProtocol) -> None:
+        """Pass on media. If it is authentic and its source stays another one than the selected, check that source.
+
+        A browser whose address has changed sends media from the new one at once. Its own next check may be seconds
+        away.
+        """
+        authentic = self.on_media(data)
+        self.heard |= authentic
+        pair = self.selected
+        if pair is not None and pair.protocol is protocol and pair.remote_addr == addr:
+            self._moved = 0
+        elif authentic and self._check_list_done:
+            self._moved += 1
+            if self._moved >= _MOVED_AFTER:
+                self._moved = 0
+                self._check_source(addr, protocol)
+
+    def _check_source(self, addr: tuple[str, int], protocol: StunProtocol) -> None:
+        """Check an address. If the peer answers there, it is the selected address (compare RFC 8445 section 7.3.1)."""
+        if self._closing or self.ice_controlling:
             return
-        super().request_received(message, addr, protocol)
+        candidate = self._candidate_at(addr)
+        if candidate is None:
+            if not self._has_room():
+                return
+            candidate = Candidate(
+                foundation=random_string(10), component=1, transport="udp", priority=candidate_priority(1, "prflx"),
+                host=addr[0], port=addr[1], type="prflx",
+            )  # fmt: skip
+            self._remote_candidates.append(candidate)
+        pair = self._find_pair(protocol, candidate)
+        if pair is None:
+            pair = CandidatePair(protocol, candidate)
+            self._check_list.append(pair)
+        pair.remote_nominated = True
+        self.check_start_task(pair)
+
+    def _candidate_at(self, addr: tuple[str, int]) -> Candidate | None:
+        return next((c for c in self._remote_candidates if (c._network_host, c.port) == addr), None)
+
+    def _has_room(self) -> bool:
+        """Return True if one more remote address may be known. At the limit, once a second, the oldest discovered
+        address that is not in use is forgotten, since address translators give a long call many."""
+        if len(self._remote_candidates) < _REMOTE_CANDIDATES:
+            return True
+        used = {id(pair.remote_candidate) for pair in self._check_list if pair.task or pair in self._nominated.values()}
+        oldest = next((c for c in self._remote_candidates if c.type == "prflx" and id(c) not in used), None)
+        if oldest is None or not self._may_forget:
+            return False
+        self._may_forget = False
+        self._remote_candidates.remove(oldest)
+        self._check_list = [pair for pair in self._check_list if pair.remote_candidate is not oldest]
+        return True
 
     def data_received(self, data: bytes, component: int) -> None:
         """Queue a DTLS datagram, unless the queue is full. The library also passes STUN that it cannot parse."""
@@ -256,12 +382,13 @@ class IceConnection(Connection):
     def refill(self) -> None:
         """Let STUN requests be answered again. Called once a second."""
         self._selected_budget = self._other_budget = _STUN_PER_S
+        self._may_forget = True
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def send_now(self, data: bytes) -> bool:
         """Pass a datagram to the socket immediately. Return False if its buffer is full or there is no path."""
-        pair = self._nominated.get(1)
+        pair = self.selected
         if pair is None:
             return False
         protocol = pair.protocol

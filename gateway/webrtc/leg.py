@@ -93,7 +93,8 @@ class WebRtcLeg(UnbufferedLeg):
     # --- connections -----------------------------------------------------------------------------------------------
 
     async def connect(self, offer: Offer) -> str:
-        """Answer an offer with a new connection. The present connection stays until the new one is up.
+        """Answer an offer. It continues a connection of the call, or makes a new one; then the present connection stays
+        until the new one is up.
 
         Raises:
             Rejected: the call is over, or the offer lacks the call's codec.
@@ -106,6 +107,12 @@ class WebRtcLeg(UnbufferedLeg):
                 f"the new offer lacks the call's codec {self.codec.encoding}",
                 status=422, code="no_common_codec", param="sdp",
             )  # fmt: skip
+        known = next((peer for peer in (self._next, self.peer) if peer is not None and peer.continues(offer)), None)
+        if known is not None:
+            if known is self.peer and self._next is not None:
+                self._later(self._next.close())
+                self._next = None
+            return await known.renegotiate(offer, codec)
         peer = self._make_peer(offer, codec, self)
         if self._next is not None:
             self._later(self._next.close())
@@ -146,8 +153,24 @@ class WebRtcLeg(UnbufferedLeg):
         if self.browser is not None:
             self.browser.attach(channel)
 
+    def on_lost(self, peer: WebRtcPeer) -> None:
+        """Wait for a browser that cannot be reached. It may return on the same connection or on a new one."""
+        if peer is self.peer:
+            self._wait("connection_lost")
+
+    def on_back(self, peer: WebRtcPeer) -> None:
+        """Continue with a browser that was found again."""
+        if peer is self.peer and self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _wait(self, reason: str) -> None:
+        if self._waiting is None:
+            log.info("webrtc call waits for its browser", extra={"call": self.call_id, "why": reason})
+            self._waiting = asyncio.get_running_loop().call_later(self._restart_s, self.end, reason)
+
     def on_over(self, peer: WebRtcPeer, reason: str, *, on_purpose: bool) -> None:
-        """Handle the loss of a connection. The call ends, or waits for the browser to return."""
+        """Handle the end of a connection. The call ends, or waits for the browser to return."""
         if peer is self._next:
             self._next = None
             if self._session is None:
@@ -155,9 +178,8 @@ class WebRtcLeg(UnbufferedLeg):
         elif peer is self.peer:
             if on_purpose and self._next is None:
                 self.end("hangup")
-            elif self._waiting is None:
-                log.info("webrtc call waits for its browser", extra={"call": self.call_id, "why": reason})
-                self._waiting = asyncio.get_running_loop().call_later(self._restart_s, self.end, reason)
+            else:
+                self._wait(reason)
 
     def end(self, reason: str) -> None:
         """End the call, because the caller has left. Idempotent."""

@@ -14,6 +14,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
 from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceCandidate, RTCIceParameters, RTCIceTransport
@@ -50,6 +51,14 @@ class PeerEvents(RtpEvents, Protocol):
         """Handle the peer's data channel."""
         ...
 
+    def on_lost(self, peer: WebRtcPeer) -> None:
+        """Handle that the peer cannot be reached any more. It may come back on this connection."""
+        ...
+
+    def on_back(self, peer: WebRtcPeer) -> None:
+        """Handle that a lost peer was found again."""
+        ...
+
     def on_over(self, peer: WebRtcPeer, reason: str, *, on_purpose: bool) -> None:
         """Handle the end of the connection; ``on_purpose``: the peer closed it. Called once, but not after our own
         close."""
@@ -57,20 +66,34 @@ class PeerEvents(RtpEvents, Protocol):
 
 
 class _IcePath:
-    """The part of an ``RTCIceTransport`` that ``RTCDtlsTransport`` and ``RTCSctpTransport`` use."""
+    """The part of an ``RTCIceTransport`` that ``RTCDtlsTransport`` and ``RTCSctpTransport`` use.
+
+    An ICE restart replaces the session below it (RFC 8445 section 9).
+    """
 
     def __init__(self, ice: IceConnection) -> None:
-        self._recv = ice.recv
-        self._send = ice.send
-        self._ice = ice
+        self.ice = ice
+        self.inbox = ice.inbox
 
     @property
     def role(self) -> str:
-        return "controlling" if self._ice.ice_controlling else "controlled"
+        return "controlling" if self.ice.ice_controlling else "controlled"
+
+    async def _recv(self) -> bytes:
+        received = await self.inbox.get()
+        if received is None:
+            raise ConnectionError("ICE has ended")
+        return received[0]
+
+    async def _send(self, data: bytes) -> None:
+        self.ice.send_now(data)  # without a path it is lost, as in a network
 
 
 class WebRtcPeer:
-    """The connection of one offer.
+    """One connection, the answer to a browser's ``RTCPeerConnection``.
+
+    Further offers of it change the terms or restart ICE. DTLS, SRTP and the data channel then continue
+    (RFC 8842 section 4).
 
     Args:
         codec: the call's codec, out of the offer.
@@ -102,21 +125,18 @@ class WebRtcPeer:
         self._connect_timeout_s = connect_timeout_s
         self._lost_after_s = lost_after_s
         self._max_message_bytes = max_message_bytes
-        self._ice = IceConnection(settings, on_media=self._received)
-        self._dtls = RTCDtlsTransport(
-            cast(RTCIceTransport, _IcePath(self._ice)), [RTCCertificate.generateCertificate()]
-        )
+        self._settings = settings
+        self._path = _IcePath(IceConnection(settings, on_media=self._received))
+        self._next_ice: IceConnection | None = None
+        """The session of an ICE restart, until it has a path."""
+        self._found = asyncio.Event()
+        """Set when ICE has found its first path."""
+        self._dtls = RTCDtlsTransport(cast(RTCIceTransport, self._path), [RTCCertificate.generateCertificate()])
         self._dtls._set_role(offer.dtls_role)
         self._sctp: ChannelTransport | None = None
         self._label = secrets.token_hex(8)
         self.rtp = RtpSession(
-            RtpTerms(
-                audio=codec.outbound,
-                send_type=codec.payload_type,
-                receives={codec.payload_type: codec.outbound},
-                receives_dtmf={} if codec.event_type is None else {codec.event_type: codec.event_hz},
-                on_hold="send" not in offer.direction,
-            ),
+            self._terms(),
             self,
             events,
             name=self._label,
@@ -129,7 +149,20 @@ class WebRtcPeer:
         )
         self._timer = DeadlineTimer(self.rtp)
         self._task: asyncio.Task[None] | None = None
+        self._joins: set[asyncio.Task[None]] = set()
+        self._renegotiating = asyncio.Lock()
+        self._answers = 0
         self._closing = False
+
+    def _terms(self) -> RtpTerms:
+        codec = self.codec
+        return RtpTerms(
+            audio=codec.outbound,
+            send_type=codec.payload_type,
+            receives={codec.payload_type: codec.outbound},
+            receives_dtmf={} if codec.event_type is None else {codec.event_type: codec.event_hz},
+            on_hold="send" not in self.offer.direction,
+        )
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -139,28 +172,79 @@ class WebRtcPeer:
         Raises:
             Rejected: no port is free, or no address can be bound.
         """
-        try:
-            await self._ice.gather_candidates()
-            for candidate in self.offer.candidates:
-                await self._ice.add(candidate)
-        except BaseException:
-            await self._ice.close()
-            raise
+        await self._gather(self._path.ice, self.offer)
+        self._begin_ice(self._path.ice)
         self._task = asyncio.create_task(self._run(), name="webrtc peer")
+        return self._answer()
+
+    def continues(self, offer: Offer) -> bool:
+        """Return True if an offer is a further one of this connection."""
+        return not self._closing and offer.continues(self.offer)
+
+    async def renegotiate(self, offer: Offer, codec: WebRtcCodec) -> str:
+        """Take a further offer of this connection. Return the answer's SDP.
+
+        New ICE credentials restart ICE. Media uses the present path until the new session has one.
+
+        Raises:
+            Rejected: the connection is closed, no port is free, or no address can be bound.
+        """
+        async with self._renegotiating:
+            if self._closing:
+                raise Rejected("the connection is closed", status=409, code="closed", param="sdp")
+            restarts = offer.ice != self.offer.ice
+            if restarts:
+                ice = IceConnection(self._settings, on_media=self._received, inbox=self._path.inbox)
+                await self._gather(ice, offer)
+                dropped, self._next_ice = self._next_ice, ice
+                if dropped is not None:
+                    await dropped.retire()
+            else:
+                for candidate in offer.candidates:
+                    await self._ice.add(candidate)
+            self.offer = replace(
+                offer,
+                dtls_role=self._dtls._role,  # kept, whatever role is offered (RFC 8842 section 5.3)
+                channel=None if self.offer.channel is None else offer.channel,
+            )
+            self.codec = codec
+            self.rtp.agree(self._terms(), now=time.monotonic())
+            if restarts:
+                self._begin_ice(self._ice)
+            return self._answer()
+
+    async def _gather(self, ice: IceConnection, offer: Offer) -> None:
+        try:
+            await ice.gather_candidates()
+            for candidate in offer.candidates:
+                await ice.add(candidate)
+        except BaseException:
+            await ice.retire()
+            raise
+
+    def _answer(self) -> str:
+        self._answers += 1
+        ice = self._ice
         return write_answer(
             self.offer,
             self.codec,
-            candidates=self._ice.told_candidates(),
-            ice=RTCIceParameters(usernameFragment=self._ice.local_username, password=self._ice.local_password),
+            candidates=ice.told_candidates(),
+            ice=RTCIceParameters(usernameFragment=ice.local_username, password=ice.local_password),
             fingerprints=self._dtls.getLocalParameters().fingerprints,
             ssrc=self.rtp.outgoing.ssrc,
             label=self._label,
             max_message_bytes=self._max_message_bytes,
+            version=self._answers,
         )
 
     @property
+    def _ice(self) -> IceConnection:
+        """The latest ICE session."""
+        return self._next_ice or self._path.ice
+
+    @property
     def etag(self) -> str:
-        """The entity tag of this ICE session (RFC 9725 section 4.3)."""
+        """The entity tag of the latest ICE session (RFC 9725 section 4.3)."""
         return f'"{self._ice.local_username}{self._label}"'
 
     async def trickle(self, fragment: str, candidates: Sequence[RTCIceCandidate]) -> None:
@@ -199,18 +283,47 @@ class WebRtcPeer:
                     await self._sctp.drain()
                     await self._sctp.stop()
                 await self._dtls.stop()
-        await self._ice.close()
+        for task in self._joins:
+            task.cancel()
+        for ice in {self._ice, self._path.ice}:
+            await ice.close()
+
+    def _begin_ice(self, ice: IceConnection) -> None:
+        task = asyncio.create_task(self._join(ice, self.offer.ice), name="webrtc ice")
+        self._joins.add(task)
+        task.add_done_callback(self._joins.discard)
+
+    async def _join(self, ice: IceConnection, remote: RTCIceParameters) -> None:
+        """Find a path with an ICE session, and use it."""
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await ice.join(remote)
+        except (ConnectionError, TimeoutError):
+            if ice is self._next_ice:
+                self._next_ice = None
+                await ice.retire()
+            return
+        before, self._path.ice = self._path.ice, ice
+        if ice is self._next_ice:
+            self._next_ice = None
+        self._found.set()
+        self._back()
+        if before is not ice:
+            if self._sctp is not None:
+                self._sctp.resume()
+            await before.retire()
 
     async def _run(self) -> None:
         reason, on_purpose = "webrtc_failed", False
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await self._ice.join(self.offer.ice)
+                await self._found.wait()
                 await self._dtls.start(self.offer.dtls)
             if self._dtls.state != "connected":
                 raise ConnectionError("DTLS handshake failed")
             await self._up()
-            reason, on_purpose = await self._watch()
+            await self._watch()
+            reason, on_purpose = "hangup", True
         except (ConnectionError, TimeoutError) as exc:
             log.info("webrtc connection failed", extra={"why": str(exc) or type(exc).__name__})
         except asyncio.CancelledError:
@@ -238,8 +351,9 @@ class WebRtcPeer:
             await self._sctp.start(section.sctpCapabilities, section.sctp_port or 5000)
         self._events.on_connected(self)
 
-    async def _watch(self) -> tuple[str, bool]:
-        """Wait until the peer is gone. Return the reason, and True if it closed on purpose."""
+    async def _watch(self) -> None:
+        """Wait until the peer closes the connection. Until then, tell if it is lost and if it is back."""
+        selected = self._path.ice.selected
         silent_since = time.monotonic()
         gone = asyncio.Event()
         self._dtls.on("statechange", gone.set)
@@ -247,14 +361,29 @@ class WebRtcPeer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(gone.wait(), _LOOK_EVERY_S)
             if self._dtls.state != "connected":
-                return ("connection_lost", False) if self._ice.gave_up else ("hangup", True)
+                return
             now = time.monotonic()
-            if self._ice.heard:
-                self._ice.heard = False
+            heard = False
+            if self._path.ice.selected is not selected:
+                selected = self._path.ice.selected
+                if self._sctp is not None:
+                    self._sctp.resume()
+            for ice in {self._ice, self._path.ice}:
+                heard |= ice.heard
+                ice.heard = False
+                ice.refill()
+            if heard and not self._path.ice.gave_up:
                 silent_since = now
-            elif now - silent_since > self._lost_after_s:
-                return "connection_lost", False
-            self._ice.refill()
+                self._back()
+            elif self.connected and (self._path.ice.gave_up or now - silent_since > self._lost_after_s):
+                self.connected = False
+                self._events.on_lost(self)
+
+    def _back(self) -> None:
+        """Continue after a loss."""
+        if not self.connected and not self._closing and self.rtp.srtp is not None:
+            self.connected = True
+            self._events.on_back(self)
 
     # --- media -----------------------------------------------------------------------------------------------------
 
@@ -266,16 +395,20 @@ class WebRtcPeer:
 
     def send_rtp(self, datagram: bytes) -> bool:
         """Send a packet on the path that ICE has found."""
-        return self._ice.send_now(datagram)
+        return self._path.ice.send_now(datagram)
 
     def send_rtcp(self, datagram: bytes) -> None:
         """Send a report on the same path (RFC 5761)."""
-        self._ice.send_now(datagram)
+        self._path.ice.send_now(datagram)
 
-    def _received(self, data: bytes) -> None:
-        if self.connected:
-            self.rtp.receive(data, time.monotonic())
-            self._timer.arm()
+    def _received(self, data: bytes) -> bool:
+        """Take a datagram of media or of a report. Return True if it is authentic."""
+        if self.rtp.srtp is None or self._closing:
+            return False
+        now = time.monotonic()
+        self.rtp.receive(data, now)
+        self._timer.arm()
+        return self.rtp.heard_at == now
 
     @property
     def stats(self) -> RtpStats:

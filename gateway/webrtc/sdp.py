@@ -34,6 +34,7 @@ _INBOUND_OPUS_HZ = 24_000
 
 _ICE_TEXT = re.compile(r"[A-Za-z0-9+/]{4,256}")
 _DIRECTIONS = {"sendrecv": "sendrecv", "recvonly": "sendonly", "sendonly": "recvonly"}
+_PAUSED = {"inactive": "inactive"}
 _STATIC = {0: "PCMU", 8: "PCMA"}  # RFC 3551 table 4: these need no rtpmap
 
 
@@ -85,17 +86,36 @@ class Offer:
     """The peer's user fragment and password."""
     dtls: RTCDtlsParameters
     """The fingerprints that the peer's certificate must match."""
+    session: str
+    """User name and session id of the o= line: the same in all offers of a peer connection (RFC 9429 section 5.2.2)."""
+    version: int
+    """Version of the o= line. It grows with each offer of a peer connection."""
+
+    def continues(self, earlier: Offer) -> bool:
+        """Return True for a further offer of the same peer connection: it expects that DTLS continues.
+
+        The certificate alone does not tell, because a page may give the same one to several connections. With the same
+        ICE credentials it is a renegotiation, with others an ICE restart.
+        """
+        if _fingerprints(self.dtls) != _fingerprints(earlier.dtls):
+            return False
+        return self.ice == earlier.ice or (self.session == earlier.session and self.version > earlier.version)
+
+
+def _fingerprints(dtls: RTCDtlsParameters) -> set[tuple[str, str]]:
+    return {(each.algorithm.lower(), each.value.upper()) for each in dtls.fingerprints}
 
 
 def _bad(message: str) -> ProtocolError:
     return ProtocolError(message, field="sdp", code="invalid_sdp")
 
 
-def read_offer(text: str, *, channel: bool = True) -> Offer:
+def read_offer(text: str, *, channel: bool = True, again: bool = False) -> Offer:
     """Read and check an offer.
 
     Args:
         channel: False: an offered data channel is refused.
+        again: True: the offer is for a call that exists, so its audio may be inactive for a while.
 
     Raises:
         ProtocolError: the offer is invalid. Nothing else is raised for any input.
@@ -118,7 +138,7 @@ def read_offer(text: str, *, channel: bool = True) -> Offer:
         bool(m.port) or (bool(mids) and "a=bundle-only" in lines)
         for m, mids, lines in zip(media, bundles, grouplines(text)[1], strict=True)
     ]
-    audio = _choose_audio(media, offered)
+    audio = _choose_audio(media, offered, paused=again)
     section = media[audio]
     codecs = _codecs(section)
     mids = bundles[audio]
@@ -145,6 +165,7 @@ def read_offer(text: str, *, channel: bool = True) -> Offer:
         raise _bad("SDP offers audio without a=ice-ufrag (4 to 256 characters) and a=ice-pwd (22 to 256)")
     if len(carrier.ice_candidates) > MAX_CANDIDATES:
         raise _bad(f"SDP has {len(carrier.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
+    session, version = _origin(description.origin or "")
     return Offer(
         media=media,
         audio=audio,
@@ -152,21 +173,33 @@ def read_offer(text: str, *, channel: bool = True) -> Offer:
         transport=transport,
         bundled=bool(mids),
         codecs=codecs,
-        direction=_DIRECTIONS[section.direction or "sendrecv"],
+        direction=(_DIRECTIONS | _PAUSED)[section.direction or "sendrecv"],
         dtls_role="server" if carrier.dtls.role == "client" else "client",
         candidates=carrier.ice_candidates,
         ice=ice,
         dtls=carrier.dtls,
+        session=session,
+        version=version,
     )
 
 
-def _choose_audio(media: Sequence[MediaDescription], offered: Sequence[bool]) -> int:
+def _origin(text: str) -> tuple[str, int]:
+    """Return the session and the version of an o= line (RFC 8866 section 5.2). What cannot be read is 0."""
+    name, session, version = (*text.split(), "", "", "")[:3]
+    return f"{name} {session}", int(version) if version.isascii() and version.isdecimal() else 0
+
+
+def _choose_audio(media: Sequence[MediaDescription], offered: Sequence[bool], *, paused: bool) -> int:
     """Return the index of the first audio section that can be taken.
+
+    Args:
+        paused: True: without any other, an inactive section is taken.
 
     Raises:
         ProtocolError: there is none. It tells the fault of the first.
     """
     fault: ProtocolError | None = None
+    inactive: int | None = None
     for index, section in enumerate(media):
         if section.kind != "audio" or not offered[index] or "SAVPF" not in section.profile:
             continue
@@ -176,10 +209,14 @@ def _choose_audio(media: Sequence[MediaDescription], offered: Sequence[bool]) ->
                 f"SDP offers audio as {names}, expected opus/48000/2, PCMU/8000 or PCMA/8000",
                 field="sdp", code="no_common_codec",
             )  # fmt: skip
+        elif paused and section.direction in _PAUSED:
+            inactive = index if inactive is None else inactive
         elif (section.direction or "sendrecv") not in _DIRECTIONS:
             fault = fault or _bad(f"SDP offers audio as {section.direction}, expected sendrecv, sendonly or recvonly")
         else:
             return index
+    if inactive is not None:
+        return inactive
     if fault is None:
         kinds = ", ".join(f"{m.kind} {m.profile}" for m in media[:8]) or "nothing"
         fault = _bad(f"SDP offers {kinds}, expected an audio section of UDP/TLS/RTP/SAVPF")
@@ -250,6 +287,7 @@ def write_answer(
     ssrc: int,
     label: str,
     max_message_bytes: int,
+    version: int = 1,
 ) -> str:
     """Return the answer to an offer. Sections that are not used are refused with port 0 (RFC 3264 section 6).
 
@@ -259,9 +297,10 @@ def write_answer(
         candidates: all our candidates.
         label: name of the stream and the sender (CNAME).
         max_message_bytes: largest data channel message that we read.
+        version: number of the answer within its connection.
     """
     description = SessionDescription()
-    description.origin = f"- {ssrc} 1 IN IP4 0.0.0.0"
+    description.origin = f"- {ssrc} {version} IN IP4 0.0.0.0"
     used = [offer.transport, offer.audio, *([] if offer.channel is None else [offer.channel])]
     taken = list(dict.fromkeys(used))
     for index, offered in enumerate(offer.media):

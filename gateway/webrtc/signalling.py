@@ -55,7 +55,7 @@ class OfferBody(ApiModel):
     )
     """Custom parameters of the call."""
     callId: str = ""
-    """Id of a call of this browser that the new connection takes over."""
+    """Id of a call of this browser: the offer continues the call's connection, or a new connection takes it over."""
 
 
 class AnswerBody(ApiModel):
@@ -276,7 +276,7 @@ class WebRtc:
             ProtocolError: the offer cannot be read, or there is no common codec.
             Rejected: the route or the call is unknown, or there are too many calls.
         """
-        offer = read_offer(text, channel=self._config.data_channel)
+        offer = read_offer(text, channel=self._config.data_channel, again=bool(call_id))
         if call_id:
             leg = self._leg(call_id, who)
             return leg, await leg.connect(offer)

@@ -118,10 +118,10 @@ class BenchEar:
         if self._dtls.state != "connected":
             raise ConnectionError("DTLS handshake with the server failed")
 
-    def _received(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> bool:
         now = time.monotonic()
         if 64 <= data[1] & 0x7F < 96:  # RTCP
-            return
+            return False
         self.arrivals.append(now)
         self.sequences.append(_HEADER.unpack_from(data)[2])
         if self._decoder is not None:
@@ -133,6 +133,7 @@ class BenchEar:
                 self.decoded += 1
             except ValueError:
                 self.undecodable += 1
+        return True
 
     async def close(self) -> None:
         """Hang up."""

@@ -130,7 +130,7 @@ class _Ice(IceConnection):
     """A connection without sockets: it takes what its socket would pass on."""
 
     def __init__(self) -> None:
-        super().__init__(IceSettings(), on_media=lambda data: None)
+        super().__init__(IceSettings(), on_media=lambda data: True)
         self._local_username, self._local_password = "ours", "p" * 22
 
     def data_received(self, data: bytes, component: int) -> None:

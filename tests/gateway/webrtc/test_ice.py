@@ -52,7 +52,7 @@ class Agent(IceConnection):
     """An agent with its socket on the network."""
 
     def __init__(self, network: Network, address: str) -> None:
-        super().__init__(IceSettings(addresses=(address,)), on_media=lambda data: None)
+        super().__init__(IceSettings(addresses=(address,)), on_media=lambda data: True)
         self._network = network
         self.address = (address, 5000)
 
@@ -83,10 +83,12 @@ async def call() -> AsyncIterator[tuple[Network, Agent, Agent]]:
         await asyncio.gather(ours.close(), browser.close())
 
 
-def request(ours: Agent, *, username: str = "", key: str = "", number: int = 0) -> bytes:
+def request(ours: Agent, *, username: str = "", key: str = "", number: int = 0, nominates: bool = False) -> bytes:
     made = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, transaction_id=number.to_bytes(12, "big"))
     made.attributes["USERNAME"] = username or f"{ours.local_username}:{ours.remote_username}"
     made.attributes["PRIORITY"] = 1
+    if nominates:
+        made.attributes["USE-CANDIDATE"] = None
     if key:
         made.add_message_integrity(key.encode())
     return bytes(made)
@@ -151,3 +153,41 @@ async def test_signed_requests_of_other_addresses_cost_the_peer_nothing_and_have
         assert not ours.gave_up and not browser.gave_up
         answers = [data for data, _, target in network.sent if target == STRANGER and data[:2] == b"\x01\x01"]
         assert len(answers) == 200 * FLOOD_S
+
+
+async def test_the_peer_may_change_to_a_pair_whose_check_was_cancelled() -> None:
+    async with call() as (network, ours, browser):
+        second = ("10.0.0.3", 5000)
+        made = _Socket(browser, cast(socket.socket, None))
+        network.sockets[second] = made
+        made.connection_made(Wire(network, second, made))
+        await ours.add_remote_candidate(Candidate("2", 1, "udp", 2130706430, *second, "host"))
+        pair = ours._check_list[-1]
+        pair.task = asyncio.create_task(asyncio.sleep(0))
+        pair.state = pair.State.IN_PROGRESS
+        ours.stop_checks()
+        check = request(ours, key=ours.local_password, nominates=True)
+        network.sockets[ours.address].datagram_received(check, second)
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+        assert ours.selected is pair
+        browser._protocols.append(made)
+
+
+async def test_the_oldest_discovered_address_makes_room_once_a_second() -> None:
+    async with call() as (_, ours, _browser):
+        socket_ = ours._protocols[0]
+
+        def ask(number: int) -> bool:
+            source = ("10.0.1.1", 2000 + number)
+            ours.request_received(
+                stun.parse_message(request(ours, key=ours.local_password, number=number)), source, socket_
+            )
+            return any(c.port == source[1] for c in ours.remote_candidates)
+
+        assert [ask(number) for number in range(70)].count(True) == 63  # and the browser's own
+        await asyncio.sleep(80)  # their checks fail
+        ours.refill()
+        assert ask(100) and not ask(101)
+        ours.refill()
+        assert ask(102) and len(ours.remote_candidates) == 64

@@ -11,7 +11,7 @@ from aiortc import RTCIceCandidate, RTCIceParameters
 from aiortc.rtcdtlstransport import RTCDtlsFingerprint
 
 from gateway.errors import ProtocolError
-from gateway.webrtc.sdp import read_offer, write_answer
+from gateway.webrtc.sdp import Offer, read_offer, write_answer
 
 OPUS = ("111 0 126", "opus/48000/2", "111")
 G722 = ("9", "G722/8000", "9")
@@ -184,3 +184,40 @@ def test_transport_attributes_of_the_session_serve_every_section() -> None:
     text = offer_of([video("0", bare=True), audio("1", **BARE)], ["0 1"]).replace("t=0 0\r\n", "t=0 0\r\n" + session)
     text = text.replace("a=mid:0\r\n", "a=mid:0\r\na=rtcp-mux\r\n")
     assert answer_of(text)[0] == "0 1"
+
+
+ORIGINAL = {"ufrag": "frag", "session": "7", "version": 2, "print": "AB"}
+
+
+@pytest.mark.parametrize(
+    ("change", "continues"),
+    [
+        ({}, True),  # repeated
+        ({"version": 3}, True),  # renegotiation
+        ({"ufrag": "next", "version": 3}, True),  # ICE restart
+        ({"session": "8", "version": 3}, True),  # aiortc's renegotiation: each offer has a session of its own
+        ({"ufrag": "next", "session": "8", "version": 3}, False),  # a new connection with the same certificate
+        ({"ufrag": "next"}, False),  # a device that began again, whose o= line is always the same
+        ({"ufrag": "next", "version": 1}, False),
+        ({"ufrag": "next", "version": "x"}, False),
+        ({"ufrag": "next", "version": 3, "print": "CD"}, False),
+        ({"version": 3, "print": "CD"}, False),
+    ],
+)
+def test_a_further_offer_of_a_connection_is_known_by_certificate_and_session(
+    change: dict[str, object], continues: bool
+) -> None:
+    def offer(ufrag: str, session: str, version: object, print: str) -> Offer:
+        text = f"v=0\r\no=- {session} {version} IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n{audio('0')}"
+        return read_offer(text.replace("frag0", ufrag).replace("AB", print))
+
+    assert offer(**(ORIGINAL | change)).continues(offer(**ORIGINAL)) is continues  # type: ignore[arg-type]
+
+
+def test_only_a_call_that_exists_may_offer_inactive_audio() -> None:
+    text = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n"
+    paused = text + str(audio("0", direction="inactive"))
+    with pytest.raises(ProtocolError, match="inactive"):
+        read_offer(paused)
+    assert read_offer(paused, again=True).direction == "inactive"
+    assert read_offer(paused + str(audio("1")), again=True).audio == 1
