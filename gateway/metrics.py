@@ -196,8 +196,13 @@ class Metrics(Collector):
         )  # fmt: skip
         self._sip_trunk_answers = Gauge(
             "talkspurt_sip_trunk_answers",
-            "1: the trunk's proxy answers OPTIONS; 0: it does not. Trunks with ping_s.",
+            "1: a proxy of the trunk answers OPTIONS; 0: none does. Trunks with ping_s or several proxies.",
             ["trunk"], registry=registry,
+        )  # fmt: skip
+        self._sip_proxy_answers = Gauge(
+            "talkspurt_sip_proxy_answers",
+            "1: one of several proxies of a trunk answers OPTIONS; 0: it does not, and calls skip it.",
+            ["trunk", "proxy"], registry=registry,
         )  # fmt: skip
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
         self._background_restarts = Counter(
@@ -267,6 +272,8 @@ class Metrics(Collector):
             self._sip_registered.labels(registrar).set(here)
         for trunk in state.trunks:
             self._sip_trunk_answers.labels(trunk.trunk).set(trunk.answers)
+            for each in trunk.proxies:
+                self._sip_proxy_answers.labels(trunk.trunk, each.proxy).set(each.answers)
 
     def rtp(self, report: RtpReport) -> None:
         """Take the report of an RTP leg, which comes with every RTCP report and at the leg's end."""

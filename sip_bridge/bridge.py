@@ -25,7 +25,7 @@ from gateway.listener.source_limit import SourceLimit
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallEvents, RtpReport
 from gateway.seams.originate import CallOrder
-from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
+from gateway.seams.sip_state import ProxyState, RegistrationState, SipState, TrunkState
 from sip_bridge.call import SipCall, SipIncomingCall
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, DialogId, Refusal, dialog_id
@@ -34,13 +34,14 @@ from sip_bridge.dialog.transaction import Act, Key, Timing
 from sip_bridge.errors import NotAcceptable, PortsExhausted, SipProtocolError
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint, Limits
-from sip_bridge.io.pings import Pings
+from sip_bridge.io.pings import PING_S, TrunkPings
 from sip_bridge.io.ports import PortPair, PortPool
 from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.io.tls import client_context, server_context
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import ServerAuth
 from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
+from sip_bridge.next_hops import NextHops
 from sip_bridge.outgoing import Outgoing
 from sip_bridge.registration import Registration
 from sip_bridge.targets import read_target
@@ -142,11 +143,13 @@ class SipBridge:
         self.on_change: Callable[[], None] = lambda: None
         """Called when ``state`` or ``of_trunk`` has changed, so that the other workers are told."""
         self._asked: dict[Key, SipCall] = {}
+        self.registrations: list[Registration] = []
+        self._pings: dict[str, TrunkPings] = {}
+        self.hops = NextHops(self.trunks, lambda: self.registrations, self._pings)
+        """The next hops of the trunks' calls."""
         self.outgoing = Outgoing(
             self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected, on_cause=on_cause
         )
-        self.registrations: list[Registration] = []
-        self._pings: dict[str, Pings] = {}
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -170,14 +173,15 @@ class SipBridge:
         mark = shared.mark if shared is not None else ""
         self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port, mark)
         self.registrations = [
-            Registration(each, self.client, self.local, on_change=lambda _: self.on_change())
+            Registration(each.at(registrar), self.client, self.local, on_change=lambda _: self.on_change())
             for each in self.config.registrations
+            for registrar in each.registrars
         ]
-        self._pings = {
-            name: Pings(name, trunk.proxy, self.client, self.local, every_s=trunk.ping_s)
+        self._pings.update(
+            (name, TrunkPings(name, trunk.pinged, self.client, self.local, every_s=trunk.ping_s or PING_S))
             for name, trunk in self.config.trunks.items()
-            if trunk.ping_s
-        }
+            if trunk.ping_s or len(trunk.pinged) > 1
+        )
         if self.is_first:
             for registration in self.registrations:
                 registration.start()
@@ -263,10 +267,12 @@ class SipBridge:
             return
         for registration, known in zip(self.registrations, found["registrations"], strict=True):
             if known is not None:
-                registration.registered, peer, hosts = known
+                registration.registered, peer, hosts, route = known
                 registration.peer, registration.hosts = Peer(*peer) if peer else None, frozenset(hosts)
+                registration.service_route = tuple(route)
         for name, alive in found["alive"].items():
-            self._pings[name].alive = alive
+            for pings, answers in zip(self._pings[name].proxies.values(), alive, strict=True):
+                pings.alive = answers
 
     @property
     def found(self) -> dict[str, Any]:
@@ -275,12 +281,12 @@ class SipBridge:
             return {}
         return {
             "registrations": [
-                [each.registered, astuple(each.peer) if each.peer else None, sorted(each.hosts)]
+                [each.registered, astuple(each.peer) if each.peer else None, sorted(each.hosts), each.service_route]
                 if each.status
                 else None
                 for each in self.registrations
             ],
-            "alive": {name: pings.alive for name, pings in self._pings.items()},
+            "alive": {name: [each.alive for each in pings.proxies.values()] for name, pings in self._pings.items()},
         }
 
     @property
@@ -290,10 +296,17 @@ class SipBridge:
             return SipState()
         return SipState(
             tuple(
-                RegistrationState(each.config.registrar, each.config.trunk, each.registered, each.status)
+                RegistrationState(each.config.registrars[0], each.config.trunk, each.registered, each.status)
                 for each in self.registrations
             ),
-            tuple(TrunkState(name, pings.alive) for name, pings in self._pings.items()),
+            tuple(
+                TrunkState(
+                    name,
+                    pings.answers,
+                    tuple(ProxyState(proxy, each.alive) for proxy, each in pings.proxies.items()),
+                )
+                for name, pings in self._pings.items()
+            ),
         )
 
     # --- the endpoint's user ---------------------------------------------------------------------------------------
@@ -446,10 +459,6 @@ class SipBridge:
         """Make a call's session."""
         return self._begin(call)
 
-    def reachable(self, trunk: str) -> bool:
-        """Return False if a checked trunk does not answer."""
-        return trunk not in self._pings or self._pings[trunk].alive
-
     def joined(self, call: SipCall) -> None:
         """Register the call under its dialog."""
         self._calls[call] = call.dialog.id
@@ -506,8 +515,8 @@ class SipBridge:
     def _described(self, call_id: str) -> _OtherCall | None:
         for each in self._calls:
             if each.session and each.session.call_id == call_id:
-                proxy = [Uri.parse(each.trunk.proxy).host] if each.trunk.proxy else []
-                return _OtherCall(each.route, each.dialog, (each.peer.host, *proxy))
+                proxies = (Uri.parse(proxy).host for proxy in each.trunk.proxies)
+                return _OtherCall(each.route, each.dialog, (each.peer.host, *proxies))
         return None
 
     def _joined(self, call: SipCall, other: _OtherCall) -> tuple[Uri, Dialog]:

@@ -47,6 +47,7 @@ from sip_bridge.local import HeaderItems, LocalAddress, Peer
 from sip_bridge.message.parameters import SipCaller, caller_of, reasons, route_of, user_to_user
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
+from sip_bridge.next_hops import NextHops
 from sip_bridge.targets import domain_of
 from voicecodecs.registry import AudioFormat
 
@@ -69,9 +70,8 @@ class Host(Protocol):
         """Make the call's session. Raises ``Rejected``."""
         ...
 
-    def reachable(self, trunk: str) -> bool:
-        """Return False if the trunk's proxy is known not to answer."""
-        ...
+    hops: NextHops
+    """The next hops of the trunks' calls."""
 
     def joined(self, call: SipCall) -> None:
         """Register the call's dialog, so that messages in the dialog reach the call."""
@@ -179,7 +179,7 @@ class SipCall(UnbufferedLeg):
     @property
     def domain(self) -> str:
         """The domain of numbers that this call is transferred to: the trunk's proxy, else the peer."""
-        return domain_of(Uri.parse(self.trunk.proxy) if self.trunk.proxy else self.dialog.remote.uri)
+        return domain_of(Uri.parse(self.trunk.proxies[0]) if self.trunk.proxies else self.dialog.remote.uri)
 
     @property
     def begun(self) -> bool:

@@ -17,6 +17,10 @@ SrtpPolicy = Literal["off", "optional", "preferred", "required"]
 TrunkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
+def _several(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else (value,) if value else ()
+
+
 def _sip_uri(text: str, where: str) -> str:
     try:
         uri = Uri.parse(text)
@@ -80,12 +84,16 @@ class TrunkConfig(Section):
     """Answer before the dialogue manager is connected, for routes that REST alone leads."""
     max_calls: int = Field(0, ge=0)
     """Most live calls; one more is answered with 503. 0: no limit."""
-    proxy: str = ""
-    """Address for our calls: `sip:host[:port][;transport=udp|tcp|tls]`. Empty: no outgoing calls."""
+    proxy: str | tuple[str, ...] = ""
+    """Address for our calls, `sip:host[:port][;transport=udp|tcp|tls]`, or a list, the best first. A list is checked by
+    OPTIONS; calls skip what does not answer. Empty: the registrars of the trunk's account, else no outgoing calls."""
+    outbound_proxy: str | tuple[str, ...] = ""
+    """Next hop of our calls, if it is not `proxy`; same form."""
     from_uri: str = ""
     """From of outgoing calls that name none. Empty: `username` (or `talkspurt`) at `sip.public_address`."""
     ping_s: float = Field(0.0, ge=0)
-    """Interval of OPTIONS to `proxy`, seconds. While it does not answer, outgoing calls fail at once. 0: none."""
+    """Interval of OPTIONS to `proxy`, seconds. While none answers, outgoing calls fail at once. 0: none, or 30 s for a
+    list, without that effect."""
     transfers: Literal["refuse", "follow"] = "refuse"
     """Answer to a REFER of this trunk. `follow`: the peer may send our call to allowed targets."""
 
@@ -103,12 +111,27 @@ class TrunkConfig(Section):
     def _readable(self) -> TrunkConfig:
         if bool(self.username) != bool(self.password):
             raise ValueError("a trunk has username and password, or neither")
-        for name in ("proxy", "from_uri"):
-            if getattr(self, name):
-                _sip_uri(getattr(self, name), f"trunk {name}")
-        if self.ping_s and not self.proxy:
+        for name in ("proxy", "outbound_proxy", "from_uri"):
+            for each in _several(getattr(self, name)):
+                _sip_uri(each, f"trunk {name}")
+        if self.ping_s and not self.pinged:
             raise ValueError("a trunk with ping_s needs a proxy")
         return self
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """The addresses of ``proxy``."""
+        return _several(self.proxy)
+
+    @property
+    def outbound_proxies(self) -> tuple[str, ...]:
+        """The addresses of ``outbound_proxy``."""
+        return _several(self.outbound_proxy)
+
+    @property
+    def pinged(self) -> tuple[str, ...]:
+        """The next hops that may be checked by OPTIONS."""
+        return self.outbound_proxies or self.proxies
 
     @property
     def asks_for_something(self) -> bool:
@@ -119,8 +142,10 @@ class TrunkConfig(Section):
 class RegistrationConfig(Section):
     """A registrar at which we register our address."""
 
-    registrar: str
-    """`sip:host[:port][;transport=udp|tcp|tls]`."""
+    registrar: str | tuple[str, ...] = Field(min_length=1)
+    """`sip:host[:port][;transport=udp|tcp|tls]`, or a list; each may call."""
+    outbound_proxy: str = ""
+    """Next hop of REGISTER, if not the registrar."""
     username: str = Field(min_length=1)
     """Name of the account, and user part of the address of record and of the contact."""
     password: SecretStr | None = Field(None, min_length=1)
@@ -140,12 +165,23 @@ class RegistrationConfig(Section):
     @property
     def address(self) -> str:
         """The address of record."""
-        return f"sip:{self.username}@{self.domain or Uri.parse(self.registrar).host}"
+        return f"sip:{self.username}@{self.domain or Uri.parse(self.registrars[0]).host}"
 
-    @field_validator("registrar")
-    @classmethod
-    def _uri(cls, registrar: str) -> str:
-        return _sip_uri(registrar, "registration registrar")
+    @property
+    def registrars(self) -> tuple[str, ...]:
+        """The addresses of ``registrar``."""
+        return _several(self.registrar)
+
+    def at(self, registrar: str) -> RegistrationConfig:
+        """Return the settings for one of the registrars."""
+        return self.model_copy(update={"registrar": registrar})
+
+    @model_validator(mode="after")
+    def _readable(self) -> RegistrationConfig:
+        for name in ("registrar", "outbound_proxy"):
+            for each in _several(getattr(self, name)):
+                _sip_uri(each, f"registration {name}")
+        return self
 
 
 class SipTimeouts(Section):

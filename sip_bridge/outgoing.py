@@ -24,11 +24,11 @@ from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.endpoint import Endpoint
-from sip_bridge.io.locate import locate_all
 from sip_bridge.io.ports import PortPair
 from sip_bridge.local import Peer
 from sip_bridge.message.parameters import SipCaller, headers_of, is_own, number_of
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
+from sip_bridge.next_hops import NextHop, Target, locate_hops
 from sip_bridge.targets import domain_of, read_target
 
 log = logging.getLogger(__name__)
@@ -227,25 +227,25 @@ class Outgoing:
         if order.route not in self._routes:
             raise Rejected(f"no route {order.route[:40]!r}", status=404, code="unknown_route", param="route")
         own_headers = _headers(order)
-        proxies = self._proxies(order)
-        domain = domain_of(next(iter(proxies.values()))) if proxies else ""
+        domains = self._domains(order)
+        domain = domain_of(next(iter(domains.values()))[0]) if domains else ""
         now = asyncio.get_running_loop().time()
         allowed = self._calling_policy.place(order, transport="sip", domain=domain, now=now)
         try:
-            path = self._path(order, read_target(allowed.target, domain), proxies)
+            path = self._path(order, read_target(allowed.target, domain), domains)
             handed = headers_of(order.custom_parameters, path.trunk.headers)
             headers = [*own_headers, *((name, value) for name, value in handed if self._calling_policy.may_set(name))]
             from_ = _from(allowed.from_, path.trunk, self._host.config.advertised)
-            peers = await self._located(path)
+            targets = await self._located(path)
             attempt = Attempt(call_id=self._new_call_id(), route=order.route)
-            call = self._call(attempt, order, path, from_, headers, peers[0])
+            call = self._call(attempt, order, path, from_, headers, targets[0])
         except BaseException as error:
             allowed.over()
             if isinstance(error, SipProtocolError):
                 raise Rejected(str(error), status=422, code="invalid_body", param="target") from None
             raise
         self._remember(attempt)
-        return attempt, self._own(self._carry(attempt, call, order, path, peers[1:], from_, headers, allowed))
+        return attempt, self._own(self._carry(attempt, call, order, path, targets[1:], from_, headers, allowed))
 
     def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -312,37 +312,42 @@ class Outgoing:
 
     # --- target and trunk ------------------------------------------------------------------------------------------
 
-    def _proxies(self, order: CallOrder) -> dict[str, Uri]:
-        """Return the proxies that the call may use, by trunk. Numbers belong to the domain of the first one."""
-        trunks = self._host.trunks
+    def _domains(self, order: CallOrder) -> dict[str, tuple[Uri, ...]]:
+        """Return the domains that the call may use, by trunk. Numbers belong to the first one: that of a trunk with a
+        proxy, if there is one."""
+        trunks, hops = self._host.trunks, self._host.hops
         if not order.trunk:
-            return {name: Uri.parse(trunk.proxy) for name, trunk in trunks.items() if trunk.proxy}
+            found = {name: domains for name in trunks if (domains := hops.domains(name))}
+            return dict(sorted(found.items(), key=lambda each: not trunks[each[0]].proxies))
         if order.trunk not in trunks:
             raise Rejected(f"no trunk {order.trunk[:40]!r}", status=404, code="unknown_trunk", param="trunk")
-        if not trunks[order.trunk].proxy:
+        domains = hops.domains(order.trunk)
+        if not domains:
             raise Rejected(f"trunk {order.trunk} has no proxy", status=422, code="invalid_body", param="trunk")
-        return {order.trunk: Uri.parse(trunks[order.trunk].proxy)}
+        return {order.trunk: domains}
 
-    def _path(self, order: CallOrder, uri: Uri, proxies: Mapping[str, Uri]) -> _Path:
-        name = order.trunk or next((name for name, proxy in proxies.items() if _leads_to(proxy, uri)), "")
+    def _path(self, order: CallOrder, uri: Uri, domains: Mapping[str, tuple[Uri, ...]]) -> _Path:
+        name = order.trunk or next(
+            (name for name, served in domains.items() if any(_leads_to(domain, uri) for domain in served)), ""
+        )
         if name:
-            return _Path(name, self._host.trunks[name], uri, proxies[name])
-        return _Path("", TrunkConfig.model_construct(), uri, uri)
+            return _Path(name, self._host.trunks[name], uri, domains[name][0])
+        return _Path("", TrunkConfig.model_construct(), uri, uri, (NextHop(uri),))
 
-    async def _located(self, path: _Path) -> list[Peer]:
+    async def _located(self, path: _Path) -> list[Target]:
         """Return the addresses of a path's next hop, those that failed lately last.
 
         Raises:
             Rejected: the next hop cannot be reached.
         """
-        if not self._host.reachable(path.name):
+        if path.name and not self._host.hops.reachable(path.name):
             raise Rejected(f"trunk {path.name} does not answer", status=503, code="unreachable", param="trunk")
         try:
-            peers = await locate_all(path.next_hop, ours=self._host.local.host)
+            targets = await locate_hops(path.hops or self._host.hops.hops(path.name), ours=self._host.local.host)
         except Unreachable as error:
             raise Rejected(str(error), status=503, code="unreachable", param="target") from None
         now = asyncio.get_running_loop().time()
-        return sorted(peers, key=lambda peer: self._avoided.get(peer, 0.0) > now)
+        return sorted(targets, key=lambda target: self._avoided.get(target.peer, 0.0) > now)
 
     def _avoid(self, peer: Peer, seconds: float) -> None:
         self._avoided.pop(peer, None)
@@ -359,7 +364,7 @@ class Outgoing:
         path: _Path,
         from_: Address,
         headers: Sequence[tuple[str, str]],
-        peer: Peer,
+        target: Target,
     ) -> OutgoingCall:
         def progress(state: AttemptState, status: int) -> None:
             attempt.state, attempt.status = state, status
@@ -368,13 +373,13 @@ class Outgoing:
             self._host,
             path.name,
             path.trunk,
-            peer,
+            target.peer,
             self._host.reserve(path.name, path.trunk),
             uri=path.uri,
             from_=from_,
             caller=SipCaller(number_of(from_.uri), number_of(path.uri), parameters=dict(order.custom_parameters)),
             route=order.route,
-            headers=headers,
+            headers=[*(("Route", route) for route in target.routes), *headers],
             invites=self._invites,
             on_progress=progress,
         )
@@ -389,7 +394,7 @@ class Outgoing:
         call: OutgoingCall,
         order: CallOrder,
         path: _Path,
-        others: list[Peer],
+        others: list[Target],
         from_: Address,
         headers: Sequence[tuple[str, str]],
         allowed: Allowed,
@@ -409,13 +414,11 @@ class Outgoing:
                 tried.add(str(uri))
                 try:
                     bare = str(replace(uri, params={}, headers=""))
-                    self._calling_policy.target(
-                        bare, route=order.route, transport="sip", domain=domain_of(path.next_hop)
-                    )
-                    elsewhere = replace(path, uri=uri, next_hop=uri)
-                    peer, *others = await self._located(elsewhere)
+                    self._calling_policy.target(bare, route=order.route, transport="sip", domain=domain_of(path.domain))
+                    elsewhere = replace(path, uri=uri, domain=uri, hops=(NextHop(uri),))
+                    target, *others = await self._located(elsewhere)
                     again = partial(self._call, attempt, order, elsewhere, from_, headers)
-                    call, outcome = await self._first_that_answers(again(peer), others, again)
+                    call, outcome = await self._first_that_answers(again(target), others, again)
                 except Rejected as exc:
                     self._on_failed(exc.code)
                     log.info("SIP redirection not followed", extra={"why": exc.code})
@@ -440,7 +443,7 @@ class Outgoing:
             log.info("call not answered", extra={"call": attempt.call_id, "status": outcome.status})
 
     async def _first_that_answers(
-        self, call: OutgoingCall, others: list[Peer], again: Callable[[Peer], OutgoingCall]
+        self, call: OutgoingCall, others: list[Target], again: Callable[[Target], OutgoingCall]
     ) -> tuple[OutgoingCall, Outcome]:
         """Return the first call that does not fail for its target alone, and its outcome (RFC 3263 section 4.3).
 
@@ -470,13 +473,16 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The trunk and next hop by which a target is called."""
+    """The trunk and next hops by which a target is called."""
 
     name: str
     """The trunk's name. Empty: the target is called directly, without a trunk."""
     trunk: TrunkConfig
     uri: Uri
-    next_hop: Uri
+    domain: Uri
+    """The URI whose host numbers belong to."""
+    hops: tuple[NextHop, ...] = ()
+    """Where to send the call. Empty: to the next hops of the trunk."""
 
 
 def _leads_to(proxy: Uri, uri: Uri) -> bool:

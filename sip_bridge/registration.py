@@ -8,6 +8,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 from gateway.seams.supervision import SUPERVISOR, SupervisedTask
 from sip_bridge.config import RegistrationConfig
@@ -30,6 +31,7 @@ _MAX_RETRY_FACTOR = 10
 """The pause doubles with each failure, up to this multiple of the first pause."""
 
 _GOODBYE_S = 2.0
+_MAX_ROUTES = 10
 
 
 class Registration:
@@ -59,8 +61,16 @@ class Registration:
         self._client = client
         self._local = local
         self._on_change = on_change
-        self._registrar = Uri.parse(config.registrar)
-        domain = config.domain or self._registrar.host
+        self.service_route: tuple[str, ...] = ()
+        """The route that the registrar named for our calls, as values of Route (RFC 3608). Empty: none."""
+        self._name = config.registrars[0]
+        self.registrar = Uri.parse(self._name)
+        """The registrar's address, as configured."""
+        self.hop = Uri.parse(config.outbound_proxy) if config.outbound_proxy else self.registrar
+        """The next hop of our requests."""
+        self.routes = (loose_route(self.hop),) if config.outbound_proxy else ()
+        """The Route of our requests."""
+        domain = config.domain or self.registrar.host
         self.address = Uri.parse(config.address)
         """The address of record."""
         self._uri = f"sip:{domain}"
@@ -94,7 +104,7 @@ class Registration:
 
     def start(self) -> None:
         """Register now, and renew until ``close``."""
-        self._task = SUPERVISOR.task(f"registration {self.config.registrar}", self._keep)
+        self._task = SUPERVISOR.task(f"registration {self._name}", self._keep)
 
     def renew(self) -> None:
         """Register again at once, because the connection with the registrar is lost and calls cannot come."""
@@ -111,7 +121,7 @@ class Registration:
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._ask(self.peer, 0)
             except TimeoutError:
-                log.info("registrar did not answer the unregistration", extra={"registrar": self.config.registrar})
+                log.info("registrar did not answer the unregistration", extra={"registrar": self._name})
             self._became(False)
 
     async def _keep(self) -> None:
@@ -143,8 +153,10 @@ class Registration:
         """Try once. Return the shortest wait until the next attempt, in seconds."""
         try:
             # The name is looked up each time, because the registrar may move.
-            found = await locate_all(self._registrar, ours=self._local.host)
+            found = await locate_all(self.hop, ours=self._local.host)
             self.hosts = frozenset(each.host for each in found)
+            if self.routes:
+                self.hosts |= await self._hosts_of_registrar()
             for self.peer in found:
                 response = await self._ask(self.peer, self._expires_s)
                 if response.status == 423:
@@ -153,22 +165,31 @@ class Registration:
                 if response.status not in (408, 503):
                     break  # else the next address of the registrar may answer (RFC 3263 section 4.3)
         except Unreachable as error:
-            log.info("registrar not found", extra={"registrar": self.config.registrar, "why": str(error)})
+            log.info("registrar not found", extra={"registrar": self._name, "why": str(error)})
             self.status = error.status
             self._became(False)
             return 0.0
         self.status = response.status
         granted_s = granted(response, self.contact, asked_s=self._expires_s) if 200 <= response.status < 300 else 0
+        self.service_route = service_route(response) if granted_s > 0 else ()
         self._became(granted_s > 0)
         if granted_s > 0:
             return granted_s * random.uniform(*_REFRESH_SHARE)
         return float(response.headers.seconds("Retry-After"))
+
+    async def _hosts_of_registrar(self) -> frozenset[str]:
+        """Return the registrar's addresses. Behind an outbound proxy they need not be known."""
+        try:
+            return frozenset(each.host for each in await locate_all(self.registrar, ours=self._local.host))
+        except Unreachable:
+            return frozenset()
 
     async def _ask(self, peer: Peer, expires_s: int) -> Response:
         def make(headers: HeaderItems) -> Request:
             self._cseq += 1
             items = [
                 ("Via", str(self._local.via(peer.transport))),
+                *(("Route", route) for route in self.routes),
                 ("Max-Forwards", "70"),
                 ("From", str(Address(self.address).with_tag(self._tag))),
                 ("To", f"<{self.address}>"),
@@ -189,7 +210,7 @@ class Registration:
             log.log(
                 logging.INFO if registered or self._closing else logging.WARNING,
                 "registered" if registered else "not registered",
-                extra={"registrar": self.config.registrar, "status": self.status},
+                extra={"registrar": self._name, "status": self.status},
             )
         if registered != self.registered:
             self.registered = registered
@@ -200,6 +221,22 @@ def credentials_of(config: RegistrationConfig) -> ClientAuth:
     """Return the credentials of an account."""
     password = config.password.get_secret_value() if config.password else ""
     return ClientAuth(config.auth_username or config.username, password, config.realm)
+
+
+def loose_route(proxy: Uri) -> str:
+    """Return the value of Route by which a request visits a proxy (RFC 3261 section 8.1.2)."""
+    return f"<{replace(proxy, user='', params={**proxy.params, 'lr': None}, headers='')}>"
+
+
+def service_route(response: Response) -> tuple[str, ...]:
+    """Return the route for our calls that a 2xx to REGISTER names (RFC 3608 section 6). Empty: none, or one that cannot
+    be read or visits a strict router."""
+    routes = response.headers.all("Service-Route")
+    try:
+        usable = all("lr" in Address.parse(route).uri.params for route in routes)
+    except SipProtocolError:
+        usable = False
+    return routes if usable and len(routes) <= _MAX_ROUTES else ()
 
 
 def granted(response: Response, contact: Uri, *, asked_s: int) -> int:

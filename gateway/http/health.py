@@ -50,7 +50,7 @@ class HealthView(ApiModel):
     registrations: list[RegistrationState]
     """``sip.registrations``: their state and each registrar's last answer."""
     trunks: list[TrunkState]
-    """Trunks with ``ping_s``, and their state."""
+    """Trunks with ``ping_s`` or several proxies, their state and that of each proxy."""
     background: list[SupervisedState]
     """The long-lived tasks and threads of the process, and how often each was restarted."""
     databases: list[DatabaseState]

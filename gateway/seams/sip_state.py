@@ -19,11 +19,22 @@ class RegistrationState:
 
 
 @dataclass(frozen=True, slots=True)
+class ProxyState:
+    """State of one proxy of a trunk."""
+
+    proxy: str
+    """``sip:host``, as configured."""
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TrunkState:
-    """State of a trunk whose proxy is probed with OPTIONS (``ping_s``)."""
+    """State of a trunk whose proxies are probed with OPTIONS: one with ``ping_s`` or several proxies."""
 
     trunk: str
     answers: bool
+    """True if one of the proxies answers."""
+    proxies: tuple[ProxyState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 
 from gateway.seams.supervision import SUPERVISOR, SupervisedTask
 from sip_bridge.errors import Unreachable
@@ -15,9 +16,47 @@ from sip_bridge.message.sip import Address, Headers, Request, Uri
 
 log = logging.getLogger(__name__)
 
+PING_S = 30.0
+"""Pause between two requests to each of several proxies, seconds."""
+
+_ANSWER_S = 5.0
+"""Longest wait for an answer. By then a lost request has been repeated three times."""
+
+
+class TrunkPings:
+    """Checks the proxies of one trunk.
+
+    Args:
+        every_s: seconds from an answer to the next request.
+    """
+
+    def __init__(
+        self, trunk: str, proxies: Sequence[str], client: Client, local: LocalAddress, *, every_s: float
+    ) -> None:
+        self.proxies = {proxy: Pings(trunk, proxy, client, local, every_s=every_s) for proxy in proxies}
+        """The checks by proxy."""
+
+    @property
+    def answers(self) -> bool:
+        """True if a proxy answers, or none was asked yet."""
+        return any(each.alive for each in self.proxies.values())
+
+    def alive(self, proxy: str) -> bool:
+        """Return True if this proxy answers, or was not asked yet."""
+        return self.proxies[proxy].alive
+
+    def start(self) -> None:
+        """Check now, and repeat until ``close``."""
+        for each in self.proxies.values():
+            each.start()
+
+    async def close(self) -> None:
+        """Stop checking."""
+        await asyncio.gather(*(each.close() for each in self.proxies.values()))
+
 
 class Pings:
-    """Checks one trunk's proxy repeatedly, from ``start`` to ``close``.
+    """Checks one proxy repeatedly, from ``start`` to ``close``.
 
     Any answer but 408 and 503 counts as alive, since a proxy need not support OPTIONS.
 
@@ -29,6 +68,7 @@ class Pings:
         self.alive = True
         """True if the proxy answered the last request, or none was sent yet."""
         self._trunk = trunk
+        self._name = proxy
         self._proxy = Uri.parse(proxy)
         self._client = client
         self._local = local
@@ -39,7 +79,7 @@ class Pings:
 
     def start(self) -> None:
         """Check now, and repeat until ``close``."""
-        self._task = SUPERVISOR.task(f"pings {self._trunk}", self._run)
+        self._task = SUPERVISOR.task(f"pings {self._trunk} {self._name}", self._run)
 
     async def close(self) -> None:
         """Stop checking."""
@@ -52,7 +92,10 @@ class Pings:
             alive = status not in (408, 503)
             if alive != self.alive:
                 self.alive = alive
-                log.info("trunk answers" if alive else "trunk does not answer", extra={"trunk": self._trunk})
+                log.info(
+                    "trunk answers" if alive else "trunk does not answer",
+                    extra={"trunk": self._trunk, "proxy": self._name},
+                )
             await asyncio.sleep(self._every_s)
 
     async def _ask(self) -> int:
@@ -86,4 +129,8 @@ class Pings:
             ]
             return Request("OPTIONS", str(self._proxy), Headers(items))
 
-        return (await self._client.ask(make, peer)).status
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return (await self._client.ask(make, peer)).status
+        except TimeoutError:
+            return 408

@@ -33,10 +33,12 @@ async def test_a_refused_registration_and_a_trunk_that_answers_are_shown(tmp_pat
             health = await until(refused, "the registrar's answer")
             expected = {"registrar": uri, "trunk": "office", "registered": False, "status": 403}
             assert health["registrations"] == [expected]
-            assert health["trunks"] == [{"trunk": "office", "answers": True}]
+            proxies = [{"proxy": uri, "answers": True}]
+            assert health["trunks"] == [{"trunk": "office", "answers": True, "proxies": proxies}]
             async with http.get("/metrics") as answer:
                 lines = (await answer.text()).splitlines()
             assert f'talkspurt_sip_registered{{registrar="{uri}"}} 0.0' in lines
             assert 'talkspurt_sip_trunk_answers{trunk="office"} 1.0' in lines
+            assert f'talkspurt_sip_proxy_answers{{proxy="{uri}",trunk="office"}} 1.0' in lines
     finally:
         await registrar.endpoint.close()

@@ -20,15 +20,15 @@ async def test_a_trunk_that_does_not_answer_gets_no_calls_until_it_does(monkeypa
     world.answers["OPTIONS"] = 404
     await made.start()
     await world.run(100)
-    assert len(world.sent) == 4 and made.reachable("office")  # an answer is an answer
+    assert len(world.sent) == 4 and made.hops.reachable("office")  # an answer is an answer
     world.answers["OPTIONS"] = None
     await world.run(100)
-    assert not made.reachable("office")
+    assert not made.hops.reachable("office")
     with pytest.raises(Rejected, match="does not answer"):
         await made.outgoing.place(CallOrder(target="100", route="default", trunk="office"))
     world.answers["OPTIONS"] = 200
     await world.run(100)
-    assert made.reachable("office")
+    assert made.hops.reachable("office")
     await made._pings["office"].close()
 
 
