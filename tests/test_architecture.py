@@ -43,6 +43,7 @@ PURE = [
     "gateway/recognition/listen.py",
     "gateway/seams/leg.py",
     "gateway/media/[!t]*.py",
+    "gateway/mixing",
     "gateway/call/turn_taking",
     "gateway/call/hearing/echo.py",
     "gateway/call/defaults.py",

@@ -148,3 +148,19 @@ class Decoder:
 def _require_rate(sample_rate: int) -> None:
     if sample_rate not in SAMPLE_RATES:
         raise ValueError(f"Opus has no {sample_rate} Hz, expected one of {SAMPLE_RATES}")
+
+
+def packet_s(payload: bytes) -> float:
+    """Return the length of a packet's audio in seconds, from its first bytes (RFC 6716 section 3.1). 0 if it is empty
+    or ends before its number of frames."""
+    if not payload or (payload[0] & 3 == 3 and len(payload) < 2):
+        return 0.0
+    config, code = payload[0] >> 3, payload[0] & 3
+    if config < 12:
+        frame_ms = (10.0, 20.0, 40.0, 60.0)[config % 4]
+    elif config < 16:
+        frame_ms = (10.0, 20.0)[config % 2]
+    else:
+        frame_ms = (2.5, 5.0, 10.0, 20.0)[config % 4]
+    frames = payload[1] & 0x3F if code == 3 else min(code, 1) + 1
+    return frames * frame_ms / 1000

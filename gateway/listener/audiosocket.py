@@ -59,6 +59,8 @@ _CLOSE_S = 5.0  # time for the peer to read our end of session
 class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
     """One connection, as a ``MediaLeg``."""
 
+    in_real_time = False
+
     def __init__(self, server: AudioSocketServer) -> None:
         self.expected = ExpectedCall("")
         """The announced call; set when the call's UUID is known."""

@@ -81,6 +81,9 @@ class MediaLeg(Protocol):
     has_marks: bool
     can_clear: bool
     """True if ``send_clear`` removes audio that the peer has not played. False: all sent audio will be heard."""
+    in_real_time: bool
+    """True if audio comes and goes in datagrams, each at its time (RTP). False: a TCP connection may deliver much at
+    once, and the peer plays what it gets in order."""
 
     @property
     def outbound(self) -> AudioFormat:
@@ -136,6 +139,7 @@ class UnbufferedLeg:
     max_lead_ms = 0
     has_marks = False
     can_clear = False
+    in_real_time = True
 
     def send_mark(self, name: str) -> None:
         """Do nothing: there are no marks, and the timetable gives the played position."""

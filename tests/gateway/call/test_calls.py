@@ -28,6 +28,7 @@ class Leg:
     max_lead_ms = 0
     has_marks = False
     can_clear = True
+    in_real_time = True
     outbound = AudioFormat()
 
     def __init__(self) -> None:

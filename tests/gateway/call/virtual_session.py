@@ -158,6 +158,7 @@ class VirtualSession:
     max_lead_ms: int
     has_marks: bool
     can_clear: bool
+    in_real_time = True
     outbound = AudioFormat()
 
     def __init__(
