@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Any
 
 from gateway.calling.policy import CallingPolicy
@@ -40,9 +41,10 @@ from sip_bridge.io.shared_address import SharedAddress
 from sip_bridge.io.tls import client_context, server_context
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import ServerAuth
+from sip_bridge.message.referral import Referral
 from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
 from sip_bridge.next_hops import NextHops
-from sip_bridge.outgoing import Outgoing
+from sip_bridge.outgoing import Outgoing, Referred
 from sip_bridge.registration import Registration
 from sip_bridge.targets import read_target
 from sip_bridge.trunks import SourceStanding, Trunk, Trunks
@@ -53,6 +55,7 @@ _SOURCES = 10_000
 _RETRY = (("Retry-After", "5"),)
 _REDIRECTING_PARAMS = frozenset({"maddr", "method"})
 """URI parameters that send a request elsewhere than to the URI's host, or change its method."""
+_POLICY_PARAMS = frozenset({"transport", "user"})
 
 
 class SipBridge:
@@ -341,7 +344,8 @@ class SipBridge:
                 answer = response_to(request, admitted.status, to_tag="refused", headers=admitted.headers)
             self.endpoint.dismiss(key, request, answer, peer)
         elif request.method != "INVITE":
-            self.endpoint.respond(key, response_to(request, 481, to_tag="none"))
+            status = 603 if request.method == "REFER" else 481  # a REFER outside a call is readable, and never followed
+            self.endpoint.respond(key, response_to(request, status, to_tag="none"))
         else:
             refusal = self._invited(key, request, peer, admitted)
             if refusal is not None:
@@ -531,10 +535,27 @@ class SipBridge:
         )
         return contact, other.dialog
 
-    def refer(self, call: SipCall, target: Uri) -> None:
-        """Place the call that a peer requested by REFER, with the route and parameters of the peer's own call."""
-        order = CallOrder(target=str(target), route=call.route, custom_parameters=call.caller.parameters)
-        self.outgoing.place_for(order, call.tell_referred)
+    def refer(self, call: SipCall, referral: Referral) -> None:
+        """Place the call that a peer requested by REFER, with the route and parameters of the peer's own call. It shows
+        our number in that call, unless the trunk's account shows another."""
+        order = CallOrder(
+            target=str(_plain(referral.target)),
+            route=call.route,
+            custom_parameters=call.caller.parameters,
+            parent_call_sid=call.call_sid,
+        )
+        ours = call.caller.from_ if call.direction == "outbound" else call.caller.to
+        self.outgoing.place_for(order, partial(call.tell_referred, referral), Referred(referral, ours))
+
+    def may_follow(self, call: SipCall, referral: Referral) -> bool:
+        """Return True if the calling policy allows the target of a peer's REFER."""
+        try:
+            self._calling.target(
+                str(_plain(referral.target)), route=call.route, transport="sip", domain=self.outgoing.domain
+            )
+        except Rejected:
+            return False
+        return True
 
     def on_report(self, report: RtpReport) -> None:
         """Report figures of received RTP."""
@@ -571,6 +592,12 @@ class _OtherCall:
             call_id=written["call_id"], local=local, remote=remote, target=target, routes=(), owns_call_id=False
         )
         return cls(written["route"], dialog, tuple(written["hosts"]))
+
+
+def _plain(target: Uri) -> Uri:
+    """Return a target with only the parameters that the calling policy reads. The others are for the target itself, as
+    in the Contact of a phone."""
+    return replace(target, params={name: value for name, value in target.params.items() if name in _POLICY_PARAMS})
 
 
 def _trunks(config: SipConfig) -> list[Trunk]:

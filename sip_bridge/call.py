@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from gateway.errors import Rejected
@@ -45,6 +46,7 @@ from sip_bridge.io.ports import PortPair
 from sip_bridge.io.rtp_leg import RtpLeg
 from sip_bridge.local import HeaderItems, LocalAddress, Peer
 from sip_bridge.message.parameters import SipCaller, caller_of, reasons, route_of, user_to_user
+from sip_bridge.message.referral import Referral
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
 from sip_bridge.next_hops import NextHops
@@ -98,8 +100,12 @@ class Host(Protocol):
         """Return the same for a call of another worker. None: the target is none."""
         ...
 
-    def refer(self, call: SipCall, target: Uri) -> None:
+    def refer(self, call: SipCall, referral: Referral) -> None:
         """Place the call that a peer requested by REFER, and report its outcome to the peer."""
+        ...
+
+    def may_follow(self, call: SipCall, referral: Referral) -> bool:
+        """Return True if the calling policy allows the target of a peer's REFER."""
         ...
 
     def on_report(self, report: RtpReport) -> None:
@@ -127,6 +133,8 @@ class SipCall(UnbufferedLeg):
     """The direction in the message ``setup``."""
     session_id = ""
     """The session's id. It may be set before the session exists. Empty: not set yet."""
+    parent_call_sid = ""
+    """Call-ID of the call whose peer asked for this one. Empty: no peer asked for it."""
     caller: SipCaller
     """The caller and the called party."""
     route: str
@@ -237,8 +245,8 @@ class SipCall(UnbufferedLeg):
                 self._digit(digit, "INFO")
             case PartyNamed(number, name):
                 self._party_named(number, name)
-            case Follow(target):
-                self._host.refer(self, target)
+            case Follow(referral):
+                self._host.refer(self, referral)
             case Transferred(problem):
                 if problem:
                     log.info(
@@ -309,9 +317,9 @@ class SipCall(UnbufferedLeg):
             log.exception("SIP message failed", extra={"call": self.session_id})
             self.end("internal error")
 
-    def tell_referred(self, status: int, reason: str) -> None:
-        """Tell the peer the outcome of the call that it requested by REFER."""
-        self._tell(self.protocol.tell_referred, status, reason)
+    def tell_referred(self, referral: Referral, status: int, reason: str) -> None:
+        """Tell the peer the outcome of a call that it requested by REFER."""
+        self._tell(self.protocol.tell_referred, referral, status, reason)
 
     def end(self, reason: str, headers: HeaderItems = ()) -> None:
         """End the call from our side. Idempotent."""
@@ -451,6 +459,7 @@ class SipIncomingCall(SipCall):
             self.protocol = InviteServer(
                 trunk, peer, host.local, ports.port, host.config.timeouts, key=key, invite=invite
             )
+            self.protocol.transfers.allows = partial(host.may_follow, self)
             accounts = {each.username for each in host.config.registrations}
             self.caller = caller_of(invite, trunk.headers, did_from=trunk.did_from, accounts=accounts)
             self.route = route_of(self.caller.to, trunk.numbers, trunk.route)

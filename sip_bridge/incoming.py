@@ -16,6 +16,7 @@ def incoming_call(call: SipCall) -> IncomingCall:
         call_id=call.session_id,
         call_sid=call.call_sid,
         account_sid=call.trunk_name,
+        parent_call_sid=call.parent_call_sid,
         from_=caller.from_,
         to=caller.to,
         forwarded_from=caller.forwarded_from,
@@ -25,4 +26,5 @@ def incoming_call(call: SipCall) -> IncomingCall:
         call_status="in-progress" if call.direction == "outbound" else "ringing",
         custom_parameters=caller.parameters,
         domain=call.domain,
+        greets=not call.parent_call_sid,
     )

@@ -26,7 +26,9 @@ from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.ports import PortPair
 from sip_bridge.local import Peer
-from sip_bridge.message.parameters import SipCaller, headers_of, is_own, number_of
+from sip_bridge.message.parameters import USER_TO_USER, SipCaller, headers_of, is_number, is_own, number_of
+from sip_bridge.message.referral import Referral
+from sip_bridge.message.replaces import TAG as REPLACES
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
 from sip_bridge.next_hops import NextHop, Target, locate_hops
 from sip_bridge.targets import domain_of, read_target
@@ -37,6 +39,9 @@ _MAX_REDIRECTS = 5
 
 _SILENT_S = 1.0
 """A target that sends nothing for this long is given up for the next one. Two INVITEs have been sent by then."""
+
+_REFUSED = {403: 403, 404: 404, 422: 404, 429: 480, 503: 503}
+"""The SIP status for a peer whose REFER is not followed, by the HTTP status of the refusal. Others are 603."""
 
 _AVOIDED_S = 30.0
 """Time for which a failed target is tried last."""
@@ -136,6 +141,7 @@ class OutgoingCall(SipCall):
             from_=from_,
             headers=headers,
         )
+        self.protocol.transfers.allows = partial(host.may_follow, self)
         self._invites = invites
         self._on_progress = on_progress
 
@@ -176,6 +182,30 @@ class OutgoingCall(SipCall):
                     self.left.set_result(None)
             case _:
                 super()._do(effect)
+
+
+@dataclass(frozen=True, slots=True)
+class Referred:
+    """A call that a peer requested by REFER."""
+
+    referral: Referral
+    ours: str
+    """Our number in the peer's call."""
+
+    def uri(self, dialled: Uri) -> Uri:
+        """Return the target with the parameters that it had in Refer-To. Phones find their line by them."""
+        return replace(dialled, params={**self.referral.target.params, **dialled.params}) if dialled.host else dialled
+
+    def headers(self, may_set: Callable[[str], bool]) -> list[tuple[str, str]]:
+        """Return the headers of the INVITE (RFC 3892, RFC 3891), with those of Refer-To that ``may_set`` allows."""
+        referral = self.referral
+        replaces = [("Replaces", str(referral.replaces)), ("Require", REPLACES)] if referral.replaces else []
+        handed = [
+            (name, value)
+            for name, value in referral.headers
+            if name.lower() == USER_TO_USER.lower() or (may_set(name) and not is_own(name))
+        ]
+        return [("Referred-By", referral.referred_by), *replaces, *handed]
 
 
 class Outgoing:
@@ -223,19 +253,25 @@ class Outgoing:
         """Place a call; see ``Originator``."""
         return (await self._begin(order))[0]
 
-    async def _begin(self, order: CallOrder) -> tuple[Attempt, asyncio.Task[None]]:
+    async def _begin(self, order: CallOrder, referred: Referred | None = None) -> tuple[Attempt, asyncio.Task[None]]:
         if order.route not in self._routes:
             raise Rejected(f"no route {order.route[:40]!r}", status=404, code="unknown_route", param="route")
         own_headers = _headers(order)
         domains = self._domains(order)
-        domain = domain_of(next(iter(domains.values()))[0]) if domains else ""
+        domain = _domain(domains)
         now = asyncio.get_running_loop().time()
         allowed = self._calling_policy.place(order, transport="sip", domain=domain, now=now)
         try:
             path = self._path(order, read_target(allowed.target, domain), domains)
             handed = headers_of(order.custom_parameters, path.trunk.headers)
             headers = [*own_headers, *((name, value) for name, value in handed if self._calling_policy.may_set(name))]
-            from_ = _from(allowed.from_, path.trunk, self._host.config.advertised)
+            shown = allowed.from_
+            if referred is not None:
+                path = replace(path, uri=referred.uri(path.uri))
+                headers += referred.headers(self._calling_policy.may_set)
+                has_account = path.trunk.from_uri or path.trunk.username
+                shown = "" if has_account or not is_number(referred.ours) else referred.ours
+            from_ = _from(shown, path.trunk, self._host.config.advertised)
             targets = await self._located(path)
             attempt = Attempt(call_id=self._new_call_id(), route=order.route)
             call = self._call(attempt, order, path, from_, headers, targets[0])
@@ -253,19 +289,20 @@ class Outgoing:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
+    def place_for(self, order: CallOrder, tell: Callable[[int, str], None], referred: Referred) -> None:
         """Place a call that a peer requested by REFER. Report 100 and the outcome, as status and phrase, to the
         peer."""
-        self._own(self._place_for(order, tell))
+        self._own(self._place_for(order, tell, referred))
 
-    async def _place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
+    async def _place_for(self, order: CallOrder, tell: Callable[[int, str], None], referred: Referred) -> None:
         tell(100, REASONS[100])
         try:
-            attempt, task = await self._begin(order)
+            attempt, task = await self._begin(order, referred)
         except Rejected as exc:
             self._on_failed(exc.code)
             log.info("REFER not followed", extra={"why": exc.code})
-            tell(exc.status, exc.code)
+            status = _REFUSED.get(exc.status, 603)
+            tell(status, REASONS[status])
             return
         await task
         tell(attempt.status, REASONS.get(attempt.status, attempt.reason))
@@ -311,6 +348,11 @@ class Outgoing:
         self._invites.close()
 
     # --- target and trunk ------------------------------------------------------------------------------------------
+
+    @property
+    def domain(self) -> str:
+        """The host at which numbers are users, for calls that name no trunk. Empty: no trunk has a domain."""
+        return _domain(self._domains(CallOrder(target="")))
 
     def _domains(self, order: CallOrder) -> dict[str, tuple[Uri, ...]]:
         """Return the domains that the call may use, by trunk. Numbers belong to the first one: that of a trunk with a
@@ -383,7 +425,7 @@ class Outgoing:
             invites=self._invites,
             on_progress=progress,
         )
-        call.session_id = attempt.call_id
+        call.session_id, call.parent_call_sid = attempt.call_id, order.parent_call_sid
         self._calling[attempt.call_id] = call
         call.start()
         return call
@@ -483,6 +525,10 @@ class _Path:
     """The URI whose host numbers belong to."""
     hops: tuple[NextHop, ...] = ()
     """Where to send the call. Empty: to the next hops of the trunk."""
+
+
+def _domain(domains: Mapping[str, tuple[Uri, ...]]) -> str:
+    return domain_of(next(iter(domains.values()))[0]) if domains else ""
 
 
 def _leads_to(proxy: Uri, uri: Uri) -> bool:

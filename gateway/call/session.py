@@ -169,7 +169,7 @@ class Session:
         try:
             codec = f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
             self.outbox.connect(await self._dialogues.attach(self.call, self, codec=codec))
-            if self._route.welcome_greeting and not self.ending.decided:
+            if self._route.welcome_greeting and self.call.greets and not self.ending.decided:
                 self._instructions.greet(
                     self._route.welcome_greeting,
                     interruptible_word(self._route.welcome_greeting_interruptible),

@@ -40,6 +40,8 @@ class IncomingCall:
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     domain: str = ""
     """Host at which numbers are users, for a SIP call; with its port if it has one."""
+    greets: bool = True
+    """False: the call continues another one, in which the route's greeting was spoken."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -66,4 +68,5 @@ class IncomingCall:
             call_status=self.call_status.upper().replace("-", "_"),
             custom_parameters={**parameters, **self.custom_parameters},
             domain=self.domain,
+            greets=self.greets,
         )

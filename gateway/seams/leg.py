@@ -33,6 +33,8 @@ class CallInfo:
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     domain: str = ""
     """Host at which numbers are users, for a SIP call; with its port if it has one."""
+    greets: bool = True
+    """False: the call continues another one, in which the route's greeting was spoken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

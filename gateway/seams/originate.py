@@ -29,6 +29,8 @@ class CallOrder:
     """Additional headers for the peer."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     """Custom parameters for the dialogue manager."""
+    parent_call_sid: str = ""
+    """``callSid`` of the call whose peer asked for this one. Empty: no peer asked for it."""
     allowance: Allowance | None = None
     """Allowance of the key that ordered the call. None: no key ordered it."""
 

@@ -9,6 +9,7 @@ from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.originate import AttemptState
 from sip_bridge.dialog.transaction import Key
 from sip_bridge.local import Peer
+from sip_bridge.message.referral import Referral
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
 
@@ -103,7 +104,7 @@ class PartyNamed:
 class Follow:
     """Place the call that the peer requested, and report the outcome to ``tell_referred``."""
 
-    target: Uri
+    referral: Referral
 
 
 @dataclass(frozen=True, slots=True)

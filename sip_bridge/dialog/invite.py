@@ -49,6 +49,7 @@ from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import DIGIT_TYPES, description_of, digit_of
 from sip_bridge.message.digest import ClientAuth
 from sip_bridge.message.reason import cause_of_request, read_reasons
+from sip_bridge.message.referral import Referral
 from sip_bridge.message.sdp import Agreed, Negotiation
 from sip_bridge.message.sip import Request, Response, response_to
 
@@ -297,7 +298,9 @@ class InviteDialog(ABC):
             case "NOTIFY":
                 return self.transfers.on_notify(key, request)
             case "REFER":
-                return self.transfers.on_refer(key, request)
+                if self.state is InviteState.EARLY:
+                    return Refusal(603)
+                return self.transfers.on_refer(self.dialog, key, request)
             case _:
                 return Refusal(405, (ALLOW,))
         return None
@@ -319,10 +322,10 @@ class InviteDialog(ABC):
         """Return True if the call is up and no transfer is under way."""
         return self.state is InviteState.UP and not self.transfers.under_way
 
-    def tell_referred(self, status: int, reason: str, *, now: float) -> None:
-        """Tell the peer the outcome of the call that it requested by REFER."""
-        if self.state is InviteState.UP:
-            self.transfers.tell_referred(self.dialog, status, reason)
+    def tell_referred(self, referral: Referral, status: int, reason: str, *, now: float) -> None:
+        """Tell the peer the outcome of a call that it requested by REFER."""
+        if self.state in (InviteState.UNCONFIRMED, InviteState.UP):
+            self.transfers.tell_referred(self.dialog, referral, status, reason)
 
     def _transfer_over(self, problem: str) -> None:
         if self._ending is not None:

@@ -18,7 +18,11 @@ from sip_bridge.dialog.own_requests import OwnRequests
 from sip_bridge.dialog.transaction import Key
 from sip_bridge.local import HeaderItems
 from sip_bridge.message.parameters import USER_TO_USER, user_to_user
-from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
+from sip_bridge.message.referral import Referral, read_referral
+from sip_bridge.message.sip import Request, Response, Uri, response_to
+
+_MAX_REPORTS = 10
+"""Most calls of one peer whose outcome is not reported yet."""
 
 _STATUS = re.compile(rb"\s*SIP/2\.0\s+([1-6][0-9]{2})(?:[ \t]+([^\r\n]*))?")
 
@@ -75,6 +79,8 @@ class SipTransfers:
     ) -> None:
         self.under_way = False
         """True while we wait for the outcome of our transfer."""
+        self.allows: Callable[[Referral], bool] = lambda referral: True
+        """Returns True if the calling policy allows a target. It is asked if no report could tell of a refusal."""
         self._requests = requests
         self._effects = effects
         self._contact = contact
@@ -83,6 +89,10 @@ class SipTransfers:
         self._on_over = on_over
         self._give_up_at: float | None = None
         self._count = 0
+        self._referred = 0
+        """Number of the peer's REFERs that were accepted."""
+        self._reporting: set[str] = set()
+        """Events of the peer's REFERs whose outcome it waits for."""
 
     # --- transfers by us -------------------------------------------------------------------------------------------
 
@@ -158,25 +168,56 @@ class SipTransfers:
 
     # --- transfers by the peer -------------------------------------------------------------------------------------
 
-    def on_refer(self, key: Key, refer: Request) -> Refusal | None:
-        """Handle the peer's request to call someone. Calls cost us money, so the trunk's settings must allow it."""
+    def on_refer(self, dialog: Dialog, key: Key, refer: Request) -> Refusal | None:
+        """Handle the peer's request to call someone. Calls cost us money, so the trunk's settings must allow it.
+
+        Raises:
+            SipProtocolError: see ``read_referral``.
+        """
         if not self._follows:
             return Refusal(603)
-        wanted = refer.headers.get("Refer-To")
-        if wanted is None or len(refer.headers.all("Refer-To")) != 1:
-            return Refusal(400)
-        target = Address.parse(wanted).uri
-        self._effects.append(Respond(key, response_to(refer, 202, headers=[self._contact])))
-        self._effects.append(Follow(target))
+        referral = read_referral(refer, by=dialog.remote.uri)
+        headers = [self._contact]
+        if referral.wants_reports:
+            if len(self._reporting) >= _MAX_REPORTS:
+                return Refusal(503, (("Retry-After", "5"),))
+            # RFC 3515 section 2.4.6: from the second REFER on, the number of the REFER tells them apart.
+            event = f"refer;id={refer.cseq.number}" if self._referred else "refer"
+            referral = replace(referral, event=event)
+            self._reporting.add(event)
+        elif not self.allows(referral):
+            return Refusal(403)
+        else:
+            headers.append(("Refer-Sub", "false"))
+        self._referred += 1
+        self._effects.append(Respond(key, response_to(refer, 202, headers=headers)))
+        self._effects.append(Follow(referral))
         return None
 
-    def tell_referred(self, dialog: Dialog, status: int, reason: str) -> None:
-        """Tell the peer the outcome of the call that it requested (RFC 3515 section 2.4.4)."""
-        state = "active;expires=60" if status < 200 else "terminated;reason=noresource"
+    def tell_referred(self, dialog: Dialog, referral: Referral, status: int, reason: str) -> None:
+        """Tell the peer the outcome of a call that it requested (RFC 3515 section 2.4.4), if it wants to know."""
+        event = referral.event
+        if event not in self._reporting:
+            return
+        state = "active;expires=180"
+        if status >= 200:
+            state = "terminated;reason=noresource"
+            self._reporting.discard(event)
         headers = [
             self._contact,
-            ("Event", "refer"),
+            ("Event", event),
             ("Subscription-State", state),
             ("Content-Type", "message/sipfrag;version=2.0"),
         ]
-        self._requests.ask(dialog, "NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode())
+        self._requests.ask(
+            dialog,
+            "NOTIFY",
+            headers,
+            f"SIP/2.0 {status} {reason}\r\n".encode(),
+            lambda response, now: self._on_notified(event, response),
+        )
+
+    def _on_notified(self, event: str, response: Response | None) -> None:
+        """Stop reporting to a peer that does not wait for it any more (RFC 6665 section 4.2.2)."""
+        if response is None or response.status in (404, 481, 489):
+            self._reporting.discard(event)

@@ -55,6 +55,11 @@ def number_of(uri: Uri) -> str:
     return plain(re.sub("[-.()]", "", user) if uri.scheme == "tel" else user)
 
 
+def is_number(text: str) -> bool:
+    """Return True if a text of ``number_of`` is a telephone number."""
+    return _NUMBER.fullmatch(text) is not None
+
+
 def caller_of(
     invite: Request, patterns: Sequence[str], *, did_from: DidFrom = "auto", accounts: Container[str] = ()
 ) -> SipCaller:
@@ -91,7 +96,7 @@ def caller_of(
 
 def _party(identities: Sequence[Address], *others: Address) -> tuple[str, str]:
     """Return number and name of a party. A number goes before a name, and ``others`` may give the name."""
-    party = next((each for each in identities if _NUMBER.fullmatch(number_of(each.uri))), identities[0])
+    party = next((each for each in identities if is_number(number_of(each.uri))), identities[0])
     names = [each.display_name for each in (party, *identities, *others) if each.display_name]
     return number_of(party.uri), plain(names[0]) if names else ""
 

@@ -229,9 +229,13 @@ class Uri:
         scheme = scheme.lower()
         if scheme not in ("sip", "sips"):
             return cls(scheme, rest)
-        # The user part may contain ; and ? unescaped, so it is cut off first.
-        user, at, rest = rest.rpartition("@")
-        rest, _, headers = rest.partition("?")
+        # The user part may contain ; and ? unescaped, so it is cut off first. Some peers leave an @ in the headers.
+        front, _, headers = rest.partition("?")
+        if "@" in front:
+            user, at, rest = front.rpartition("@")
+        else:
+            user, at, rest = rest.rpartition("@")
+            rest, _, headers = rest.partition("?")
         address, _, params = rest.partition(";")
         host, port = _host_port(address.strip(), "URI host")
         if at and not user:

@@ -17,11 +17,12 @@ def test_who_calls_whom_goes_over_as_it_is_whatever_a_header_says(direction: str
     headers = {"bot": "billing", "talkspurt.From": "+4930000009"}
     call: Any = SimpleNamespace(
         route="sales", inbound=AudioFormat("PCMA"), session_id="VX1", call_sid="sid", trunk_name="pbx",
-        direction=direction, domain="pbx.example",
+        direction=direction, domain="pbx.example", parent_call_sid="parent",
         caller=SipCaller("1", "2", forwarded_from="3", name="A", parameters=headers),
     )  # fmt: skip
     assert incoming_call(call) == IncomingCall(
         route="sales", transport="sip", inbound=AudioFormat("PCMA"), call_id="VX1", call_sid="sid", account_sid="pbx",
+        parent_call_sid="parent", greets=False,
         from_="1", to="2", forwarded_from="3", caller_name="A", direction=direction, call_type="SIP",
         call_status=status, custom_parameters=headers, domain="pbx.example",
     )  # fmt: skip

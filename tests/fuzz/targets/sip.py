@@ -17,9 +17,11 @@ from sip_bridge.message.digest import ClientAuth, ServerAuth, authorization, par
 from sip_bridge.message.head import read_head
 from sip_bridge.message.parameters import SipCaller, caller_of, read_user_to_user, route_of
 from sip_bridge.message.reason import cause_of_answer, cause_of_request, read_reasons
+from sip_bridge.message.referral import Referral, read_referral
+from sip_bridge.message.replaces import Replaces, read_replaces
 from sip_bridge.message.sip import (
     PING,
-    Address,
+    Headers,
     MalformedRequest,
     Message,
     MessageStream,
@@ -30,6 +32,7 @@ from sip_bridge.message.sip import (
     parse,
     response_to,
 )
+from sip_bridge.outgoing import Referred
 from sip_bridge.registration import granted
 from sip_bridge.targets import read_target
 from tests.fuzz.target import Target, assert_plain, pieces
@@ -77,7 +80,9 @@ INVITE = message(
     b"P-Asserted-Identity: <tel:+4930000001>",
     b"Diversion: <sip:x@y>;reason=busy",
     b"User-to-User: 68616c6c6f;encoding=hex",
-    b"Refer-To: <sip:a@b?Replaces=one%3Bto-tag%3Dt>",
+    b"Refer-To: <sip:a@b;user=phone?Replaces=one%3Bto-tag%3Dt%3Bfrom-tag%3Df&X-Case=1%0a>",
+    b"Referred-By: <sip:c@d>",
+    b"Replaces: one@192.0.2.4;to-tag=t;from-tag=f;early-only",
     b"Authorization: " + DIGEST,
     b"Content-Type: application/sdp",
     body=OFFER,
@@ -104,7 +109,7 @@ WORDS = (
     b"Content-Length: ", b"Session-Expires: ", b"Authorization: Digest ", b"username=", b"qop=auth", b";tag=", b";lr",
     b"<sip:", b"sips:", b"tel:", b'"', b"\\", b"\r\n", b"\r\n ", b"\r\n\r\n", b"\x00", b"\xff", b"\xc2\x85", b"[::1]",
     b"application/sdp", b"multipart/mixed;boundary=", b"a=crypto:", b"a=rtpmap:", b"m=audio ", b"c=IN IP4 ", b"*",
-    b"Reason: ", b";cause=",
+    b"Reason: ", b";cause=", b"Refer-To: ", b"?Replaces=", b"%3Bto-tag%3D", b";from-tag=", b"%0d%0a", b"&",
 )  # fmt: skip
 
 
@@ -154,7 +159,7 @@ def _as_call(got: Request) -> None:
     """The gateway gets plain text, even of ids that SIP itself keeps byte for byte."""
     call: Any = SimpleNamespace(
         route="a", inbound=AudioFormat("PCMU"), session_id="", call_sid=got.call_id, trunk_name="t", domain="",
-        direction="inbound", caller=SipCaller(got.uri, "", parameters=dict(got.headers)),
+        direction="inbound", parent_call_sid=got.call_id, caller=SipCaller(got.uri, "", parameters=dict(got.headers)),
     )  # fmt: skip
     assert_plain(incoming_call(call))
 
@@ -183,15 +188,26 @@ def run_headers(data: bytes) -> None:
     dialog_id(got, received=True)
     with contextlib.suppress(SipProtocolError):
         session_answer(got, wanted_s=1800)
-    for name in ("Refer-To", "Referred-By"):
-        with contextlib.suppress(SipProtocolError):
-            str(Address.parse(got.headers.get(name) or ""))
+    with contextlib.suppress(SipProtocolError):
+        _check_referral(read_referral(got, by=got.from_.uri))
+    with contextlib.suppress(SipProtocolError):
+        replaces = read_replaces(got)
+        assert replaces is None or Replaces.parse(str(replaces)) == replaces
     with contextlib.suppress(SipProtocolError):
         _ = Dialog.as_server(got, "ours").next_hop
     with contextlib.suppress(SipProtocolError):
         _SERVER.check(
             got.headers.all("Authorization"), {"bot": "secret"}, method=got.method, uri=got.uri, now=1_700_000_000.0
         )
+
+
+def _check_referral(referral: Referral) -> None:
+    """The headers that a REFER asks for cannot begin another line."""
+    asked = Referred(referral, "").headers(lambda name: True)
+    again = parse(Request("INVITE", str(referral.target), Headers([*parse(ANSWER).headers, *asked])).serialise())
+    assert [(name, value) for name, value in again.headers if name == "Replaces"] == [
+        (name, value.strip()) for name, value in asked if name == "Replaces"
+    ]
 
 
 def run_response(got: Response) -> None:
@@ -285,7 +301,8 @@ TARGETS = [
     Target(
         name="sip-headers", run=run_headers, words=WORDS, seeds=(INVITE, MULTIPART, ANSWER, CHALLENGE),
         covers=("sip_bridge/message/body.py", "sip_bridge/message/parameters.py", "sip_bridge/message/reason.py",
-                "sip_bridge/dialog/dialog.py", "sip_bridge/dialog/transfer.py"),
+                "sip_bridge/message/referral.py", "sip_bridge/message/replaces.py", "sip_bridge/dialog/dialog.py",
+                "sip_bridge/dialog/transfer.py"),
     ),
     Target(
         name="sip-stream", run=run_stream, covers=_MESSAGE, words=WORDS,

@@ -17,6 +17,7 @@ from sip_bridge.dialog.invite_server import InviteServer
 from sip_bridge.dialog.transaction import key_of, server_key
 from sip_bridge.errors import NotAcceptable, SipProtocolError
 from sip_bridge.local import LocalAddress, Peer
+from sip_bridge.message.referral import Referral
 from sip_bridge.message.sip import Address, Request, Uri, parse, response_to
 from tests.fuzz.target import Target, joined, parts
 from tests.fuzz.targets.sip import OFFER, SECURE
@@ -154,7 +155,7 @@ class _Call:
                 data = rest[1:].decode("utf-8", "replace")
                 self.tell(protocol.transfers.start, protocol.dialog, Uri.parse("sip:x@192.0.2.7"), None, data)
             case 4 if hasattr(protocol, "dialog"):
-                self.tell(protocol.tell_referred, 200, "OK")
+                self.tell(protocol.tell_referred, Referral(Uri.parse("sip:x@192.0.2.7"), event="refer"), 200, "OK")
             case 5:
                 self.tell(protocol.end, "engine is gone")
 

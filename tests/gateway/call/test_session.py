@@ -93,6 +93,14 @@ def test_what_was_told_before_the_manager_was_there_is_told_first() -> None:
     assert [line for line in lines if line.startswith("tell TurnEvent")][0].startswith("tell TurnEvent(turn='greeting'")
 
 
+def test_a_call_that_continues_another_one_is_not_greeted_again() -> None:
+    async def scene(call: VirtualSession) -> None:
+        await call.run(0.5)
+
+    route = {"welcome_greeting": "hello there", "events": ["speaker-events"]}
+    assert not [line for line in lines_of(scene, route=route, greets=False) if "greeting" in line]
+
+
 def test_a_caller_who_hangs_up_ends_every_turn_and_its_work_and_then_the_line() -> None:
     async def scene(call: VirtualSession) -> None:
         call.say(Text(token="one two three four ", turn="a"), Text(token="five ", last=True, turn="b"))

@@ -166,6 +166,7 @@ class VirtualSession:
         route: dict[str, Any],
         *,
         recogniser: bool = False,
+        greets: bool = True,
         barge_in: dict[str, Any] | None = None,
         dialogue: dict[str, Any] | None = None,
         calling: dict[str, Any] | None = None,
@@ -231,7 +232,7 @@ class VirtualSession:
         )
         for _ in range(70):  # two seconds of a quiet room: what is loud is known by it
             self.detector.feed(_window("silence"))
-        call = CallInfo(call_id="VX1", route="r", transport="test")
+        call = CallInfo(call_id="VX1", route="r", transport="test", greets=greets)
         self.session = Session(call, self, AudioFormat(), made, limits, services)
         self._running = asyncio.create_task(self.session.run())
         self._listening = asyncio.create_task(self._listen())

@@ -9,6 +9,7 @@ from gateway.errors import Rejected
 from gateway.seams.leg import TransferStart
 from gateway.seams.originate import CallOrder
 from sip_bridge.dialog.transfer import fragment_status
+from sip_bridge.incoming import incoming_call
 from sip_bridge.message.sip import Address, Request, Uri
 from tests.sip_bridge.phone import Bridge, Phone, Told, bridge, offer, until
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
@@ -248,47 +249,157 @@ async def test_attended_nobody_is_called_whom_the_policy_does_not_know(contact: 
             await other.bye()
 
 
+FOLLOWS: dict[str, Any] = {"trunk": {"transfers": "follow"}, **ALLOWED}
+
+
 @pytest.mark.parametrize(
-    ("trunk", "refer_to", "status"),
+    ("trunk", "headers", "status"),
     [
-        ({}, "<sip:x@127.0.0.1>", 603),
-        ({"transfers": "follow"}, "", 400),
-        ({"transfers": "follow"}, "<nonsense", 400),
+        ({}, {"Refer-To": "<sip:x@127.0.0.1>"}, 603),
+        ({}, {"Refer-To": "<sip:x@127.0.0.1>", "Refer-Sub": "false"}, 603),
+        ({"transfers": "follow"}, {}, 400),
+        ({"transfers": "follow"}, {"Refer-To": "<nonsense"}, 400),
+        ({"transfers": "follow"}, {"Refer-To": "<http://127.0.0.1>"}, 416),
+        ({"transfers": "follow"}, {"Refer-To": "<sip:x@127.0.0.1;method=BYE>"}, 403),
+        ({"transfers": "follow"}, {"Refer-To": "<sip:x@192.0.2.1>", "Refer-Sub": "false"}, 403),
+        ({"transfers": "follow"}, {"Refer-To": "<sip:x@127.0.0.1>", "Require": "multiple-refer"}, 420),
     ],
 )
-async def test_a_peers_refer_is_refused(trunk: dict[str, Any], refer_to: str, status: int) -> None:
+async def test_a_peers_refer_is_refused(trunk: dict[str, Any], headers: dict[str, str], status: int) -> None:
     async with bridge(trunk=trunk, **ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:
             await up(made, phone)
-            phone.send(phone.request("REFER", *([("Refer-To", refer_to)] if refer_to else [])))
+            phone.send(phone.request("REFER", *headers.items()))
             await phone.response(status)
             await phone.bye()
 
 
-@pytest.mark.parametrize(("answer", "told"), [(200, "200 OK"), (486, "486 Busy Here"), (0, "403 target_not_allowed")])
-async def test_a_peers_refer_is_followed_where_the_trunk_may(answer: int, told: str) -> None:
-    async with bridge(trunk={"transfers": "follow"}, **ALLOWED) as made:
+async def test_a_refer_outside_a_call_is_declined() -> None:
+    async with bridge(**FOLLOWS) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            phone.send(phone.request("REFER", ("Refer-To", "<sip:x@127.0.0.1>")))
+            await phone.response(603)
+
+
+async def reported(phone: Phone, status: int = 200) -> Request:
+    """The next NOTIFY, answered; answers to our own requests are skipped."""
+    while True:
+        message = await phone.receive()
+        if isinstance(message, Request) and phone.is_new(message):
+            assert message.method == "NOTIFY"
+            phone.answer(message, status)
+            return message
+
+
+@pytest.mark.parametrize(
+    ("target", "answer", "outcome"),
+    [
+        ("sip:other@127.0.0.1:{}", 200, "200 OK"),
+        ("sip:other@127.0.0.1:{};ob;rinstance=4f", 200, "200 OK"),
+        ("sip:other@127.0.0.1:{}", 486, "486 Busy Here"),
+        ("sip:other@192.0.2.1:{}", 0, "403 Forbidden"),  # not in calling.allowed_targets
+        ("sip:other@127.0.0.1:{};user=phone", 0, "404 Not Found"),  # no number: a target that cannot be read
+        ("sip:@127.0.0.1", 400, ""),
+        ("sip:a%20b@127.0.0.1:{}", 0, "404 Not Found"),
+        ("tel:nonsense", 0, "404 Not Found"),
+        ("tel:+88216123", 0, "403 Forbidden"),
+    ],
+)
+async def test_a_peers_refer_is_followed_where_the_trunk_may(target: str, answer: int, outcome: str) -> None:
+    """A status of SIP tells the outcome: 422 means something else there than in HTTP."""
+    async with bridge(**FOLLOWS) as made:
         with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
-            await up(made, phone)
-            host = "127.0.0.1" if answer else "192.0.2.1"
-            phone.send(phone.request("REFER", ("Refer-To", f"<sip:other@{host}:{other.port}>")))
-            messages = [await phone.receive(), await phone.receive()]
-            assert {getattr(m, "status", 0) for m in messages} == {202, 0}
-            first = next(m for m in messages if isinstance(m, Request))
-            assert first.method == "NOTIFY" and fragment_status(first.body) == (100, "Trying")
-            phone.answer(first, 200)
+            told = await up(made, phone)
+            uri = target.format(other.port)
+            phone.send(phone.request("REFER", ("Refer-To", f"<{uri}>")))
+            if not outcome:
+                await phone.response(answer)
+                await phone.bye()
+                return
+            first = await reported(phone)
+            assert fragment_status(first.body) == (100, "Trying")
             if answer:
                 invite = await fresh(other, "INVITE")
+                assert invite.uri == uri
+                assert invite.headers.get("Referred-By") == "<sip:+4930111@example.org>"
+                assert invite.from_.uri.user == "bot" or told.call.caller.to == "bot"
                 reply(other, invite, answer, body=offer(other.rtp_port, codecs="0") if answer == 200 else b"")
                 await next_of(other, "ACK")
-            last = await fresh(phone, "NOTIFY")
-            phone.answer(last, 200)
-            assert last.body.decode() == f"SIP/2.0 {told}\r\n"
+            last = await reported(phone)
+            assert last.body.decode() == f"SIP/2.0 {outcome}\r\n"
             assert (last.headers.get("Subscription-State") or "").startswith("terminated")
+            if answer == 200:
+                made_call = incoming_call(made.sessions[1].call)
+                assert (made_call.parent_call_sid, made_call.greets) == (phone.call_id, False)
             await phone.bye()
             if answer == 200:
                 made.sessions[1].call.hang_up("end")
                 await other.hung_up()
+
+
+async def test_the_call_for_a_refer_shows_our_number_and_what_the_peer_hands_over() -> None:
+    """RFC 3892: the referrer is named. RFC 3891: the call at the target is replaced."""
+    async with bridge(**FOLLOWS) as made:
+        with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
+            phone.target = f"sip:+4930999@127.0.0.1:{made.bridge.endpoint.port}"
+            await phone.call(("X-Account", "4711"))
+            await until(lambda: made.sessions and made.sessions[-1].call.state.value == "up")
+            within = "one%40pbx%3Bto-tag%3Dt%3Bfrom-tag%3Df&X-Queue=sales&P-Asserted-Identity=%3Csip:forged@x%3E"
+            headers = (
+                ("Refer-To", f"<sip:other@127.0.0.1:{other.port}?Replaces={within}>"),
+                ("Referred-By", '"Sales" <sip:sales@pbx.example>'),
+            )
+            phone.send(phone.request("REFER", *headers))
+            await reported(phone)
+            invite = await fresh(other, "INVITE")
+            assert invite.from_.uri.user == "+4930999"
+            assert invite.headers.get("Referred-By") == "<sip:sales@pbx.example>"
+            assert invite.headers.get("Replaces") == "one@pbx;to-tag=t;from-tag=f"
+            assert invite.headers.all("Require") == ("replaces",)
+            assert (invite.headers.get("X-Account"), invite.headers.get("X-Queue")) == ("4711", "sales")
+            reply(other, invite, 486)
+            await next_of(other, "ACK")
+            await reported(phone)
+            await phone.bye()
+
+
+async def test_each_of_two_refers_has_reports_of_its_own() -> None:
+    """RFC 3515 section 2.4.6."""
+    async with bridge(**FOLLOWS) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            await up(made, phone)
+            events = []
+            for _ in range(2):
+                phone.send(phone.request("REFER", ("Refer-To", "<sip:other@192.0.2.1>")))
+                number = phone.cseq
+                events += [(await reported(phone)).headers.get("Event") for _ in range(2)]
+            assert events == ["refer", "refer", *[f"refer;id={number}"] * 2]
+            await phone.bye()
+
+
+async def test_a_peer_that_wants_no_reports_gets_none() -> None:
+    """RFC 4488."""
+    async with bridge(**FOLLOWS) as made:
+        with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
+            await up(made, phone)
+            quiet = (("Refer-Sub", "false"), ("Require", "norefersub"), ("Supported", "norefersub"))
+            phone.send(phone.request("REFER", ("Refer-To", f"<sip:other@127.0.0.1:{other.port}>"), *quiet))
+            accepted = await phone.response(202)
+            assert accepted.headers.get("Refer-Sub") == "false"
+            reply(other, await fresh(other, "INVITE"), 486)
+            await next_of(other, "ACK")
+            await phone.bye()  # and no NOTIFY before it
+
+
+async def test_a_peer_that_has_forgotten_its_refer_gets_no_more_reports() -> None:
+    async with bridge(**FOLLOWS) as made:
+        with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
+            await up(made, phone)
+            phone.send(phone.request("REFER", ("Refer-To", f"<sip:other@127.0.0.1:{other.port}>")))
+            await reported(phone, 481)
+            reply(other, await fresh(other, "INVITE"), 486)
+            await next_of(other, "ACK")
+            await phone.bye()
 
 
 @pytest.mark.parametrize(
