@@ -300,7 +300,7 @@ class RouteConfig(Section):
     """Recogniser of caller speech. Empty: none. `embedded`: the built-in one (English, extra `[recogniser]`).
     `external`: that of `recogniser.url`. `auto`: the embedded one if it is installed."""
     end_of_thought: bool = True
-    """Let the turn model, if installed, find the end of a thought (`recogniser.end_of_thought`)."""
+    """Let the caller's words and the turn model find the end of a thought (`recogniser.end_of_thought`)."""
     barge_in: RouteBargeIn = RouteBargeIn()
     """Values that replace those of section `barge_in`."""
     calling: RouteCalling = RouteCalling()
@@ -374,8 +374,8 @@ class RecogniserConfig(Section):
     """Caller speech to text, for routes with a `recogniser`."""
 
     end_of_speech_ms: int = Field(600, ge=100)
-    """Silence that ends the caller's utterance, milliseconds. Less answers sooner; more lets callers think. A turn
-    model shortens or lengthens it (`end_of_thought`)."""
+    """Silence that ends the caller's utterance, milliseconds. Less answers sooner; more lets callers think. Words
+    and turn model change it (`end_of_thought`)."""
     final_timeout_ms: int = Field(2000, ge=100)
     """Longest wait for the words of a finished utterance, milliseconds; then there is no prompt."""
     backchannels: tuple[str, ...] = (

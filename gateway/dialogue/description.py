@@ -73,6 +73,23 @@ _CUTS = (
     Field("interruptible", _INTERRUPTIBLE, "Caller input that cuts this turn.", default="the route's"),
     Field("preemptible", _FLAG, "True: a later turn cuts this one.", default="the route's"),
 )
+_EXPECT = Field(
+    "expect",
+    {
+        "anyOf": [
+            {"enum": ["email", "name", "yesNo", "date", "any"]},
+            {
+                "type": "object",
+                "required": ["digits"],
+                "properties": {"digits": {"type": "integer", "minimum": 1, "maximum": wire.EXPECTED_DIGITS}},
+            },
+        ]
+    },
+    'The answer that the caller should give; an object names a count, `{"digits": 10}`. An unfinished answer is waited '
+    "for, a complete one is not.",
+    default="what the last question in the turn asks for",
+    extension=True,
+)
 _COMMIT = Field("commit", _FLAG, "True: an interruption does not withdraw it.", default="false", extension=True)
 _HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte. JSON has to be text here.")
 
@@ -114,6 +131,7 @@ FROM_MANAGER: tuple[Message, ...] = (
                 default="false",
                 extension=True,
             ),
+            _EXPECT,
         ),
         {
             "type": "text",
@@ -127,6 +145,7 @@ FROM_MANAGER: tuple[Message, ...] = (
             "speed": 1.1,
             "instruct": "cheerful",
             "hold": False,
+            "expect": "email",
         },
     ),
     Message(
@@ -147,6 +166,7 @@ FROM_MANAGER: tuple[Message, ...] = (
             ),
             *_CUTS,
             _turn(),
+            _EXPECT,
         ),
         {
             "type": "play",
@@ -155,6 +175,7 @@ FROM_MANAGER: tuple[Message, ...] = (
             "interruptible": False,
             "preemptible": True,
             "turn": "jingle",
+            "expect": {"digits": 10},
         },
     ),
     Message(
@@ -442,8 +463,22 @@ TO_MANAGER: tuple[Message, ...] = (
                 "an answer. Join the two prompts and answer both.",
                 extension=True,
             ),
+            Field(
+                "likelyLast",
+                _FLAG,
+                "On partial prompts. True: the thought may be over. Prepare an answer with `hold`, and send `commit` "
+                "or `discard` after the final prompt.",
+                extension=True,
+            ),
         ),
-        {"type": "prompt", "voicePrompt": "Where is my order?", "lang": "en-US", "last": True, "continues": False},
+        {
+            "type": "prompt",
+            "voicePrompt": "Where is my order?",
+            "lang": "en-US",
+            "last": False,
+            "continues": False,
+            "likelyLast": True,
+        },
         notes="Only where the route has a recogniser.",
     ),
     Message(

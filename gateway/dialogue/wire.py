@@ -25,6 +25,8 @@ from gateway.seams.messages import (
     End,
     Ended,
     Error,
+    Expect,
+    Expectable,
     Hints,
     Inbound,
     Info,
@@ -63,6 +65,9 @@ ECHO_CHARS = 1000
 
 SAMPLE_RATES = (8000, 16000, 24000)
 
+EXPECTED_DIGITS = 64
+"""Most digits that ``expect`` may name."""
+
 HINTS = 500
 """Most hints of one language. Each has at most ``NAME_CHARS`` characters."""
 
@@ -90,6 +95,15 @@ _INTERRUPTIBLE: Mapping[object, Interruptible] = {
     "speech": "speech",
     "dtmf": "dtmf",
     "none": "none",
+}
+
+
+_EXPECTABLE: Mapping[object, Expectable] = {
+    "email": "email",
+    "name": "name",
+    "yesNo": "yesNo",
+    "date": "date",
+    "any": "any",
 }
 
 
@@ -177,6 +191,17 @@ class _Fields:
             raise self.bad("interruptible", "any, speech, dtmf, none, true or false")
         return _INTERRUPTIBLE[value]
 
+    def expect(self) -> Expect | None:
+        value = self.body.get("expect")
+        if value is None:
+            return None
+        if isinstance(value, str) and value in _EXPECTABLE:
+            return Expect(kind=_EXPECTABLE[value])
+        digits = value.get("digits") if isinstance(value, dict) else None
+        if isinstance(digits, bool) or not isinstance(digits, int) or not 1 <= digits <= EXPECTED_DIGITS:
+            raise self.bad("expect", f"email, name, yesNo, date, any, or an object with digits, 1 to {EXPECTED_DIGITS}")
+        return Expect(kind="digits", digits=digits)
+
 
 def _text(f: _Fields) -> Text:
     return Text(
@@ -190,6 +215,7 @@ def _text(f: _Fields) -> Text:
         speed=f.number("speed", 0.25, 4.0),
         instruct=f.optional("instruct", max_chars=f.limits.turn_chars),
         hold=bool(f.flag("hold")),
+        expect=f.expect(),
     )
 
 
@@ -200,6 +226,7 @@ def _play(f: _Fields) -> Play:
         interruptible=f.interruptible(),
         preemptible=f.flag("preemptible"),
         turn=f.optional("turn"),
+        expect=f.expect(),
     )
 
 
@@ -460,7 +487,10 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Setup: ("setup", _setup),
     Prompt: (
         "prompt",
-        lambda m: ({"voicePrompt": m.voice_prompt, "lang": m.lang, "last": m.last}, {"continues": m.continues}),
+        lambda m: (
+            {"voicePrompt": m.voice_prompt, "lang": m.lang, "last": m.last},
+            {"continues": m.continues, **({} if m.last else {"likelyLast": m.likely_last})},
+        ),
     ),
     Dtmf: ("dtmf", lambda m: ({"digit": m.digit}, {})),
     Interrupt: (

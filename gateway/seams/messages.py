@@ -14,7 +14,17 @@ from gateway.seams.end_cause import UNKNOWN, EndCause
 Interruptible = Literal["any", "speech", "dtmf", "none"]
 RecordState = Literal["pause", "resume", "stop"]
 
+Expectable = Literal["email", "name", "yesNo", "date", "any", "digits"]
+
 # --- dialogue manager to gateway ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """+ The answer that the manager expects. ``digits`` is their number, for that kind only."""
+
+    kind: Expectable
+    digits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,7 @@ class Text:
     speed: float | None = None  # +
     instruct: str = ""  # +
     hold: bool = False  # +
+    expect: Expect | None = None  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +53,7 @@ class Play:
     interruptible: Interruptible | None = None
     preemptible: bool | None = None
     turn: str = ""  # +
+    expect: Expect | None = None  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +224,7 @@ class Prompt:
     lang: str
     last: bool
     continues: bool = False  # +
+    likely_last: bool = False  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

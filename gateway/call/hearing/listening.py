@@ -19,6 +19,7 @@ from typing import Protocol
 
 from gateway.call.hearing.echo import is_echo, may_become_echo
 from gateway.call.hearing.end_of_thought import Patience
+from gateway.call.hearing.expectation import ANYTHING, Progress, expected, progress
 from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
@@ -83,6 +84,8 @@ class ListeningSettings:
     """The least ``lasts_s`` if the manager turns ``ignoreBackchannel`` on, seconds."""
     drops_echo: bool = False
     """Drop transcripts that echo what the bot has just said."""
+    reads_words: bool = False
+    """True if the words so far help to decide whether a thought is over."""
 
     def with_silence(self, seconds: float) -> ListeningSettings:
         """Return a copy in which at least this silence ends an utterance."""
@@ -121,6 +124,7 @@ def hearing(
         acknowledgements=acknowledgements,
         agreement_s=_AGREEMENT_MS / 1000,
         drops_echo=route.echo_prompt_filtering,
+        reads_words=route.end_of_thought,
     )
 
 
@@ -143,6 +147,8 @@ class _Utterance:
     """The frames, for the turn model."""
     cuts: bool = False
     """True if words of the utterance have interrupted the bot."""
+    words: str = ""
+    """The recogniser's latest words of it."""
     unwanted: bool = False
     """True if it ended during a turn that speech may not interrupt, while the route reports no speech."""
 
@@ -200,6 +206,10 @@ class Listening:
         self._withheld: list[bytes] = []
         """Audio of the current silence. The recogniser receives it only if the caller speaks again, so the words that
         it finalises in the pause cover the whole utterance."""
+        self._words_are_fresh = False
+        """True if the recogniser has given words since the current silence began."""
+        self._told_likely = False
+        """True if the manager knows that the thought may be over with the current silence."""
         self._look: Look | None = None
         self._finished_probability: float | None = None
         """The turn model's probability that the thought is finished, for the current silence."""
@@ -268,7 +278,7 @@ class Listening:
             self,
             language=language,
             hints=self._hints.get(language, hearing.hints),
-            partials=hearing.partial_prompts or hearing.lasts_s > 0,
+            partials=hearing.partial_prompts or hearing.lasts_s > 0 or hearing.reads_words,
         )
         self._language = language
         self._settings_changed = False
@@ -345,6 +355,7 @@ class Listening:
         if not begins:
             return
         utterance.unwanted = self._is_unwanted()
+        self._words_are_fresh = self._told_likely = False
         if self._stream is not None:
             self._stream.pause()
 
@@ -358,15 +369,18 @@ class Listening:
 
     def _on_thought_judged(self, probability: float) -> None:
         self._finished_probability = probability
-        if self._current is not None and self._silent_since is not None:
+        utterance = self._current
+        if utterance is not None and self._silent_since is not None:
             self._set_end_timer()
+            if utterance.cuts and not self._told_likely and self._may_be_over():
+                self._tell_partial(utterance)
 
     def _set_end_timer(self) -> None:
         """Set the timer for the end of the utterance. Before the VAD reports silence, only a finished thought sets
         it."""
         if self._end_timer is not None:
             self._end_timer.cancel()
-        if self._vad_silent or self._hearing.patience.is_finished(self._finished_probability):
+        if self._vad_silent or self._may_be_over():
             self._end_timer = self._later(max(0.0, self._missing_s()), self._on_quiet)
 
     def _missing_s(self) -> float:
@@ -375,7 +389,23 @@ class Listening:
         passed_s = self._now() - self._silent_since
         heard_s = self._heard_s() - self._silent_from_s + _IN_TRANSIT_S
         silence_s = min(passed_s, max(heard_s, passed_s - self._hearing.stall_s))
-        return self._hearing.patience.silence_s(self._finished_probability) - silence_s
+        return self._needed_s() - silence_s
+
+    def _needed_s(self) -> float:
+        """Return the silence that ends the current utterance now, seconds."""
+        follow = self._current is not None and bool(self._current.words) and not self._words_are_fresh
+        return self._hearing.patience.silence_s(self._finished_probability, self._progress(), words_follow=follow)
+
+    def _may_be_over(self) -> bool:
+        return self._hearing.patience.is_finished(self._finished_probability, self._progress())
+
+    def _progress(self) -> Progress:
+        """Return how far the words of the current utterance answer what the bot expects."""
+        utterance, hearing, asked = self._current, self._hearing, self._turns.asked
+        if utterance is None or not hearing.reads_words or hearing.silence_only:
+            return Progress.UNKNOWN
+        wanted = ANYTHING if asked is None else expected(asked.expect, asked.text, asked.language or self._language)
+        return progress(utterance.words, wanted, self._language)
 
     def _look_for_audio(self, before_s: float = -1.0) -> None:
         """End the utterance if the caller's audio has stopped, which the VAD cannot detect."""
@@ -423,12 +453,16 @@ class Listening:
             return
         if self._is_echo(utterance, text, begun=True):
             return
+        utterance.words = text
+        if utterance is self._current and self._silent_since is not None:
+            self._words_are_fresh = True
+            self._set_end_timer()
         if not utterance.cuts:
             utterance.cuts = True
             self._decide(CallerEvent.WORDS, utterance.onset)
         # The final prompt of a finished utterance is on its way, so its partial ones are not sent.
-        if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
-            self._tell_prompt(utterance, text, last=False)
+        if utterance is self._current:
+            self._tell_partial(utterance)
 
     def on_final(self, text: str) -> None:
         """Take all words of the oldest finished utterance."""
@@ -448,9 +482,16 @@ class Listening:
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
-    def _tell_prompt(self, utterance: _Utterance, text: str, *, last: bool) -> None:
+    def _tell_partial(self, utterance: _Utterance) -> None:
+        if self._hearing.partial_prompts and not self._is_unwanted():
+            self._told_likely = self._may_be_over()
+            self._tell_prompt(utterance, utterance.words, last=False, likely_last=self._told_likely)
+
+    def _tell_prompt(self, utterance: _Utterance, text: str, *, last: bool, likely_last: bool = False) -> None:
         continues = utterance.onset - self._prompt_ended < _CONTINUES_WITHIN_S
-        self._tell(Prompt(voice_prompt=text, lang=self._language, last=last, continues=continues))
+        self._tell(
+            Prompt(voice_prompt=text, lang=self._language, last=last, continues=continues, likely_last=likely_last)
+        )
         self._turns.expect_answer()
 
     def _heard_nothing(self) -> None:

@@ -205,6 +205,7 @@ class Instructions:
             turn.interruptible = message.interruptible
         if message.preemptible is not None:
             turn.preemptible = message.preemptible
+        turn.expect = message.expect or turn.expect
         if isinstance(message, Text):
             if message.lang:
                 turn.language = message.lang

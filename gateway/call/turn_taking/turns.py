@@ -97,6 +97,8 @@ class Turns:
             tokens_played=defaults.tokens_played,
         )
         self._playout = playout
+        self.asked: Turn | None = None
+        """The last turn that the caller has begun to hear, live or ended; an answer answers it."""
         self._agent_speaking = False
         self._taking_over = False
         """True if a new turn has cut the one being spoken and no sound of it has been sent. Meanwhile the agent counts
@@ -407,6 +409,8 @@ class Turns:
         return now if speaking is None else self._heard.follow(speaking, now)
 
     def _started(self, turn: Turn, first: FirstFrame, now: float) -> None:
+        if turn.kind != "digits" and not turn.silent:
+            self.asked = turn
         measured = turn.first_packet(first)
         if measured is not None:
             stages = {stage: round(ms, 1) for stage, ms in measured.stages_ms.items()}

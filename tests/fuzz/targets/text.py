@@ -7,6 +7,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from gateway.call.hearing.expectation import Progress, expected, progress
+from gateway.call.hearing.wordings import plain
 from gateway.call.turn_taking.speakable import Lexicon, Speakable
 from tests.fuzz.target import Target
 from tts_engine.cosyvoice.frontend.normalise import normalise
@@ -158,7 +160,28 @@ def run_mandarin(data: bytes) -> None:
                 assert 0 <= word.first_id <= word.end_id <= len(piece.ids)
 
 
+def run_answer(data: bytes) -> None:
+    """An answer of any words has a progress, whatever was asked, and all words are in one spelling."""
+    language = ("en", "es", "fr", "it", "pt", "de", "zh", "xx")[data[0] % 8 if data else 0]
+    question, _, answer = _text(data[1:]).partition("\n")
+    wanted = expected(None, question, language)
+    assert progress(answer, wanted, language) in Progress
+    assert plain(plain(answer)) == plain(answer)
+
+
+ANSWERS = (
+    b"\x00What is your phone number?\n555 123 four five six seven",
+    b"\x05Wie lautet Ihre E-Mail-Adresse?\nklaus at beispiel punkt de",
+    "\x06您的电话号码是多少？\n一三八零零".encode(),
+    b"\x00What is your date of birth?\nMarch 3/4/2020",
+    b"\x00And your address?\n12 Main Street, B R O W N, and",
+)
+
 TARGETS = [
+    Target(
+        name="answer", run=run_answer, seeds=ANSWERS, words=WORDS, quick=150,
+        covers=("gateway/call/hearing/expectation.py", "gateway/call/hearing/wordings.py"),
+    ),
     Target(
         name="markup", run=run_markup, covers=("gateway/call/turn_taking/speakable.py",), words=MARKUP_WORDS,
         seeds=tuple(bytes((90 * at,)) + seed for at, seed in enumerate(MARKUP)),

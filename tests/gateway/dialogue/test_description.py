@@ -29,7 +29,7 @@ SAMPLES: tuple[m.Outbound, ...] = (
         session_id="VX1", call_sid="", account_sid="", parent_call_sid="", from_="", to="", forwarded_from="",
         caller_name="", direction="", call_type="", call_status="", custom_parameters={}, resumed=False,
     ),
-    m.Prompt(voice_prompt="", lang="", last=True),
+    m.Prompt(voice_prompt="", lang="", last=False),
     m.Dtmf(digit="1"),
     m.Interrupt(utterance_until_interrupt="", duration_until_interrupt_ms=0),
     m.Error(description=""),

@@ -159,6 +159,7 @@ def read(body: dict[str, Any]) -> m.Inbound:
                 "speed": 2,
                 "instruct": "calm",
                 "hold": True,
+                "expect": {"digits": 10},
                 "lang": "de-DE",
             },
             m.Text(
@@ -170,12 +171,17 @@ def read(body: dict[str, Any]) -> m.Inbound:
                 speed=2.0,
                 instruct="calm",
                 hold=True,
+                expect=m.Expect(kind="digits", digits=10),
                 lang="de-DE",
             ),
         ),
         (
             {"type": "play", "source": "https://a/b.mp3", "loop": 0, "interruptible": False},
             m.Play(source="https://a/b.mp3", loop=0, interruptible="none"),
+        ),
+        (
+            {"type": "play", "source": "a.wav", "expect": "yesNo"},
+            m.Play(source="a.wav", expect=m.Expect(kind="yesNo")),
         ),
         ({"type": "sendDigits", "digits": "1w#*D"}, m.SendDigits(digits="1w#*D")),
         ({"type": "language", "ttsLanguage": "fr-FR"}, m.Language(tts_language="fr-FR")),

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gateway.call.hearing.end_of_thought import Patience
+from gateway.call.hearing.end_of_thought import LEAST_S, WORDS_S, Patience
+from gateway.call.hearing.expectation import Progress
 from gateway.call.settings import hearing_settings
-from gateway.seams.messages import ConfigChange
+from gateway.seams.messages import ConfigChange, Expect, Prompt
 from tests.gateway.call.hearing.test_listening import FRAME, ListeningCall
 
 PATIENCE = Patience(usual_s=0.6, finished_s=0.256, hesitating_s=1.0, finished_from=0.5, hesitating_below=0.1)
@@ -349,3 +350,138 @@ async def test_turn_detection_that_is_turned_off_in_a_pause_forgets_the_model_s_
     assert call.words.finished == 0
     call.run(0.02)
     assert call.words.finished == 1
+
+
+@pytest.mark.parametrize(
+    ("progress", "probability", "silence_s"),
+    [
+        (Progress.COMPLETE, None, 0.256),
+        (Progress.COMPLETE, 0.0, 0.256),
+        (Progress.UNKNOWN, 0.9, 0.256),
+        *(
+            (progress, probability, at_least)
+            for progress, at_least in LEAST_S.items()
+            for probability in (None, 0.0, 0.9)
+        ),
+    ],
+)
+def test_the_words_choose_the_silence_whatever_the_model_says(
+    progress: Progress, probability: float | None, silence_s: float
+) -> None:
+    assert PATIENCE.silence_s(probability, progress) == silence_s
+    assert PATIENCE.at_least(3.0).silence_s(probability, progress) == 3.0
+
+
+def test_a_finished_thought_waits_a_little_for_its_last_words() -> None:
+    assert PATIENCE.silence_s(0.9, words_follow=True) == WORDS_S
+    assert PATIENCE.silence_s(0.9, Progress.COMPLETE, words_follow=True) == 0.256
+
+
+def asked(question: str, expect: Expect | None = None, **route: object) -> ThoughtfulCall:
+    """A caller who was asked a question."""
+    call = ThoughtfulCall(**route)
+    call.speak(question, expect=expect)
+    call.run(3.0)
+    return call
+
+
+def group(call: ThoughtfulCall, words: str, pause_s: float) -> None:
+    """The caller says words and pauses. The words so far are known 0.12 s after the lull is; the model takes each for
+    the end."""
+    call.starts()
+    call.speaks(40)
+    call.lull()
+    call.model.answer(0.95)
+    call.run(0.12)
+    call.listening.on_partial(words)
+    call.run(0.02)
+    call.stops()
+    call.run(pause_s - 0.3)
+
+
+NUMBER = ["five five five", "five five five oh one two", "five five five oh one two three four five six"]
+
+
+@pytest.mark.parametrize("pause_s", [0.3, 0.5, 0.7, 0.9, 1.5])
+@pytest.mark.parametrize(
+    ("question", "expect"),
+    [("And now, please?", Expect(kind="digits", digits=10)), ("What is your phone number?", None)],
+)
+def test_an_expected_number_is_one_prompt_and_its_end_is_answered_soon(
+    question: str, expect: Expect | None, pause_s: float
+) -> None:
+    call = asked(question, expect)
+    for words in NUMBER[:2]:
+        group(call, words, pause_s)
+        assert call.words.finished == 0
+    group(call, NUMBER[2], 0.31)
+    assert call.words.finished == 1, "its last digit was said 0.31 s ago"
+
+
+@pytest.mark.parametrize("pause_s", [0.5, 0.7, 0.9])
+def test_a_number_without_a_question_waits_too(pause_s: float) -> None:
+    call = asked("How can I help?")
+    for words in NUMBER:
+        group(call, words, pause_s)
+        assert call.words.finished == (words == NUMBER[2])
+
+
+def test_a_part_of_an_answer_is_not_waited_for_without_end() -> None:
+    call = asked("What is your phone number?")
+    group(call, NUMBER[0], 1.9)
+    assert call.words.finished == 0
+    call.run(0.15)
+    assert call.words.finished == 1
+
+
+def test_a_sentence_that_ends_with_a_conjunction_waits() -> None:
+    call = asked("How can I help?")
+    group(call, "I need a table for two and", 1.4)
+    assert call.words.finished == 0
+    group(call, "I need a table for two and a taxi", 0.41)
+    assert call.words.finished == 1
+
+
+def test_words_of_before_the_pause_delay_a_finished_thought_only_until_the_last_ones_are_there() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks(30)
+    call.listening.on_partial("Where is my")
+    call.speaks(10)
+    call.lull()
+    call.model.answer(0.95)
+    call.run(0.14)
+    call.stops()
+    assert call.words.finished == 0, "its words end in the middle"
+    call.listening.on_partial("Where is my order?")
+    call.run(0.01)
+    assert call.words.finished == 1
+
+
+async def test_without_turn_detection_the_words_decide_nothing() -> None:
+    call = asked("What is your phone number?")
+    call.listening.configure(hearing_settings(ConfigChange(turn_detection=False), call.listening._hearing), {})
+    group(call, NUMBER[0], 0.61)
+    assert call.words.finished == 1
+
+
+def test_a_partial_prompt_says_that_the_thought_may_be_over() -> None:
+    call = asked("What is your phone number?", partial_prompts=True)
+    for words in NUMBER:
+        group(call, words, 0.29)
+    told = [message for message in call.told if isinstance(message, Prompt)]
+    assert [(message.voice_prompt, message.likely_last) for message in told] == [
+        (NUMBER[0], False), (NUMBER[1], False), (NUMBER[2], True),
+    ]  # fmt: skip
+
+
+def test_a_partial_prompt_is_sent_again_when_the_model_takes_the_thought_for_finished() -> None:
+    call = ThoughtfulCall(partial_prompts=True)
+    call.starts()
+    call.speaks()
+    call.listening.on_partial("Where is it?")
+    call.lull()
+    call.listening.on_partial("Where is it now?")
+    call.model.answer(0.9)
+    told = [(message.voice_prompt, message.likely_last) for message in call.told if isinstance(message, Prompt)]
+    assert told == [("Where is it?", False), ("Where is it now?", False), ("Where is it now?", True)]

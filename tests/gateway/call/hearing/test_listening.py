@@ -157,7 +157,7 @@ LONG = "one two three four five six seven eight nine ten"
 
 def test_utterance_becomes_a_prompt_after_the_silence_that_ends_it() -> None:
     call = ListeningCall({"language": "en-GB", "hints": ["Ada"]})
-    assert call.words.opened == [{"language": "en-GB", "hints": ("Ada",), "partials": False}]
+    assert call.words.opened == [{"language": "en-GB", "hints": ("Ada",), "partials": True}]
     call.starts()
     call.listening.on_speech(FRAME)
     call.run(1.0)
