@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, Row, Select, delete, event, insert, select, true, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.call_log.schema import calls, make_tables
+from gateway.call_log.schema import SCHEMA, calls
 from gateway.config import CallsConfig, PostgresConfig
 from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
@@ -206,7 +206,7 @@ class CallLog:
             table=calls,
             began_at=calls.c.started_at,
             is_over=true(),
-            make_tables=make_tables,
+            make_tables=SCHEMA.bring_up_to_date,
             moved=lambda connection, rows: None,
             delete_old=self._tidy,
             given_up=lambda: self._on_lost("given_up"),
@@ -242,7 +242,7 @@ def _open(folder: Path) -> Engine:
         connection.execute("PRAGMA synchronous=NORMAL")
 
     with database.begin() as connection:
-        make_tables(connection)
+        SCHEMA.bring_up_to_date(connection)
     return database
 
 

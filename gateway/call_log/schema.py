@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table, Text
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    func,
-    insert,
-    select,
-    update,
-)
-
-STEPS: Mapping[int, Sequence[str]] = {
-    2: tuple(
-        f"ALTER TABLE calls ADD COLUMN {name} {kind}"
-        for name, kind in (
-            ("ended_by", "VARCHAR"),
-            ("sip_status", "INTEGER"),
-            ("q850", "INTEGER"),
-            ("end_text", "VARCHAR"),
-        )
-    ),
-}
-"""Migration to each version from the one before, in SQL."""
-
-VERSION = max(STEPS)
-"""Version of this schema. A database of a later version is not written to."""
+from gateway.versioned_schema import ID, VersionedSchema, add_columns
 
 metadata = MetaData()
-
-Id = String().with_variant(String(collation="C"), "postgresql")
-"""An identifier, sorted by its bytes in every database, so that pages of two databases can be merged."""
-
-schema = Table("call_log_schema", metadata, Column("version", Integer, primary_key=True))
 
 calls = Table(
     "calls",
     metadata,
-    Column("call_id", Id, primary_key=True),
+    Column("call_id", ID, primary_key=True),
     Column("call_sid", String, nullable=False),
     Column("route", String, nullable=False),
     Column("transport", String, nullable=False),
@@ -72,23 +37,11 @@ calls = Table(
     Index("calls_by_route", "route", "started_at"),
 )
 
+versions = Table("call_log_schema", metadata, Column("version", Integer, primary_key=True))
 
-def make_tables(connection: Connection) -> None:
-    """Create missing tables, or migrate existing ones to this version.
-
-    Raises:
-        OSError: the existing tables have a later version.
-    """
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # another process may be creating them now
-    metadata.create_all(connection)
-    version = connection.execute(select(func.max(schema.c.version))).scalar()
-    if version is None:
-        connection.execute(insert(schema).values(version=VERSION))
-        return
-    if version > VERSION:
-        raise OSError(f"the call log has schema {version}, expected {VERSION} at most")
-    for step in range(version + 1, VERSION + 1):
-        for statement in STEPS[step]:
-            connection.exec_driver_sql(statement)
-        connection.execute(update(schema).values(version=step))
+SCHEMA = VersionedSchema(
+    what="calls",
+    shared=(calls, versions),
+    versions=versions,
+    steps={2: add_columns("calls", ended_by="VARCHAR", sip_status="INTEGER", q850="INTEGER", end_text="VARCHAR")},
+)

@@ -34,7 +34,7 @@ from gateway.metering.beginnings import Beginnings
 from gateway.metering.disk_sync import DiskSync
 from gateway.metering.ledger import RecordScope
 from gateway.metering.record import MeterRecord, UsageDay
-from gateway.metering.schema import bring_up_to_date, records
+from gateway.metering.schema import SCHEMA, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
 from gateway.process_lock import lock
 from gateway.sqlite import open_sqlite
@@ -376,12 +376,12 @@ class Records:
         if not url:
             self._database = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
             with self._database.begin() as connection:
-                bring_up_to_date(connection)
+                SCHEMA.bring_up_to_date(connection)
             return
         path = Path(self._config.path)
         self._database = open_sqlite(path, busy_s=_BUSY_S, syncs=False)
         with self._database.begin() as connection:
-            bring_up_to_date(connection)
+            SCHEMA.bring_up_to_date(connection)
         self._lock_file = lock(_lock_path(path, self._owner))
         with self._database.begin() as connection:
             self._end_dead_records(connection)
@@ -398,7 +398,7 @@ class Records:
             table=records,
             began_at=records.c.startedAt,
             is_over=ledger.IS_OVER,
-            make_tables=bring_up_to_date,
+            make_tables=SCHEMA.bring_up_to_date,
             moved=ledger.count_rows,
             delete_old=delete_old,
             given_up=lambda: self._meter.record_lost("given_up"),

@@ -5,14 +5,13 @@ The check reads and changes nothing. It checks the rights that ``gateway/postgre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sqlalchemy import Connection, Table, func, inspect, select, text
+from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway import postgres
-from gateway.call_log import schema as call_log
-from gateway.metering import schema as metering
+from gateway.call_log.schema import SCHEMA as CALLS
+from gateway.metering.schema import SCHEMA as RECORDS
+from gateway.versioned_schema import VersionedSchema
 from talkspurt.config.settings import Config
 from talkspurt.doctor.finding import Finding
 
@@ -33,28 +32,9 @@ _OWNS = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The tables of one part of the gateway."""
-
-    what: str
-    tables: frozenset[str]
-    schema: Table
-    version: int
-
-
-_CALLS = _Kept("calls", frozenset(call_log.metadata.tables), call_log.schema, call_log.VERSION)
-_RECORDS = _Kept(
-    "records",
-    frozenset(metering.metadata.tables) - {metering.outbox.name},  # the outbox stays on each gateway's disk
-    metering.schema,
-    metering.VERSION,
-)
-
-
 def check(config: Config) -> Finding:
     """Check the database of ``postgres.url``; each query has ``postgres.timeout_s``."""
-    kept = [_CALLS] * bool(config.calls.folder) + [_RECORDS] * bool(config.records.database_url)
+    kept = [CALLS] * bool(config.calls.folder) + [RECORDS] * bool(config.records.database_url)
     database = postgres.opened(config.postgres)
     faults, tables = [], []
     try:
@@ -78,15 +58,18 @@ def check(config: Config) -> Finding:
     return Finding(_NAME, "ok", f"{server.version}: {', '.join(tables)}")
 
 
-def _examined(connection: Connection, part: _Kept, here: set[str], *, may_create: bool) -> tuple[str, list[str]]:
+def _examined(
+    connection: Connection, part: VersionedSchema, here: set[str], *, may_create: bool
+) -> tuple[str, list[str]]:
     """Return a description of the tables, and their faults."""
-    tables = {"tables": sorted(part.tables & here)}
+    wanted = {table.name for table in part.shared}
+    tables = {"tables": sorted(wanted & here)}
     faults = [f"{right} is missing" for right in connection.execute(_LACKING, tables).scalars()]
-    if not part.tables <= here and not may_create:
+    if not wanted <= here and not may_create:
         faults.append(f"tables of {part.what} have to be made, and CREATE on the schema is missing")
-    if faults or part.schema.name not in here:
+    if faults or part.versions.name not in here:
         return f"tables of {part.what} will be made", faults
-    version = connection.execute(select(func.max(part.schema.c.version))).scalar() or part.version
+    version = connection.execute(select(func.max(part.versions.c.version))).scalar() or part.version
     said = f"tables of {part.what} have version {version}"
     if version > part.version:
         faults.append(f"{said}, expected {part.version} at most: update this gateway")

@@ -17,7 +17,7 @@ import pytest
 from gateway.config import RecordsConfig
 from gateway.metering import disk_sync, ledger
 from gateway.metering.record import MeterRecord
-from gateway.metering.schema import VERSION
+from gateway.metering.schema import SCHEMA
 from gateway.metering.store import COUNTED_TOGETHER, Records, RecordsMeter
 from gateway.postgres import DatabaseState
 from tests.waiting import PATIENCE_S, until
@@ -207,9 +207,9 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_and_a_later_one
         assert crashed.endedAt == crashed.startedAt and crashed.packetsLost is None
         assert records._database is not None
         with records._database.begin() as connection:
-            assert connection.exec_driver_sql("SELECT version FROM records_schema").scalars().all() == [VERSION]
+            assert connection.exec_driver_sql("SELECT version FROM records_schema").scalars().all() == [SCHEMA.version]
             connection.exec_driver_sql("UPDATE records_schema SET version = 99")
-    with pytest.raises(OSError, match=f"schema 99, expected {VERSION}"):
+    with pytest.raises(OSError, match=f"schema 99, expected {SCHEMA.version}"):
         async with opened(tmp_path):
             pass
 

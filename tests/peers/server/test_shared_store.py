@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.call_log import schema as call_log
 from gateway.call_log.log import CallLog, Query
+from gateway.call_log.schema import SCHEMA as CALLS
 from gateway.config import CallsConfig, PostgresConfig, RecordsConfig
 from gateway.errors import Rejected
-from gateway.metering import schema as metering
+from gateway.metering.schema import SCHEMA as RECORDS
 from gateway.metering.store import Records
 from gateway.postgres import DatabaseState
 from talkspurt.config.settings import load
@@ -144,7 +144,6 @@ import asyncio, os, signal, sys
 from gateway.config import PostgresConfig, RecordsConfig
 from gateway.metering import ledger
 from gateway.metering.record import MeterRecord
-from gateway.metering import schema as metering
 from gateway.metering.store import Records
 from gateway.postgres import SharedDatabase
 
@@ -322,10 +321,10 @@ def test_doctor_names_what_a_database_lacks(server: PostgresServer, database: st
     with server.engine(database).connect() as connection:
         new = ("ok", "tables of calls will be made, tables of records will be made")
         assert (found()[0], found()[1].partition(": ")[2]) == new
-        call_log.make_tables(connection)
-        metering.bring_up_to_date(connection)
+        CALLS.bring_up_to_date(connection)
+        RECORDS.bring_up_to_date(connection)
         connection.commit()
-        versions = f"tables of calls have version {call_log.VERSION}, tables of records have version {metering.VERSION}"
+        versions = f"tables of calls have version {CALLS.version}, tables of records have version {RECORDS.version}"
         assert (found()[0], found()[1].partition(": ")[2]) == ("ok", versions)
 
         stranger = server.url(database).replace("//talkspurt:", "//stranger:")
@@ -340,7 +339,7 @@ def test_doctor_names_what_a_database_lacks(server: PostgresServer, database: st
         connection.exec_driver_sql("GRANT DELETE ON calls TO stranger")
         connection.exec_driver_sql("UPDATE records_schema SET version = 1")
         connection.commit()
-        assert found()[0] == "ok" and f"version 1, will have {metering.VERSION}" in found()[1]
+        assert found()[0] == "ok" and f"version 1, will have {RECORDS.version}" in found()[1]
         assert "for which the account has to own them" in found(stranger)[1]
         connection.exec_driver_sql("UPDATE records_schema SET version = 99")
         connection.commit()
