@@ -31,6 +31,13 @@ _MAX_RETRY_FACTOR = 10
 """The pause doubles with each failure, up to this multiple of the first pause."""
 
 _GOODBYE_S = 2.0
+
+_FLOW_S = 120.0
+"""Longest pause between two keep-alives on the connection with a registrar that names none (RFC 5626 section 4.4.1)."""
+
+_PONG_S = 10.0
+"""Longest wait for the answer to a keep-alive (RFC 5626 section 4.4.1)."""
+
 _MAX_ROUTES = 10
 
 
@@ -84,6 +91,10 @@ class Registration:
         self._lost = asyncio.Event()
         self._losses = 0
         """Number of connections lost in a row, each within ``RETRY_S`` of its registration."""
+        self._flow_s = 0
+        """Flow-Timer of the registrar's answer, seconds: it answers keep-alives, and expects them. 0: not named."""
+        self._pongs = False
+        """True: the registrar has answered a keep-alive, so it knows them."""
         self._task: SupervisedTask | None = None
 
     @property
@@ -137,8 +148,7 @@ class Registration:
                 pause_s = max(pause_s, longest * random.uniform(0.5, 1.5))
                 failures = min(failures + 1, 10)
             began = clock()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), pause_s)
+            if await self._disconnected(pause_s):
                 if self.registered:
                     self.status = 503
                     self._became(False)
@@ -148,6 +158,38 @@ class Registration:
                         await asyncio.sleep(RETRY_S * min(2 ** (self._losses - 2), _MAX_RETRY_FACTOR))
                 else:
                     await asyncio.sleep(max(0.0, began + pause_s - clock()))
+
+    async def _lost_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._lost.wait(), seconds)
+        return self._lost.is_set()
+
+    async def _disconnected(self, seconds: float) -> bool:
+        """Wait, and send keep-alives on the connection with the registrar meanwhile (RFC 5626 section 4.4.1). Return
+        True at once if the connection is lost.
+
+        Not every registrar answers them. One that has answered before, or that names a Flow-Timer, must answer.
+        """
+        clock, endpoint = asyncio.get_running_loop().time, self._client.endpoint
+        until = clock() + seconds
+        while self.registered and self.peer is not None and self.peer.transport != "UDP":
+            pause_s = (self._flow_s or _FLOW_S) * random.uniform(0.8, 1.0)
+            if clock() + pause_s + _PONG_S >= until:
+                break
+            if await self._lost_within(pause_s):
+                return True
+            sent_at = clock()
+            flow = endpoint.flow(self.peer)
+            if flow is None or not flow.ping():
+                break
+            if await self._lost_within(_PONG_S):
+                return True
+            if flow.heard_at >= sent_at:
+                self._pongs = True
+            elif self._pongs or self._flow_s:
+                log.info("registrar does not answer keep-alives", extra={"registrar": self._name})
+                flow.fail()
+        return await self._lost_within(max(0.0, until - clock()))
 
     async def _register(self) -> float:
         """Try once. Return the shortest wait until the next attempt, in seconds."""
@@ -172,6 +214,7 @@ class Registration:
         self.status = response.status
         granted_s = granted(response, self.contact, asked_s=self._expires_s) if 200 <= response.status < 300 else 0
         self.service_route = service_route(response) if granted_s > 0 else ()
+        self._flow_s = response.headers.seconds("Flow-Timer")
         self._became(granted_s > 0)
         if granted_s > 0:
             return granted_s * random.uniform(*_REFRESH_SHARE)

@@ -30,6 +30,11 @@ class Client:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint that sends the requests."""
+        return self._endpoint
+
     async def ask(
         self, make: Callable[[HeaderItems], Request], peer: Peer, *, auth: ClientAuth | None = None
     ) -> Response:

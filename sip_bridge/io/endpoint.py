@@ -204,6 +204,21 @@ class _DatagramsInTurns(asyncio.DatagramProtocol):
         self._protocol.datagram_received(*self._waiting.popleft())
 
 
+class Flow(Protocol):
+    """A connection with a peer, which must stay usable for requests of either side (RFC 5626)."""
+
+    heard_at: float
+    """Time of the last received bytes, on the loop's clock."""
+
+    def ping(self) -> bool:
+        """Send a keep-alive (section 3.5.1). False: the connection is closed."""
+        ...
+
+    def fail(self) -> None:
+        """Close the connection and tell the user at once, since the peer may never acknowledge the end."""
+        ...
+
+
 class _Connection(asyncio.Protocol):
     """One stream.
 
@@ -217,6 +232,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._idle: asyncio.TimerHandle | None = None
         self.peer = peer
+        self.heard_at = 0.0
         self.names: frozenset[str] = frozenset()
         self.serves_other_workers = False
         """True: messages of other workers' calls have come on it."""
@@ -242,6 +258,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._touch()
+        self.heard_at = asyncio.get_running_loop().time()
         pings = 0
         try:
             for message in self._stream.feed(data):
@@ -266,6 +283,13 @@ class _Connection(asyncio.Protocol):
             return False
         transport.write(data)
         return True
+
+    def ping(self) -> bool:
+        return self.send(PING)
+
+    def fail(self) -> None:
+        self._endpoint._connections.remove(self)
+        self.close()
 
     def close(self) -> None:
         if self._transport:
@@ -564,6 +588,10 @@ class Endpoint:
     def _goes_by_tcp(self, request: Request, peer: Peer) -> bool:
         refused_until = self._without_tcp.get((peer.host, peer.port), 0.0)
         return len(request.serialise()) > _MAX_DATAGRAM_BYTES and self._loop.time() >= refused_until
+
+    def flow(self, peer: Peer) -> Flow | None:
+        """Return the connection with a peer. None: there is none."""
+        return self._connections.get(peer)
 
     def send(self, message: Message, peer: Peer) -> None:
         """Send a message outside any transaction, such as the ACK of a 2xx."""

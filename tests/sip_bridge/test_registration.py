@@ -398,3 +398,62 @@ async def test_a_trunk_calls_with_the_account_of_its_registration() -> None:
         assert isinstance(again, Request) and 'username="auth-7"' in (again.headers.get("Proxy-Authorization") or "")
         phone.send(response_to(again, 486, to_tag="b"))
         await until(lambda: not made.bridge.outgoing.under_way())
+
+
+class Flow:
+    """Stands where a connection with the registrar stands: it hears keep-alives, and answers some."""
+
+    def __init__(self, registration: Registration, answered: list[bool]) -> None:
+        self.pings: list[float] = []
+        self.heard_at = 0.0
+        self._registration, self._answered = registration, answered
+        self._loop = asyncio.get_running_loop()
+
+    def ping(self) -> bool:
+        self.pings.append(self._loop.time())
+        if self._answered and self._answered.pop(0):
+            self.heard_at = self._loop.time()
+        return True
+
+    def fail(self) -> None:
+        self._registration._lost.set()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("flow_s", "answered", "pings"),
+    [
+        (0, [True, True, False], 3),  # it has answered before
+        (30, [False], 1),  # it has promised to answer
+        (30, [True] * 100, None),
+        (0, [False] * 100, None),  # it does not know keep-alives
+    ],
+)
+async def test_a_flow_that_fails_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, flow_s: int, answered: list[bool], pings: int | None
+) -> None:
+    ours, peer = Ours(), Peer("TCP", "192.0.2.1", 5060)
+    config = RegistrationConfig.model_validate({"registrar": "sip:192.0.2.1;transport=tcp", "username": "bot"})
+    registration = Registration(config, ours.client, LocalAddress("127.0.0.1", 5060))
+    registration.peer, registration.registered, registration._flow_s = peer, True, flow_s
+    flow = Flow(registration, answered)
+    monkeypatch.setattr(ours.endpoint, "flow", {peer: flow}.get)
+    began = asyncio.get_running_loop().time()
+    assert await registration._disconnected(1000) == (pings is not None)
+    longest = flow_s or 120
+    assert len(flow.pings) == pings or (pings is None and len(flow.pings) >= 980 // (longest + 10))
+    pauses = [after - before for before, after in zip([began, *flow.pings], flow.pings, strict=False)]
+    assert all(0.8 * longest <= pause <= longest + 10.001 for pause in pauses)
+
+
+async def test_a_keep_alive_is_answered_on_a_connection() -> None:
+    registrar = Registrar(grant_s=3600)
+    async with registering(registrar, at=";transport=tcp") as (registration, changes, ours):
+        assert await changed(changes)
+        peer, clock = registration.peer, asyncio.get_running_loop().time
+        assert peer is not None and ours.endpoint.flow(replace(peer, port=9)) is None
+        before, flow = clock(), ours.endpoint.flow(peer)
+        assert flow is not None and flow.ping()
+        await until(lambda: flow.heard_at >= before)
+        flow.fail()
+        assert ours.endpoint.flow(peer) is None
