@@ -155,6 +155,7 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
     call.on("state", ({state, reason}) => become(state, reason));
     call.on("level", level => scope.add(level));
     call.on("error", ({description}) => notice(description));
+    call.on("microphone", () => { part.mute.disabled = call.state === "ended" || !call.hasMicrophone; });
     call.on("caption", caption => rows.caption(caption));
     call.on("prompt", prompt => rows.prompt(prompt));
     call.on("dtmf", ({digit}) => rows.key(digit));

@@ -7,16 +7,19 @@
  *     button.onclick = () => (call.state === "idle" ? call.start() : call.hangup());
  *
  * Audio goes over WebRTC, text over a data channel with the dialogue protocol; each message of the server becomes an
- * event of that name. A call survives a loss of the network: within 15 s the page offers a new connection
- * for the same call. Closing or leaving the page hangs up.
+ * event of that name. A call survives a loss or change of the network: for 15 s the page restarts ICE, or offers a
+ * new connection for the same call. Closing or leaving the page hangs up.
  *
  * @module talkspurt
  */
 
 const CHANNEL = "talkspurt";
 const RESTART_MS = 15_000; // the server's webrtc.restart_s
-const DISCONNECTED_MS = 2_000; // ICE often recovers by itself within this
+const SILENT_MS = 1_800; // the server reports every 0.5 to 1.5 s, also in silence
+const LOOK_MS = 300;
 const RETRY_MS = 500;
+const ANSWER_MS = 3_000; // longest wait for an answer while reconnecting
+const FLOW_MS = 4_000; // longest wait for media after an ICE restart
 const CONNECT_MS = 10_000;
 const HANGUP_MS = 1_000;
 const GATHER_MS = 200; // longest wait for candidates before the offer; later ones trickle
@@ -57,7 +60,8 @@ export class CallError extends Error {
  * | `interrupt` | `{turn, reason, utteranceUntilInterrupt, utteranceRemaining, durationUntilInterruptMs}` |
  * | `prompt` | `{voicePrompt, last}`: the caller's words, if the route has a recogniser |
  * | `dtmf` | `{digit}`: a key that the server received |
- * | `error` | `{code, description}`: from the server or the microphone (`microphone_denied`, `_absent`, `_busy`, `_insecure`); without a microphone, the call continues |
+ * | `error` | `{code, description}`: from the server or the microphone (`microphone_denied`, `_absent`, `_busy`, `_insecure`, `_lost`); without a microphone, the call continues |
+ * | `microphone` | `{label}`: the microphone that the call uses from now on; empty: none, for example because it was unplugged |
  * | `level` | `{bot, microphone}`: 0 (-60 dB and less) to 1, twenty times a second |
  * | `setup`, `info`, `mark`, `ended` | as the dialogue protocol has them |
  */
@@ -67,6 +71,9 @@ export class Call extends EventTarget {
   #resource = ""; // address for hanging up
   #stream = null; // the microphone
   #ownsStream = false;
+  #group = ""; // the device behind the system's default microphone
+  #absent = false; // the microphone was unplugged, or there is none
+  #switching = null;
   #context = null;
   #analysers = {};
   #meter = 0;
@@ -127,6 +134,8 @@ export class Call extends EventTarget {
     this.#context = new AudioContext();
     this.#context.resume();
     addEventListener("pagehide", this.#leave);
+    addEventListener("online", this.#networkChanged);
+    navigator.mediaDevices?.addEventListener("devicechange", this.#devicesChanged);
     try {
       const [servers] = await Promise.all([this.#iceServers(), this.#openMicrophone()]);
       this.#options.iceServers = servers;
@@ -178,6 +187,16 @@ export class Call extends EventTarget {
   mute(muted = !this.muted) {
     this.muted = muted;
     for (const track of this.#stream?.getAudioTracks() ?? []) track.enabled = !muted;
+  }
+
+  /**
+   * Use another microphone from now on. An unplugged one is replaced by itself.
+   * @param {boolean|MediaStream} [microphone] true (default): the system's; false: none; or your own stream.
+   */
+  async useMicrophone(microphone = true) {
+    if (this.state === "ended") throw new CallError("used", "this call is ended");
+    this.#options.microphone = microphone;
+    await this.#switchMicrophone();
   }
 
   /**
@@ -246,28 +265,12 @@ export class Call extends EventTarget {
     const pc = new RTCPeerConnection({iceServers: this.#options.iceServers, bundlePolicy: "max-bundle"});
     const stream = this.#stream ?? silence(this.#context);
     const {sender} = pc.addTransceiver(stream.getAudioTracks()[0], {direction: "sendrecv", streams: [stream]});
-    const link = {pc, sender, channel: pc.createDataChannel(CHANNEL), etag: "", early: []};
+    const link = {pc, sender, channel: pc.createDataChannel(CHANNEL), etag: "", early: [], timer: 0};
     link.channel.onmessage = ({data}) => this.#receive(JSON.parse(data));
     pc.onicecandidate = ({candidate}) => candidate?.candidate && this.#trickle(link, candidate);
     pc.ontrack = event => this.#play(event);
     try {
-      await pc.setLocalDescription();
-      await gathered(pc);
-      link.early.length = 0; // these are in the offer
-      const {sdp} = pc.localDescription;
-      const {route, params} = this.#options;
-      const response = await this.#fetch("/v1/webrtc/offer", {
-        method: "POST",
-        headers: {"Content-Type": "application/json"},
-        body: JSON.stringify({type: "offer", sdp, route, params, callId: this.id}),
-      });
-      const answer = await response.json();
-      this.id = answer.callId;
-      this.leads = answer.leads;
-      link.etag = response.headers.get("ETag") ?? "";
-      this.#resource = this.#options.url + response.headers.get("Location");
-      await pc.setRemoteDescription({type: "answer", sdp: answer.sdp});
-      for (const candidate of link.early.splice(0)) this.#trickle(link, candidate);
+      await this.#negotiate(link);
       await this.#up(link);
     } catch (error) {
       drop(link);
@@ -278,6 +281,29 @@ export class Call extends EventTarget {
     if (before) drop(before);
     this.#become("connected");
     this.#watch(link);
+  }
+
+  /** Offer, and take the answer. */
+  async #negotiate(link) {
+    const {pc} = link;
+    link.etag = "";
+    await pc.setLocalDescription();
+    await gathered(pc);
+    link.early.length = 0; // these are in the offer
+    const {sdp} = pc.localDescription;
+    const {route, params} = this.#options;
+    const response = await this.#fetch("/v1/webrtc/offer", {
+      method: "POST",
+      headers: {"Content-Type": "application/json"},
+      body: JSON.stringify({type: "offer", sdp, route, params, callId: this.id}),
+    }, this.state === "reconnecting" ? ANSWER_MS : 0);
+    const answer = await response.json();
+    this.id = answer.callId;
+    this.leads = answer.leads;
+    link.etag = response.headers.get("ETag") ?? "";
+    this.#resource = this.#options.url + response.headers.get("Location");
+    await pc.setRemoteDescription({type: "answer", sdp: answer.sdp});
+    for (const candidate of link.early.splice(0)) this.#trickle(link, candidate);
   }
 
   #up({pc, channel}) {
@@ -306,31 +332,52 @@ export class Call extends EventTarget {
       const lost = pc.iceConnectionState === "failed" || this.state === "reconnecting";
       if (transport.state === "closed" && this.#link === link && !lost) this.#end("hangup");
     });
-    let timer = 0;
-    const look = () => {
-      clearTimeout(timer);
-      if (pc.connectionState === "failed") this.#restart(link);
-      else if (pc.connectionState === "disconnected") timer = setTimeout(() => this.#restart(link), DISCONNECTED_MS);
-    };
+    const look = () => ["disconnected", "failed"].includes(pc.connectionState) && this.#heal(link);
     pc.addEventListener("connectionstatechange", look);
     look();
+    // Browsers notice a dead path after about five seconds. Silence shows it sooner.
+    let packets = 0, heardAt = performance.now();
+    link.timer = setInterval(async () => {
+      const now = await received(pc);
+      if (now === null || now !== packets || this.state !== "connected") [packets, heardAt] = [now, performance.now()];
+      else if (performance.now() - heardAt > SILENT_MS) this.#heal(link);
+    }, LOOK_MS);
   }
 
-  async #restart(link) {
-    if (this.#link !== link || this.state !== "connected" || link.pc.connectionState === "connected") return;
+  /** Find the server again: by an ICE restart, which keeps the connection, or if that fails by a new connection. */
+  async #heal(link) {
+    if (this.#link !== link || this.state !== "connected") return;
     this.#become("reconnecting");
     const deadline = performance.now() + RESTART_MS;
+    let restarts = true;
     while (this.state === "reconnecting") {
       try {
-        await this.#connect();
+        await (restarts ? this.#restartIce(link) : this.#connect());
+        if (this.state === "reconnecting") this.#become("connected");
         return;
       } catch (error) {
-        const gone = error.status >= 400 && error.status < 500 && error.status !== 429;
-        if (gone || performance.now() > deadline) return this.#end("connection_lost");
+        const lasting = restarts ? [401, 403, 404] : [400, 401, 403, 404, 413, 415, 422];
+        if (lasting.includes(error.status) || performance.now() > deadline) return this.#end("connection_lost");
+        if (error.code !== "unreachable") restarts = !restarts;
         await pause(RETRY_MS);
       }
     }
   }
+
+  async #restartIce(link) {
+    const {pc} = link;
+    const before = await received(pc);
+    pc.restartIce();
+    await this.#negotiate(link);
+    const deadline = performance.now() + FLOW_MS;
+    while (performance.now() < deadline && this.state === "reconnecting") {
+      if (pc.connectionState === "connected" && (before === null || await received(pc) !== before)) return;
+      await pause(50);
+    }
+    throw new CallError("no_connection", "no network path to the server");
+  }
+
+  #networkChanged = () => this.#link && this.#heal(this.#link);
 
   #trickle(link, {candidate, usernameFragment}) {
     if (!link.etag) {
@@ -349,12 +396,19 @@ export class Call extends EventTarget {
   }
 
   /** Send a request to the server. Throws a CallError with the server's message. */
-  async #fetch(path, {headers, ...more} = {}) {
+  async #fetch(path, {headers, ...more} = {}, limitMs = 0) {
     let response;
+    const limit = new AbortController();
+    const stop = () => limit.abort();
+    const timer = limitMs && setTimeout(stop, limitMs);
+    this.#abort.signal.addEventListener("abort", stop);
     try {
-      response = await fetch(this.#options.url + path, {headers: {...this.#headers(), ...headers}, signal: this.#abort.signal, ...more});
-    } catch (error) {
-      throw new CallError(error.name === "AbortError" ? "hangup" : "unreachable", "the server cannot be reached");
+      response = await fetch(this.#options.url + path, {headers: {...this.#headers(), ...headers}, signal: limit.signal, ...more});
+    } catch {
+      throw new CallError(this.#abort.signal.aborted ? "hangup" : "unreachable", "the server cannot be reached");
+    } finally {
+      clearTimeout(timer);
+      this.#abort.signal.removeEventListener("abort", stop);
     }
     if (response.ok) return response;
     const {error} = await response.json().catch(() => ({}));
@@ -383,18 +437,59 @@ export class Call extends EventTarget {
         });
         this.#ownsStream = true;
       } catch (error) {
+        this.#absent = error.name === "NotFoundError";
         const [code, description] = MICROPHONE[error.name] ?? ["microphone_failed", `The microphone does not work: ${error.message}`];
         this.#emit("error", {code, description});
       }
     }
-    if (this.state === "ended") this.#closeMicrophone(); // hung up while the visitor was asked
-    else if (this.#stream) this.#analyse("microphone", this.#stream);
+    if (this.state === "ended") return this.#closeMicrophone(); // hung up while the visitor was asked
+    const [track] = this.#stream?.getAudioTracks() ?? [];
+    if (track) {
+      this.#absent = false;
+      track.enabled = !this.muted;
+      track.onended = () => this.#microphoneEnded(track);
+      this.#analyse("microphone", this.#stream);
+      this.#group = await defaultGroup();
+    }
+    this.#emit("microphone", {label: track?.label ?? ""});
   }
 
   #closeMicrophone() {
-    if (this.#ownsStream) for (const track of this.#stream.getTracks()) track.stop();
+    for (const track of this.#stream?.getAudioTracks() ?? []) {
+      track.onended = null;
+      if (this.#ownsStream) track.stop();
+    }
     this.#stream = null;
+    this.#ownsStream = false;
   }
+
+  /** Open the chosen microphone, and send it, or silence. The connection stays as it is. One switch at a time. */
+  async #switchMicrophone() {
+    await this.#switching;
+    this.#switching = (async () => {
+      this.#closeMicrophone();
+      await this.#openMicrophone();
+      if (this.state !== "ended") await this.#link?.sender.replaceTrack((this.#stream ?? silence(this.#context)).getAudioTracks()[0]);
+    })();
+    await this.#switching;
+  }
+
+  async #microphoneEnded(track) {
+    if (this.state === "ended" || !this.#stream?.getAudioTracks().includes(track)) return;
+    this.#emit("error", {code: "microphone_lost", description: "The microphone was unplugged or switched off."});
+    const {microphone} = this.#options;
+    const another = microphone === true && await defaultGroup() !== null;
+    if (!another) this.#options.microphone = false;
+    await this.#switchMicrophone();
+    this.#options.microphone = microphone === true;
+    this.#absent ||= !another;
+  }
+
+  #devicesChanged = async () => {
+    if (this.#options.microphone !== true || !["connected", "reconnecting"].includes(this.state)) return;
+    const group = await defaultGroup();
+    if (group !== null && (this.#stream ? group !== this.#group : this.#absent)) await this.#switchMicrophone();
+  };
 
   #play({track, receiver}) {
     // Prefer low delay: the server paces its audio, so the buffer can be short.
@@ -439,6 +534,8 @@ export class Call extends EventTarget {
     this.#become("ended", reason);
     this.#abort.abort();
     removeEventListener("pagehide", this.#leave);
+    removeEventListener("online", this.#networkChanged);
+    navigator.mediaDevices?.removeEventListener("devicechange", this.#devicesChanged);
     clearInterval(this.#meter);
     if (this.#link) drop(this.#link);
     this.audio.srcObject = null;
@@ -467,6 +564,20 @@ const MICROPHONE = {
 
 const pause = ms => new Promise(done => setTimeout(done, ms));
 
+/** Count what came over the present connection, by the browser's own figures. Null: it has none (Firefox). */
+async function received(pc) {
+  const report = await pc.getStats();
+  return [...report.values()].find(({type}) => type === "transport")?.packetsReceived ?? null;
+}
+
+/** The group of devices of the system's default microphone. Empty: the browser does not tell. Null: there is none. */
+async function defaultGroup() {
+  const devices = await navigator.mediaDevices?.enumerateDevices() ?? [];
+  const inputs = devices.filter(({kind}) => kind === "audioinput");
+  if (!inputs.length) return null;
+  return inputs.find(({deviceId}) => deviceId === "default")?.groupId ?? "";
+}
+
 /** Wait for candidates, but not for slow ones. */
 function gathered(pc) {
   return new Promise(done => {
@@ -490,7 +601,8 @@ function silence(context) {
   return destination.stream;
 }
 
-function drop({pc, channel}) {
+function drop({pc, channel, timer}) {
+  clearInterval(timer);
   channel.onmessage = pc.onicecandidate = pc.ontrack = null;
   pc.close();
 }

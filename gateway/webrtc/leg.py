@@ -113,6 +113,8 @@ class WebRtcLeg(UnbufferedLeg):
                 self._later(self._next.close())
                 self._next = None
             return await known.renegotiate(offer, codec)
+        if self.latest is not None and self.latest.offer.replaces(offer):
+            raise Rejected("a later offer of this connection was answered", status=409, code="old_offer", param="sdp")
         peer = self._make_peer(offer, codec, self)
         if self._next is not None:
             self._later(self._next.close())

@@ -101,6 +101,14 @@ class Offer:
             return False
         return self.ice == earlier.ice or (self.session == earlier.session and self.version > earlier.version)
 
+    def replaces(self, other: Offer) -> bool:
+        """Return True if another offer of the same peer connection is an older one, which came late."""
+        return (
+            _fingerprints(self.dtls) == _fingerprints(other.dtls)
+            and self.session == other.session
+            and self.version > other.version
+        )
+
 
 def _fingerprints(dtls: RTCDtlsParameters) -> set[tuple[str, str]]:
     return {(each.algorithm.lower(), each.value.upper()) for each in dtls.fingerprints}

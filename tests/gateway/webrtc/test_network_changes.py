@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import aiohttp
 import numpy as np
@@ -16,6 +15,7 @@ from aiortc import RTCSessionDescription
 from gateway.config import WebRtcConfig
 from gateway.seams.messages import Subscribe
 from gateway.webrtc.leg import WebRtcLeg
+from tests.gateway.webrtc.address_translator import AddressTranslator
 from tests.gateway.webrtc.test_webrtc_calls import vanish
 from tests.gateway.webrtc.webrtc_gateway import Phone, SilentMicrophone, TestGateway, calling, gateway, strongest_hz
 from tests.waiting import until
@@ -142,6 +142,12 @@ async def test_the_old_path_carries_media_until_the_restarted_session_has_one() 
         await both_hear(made, phone, "a")
         assert await post(made, phone, re.sub(r"a=candidate:.*\r\n", "", sdp))  # the page repeats a lost request
         await both_hear(made, phone, "b")
+        late = sdp.replace("ufrag:abcd", "ufrag:efgh")
+        late = re.sub(r"o=(\S+ \S+) (\d+)", lambda line: f"o={line[1]} {int(line[2]) - 1}", late)
+        async with aiohttp.ClientSession() as http:
+            body = {"sdp": late, "type": "offer", "callId": phone.call_id}
+            async with http.post(f"{made.url}/v1/webrtc/offer", json=body) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (409, "old_offer")
 
 
 async def test_paused_audio_is_answered_and_comes_back() -> None:
@@ -153,44 +159,6 @@ async def test_paused_audio_is_answered_and_comes_back() -> None:
             assert f"a={answered}\r\n" in answer
         assert leg_of(made).peer is peer
         await both_hear(made, phone, "a")
-
-
-class AddressTranslator:
-    """A NAT between a phone and a port of the server. ``move`` gives it another outer address."""
-
-    def __init__(self, server: tuple[str, int]) -> None:
-        self._server = server
-        self._inner: asyncio.DatagramTransport
-        self._outer: asyncio.DatagramTransport
-        self._phone: Any = None
-        self.address: tuple[str, int]
-
-    async def open(self) -> None:
-        self._inner = await self._socket(self._from_phone)
-        self.address = self._inner.get_extra_info("sockname")
-        await self.move()
-
-    async def move(self) -> None:
-        old = getattr(self, "_outer", None)
-        self._outer = await self._socket(lambda data, addr: self._inner.sendto(data, self._phone))
-        if old is not None:
-            old.close()
-
-    def _from_phone(self, data: bytes, addr: Any) -> None:
-        self._phone = addr
-        self._outer.sendto(data, self._server)
-
-    async def _socket(self, take: Any) -> asyncio.DatagramTransport:
-        class Protocol(asyncio.DatagramProtocol):
-            def datagram_received(self, data: bytes, addr: Any) -> None:
-                take(data, addr)
-
-        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(Protocol, local_addr=("127.0.0.1", 0))
-        return transport
-
-    def close(self) -> None:
-        self._inner.close()
-        self._outer.close()
 
 
 @asynccontextmanager
@@ -251,11 +219,11 @@ async def test_a_lost_browser_returns_on_the_same_connection() -> None:
     async with gateway(config) as made, behind_nat(made) as (phone, nat):
         peer = leg_of(made).peer
         assert peer is not None
-        server, nat._server = nat._server, ("127.0.0.1", 9)
+        server, nat.server = nat.server, ("127.0.0.1", 9)
         await until(lambda: not peer.connected, "the loss")
         assert leg_of(made)._waiting is not None
         phone.say(type="text", token=WORDS, last=True, turn="of the dead time")
-        nat._server = server
+        nat.server = server
         await until(lambda: peer.connected, "the return")
         assert leg_of(made)._waiting is None
         await until(lambda: "finished" in phone.turn_events("of the dead time"), "what the page sent meanwhile")

@@ -198,7 +198,7 @@ ORIGINAL = {"ufrag": "frag", "session": "7", "version": 2, "print": "AB"}
         ({"session": "8", "version": 3}, True),  # aiortc's renegotiation: each offer has a session of its own
         ({"ufrag": "next", "session": "8", "version": 3}, False),  # a new connection with the same certificate
         ({"ufrag": "next"}, False),  # a device that began again, whose o= line is always the same
-        ({"ufrag": "next", "version": 1}, False),
+        ({"ufrag": "next", "version": 1}, False),  # a late one
         ({"ufrag": "next", "version": "x"}, False),
         ({"ufrag": "next", "version": 3, "print": "CD"}, False),
         ({"version": 3, "print": "CD"}, False),

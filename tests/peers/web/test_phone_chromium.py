@@ -308,8 +308,10 @@ async def test_closing_the_page_hangs_up_at_once(driver: webdriver.Chrome, live:
         await until(lambda: no_calls(live), "the end of the call")
 
 
-# A busy page hears of its new data channel late: by then the server has closed the link before.
+# A busy page hears of its new data channel late: by then the server has closed the link before. Only a new connection
+# has a new channel, so this page cannot restart ICE.
 LATE = """
+RTCPeerConnection.prototype.restartIce = () => { throw new Error("cannot"); };
 const listen = RTCDataChannel.prototype.addEventListener;
 RTCDataChannel.prototype.addEventListener = function (type, handler, ...more) {
   const late = type === "open" ? (...args) => setTimeout(() => handler(...args), 3000) : handler;
@@ -331,7 +333,7 @@ async def test_a_call_survives_the_loss_of_its_network(driver: webdriver.Chrome,
             live.process.send_signal(signal.SIGCONT)
         await phone.until(lambda text: text == "In call", state)
         setup = await phone.do("return document.querySelector('main').phone.call.setup")
-        assert setup["resumed"]
+        assert setup.get("resumed", False) is bool(page)  # after an ICE restart the data channel is the same
         assert [call["callId"] for call in await calls(live)] == [setup["sessionId"]] == [before["callId"]]
         await phone.say("And on we go.")
         assert await phone.said(4) == "And on we go."
