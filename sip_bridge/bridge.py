@@ -13,7 +13,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from gateway.seams.sip_state import ProxyState, RegistrationState, SipState, Tru
 from sip_bridge.call import SipCall, SipIncomingCall
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, DialogId, Refusal, dialog_id
-from sip_bridge.dialog.invite import Invitation, invitation_of
+from sip_bridge.dialog.invite import Invitation, InviteState, invitation_of
 from sip_bridge.dialog.transaction import Act, Key, Timing
 from sip_bridge.errors import NotAcceptable, PortsExhausted, SipProtocolError
 from sip_bridge.io.client import Client
@@ -42,6 +42,7 @@ from sip_bridge.io.tls import client_context, server_context
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import ServerAuth
 from sip_bridge.message.referral import Referral
+from sip_bridge.message.replaces import read_replaces
 from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
 from sip_bridge.next_hops import NextHops
 from sip_bridge.outgoing import Outgoing, Referred
@@ -52,6 +53,8 @@ from sip_bridge.trunks import SourceStanding, Trunk, Trunks
 log = logging.getLogger(__name__)
 
 _SOURCES = 10_000
+_ENDED = 1000
+"""Number of ended dialogs that are remembered."""
 _RETRY = (("Retry-After", "5"),)
 _REDIRECTING_PARAMS = frozenset({"maddr", "method"})
 """URI parameters that send a request elsewhere than to the URI's host, or change its method."""
@@ -139,6 +142,8 @@ class SipBridge:
         )
         self._calls: dict[SipCall, DialogId] = {}
         self._dialogs: dict[DialogId, SipCall] = {}
+        self._ended: OrderedDict[DialogId, None] = OrderedDict()
+        """The dialogs that ended last. A call that would replace one is declined."""
         self._invites: dict[Key, SipIncomingCall] = {}
         self._invitations: set[Invitation] = set()
         self._of_trunk: Counter[str] = Counter()
@@ -324,6 +329,9 @@ class SipBridge:
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         """Handle a new request, in a dialog or outside."""
+        if request.method != "INVITE" and "Replaces" in request.headers:  # RFC 3891 section 3
+            self.endpoint.dismiss(key, request, response_to(request, 400, to_tag="none"), peer)
+            return
         if request.to.tag:
             call = self._dialogs.get(dialog_id(request, received=True))
             if call is None:
@@ -420,17 +428,21 @@ class SipBridge:
         config, call = self.trunks[name], None
         refusal: Refusal | None
         try:
-            ports = self.reserve(name, config)
+            replaced = self._replaced(request, config.route)
+            if isinstance(replaced, Refusal):
+                self._rejected(f"sip_{replaced.status}", peer)
+                return replaced
+            ports = self.reserve(name, config) if replaced is None else self._ports.take()
             self.endpoint.respond(key, response_to(request, 100))
-            call = SipIncomingCall(self, name, config, peer, ports, key, request)
+            call = SipIncomingCall(self, name, config, peer, ports, key, request, replaced)
             self._invites[key] = call
             if self._shared is not None and peer.transport != "UDP":
                 self._shared.tell_begun(request.call_id, peer)
             self._invitations.add(call.invitation)
             self.joined(call)
             refusal = call.start()
-        except Rejected as exc:
-            self._rejected(exc.code, peer, str(exc))
+        except (Rejected, PortsExhausted) as exc:
+            self._rejected(exc.code if isinstance(exc, Rejected) else "no_ports", peer, str(exc))
             refusal = Refusal(503, _RETRY)
         except (SipProtocolError, NotAcceptable) as exc:
             self._rejected(f"sip_{exc.status}", peer, str(exc))
@@ -442,6 +454,29 @@ class SipBridge:
         if refusal is not None and call is not None:
             call.abandon()
         return refusal
+
+    def _replaced(self, invite: Request, route: str) -> SipCall | Refusal | None:
+        """Return the call that an INVITE replaces, or why it cannot (RFC 3891 section 3). None: it replaces none.
+
+        Raises:
+            SipProtocolError: see ``read_replaces``.
+        """
+        wanted = read_replaces(invite)
+        if wanted is None:
+            return None
+        # The tag 0 also stands for none, which peers of RFC 2543 have.
+        tags = (wanted.from_tag, "") if wanted.from_tag == "0" else (wanted.from_tag,)
+        named = [(wanted.call_id, wanted.to_tag, tag) for tag in tags]
+        calls = (self._dialogs.get(each) or self.outgoing.early(each) for each in named)
+        call = next((each for each in calls if each is not None), None)
+        is_early = call is not None and call.state is InviteState.EARLY
+        if call is None or (is_early and isinstance(call, SipIncomingCall)):
+            return Refusal(603 if any(each in self._ended for each in named) else 481)
+        if not self._calling.may_join(route, call.route):
+            return Refusal(403)
+        if wanted.early_only and not is_early:
+            return Refusal(486)
+        return call if is_early or call.session is not None else Refusal(603)
 
     def _rejected(self, reason: str, peer: Peer, why: str = "") -> None:
         self._on_rejected(reason)
@@ -480,6 +515,9 @@ class SipBridge:
         dialog = self._calls.pop(call, None)
         if dialog is not None:
             del self._dialogs[dialog]
+            self._ended[dialog] = None
+            while len(self._ended) > _ENDED:
+                self._ended.popitem(last=False)
             self._of_trunk[call.trunk_name] -= 1
             if self._most(call.trunk_name):
                 self.on_change()

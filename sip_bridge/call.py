@@ -321,6 +321,14 @@ class SipCall(UnbufferedLeg):
         """Tell the peer the outcome of a call that it requested by REFER."""
         self._tell(self.protocol.tell_referred, referral, status, reason)
 
+    def hand_over(self) -> CallEvents | None:
+        """End the call without its session, which another call continues. None: it had no session."""
+        session, self.session = self.session, None
+        if session is not None and (self.protocol.transfers.under_way or self._asking is not None):
+            session.on_transferred("the call was replaced by another one")
+        self.end("replaced")
+        return session
+
     def end(self, reason: str, headers: HeaderItems = ()) -> None:
         """End the call from our side. Idempotent."""
         self._tell(self.protocol.end, reason, headers)
@@ -441,6 +449,7 @@ class SipIncomingCall(SipCall):
 
     Args:
         key: the INVITE's transaction.
+        replaced: the call whose session this one continues (RFC 3891). None: it replaces no call.
 
     Raises:
         SipProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
@@ -450,16 +459,26 @@ class SipIncomingCall(SipCall):
     protocol: InviteServer
 
     def __init__(
-        self, host: Host, name: str, trunk: TrunkConfig, peer: Peer, ports: PortPair, key: Key, invite: Request
+        self,
+        host: Host,
+        name: str,
+        trunk: TrunkConfig,
+        peer: Peer,
+        ports: PortPair,
+        key: Key,
+        invite: Request,
+        replaced: SipCall | None = None,
     ) -> None:
         super().__init__(host, name, trunk, peer, ports)
         self.key = key
+        self._replaced = replaced
         self.invitation = invitation_of(invite)
         try:
             self.protocol = InviteServer(
                 trunk, peer, host.local, ports.port, host.config.timeouts, key=key, invite=invite
             )
             self.protocol.transfers.allows = partial(host.may_follow, self)
+            self.protocol.answers_at_once = replaced is not None
             accounts = {each.username for each in host.config.registrations}
             self.caller = caller_of(invite, trunk.headers, did_from=trunk.did_from, accounts=accounts)
             self.route = route_of(self.caller.to, trunk.numbers, trunk.route)
@@ -480,12 +499,37 @@ class SipIncomingCall(SipCall):
         return refusal
 
     def _begin(self) -> None:
+        if self._replaced is not None:
+            self._take_over(self._replaced)
+            return
         super()._begin()
         assert self.session
         needs_no_manager = self.trunk.answer_at_once and not self.trunk.early_media
         may_answer = self.session.metered if needs_no_manager else self.session.ready
         may_answer.add_done_callback(lambda _: self._tell(self.protocol.on_ready))
         self.session.greeted.add_done_callback(lambda _: self._tell(self.protocol.on_greeted))
+
+    def _take_over(self, replaced: SipCall) -> None:
+        """Continue the session of another call, and end that call. If it was never answered, it has no session."""
+        party = self.caller.from_, self.caller.name
+        is_early = replaced.state is InviteState.EARLY
+        if replaced.session is None and not is_early:  # it has ended since our offer went out
+            self.end("replaced call is over")
+            return
+        self.caller, self.route, self.direction = replaced.caller, replaced.route, replaced.direction
+        self.session_id, self.parent_call_sid = replaced.session_id, replaced.parent_call_sid
+        if replaced.session is None:
+            super()._begin()
+            replaced.hand_over()
+        else:
+            self._formats, self._party = (replaced.outbound, replaced.inbound), replaced._party
+            self.rtp.keep_formats(*self._formats)
+            self.session = replaced.hand_over()
+            assert self.session
+            self.session.on_leg_replaced(self, self.call_sid)
+            self._tell(self.protocol.begun)
+        log.info("call replaced", extra={"call": self.session_id, "trunk": self.trunk_name})
+        self._party_named(*party)
 
     def on_cancel(self, cancel: Request) -> None:
         """Handle the caller's CANCEL."""

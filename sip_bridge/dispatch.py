@@ -4,10 +4,12 @@ A dialog and a transaction stay with one worker, and their identifiers name it:
 
 * Tags and branches that a worker makes begin with its mark (``mark_of``). So a request in a dialog names the worker in
   its To tag, and a response in its topmost branch.
-* A request that names no worker begins something. Everything that follows (retransmissions, CANCEL, the ACK of a
-  refusal, the same INVITE with credentials or over another path) has the same Call-ID. So the Call-IDs of INVITEs are
-  remembered for as long as such messages may come. A new one goes to the next worker in turn. For calls that begin on a
-  TCP or TLS connection, the worker reports the Call-ID (``begun``), since the CANCEL may come by another connection.
+* An INVITE with Replaces names the worker of the dialog that it replaces.
+* Any other request that names no worker begins something. Everything that follows (retransmissions, CANCEL, the ACK
+  of a refusal, the same INVITE with credentials or over another path) has the same Call-ID. So the Call-IDs of INVITEs
+  are remembered for as long as such messages may come. A new one goes to the next worker in turn. For calls that begin
+  on a TCP or TLS connection, the worker reports the Call-ID (``begun``), since the CANCEL may come by another
+  connection.
 * Anything else is answered without state, so it also goes to the next worker in turn. This includes OPTIONS and
   messages for a worker that has stopped, which get 481.
 
@@ -79,6 +81,10 @@ class Dispatcher:
         if not head.method:
             self.counts["late"] += 1
             return None
+        named = worker_of(head.replaced)
+        if named is not None and named in workers:  # a call that replaces another one begins at its worker
+            self.begun(head.call_id, named, now=now)
+            return Chosen(named, True)
         worker = self._worker_of_call(head.call_id, now=now)
         known = worker in workers
         begins_call = not known and head.method == "INVITE" and not head.ours

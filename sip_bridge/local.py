@@ -18,7 +18,7 @@ TRANSPORTS = ("UDP", "TCP", "TLS")
 METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY", "PRACK")
 """The methods that reach the user, which may still refuse them in its present state."""
 
-EXTENSIONS = frozenset({"timer", "100rel", "norefersub"})
+EXTENSIONS = frozenset({"timer", "100rel", "norefersub", "replaces"})
 """Option tags that are supported in Require."""
 
 ALLOW = ("Allow", ", ".join(METHODS))

@@ -16,10 +16,12 @@ from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.seams.calling import Allowed
 from gateway.seams.end_cause import EndCause
+from gateway.seams.leg import CallEvents
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import TrunkConfig
-from sip_bridge.dialog.effects import Effect, Invite, Left, Outcome, Progress, Settled
+from sip_bridge.dialog.dialog import DialogId
+from sip_bridge.dialog.effects import Effect, Invite, Joined, Left, Outcome, Progress, Settled
 from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.errors import SipProtocolError, Unreachable
@@ -57,6 +59,8 @@ class Invites:
     def __init__(self, endpoint: Endpoint, expiry_s: float) -> None:
         self._endpoint = endpoint
         self._expiry_s = expiry_s
+        self.unanswered: dict[str, OutgoingCall] = {}
+        """The calls without a final answer, by Call-ID."""
         self._calls: dict[Key, OutgoingCall] = {}
         self._expiring: dict[Key, asyncio.TimerHandle] = {}
 
@@ -66,6 +70,7 @@ class Invites:
     def add(self, key: Key, call: OutgoingCall) -> None:
         """Remember a new INVITE."""
         self._calls[key] = call
+        self.unanswered[call.call_sid] = call
 
     def get(self, key: Key | None) -> OutgoingCall | None:
         """Return the call that an answer is for."""
@@ -160,6 +165,12 @@ class OutgoingCall(SipCall):
             self.heard.set_result(None)
         super().on_response(key, response)
 
+    def hand_over(self) -> CallEvents | None:
+        """End the call without its session. The attempt counts as answered, by the call that replaces this one."""
+        if not self.outcome.done():
+            self.outcome.set_result(Outcome(200))
+        return super().hand_over()
+
     def _do(self, effect: Effect) -> None:
         match effect:
             case Invite(request, peer):
@@ -174,7 +185,11 @@ class OutgoingCall(SipCall):
             case Outcome():
                 if not self.outcome.done():
                     self.outcome.set_result(effect)
+            case Joined():
+                self._invites.unanswered.pop(self.call_sid, None)
+                super()._do(effect)
             case Left():
+                self._invites.unanswered.pop(self.call_sid, None)
                 super()._do(effect)
                 if not self.outcome.done():  # an internal error: the attempt must not stay open
                     self.outcome.set_result(Outcome(500, "unavailable"))
@@ -310,6 +325,11 @@ class Outgoing:
     def attempt(self, call_id: str) -> Attempt | None:
         """Return an attempt; see ``Originator``."""
         return self._attempts.get(call_id)
+
+    def early(self, dialog: DialogId) -> OutgoingCall | None:
+        """Return the call that has this dialog before its answer."""
+        call = self._invites.unanswered.get(dialog[0])
+        return call if call is not None and call.protocol.is_early(dialog) else None
 
     def under_way(self) -> list[Attempt]:
         """Return the attempts that are not answered yet; see ``Originator``."""

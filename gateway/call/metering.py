@@ -18,7 +18,7 @@ class Metering:
 
     def __init__(self, call: CallInfo, leg: MediaLeg, stats: CallStats, clock: Callable[[], float]) -> None:
         self._call = call
-        self._leg = leg
+        self.leg = leg
         self._stats = stats
         self._now = clock
         self._begun = clock()
@@ -59,13 +59,13 @@ class Metering:
         return {
             "endedAt": record.startedAt + self._now() - self._begun,
             "characters": stats.characters,
-            "audioSeconds": stats.frames * self._leg.outbound.ptime_ms / 1000,
+            "audioSeconds": stats.frames * self.leg.outbound.ptime_ms / 1000,
             "turns": stats.turns,
             "cuts": stats.cuts,
             "gaps": stats.gaps,
             "gapMs": round(stats.gap_s * 1000),
             "firstPacketMs": stats.longest_first_packet_ms,
-            **_received(self._leg.reception()),
+            **_received(self.leg.reception()),
         }
 
 

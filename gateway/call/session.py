@@ -297,6 +297,11 @@ class Session:
             value = orjson.dumps({"from": from_, "callerName": caller_name}).decode()
             self.outbox.tell(Info(name="callerChanged", value=value))
 
+    def on_leg_replaced(self, leg: MediaLeg, call_sid: str) -> None:
+        """Continue the call on another leg with the same formats."""
+        self.call = replace(self.call, call_sid=call_sid)
+        self._leg = self.metering.leg = self.speech.leg = self._transfers.leg = leg
+
     def on_hold(self, on_hold: bool) -> None:
         """The leg cannot carry sound now (on hold, or not answered yet), or can again.
 

@@ -141,7 +141,7 @@ class Speech(Effects):
         self._priority = priority
         self._trial = trial
         self._voices = voices
-        self._leg = leg
+        self.leg = leg
         self._means = means
         self._stats = stats
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -250,12 +250,12 @@ class Speech(Effects):
     def flush(self, now: float) -> None:
         """Fall silent now: clear the peer's buffer, then send the shortest fade that the codec allows."""
         sounding = self._flush_playout(now)
-        self._leg.send_clear()
+        self.leg.send_clear()
         # The fade takes a whole frame: a long one would delay the next turn more than a click at the cut is worth.
-        if sounding is not None and self._means.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
-            tail = faded(self._leg.outbound, sounding, ms=self._means.playout.fade_ms)
+        if sounding is not None and self._means.playout.fade_ms and self.leg.outbound.ptime_ms <= 60:
+            tail = faded(self.leg.outbound, sounding, ms=self._means.playout.fade_ms)
             at = min(now, self.playout.pacer.dry_s)  # after the last frame, even if the next one is late
-            if tail is not None and self._leg.send_frame(tail, at):
+            if tail is not None and self.leg.send_frame(tail, at):
                 self.ear.spoke(tail, at, at)
 
     def fell_silent(self, since: float | None, now: float) -> None:
@@ -277,7 +277,7 @@ class Speech(Effects):
         """Count a first packet and report the position to the engine; send digits that the leg carries itself."""
         if turn.id in self._dtmf_by_leg:
             self._dtmf_by_leg.discard(turn.id)
-            self._leg.send_dtmf(turn.text)
+            self.leg.send_dtmf(turn.text)
         self._stats.first_packet(turn, measured, now=now)
         self._report_position(turn, now)
 
@@ -348,11 +348,11 @@ class Speech(Effects):
         return len(turn.track.frames) * self.playout.pacer.ptime_s
 
     async def _source(self, turn: Turn) -> Utterance:
-        fmt = self._leg.outbound
+        fmt = self.leg.outbound
         if turn.kind == "play":
             return await self._means.clips.open(turn.source, fmt, turn.loop)
         if turn.kind == "digits":
-            by_leg = self._leg.carries_dtmf(turn.text)
+            by_leg = self.leg.carries_dtmf(turn.text)
             if by_leg:
                 self._dtmf_by_leg.add(turn.id)
             return await self._means.clips.digits(turn.text, fmt, silent=by_leg)
@@ -380,7 +380,7 @@ class Speech(Effects):
         at = (
             now if now < sounds_s else sounds_s
         )  # a late frame counts from its planned time if it still arrives in time
-        sent = self._leg.send_frame(frame, at)
+        sent = self.leg.send_frame(frame, at)
         if playout.marks_due:
             playout.frame_sent()
         if sent:

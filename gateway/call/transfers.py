@@ -56,7 +56,7 @@ class Transfers:
         self._outbox = outbox
         self._ending = ending
         self._call = call
-        self._leg = leg
+        self.leg = leg
         self._route = route
         self._calling = calling
         self._meter = meter
@@ -140,7 +140,7 @@ class Transfers:
         message = self._message
         assert message is not None
         try:
-            started = self._leg.transfer(message.target, message.handoff_data)
+            started = self.leg.transfer(message.target, message.handoff_data)
         except Rejected as exc:
             self._refuse(exc)
             return
@@ -175,7 +175,7 @@ class Transfers:
         if target and not self._ending.decided:
             try:
                 target = self._calling.fallback(self._call, target)
-                started = self._leg.transfer(target, reason=NO_MANAGER)
+                started = self.leg.transfer(target, reason=NO_MANAGER)
             except Rejected as exc:
                 log.warning("fallback transfer refused", extra={"call": self._call.call_id, "why": exc.code})
                 started = TransferStart.REFUSED

@@ -233,6 +233,14 @@ class CallEvents(Protocol):
         """The peer is another party now, for example after a transfer in the PBX."""
         ...
 
+    def on_leg_replaced(self, leg: MediaLeg, call_sid: str) -> None:
+        """Another leg with the same formats carries the call from now on.
+
+        Args:
+            call_sid: the peer's id of the call on that leg.
+        """
+        ...
+
     def on_hold(self, on_hold: bool) -> None:
         """The leg cannot carry sound now (on hold, or not answered yet), or can again."""
         ...

@@ -8,7 +8,7 @@ import secrets
 
 from gateway.seams.end_cause import UNKNOWN, EndCause
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog.dialog import Dialog, SessionTimer, session_agreed
+from sip_bridge.dialog.dialog import Dialog, DialogId, SessionTimer, session_agreed
 from sip_bridge.dialog.effects import (
     Acknowledge,
     Begin,
@@ -92,7 +92,7 @@ class InviteClient(InviteDialog):
         """The descriptions in provisional responses, by the fork's tag."""
         self._acknowledged = Acknowledged()
         self._early_dialogs: dict[str, Dialog] = {}
-        """The dialogs in which we sent a PRACK, by the fork's tag."""
+        """The dialogs that provisional responses have created, by the fork's tag."""
         self._winner = ""
         self._declined: dict[str, Acknowledge] = {}
         """The ACKs of unwanted answers, by the fork's tag."""
@@ -178,7 +178,8 @@ class InviteClient(InviteDialog):
             return
         if response.status == 100:
             return
-        if not self._acknowledge_reliable(response):
+        dialog = self._early_dialog(response)
+        if not self._acknowledge_reliable(dialog, response):
             return
         early = False
         try:
@@ -205,21 +206,33 @@ class InviteClient(InviteDialog):
         if tag in self._early or len(self._early) < _MAX_EARLY:
             self._early[tag] = description
 
-    def _acknowledge_reliable(self, response: Response) -> bool:
+    def is_early(self, dialog: DialogId) -> bool:
+        """Return True if this is a dialog of ours that is not answered yet."""
+        call_id, ours, theirs = dialog
+        is_ours = (call_id, ours) == (self.call_id, self._from.tag)
+        return self.state is InviteState.EARLY and is_ours and theirs in self._early_dialogs
+
+    def _early_dialog(self, response: Response) -> Dialog | None:
+        """Return the dialog of a provisional response. None: the response creates none (RFC 3261 section 12.1)."""
+        assert self._invite
+        dialog = self._early_dialogs.get(response.to.tag)
+        if dialog is None and response.to.tag:
+            try:
+                dialog = Dialog.as_client(self._invite, response)
+            except SipProtocolError as error:
+                self.effects.append(Trouble("SIP response refused", str(error)))
+                return None
+            if len(self._early_dialogs) < _MAX_EARLY:
+                self._early_dialogs[response.to.tag] = dialog
+        return dialog
+
+    def _acknowledge_reliable(self, dialog: Dialog | None, response: Response) -> bool:
         """Send PRACK for a reliable response. False: it is a repetition or came too early, so it is ignored."""
         if TAG not in response.headers.tokens("Require"):
             return True
-        rack = self._acknowledged.rack(response)
-        if rack is None:
+        rack = self._acknowledged.rack(response) if dialog is not None else None
+        if dialog is None or rack is None:
             return False
-        assert self._invite
-        try:
-            dialog = self._early_dialogs.get(response.to.tag) or Dialog.as_client(self._invite, response)
-        except SipProtocolError as error:
-            self.effects.append(Trouble("SIP response refused", str(error)))
-            return False
-        if len(self._early_dialogs) < _MAX_EARLY:
-            self._early_dialogs[response.to.tag] = dialog
         self.requests.ask(dialog, "PRACK", [("RAck", rack)], b"")
         return True
 

@@ -42,6 +42,8 @@ class InviteServer(InviteDialog):
         invite: Request,
     ) -> None:
         super().__init__(trunk, peer, local, media_port, timeouts)
+        self.answers_at_once = False
+        """True: the call continues a session that speaks already, so it does not ring."""
         self._key = key
         self._invite = invite
         self._begun = False
@@ -82,6 +84,9 @@ class InviteServer(InviteDialog):
         self._now = now
         self._begun = True
         self._session_began()
+        if self.answers_at_once and not self.late:
+            self._answer()
+            return
         self.effects.append(Waits())
         if self.late:
             self._apply(self.negotiation.agreed)

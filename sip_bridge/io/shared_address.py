@@ -130,7 +130,9 @@ class SharedAddress:
     def pass_on(self, data: bytes, peer: Peer) -> bool:
         """Pass a message from a connection to the worker that it names. False: it belongs to this worker."""
         head = read_head(data)
-        named = worker_of(head.ours) if head is not None and head.method != "CANCEL" else None
+        named = None
+        if head is not None and head.method != "CANCEL":
+            named = worker_of(head.ours or head.replaced)
         if named is None or named == self.worker or named >= self.workers:
             return False
         self._send(Passed("message", named, peer, data))

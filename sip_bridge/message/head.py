@@ -14,7 +14,8 @@ from sip_bridge.message.sip import MAX_HEADER_BYTES, Address, Via, split_list
 
 _END = re.compile(rb"\r?\n\r?\n")
 _FOLD = re.compile(r"\n[ \t]+")
-_WANTED = re.compile(r"^(via|v|to|t|call-id|i)[^\S\n]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+_WANTED = re.compile(r"^(via|v|to|t|call-id|i|replaces)[^\S\n]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+_OUR_TAG = re.compile(r";\s*to-tag\s*=\s*([^\s;]+)", re.IGNORECASE)
 _NAMES = {"v": "via", "t": "to", "i": "call-id"}
 
 
@@ -29,6 +30,8 @@ class Head:
     ours: str
     """The identifier that this server made: the To tag of a request, the topmost branch of a response. Empty: none can
     be read."""
+    replaced: str = ""
+    """Our tag in the dialog that a new call replaces (RFC 3891). Empty: it replaces none."""
 
 
 def read_head(data: bytes) -> Head | None:
@@ -55,4 +58,5 @@ def read_head(data: bytes) -> Head | None:
         ours = Address.parse(values.get("to", "")).tag if method else Via.parse(values.get("via", "")).branch
     except SipProtocolError:
         ours = ""
-    return Head(method, "".join(values.get("call-id", "").split()), ours)
+    replaced = _OUR_TAG.search(values.get("replaces", "")) if method == "INVITE" and not ours else None
+    return Head(method, "".join(values.get("call-id", "").split()), ours, replaced[1] if replaced else "")

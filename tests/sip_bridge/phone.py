@@ -78,6 +78,9 @@ class Told:
     def on_caller_changed(self, from_: str, caller_name: str) -> None:
         self.parties.append((from_, caller_name))
 
+    def on_leg_replaced(self, leg: Any, call_sid: str) -> None:
+        self.call, self.call_sid = leg, call_sid
+
     def on_transferred(self, problem: str) -> None:
         self.transferred.append(problem)
 

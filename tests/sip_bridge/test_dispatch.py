@@ -50,6 +50,15 @@ def bye(tag: str) -> bytes:
     return message("BYE sip:bot@192.0.2.9 SIP/2.0", tag=tag)
 
 
+def test_a_call_that_replaces_another_begins_at_its_worker() -> None:
+    workers = Workers(1, 2, 3)
+    invite = message(call="two").replace(b"CSeq", b"Replaces: one;from-tag=theirs;to-tag=w03-1234\r\nCSeq")
+    assert workers.got(invite) == 3
+    assert workers.got(message("CANCEL sip:bot@example.com SIP/2.0", call="two")) == 3
+    assert workers.got(invite.replace(b"w03", b"w07")) == 3, "its Call-ID is remembered"
+    assert workers.got(invite.replace(b"w03", b"w07").replace(b"two", b"three")) == 1
+
+
 def test_a_mark_says_who_made_a_tag_or_a_branch() -> None:
     for worker in (0, 7, 255):
         local = LocalAddress("192.0.2.9", 5060, mark=mark_of(worker))

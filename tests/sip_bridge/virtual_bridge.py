@@ -108,6 +108,10 @@ class Session:
     def on_caller_changed(self, from_: str, caller_name: str) -> None:
         self._note("session: caller changed", from_, caller_name)
 
+    def on_leg_replaced(self, leg: Any, call_sid: str) -> None:
+        self.call = leg
+        self._note("session: leg replaced", call_sid)
+
     def on_transferred(self, problem: str) -> None:
         self._note("session: transferred", problem)
 

@@ -421,10 +421,7 @@ async def test_who_asked_for_a_call_may_leave_before_its_outcome() -> None:
         with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
             await up(made, phone)
             phone.send(phone.request("REFER", ("Refer-To", f"<sip:other@127.0.0.1:{other.port}>")))
-            for _ in range(2):
-                message = await phone.receive()
-                if isinstance(message, Request):
-                    phone.answer(message, 200)
+            await reported(phone)
             invite = await fresh(other, "INVITE")
             await phone.bye()  # who asked has left; the call that was asked for goes on, and is refused
             reply(other, invite, 486)

@@ -50,3 +50,20 @@ def test_what_cannot_be_read_names_nobody(to: str) -> None:
 def test_what_is_no_sip_is_none() -> None:
     for data in (b"", b"\r\n\r\n", b"hello", b"GET / HTTP/1.1\r\n\r\n", b"BYE sip:a SIP/2.0\r\nX: " + b"y" * 70_000):
         assert read_head(data) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "to", "replaces", "replaced"),
+    [
+        ("INVITE", "<sip:a@b>", "one@b;from-tag=2;to-tag=w03-77", "w03-77"),
+        ("INVITE", "<sip:a@b>", "one@b; to-tag = w03-77 ;from-tag=2", "w03-77"),
+        ("INVITE", "<sip:a@b>;tag=w01-1", "one@b;to-tag=w03-77;from-tag=2", ""),
+        ("BYE", "<sip:a@b>", "one@b;to-tag=w03-77;from-tag=2", ""),
+        ("INVITE", "<sip:a@b>", "one@b", ""),
+    ],
+)
+def test_the_dialog_that_an_invite_replaces_names_its_worker(
+    method: str, to: str, replaces: str, replaced: str
+) -> None:
+    head = read_head(f"{method} sip:a@b SIP/2.0\r\nTo: {to}\r\nReplaces: {replaces}\r\n\r\n".encode())
+    assert head is not None and head.replaced == replaced
