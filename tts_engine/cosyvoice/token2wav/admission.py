@@ -6,7 +6,9 @@ hold with it, so that every clause that has begun plays without gaps:
 1. *Memory*. The blocks that open clauses hold on average, ``E[L^2] / 2 E[L]`` each for clauses of length ``L``, fit
    into the cache, and the free blocks are enough for a second of sound of each. A speaking clause is never evicted
    (``BlockManager``), so a clause without a block would stand still.
-2. *Long run*. All clauses together take at most ``_SHARE`` of the device's time for each second of their sound.
+2. *Long run*. The work that is due within ``_TURN_S`` fits into that time. This is an average over about what a turn has
+   left to say. Sound in hand leaves time to others, so for some seconds more clauses may be open than the device
+   speaks in real time. Their sound in hand then falls, and each new clause is judged with what is left of it.
 3. *Demand*. For each horizon ``t``, the work that is due within ``t`` and the longest batch that cannot be interrupted
    take at most ``t``. Work is due when its listener has played all earlier sound. The scheduler takes the work that is
    due first, and for that order this test is sufficient (Baruah, Rosier and Howell, 1990: processor demand).
@@ -31,10 +33,10 @@ Resource = Literal["places", "memory", "time", "demand"]
 """The resource that is short: places for clauses, or one of the three tests."""
 
 _ENDS: tuple[Work, Work] = ("first", "whole")
-_SHARE = 0.95
-"""Share of the device's time that clauses may take. The rest absorbs delays of the host."""
-_CALM_SHARE = 0.75
-"""Share of that for clauses that no caller waits for yet. Beyond it first chunks are long."""
+_TURN_S = 7.0
+"""Time over which the long run is an average, seconds. A turn that speaks still does so for about this time."""
+_CALM_SHARE = 0.7
+"""Share of the device's time for clauses that no caller waits for yet. Beyond it first chunks are long."""
 _BESIDE = 1.3
 """Factor by which a batch is expected to be slower than on the idle device, until batches have run."""
 _BATCH_WEIGHT = 0.1
@@ -203,9 +205,9 @@ class Admission:
             return self._no("memory", too_many, now, f"{clauses} clauses fill the cache")
         if self._first_chunk_s >= _NO_LIMIT_S:
             return AdmissionVerdict()
-        limit = _SHARE * (_CALM_SHARE if ahead else 1.0)
-        if (share := after.clauses * self.sound_s) > limit:
-            too_many = (share - limit) / self.sound_s
+        limit_s = _TURN_S * (_CALM_SHARE if ahead else 1.0)
+        if (late_s := self.due_s(after, _TURN_S) - limit_s) > 0:
+            too_many = late_s / (_TURN_S * self.sound_s)
             return self._no("time", too_many, now, f"{clauses} clauses take what the device makes in real time")
         for horizon in _HORIZONS:
             within_s = horizon * self._first_chunk_s
@@ -223,7 +225,7 @@ class Admission:
             slack_s: seconds of sound that the caller has in hand. With much of it, no one waits for this chunk.
         """
         longest = len(sounds_s) - 1
-        if slack_s > sounds_s[longest] or load.clauses * self.sound_s > _CALM_SHARE * _SHARE:
+        if slack_s > sounds_s[longest] or load.clauses * self.sound_s > _CALM_SHARE:
             return longest  # fewer chunks are less work
         wait_s, second_s = (self.chunks_s(work, load.silent) for work in ("first", "chunk"))
         for place, sound_s in enumerate(sounds_s):

@@ -108,11 +108,12 @@ def host_s(chance: random.Random) -> float:
 
 @dataclass(eq=False, kw_only=True)
 class Turn:
-    """A turn of one clause: an answer of the speech API (``priority`` 3) or of a call (5)."""
+    """A turn: an answer of the speech API (``priority`` 3) or of a call (5)."""
 
     at: float
     """Second at which it is asked for."""
-    tokens: int
+    clauses: Sequence[int]
+    """Speech tokens of each clause."""
     priority: int = 3
     playhead: Playhead = field(init=False)
     asked_at: float = 0.0
@@ -150,12 +151,12 @@ class Simulation:
         first_chunk_s: float = 1.0,
         config: SchedulerConfig | None = None,
         wait_s: float = 0.5,
-        ahead_s: float = 60.0,
+        ahead_s: float = 4.0,
     ) -> None:
         """
         Args:
             wait_s: longest wait of a turn for a place (``engine.speech.admission.wait_ms``).
-            ahead_s: most sound that is made ahead of a listener. HTTP clients take all that there is.
+            ahead_s: with more sound in hand, a turn's next clause does not begin (``engine.speech.ahead_s``).
         """
         self.device, self.chance = device or Device(), random.Random(seed)
         self.clock = Clock()
@@ -174,6 +175,8 @@ class Simulation:
                 self.admission.calibrate(work, rows, self.device.chunk_s(length, rows))  # type: ignore[arg-type]
         self.scheduler.slower(self.device.chunk_s(CHUNK, SIZES[-1]))
         self.wait_s, self.ahead_s = wait_s, ahead_s
+        self.retry_after_s = 0.0
+        """Of the latest refusal."""
         self.drawing = 0
         """Clauses that the language model draws for now."""
         self.sound_s = 0.0
@@ -195,7 +198,7 @@ class Simulation:
         """Ask for ``rate`` answers a second at random times. Their lengths are exponential, 1 to 20 s."""
         turns, end = [], at + seconds
         while (at := at + self.chance.expovariate(rate)) < end:
-            turns.append(Turn(at=at, tokens=self._length(mean_s)))
+            turns.append(Turn(at=at, clauses=[self._length(mean_s)]))
         self.ask(turns)
 
     def closed_loop(self, clients: int, *, mean_s: float) -> None:
@@ -203,7 +206,7 @@ class Simulation:
 
         def client() -> Process:
             while True:
-                turn = Turn(at=self.clock.now, tokens=self._length(mean_s))
+                turn = Turn(at=self.clock.now, clauses=[self._length(mean_s)])
                 self.turns.append(turn)
                 yield from self._turn(turn)
                 if turn.refused:
@@ -213,25 +216,31 @@ class Simulation:
             self.clock.start(client())
 
     def conversations(self, calls: int, seconds: float) -> None:
-        """Let calls of two clauses a turn and pauses of 3 s begin within 8 s, and speak until ``seconds``."""
+        """Let calls speak turns until ``seconds``, with pauses of 2 to 6 s, as ``talkspurt.bench.standard_load``."""
 
         def call() -> Process:
-            yield self.chance.uniform(0, 8)
+            pause_s = self.chance.uniform(2, 6)
+            yield self.chance.uniform(0, pause_s)
             while self.clock.now < seconds:
-                for _ in range(2):
-                    turn = Turn(at=self.clock.now, tokens=self.chance.randint(60, 160), priority=5)
-                    self.turns.append(turn)
-                    yield from self._turn(turn)
-                    if turn.refused:
-                        break
-                yield turn.playhead.slack_s(self.clock.now) + 3.0
+                turn = Turn(at=self.clock.now, clauses=self._clauses(), priority=5)
+                self.turns.append(turn)
+                yield from self._turn(turn)
+                yield turn.playhead.slack_s(self.clock.now) + self.chance.uniform(2, 6)
 
         for _ in range(calls):
             self.clock.start(call())
 
+    def _clauses(self) -> Sequence[int]:
+        """Return the speech tokens of a turn of one to three clauses of 5 to 11 words, as random weights speak them:
+        0.6 s a word, a third more or less."""
+        words = [self.chance.randint(5, 8)]
+        for least, most in self.chance.choices(((), ((6, 10),), ((9, 11), (6, 10))), weights=(3, 4, 3))[0]:
+            words.append(self.chance.randint(least, most))
+        return [max(round(n * 0.6 * self.chance.gammavariate(9, 1 / 9) / SOUND_S), 25) for n in words]
+
     def burst(self, turns: int, *, at: float = 0.1) -> None:
         """Ask for turns of calls, of 4 to 12 s, 0.3 ms apart."""
-        self.ask([Turn(at=at + 3e-4 * n, tokens=self.chance.randint(100, 300), priority=5) for n in range(turns)])
+        self.ask([Turn(at=at + 3e-4 * n, clauses=[self.chance.randint(100, 300)], priority=5) for n in range(turns)])
 
     def outcome(self, sound_s: float = 0.0) -> Outcome:
         return Outcome(self.turns, sound_s, self.scheduler.recomputed_chunks, self.short)
@@ -248,41 +257,46 @@ class Simulation:
                 self.short[verdict.short] += 1
                 if verdict.short is None:
                     break
-                turn.retry_after_s = verdict.retry_after_s
+                self.retry_after_s = verdict.retry_after_s
             if self.clock.now - turn.at >= self.wait_s:
                 self.waiting.remove(turn)
-                turn.refused = True
+                turn.refused, turn.retry_after_s = True, self.retry_after_s
                 return
             yield 0.01
         self.waiting.remove(turn)
-        yield from self._speak(turn)
+        for number, tokens in enumerate(turn.clauses):
+            if number:
+                yield from self._next_clause(turn)
+            yield from self._speak(turn, tokens)
+        turn.done = True
+
+    def _next_clause(self, turn: Turn) -> Process:
+        """Wait until there is little sound in hand and a place for a later clause of the turn."""
+        yield max(turn.playhead.slack_s(self.clock.now) - self.ahead_s, 0.0)
+        while self.admission.judge(self.scheduler.load(self.clock.now), now=self.clock.now, goes_on=True).short:
+            yield 0.02
 
     def _first_of_line(self) -> Turn:
         return min(self.waiting, key=lambda turn: (-turn.priority, turn.at))
 
-    def _speak(self, turn: Turn) -> Process:
+    def _speak(self, turn: Turn, tokens: int) -> Process:
         now = self.clock.now
         rendering = self.scheduler.open(self.voice, turn.playhead, now=now)
         yield self.chance.uniform(0.005, 0.012) + 0.004  # text front end and prefill
-        while len(rendering.tokens) < turn.tokens:
-            yield from self._draw(turn, rendering)
-            while len(rendering.tokens) < turn.tokens and self.scheduler.missing(rendering) <= 0:
+        while len(rendering.tokens) < tokens:
+            yield from self._draw(rendering, tokens)
+            while len(rendering.tokens) < tokens and self.scheduler.missing(rendering) <= 0:
                 if self._waits_for_longer_first_chunk(rendering):
                     break
                 yield from self._chunk(turn, rendering, final=False)
-                slack_s = turn.playhead.slack_s(self.clock.now)
-                while slack_s > self.ahead_s:
-                    yield 0.05
-                    slack_s = turn.playhead.slack_s(self.clock.now)
-        while rendering.sounded < turn.tokens:
+        while rendering.sounded < tokens:
             yield from self._chunk(turn, rendering, final=self.scheduler.is_last(rendering))
         self.scheduler.close(rendering)
-        self.admission.departed(self.clock.now, turn.tokens * SOUND_S)
-        turn.done = True
+        self.admission.departed(self.clock.now, tokens * SOUND_S)
 
-    def _draw(self, turn: Turn, rendering: Rendering) -> Process:
+    def _draw(self, rendering: Rendering, tokens: int) -> Process:
         """Draw the ids that the clause's next chunk lacks."""
-        count = min(max(self.scheduler.missing(rendering), 1), turn.tokens - len(rendering.tokens))
+        count = min(max(self.scheduler.missing(rendering), 1), tokens - len(rendering.tokens))
         self.drawing += 1
         yield count * (0.0008 + 0.0018 * min(self.drawing, 128) / 128) * self.device.slower
         self.drawing -= 1

@@ -72,11 +72,22 @@ def test_places_are_a_bound_of_their_own_and_speaking_turns_come_first() -> None
 def test_clauses_take_no_more_than_the_time_of_the_device() -> None:
     admission = measured()
     assert admission.sound_s == pytest.approx(0.01)
-    assert admission.judge(load(93), now=0.0).short is None
-    assert admission.judge(load(96), now=0.0).short == "time"
-    assert admission.judge(load(96), now=0.0, goes_on=True).short is None
-    assert admission.judge(load(70), now=0.0, ahead=True).short is None
-    assert admission.judge(load(72), now=0.0, ahead=True).short == "time", "others leave a quarter to callers who wait"
+    # Within seven seconds: four chunks of each, 0.08 s for the new clause, and a batch that may have begun.
+    assert admission.judge(load(164, in_hand_s=3.0), now=0.0).short is None
+    assert admission.judge(load(166, in_hand_s=3.0), now=0.0).short == "time"
+    assert admission.judge(load(166, in_hand_s=3.0), now=0.0, goes_on=True).short is None
+    assert admission.judge(load(112, in_hand_s=3.0), now=0.0, ahead=True).short is None
+    verdict = admission.judge(load(114, in_hand_s=3.0), now=0.0, ahead=True)
+    assert verdict.short == "time", "what is made ahead leaves a part to callers who wait"
+
+
+def test_sound_in_hand_leaves_time_to_others() -> None:
+    admission = measured()
+    most = [
+        next(n for n in range(1, 2000) if admission.judge(load(n, in_hand_s=in_hand_s), now=0.0).short == "time")
+        for in_hand_s in (3.0, 4.0, 5.0, 6.0)
+    ]
+    assert most == [166, 221, 331, 661]
 
 
 def test_first_and_last_chunks_count_at_what_they_really_take_and_only_where_there_was_one() -> None:
@@ -95,8 +106,8 @@ def test_a_slower_device_lets_fewer_in() -> None:
     admission = measured()
     for _ in range(100):
         admission.observe("chunk", 16, 0.32)
-    assert admission.judge(load(46), now=0.0).short is None
-    assert admission.judge(load(48), now=0.0).short == "time"
+    assert admission.judge(load(162), now=0.0).short is None
+    assert admission.judge(load(165), now=0.0).short == "time"
 
 
 def test_a_calibrated_device_is_known_before_the_first_caller_and_small_batches_say_nothing_of_full_ones() -> None:
@@ -153,9 +164,9 @@ def test_the_retry_delay_follows_the_pace_of_departures() -> None:
     admission = measured()
     for at in range(11):
         admission.departed(at / 5, 5.0)
-    assert admission.judge(load(95), now=2.0).retry_after_s == pytest.approx(1 / 2.2, rel=0.01)
-    assert admission.judge(load(97), now=2.0).retry_after_s == pytest.approx(3 / 2.2, rel=0.01)
-    assert admission.judge(load(97), now=8.0).retry_after_s == 1.0, "that is long ago"
+    assert admission.judge(load(331), now=2.0).retry_after_s == pytest.approx(1 / 2.2, rel=0.01)
+    assert admission.judge(load(340), now=2.0).retry_after_s == pytest.approx(3 / 2.2, rel=0.01)
+    assert admission.judge(load(340), now=8.0).retry_after_s == 1.0, "that is long ago"
 
 
 # -- the first chunk
