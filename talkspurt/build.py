@@ -73,6 +73,7 @@ class Gateway:
             version=__version__,
             sip=transports.sip_state,
             databases=lambda: [database.state for database in self.stores.databases],
+            starting=lambda: "" if all(each.ready for each in recognisers.values()) else "recogniser",
         )
         self.http = HttpParts(
             config, engine, self.metrics, self.ticker, self.state, self.dialogue, self.stores, self.call_parts,
@@ -201,7 +202,7 @@ async def _serve(config: Config) -> int:
 
     stop = StopSignal()
     async with engine_for_gateway(with_greetings(config)) as engine, gateway(config, engine) as made:
-        await stop.wait_or(lambda: made.health.engine_is_ready, look_s=0.05)
+        await stop.wait_or(lambda: made.health.all_is_ready, look_s=0.05)
         keep_what_exists()
         audiosocket = made.audiosocket.port if made.audiosocket is not None else None
         sip = (made.sip.endpoint.port, made.sip.endpoint.tls_port) if made.sip is not None else None

@@ -65,6 +65,7 @@ class Health:
         engine_status: returns the engine's status; raises ``EngineError``.
         sip: returns the state of the SIP side.
         databases: returns the state of the shared databases.
+        starting: returns the name of a further part that calls of some route need and that is not ready; empty: none.
     """
 
     def __init__(
@@ -75,12 +76,14 @@ class Health:
         version: str,
         sip: Callable[[], SipState] = SipState,
         databases: Callable[[], Sequence[DatabaseState]] = tuple,
+        starting: Callable[[], str] = str,
     ) -> None:
         self._directory = directory
         self._engine_status = engine_status
         self._version = version
         self._sip = sip
         self._databases = databases
+        self._starting = starting
         self._status: EngineStatus | None = None
 
     def why_not_ready(self) -> str:
@@ -93,12 +96,20 @@ class Health:
             return "full"
         if failing := SUPERVISOR.why_not_ready():
             return f"{failing} keeps failing"
-        return "" if self.engine_is_ready else "engine is not ready"
+        return f"{missing} is not ready" if (missing := self._missing()) else ""
+
+    def _missing(self) -> str:
+        return self._starting() if self.engine_is_ready else "engine"
 
     @property
     def engine_is_ready(self) -> bool:
         """True if the engine can speak."""
         return self._status is not None and self._status.ready
+
+    @property
+    def all_is_ready(self) -> bool:
+        """True if every part is ready that a call of any route needs."""
+        return not self._missing()
 
     async def watch(self) -> None:
         """Poll the engine's status until cancelled. Log each new reason for its absence once."""
@@ -144,7 +155,7 @@ class Health:
         return web.json_response({"status": "ok", "service": SERVICE})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Answer 200, or 503 while the process drains, is full or overloaded, or has no working engine."""
+        """Answer 200, or 503 while the process drains, is full or overloaded, or lacks a part that calls need."""
         why = self.why_not_ready()
         headers = {"Retry-After": str(_RETRY_AFTER_S)} if why else {}
         return web.json_response({"status": why or "ready"}, status=503 if why else 200, headers=headers)

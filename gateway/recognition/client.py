@@ -270,6 +270,7 @@ class ListenRecogniser:
         self._config = config
         self._http = aiohttp.ClientSession(connector=connector or aiohttp.TCPConnector(limit=0))
         self.dropped = 0
+        self.ready = True  # each stream connects by itself; its errors show a server that is away
 
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool

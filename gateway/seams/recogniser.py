@@ -65,6 +65,11 @@ class Recogniser(Protocol):
         """Frames of 20 ms dropped since the start, because their utterances were too long."""
         ...
 
+    @property
+    def ready(self) -> bool:
+        """True if speech becomes words now. False while the recogniser starts."""
+        ...
+
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:

@@ -141,7 +141,7 @@ async def _serve(folder: Path, index: int, channel: ControlChannel, config: Conf
     )
     async with engine_for_gateway(config.engine) as engine, gateway(config, engine, place) as made:
         shown = await _tell(made, own_socket_of(folder, index))
-        await stop.wait_or(lambda: made.health.engine_is_ready, look_s=0.05)
+        await stop.wait_or(lambda: made.health.all_is_ready, look_s=0.05)
         keep_what_exists()
         worker = _Worker(made, channel)
         worker.listen()

@@ -484,6 +484,7 @@ class _Uplink:
 
 class _Recogniser:
     dropped = 0
+    ready = True
 
     def __init__(self, world: VirtualSession) -> None:
         self._world = world

@@ -36,7 +36,8 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory: LocalDirectory[Any] = LocalDirectory(limit=0)
-    health = Health(directory, engine.status, version="1")
+    starting = ["recogniser"]
+    health = Health(directory, engine.status, version="1", starting=lambda: starting[0])
     watch = asyncio.create_task(health.watch())
     try:
         await until(lambda: engine.asked > 1)
@@ -46,7 +47,10 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
         assert (await health.ready(None)).status == 503  # type: ignore[arg-type]  # the request is not looked at
         engine.answer = EngineStatus(ready=True, engine="tone", model="hum", gpu="NVIDIA H200")
         await until(lambda: health.engine_is_ready)
-        assert health.why_not_ready() == ""
+        assert health.why_not_ready() == "recogniser is not ready" and not health.all_is_ready
+        assert b"recogniser is not ready" in (await health.ready(None)).body  # type: ignore[arg-type, operator]
+        starting[0] = ""
+        assert health.why_not_ready() == "" and health.all_is_ready
         answer = await health.show(None)  # type: ignore[arg-type]
         shown = json.loads(answer.body)  # type: ignore[arg-type]
         assert (answer.status, shown["status"], shown["engine"], shown["callsLimit"]) == (200, "ok", "tone", 1)

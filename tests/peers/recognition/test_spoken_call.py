@@ -195,9 +195,11 @@ async def test_recogniser_that_dies_costs_a_prompt_at_most_and_no_call(live: Liv
         pid = recogniser_pid(live)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+        await until(lambda: live.status_is("/readyz", 503), "no further calls without a recogniser")
         spoken = await call.spoken("I am still here.")
         assert spoken.outcome == "finished"
         await until(lambda: recogniser_pid(live) not in (pid, None), "another process")
+        await until(lambda: live.status_is("/readyz", 200), "its readiness")
         speak(call, question)
         await until(lambda: len(finals(call)) == 2, "a prompt after")
         assert understood("opening hours", finals(call)[1]), finals(call)

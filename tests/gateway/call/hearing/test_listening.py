@@ -35,6 +35,7 @@ class Words:
     finished: int = 0
     closed: int = 0
     dropped: int = 0
+    ready: bool = True
 
     def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> Words:
         self.opened.append({"language": language, "hints": hints, "partials": partials})
