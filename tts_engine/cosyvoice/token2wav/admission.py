@@ -6,8 +6,8 @@ hold with it, so that every clause that has begun plays without gaps:
 1. *Memory*. The blocks that open clauses hold on average, ``E[L^2] / 2 E[L]`` each for clauses of length ``L``, fit
    into the cache, and the free blocks are enough for a second of sound of each. A speaking clause is never evicted
    (``BlockManager``), so a clause without a block would stand still.
-2. *Long run*. The work that is due within ``_TURN_S`` fits into that time. This is an average over about what a turn has
-   left to say. Sound in hand leaves time to others, so for some seconds more clauses may be open than the device
+2. *Long run*. The work that is due within ``_TURN_S`` fits into that time. This is an average over about what a turn
+   has left to say. Sound in hand leaves time to others, so for some seconds more clauses may be open than the device
    speaks in real time. Their sound in hand then falls, and each new clause is judged with what is left of it.
 3. *Demand*. For each horizon ``t``, the work that is due within ``t`` and the longest batch that cannot be interrupted
    take at most ``t``. Work is due when its listener has played all earlier sound. The scheduler takes the work that is
