@@ -99,7 +99,7 @@ async def test_a_command_waits_for_a_switch_that_comes_back() -> None:
         await switch.go_down()
         await until(lambda: not esl.connected)
         waiting = asyncio.create_task(esl.command("echo again"))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)  # the command waits
         await switch.listen()
         assert await waiting == "again"
         assert switch.logins == 2

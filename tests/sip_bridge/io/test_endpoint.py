@@ -36,6 +36,8 @@ class Answerer:
         self.acks = 0
         self.cancelled: list[Key] = []
         self.lost: list[Peer] = []
+        self.needs_asked = 0
+        """Questions whether a call needs a connection."""
         self.responses: asyncio.Queue[Response | Act] = asyncio.Queue()
         self.ring_only = False
         self.ready = True
@@ -81,6 +83,7 @@ class Answerer:
         self.responses.put_nowait(reason)
 
     def needs_connection(self, peer: Peer) -> bool:
+        self.needs_asked += 1
         return bool(self.dialogs)
 
     def on_disconnected(self, peer: Peer) -> None:
@@ -450,7 +453,7 @@ async def test_a_connection_that_a_dialog_uses_is_not_idle() -> None:
         user.endpoint._limits = Limits(idle_s=0.05)
         user.dialogs["a", "b", "c"] = Dialog.as_server(request(headers=(("Contact", "<sip:a@127.0.0.1>"),)), "t")
         connection = await asyncio.open_connection("127.0.0.1", user.endpoint.port)
-        await asyncio.sleep(0.2)
+        await until(lambda: user.needs_asked == 3, "three looks at the idle connection")
         assert user.lost == []
         user.dialogs.clear()
         assert await asyncio.wait_for(connection[0].read(), PATIENCE_S) == b""

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.tts_engine.service.scripted import RETRY_AFTER_S
+from tests.waiting import PATIENCE_S
 from tts_engine.api import Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, InvalidRequest
@@ -21,7 +22,10 @@ from tts_engine.service.process import EngineProcess
 from tts_engine.service.server import RETRY_AFTER_S as FULL_RETRY_S
 
 PLACES = 50
-CONFIG = EngineConfig.model_validate({"kind": "tone", "speech": {"max_utterances": PLACES}})
+PATIENT = {"hang_s": PATIENCE_S}
+"""A process that stands still is not replaced by another one, which would be empty."""
+CONFIG = EngineConfig.model_validate({"kind": "tone", "speech": {"max_utterances": PLACES}, "timeouts": PATIENT})
+MOST_TOKENS = 2_000
 LONG = "word " * 50_000
 """More than HTTP/2's window of 64 KiB: writing it lasts until the server reads, or ends the call."""
 
@@ -33,6 +37,9 @@ async def running(config: EngineConfig, ours: EngineConfig | None = None) -> Asy
     await process.start()
     client = GrpcEngine(process.target, ours or config)
     try:
+        # A call that finds no connection fails after a second: on a busy machine the first calls of a test would.
+        (backend,) = client._backends
+        await backend.channel.channel_ready()
         yield client
     finally:
         await client.aclose()
@@ -86,7 +93,10 @@ async def test_a_refusal_that_meets_a_later_write_arrives_as_it_is(
     async def refused() -> tuple[str, float | None]:
         utterance = engine.open(UtteranceRequest(utterance_id="u", voice="full"))
         refusing = asyncio.create_task(refusal(utterance))
-        while not refusing.done():  # noqa: ASYNC110  # tokens, faster than any model's
+        # Tokens, faster than any model's, but no more than a link lets wait: an engine that stands still reads none.
+        for _ in range(MOST_TOKENS):
+            if refusing.done():
+                break
             utterance.feed("token ")
             await asyncio.sleep(0)
         return await refusing
@@ -106,8 +116,8 @@ async def test_a_recording_that_is_refused_on_its_way_is_refused_as_it_is(monkey
 
 
 async def test_a_burst_that_fits_is_not_thinned_out_by_chance() -> None:
-    """gRPC's own limit of calls that nobody has accepted yet refused 672 of 3000."""
-    config = EngineConfig.model_validate({"kind": "tone", "speech": {"max_utterances": 3000}})
+    """gRPC's own limit of calls that the server has not accepted yet refused 672 of 3000."""
+    config = EngineConfig.model_validate({"kind": "tone", "speech": {"max_utterances": 3000}, "timeouts": PATIENT})
     async with running(config) as engine:
 
         async def chunks() -> int:
