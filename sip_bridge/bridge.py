@@ -333,7 +333,8 @@ class SipBridge:
             self.endpoint.dismiss(key, request, response_to(request, 400, to_tag="none"), peer)
             return
         if request.to.tag:
-            call = self._dialogs.get(dialog_id(request, received=True))
+            named = dialog_id(request, received=True)
+            call = self._dialogs.get(named) or self.outgoing.early(named)
             if call is None:
                 self.endpoint.dismiss(key, request, response_to(request, 481), peer)
                 return

@@ -3,12 +3,11 @@ forks, challenges, refusals, and our CANCEL, which may cross the answer. Pure, a
 
 from __future__ import annotations
 
-import copy
 import secrets
 
 from gateway.seams.end_cause import UNKNOWN, EndCause
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog.dialog import Dialog, DialogId, SessionTimer, session_agreed
+from sip_bridge.dialog.dialog import Dialog, DialogId, Refusal, SessionTimer, session_agreed
 from sip_bridge.dialog.effects import (
     Acknowledge,
     Begin,
@@ -17,6 +16,7 @@ from sip_bridge.dialog.effects import (
     Outcome,
     Post,
     Progress,
+    Respond,
     Settled,
     Silence,
     Trouble,
@@ -25,13 +25,13 @@ from sip_bridge.dialog.effects import (
 from sip_bridge.dialog.invite import InviteDialog, InviteState, InviteTimer
 from sip_bridge.dialog.reliable_provisional import TAG, Acknowledged
 from sip_bridge.dialog.transaction import Key, cancel_of, key_of
-from sip_bridge.errors import SipError, SipProtocolError
+from sip_bridge.errors import NotAcceptable, SipError, SipProtocolError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
 from sip_bridge.message.reason import cause_of_answer
-from sip_bridge.message.sdp import SessionDescription
-from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
+from sip_bridge.message.sdp import Agreed, Negotiation, SessionDescription
+from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
 
 _MAX_TRIES = 4
 """Most tries of one INVITE: bare, with credentials for the target, with credentials for a proxy, and once more for a
@@ -88,8 +88,14 @@ class InviteClient(InviteDialog):
         self._settled = False
         """True: the last INVITE has a final answer or is cancelled."""
         self._begun = False
+        self.answer: Response | None = None
+        """The response with which the session begins."""
         self._early: dict[str, SessionDescription] = {}
         """The descriptions in provisional responses, by the fork's tag."""
+        self._agreements: dict[str, Negotiation] = {}
+        """The negotiations with forks that have answered our offer in a reliable response, by the fork's tag."""
+        self._changed: set[str] = set()
+        """The tags of the forks that have changed the session since."""
         self._acknowledged = Acknowledged()
         self._early_dialogs: dict[str, Dialog] = {}
         """The dialogs that provisional responses have created, by the fork's tag."""
@@ -125,6 +131,8 @@ class InviteClient(InviteDialog):
         self._provisional = self._settled = False
         self._acknowledged = Acknowledged()
         self._early_dialogs.clear()
+        self._agreements.clear()
+        self._changed.clear()
         self.effects.append(Invite(self._invite, self._peer))
 
     def _expired(self, timer: InviteTimer) -> None:
@@ -187,24 +195,82 @@ class InviteClient(InviteDialog):
             if description is not None:
                 early = not self._early
                 self._early_media(response.to.tag, description)
+                if (
+                    dialog is not None
+                    and dialog.inviting
+                    and _is_reliable(response)
+                    and len(self._agreements) < _MAX_EARLY
+                ):
+                    self._agree_early(dialog, description)
         except SipError as error:
             self.effects.append(Trouble("SIP early media refused", str(error)))
             early = False
         self.effects.append(Progress("early_media" if self._early else "ringing", response.status))
         if early and self._trunk.early_media:
+            self.answer = response
             self.effects.append(Begin())  # the session hears the early media and exists at the answer
 
     def _early_media(self, tag: str, description: SessionDescription) -> None:
         """Take the description of a provisional response. The first fork that has one is heard, also when a later
         response of it moves the media. Nothing is settled yet, because any fork may answer."""
-        heard = next(iter(self._early), tag) == tag
-        if heard and description != self._early.get(tag):
-            self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
-            self._apply(self.negotiation.agreed)
-            if self._begun:
-                self.effects.append(Waits())
+        if self._is_heard(tag) and description != self._early.get(tag) and tag not in self._agreements:
+            self._hear(self.negotiation.fork().accept(description))
         if tag in self._early or len(self._early) < _MAX_EARLY:
             self._early[tag] = description
+
+    def _is_heard(self, tag: str) -> bool:
+        return next(iter(self._early), tag) == tag
+
+    def _hear(self, agreed: Agreed | None) -> None:
+        self.negotiation.agreed = agreed
+        self._apply(agreed)
+        if self._begun:
+            self.effects.append(Waits())
+
+    def _agree_early(self, dialog: Dialog, answer: SessionDescription) -> None:
+        """Note that a fork has answered our offer for good, so that it may change the session (RFC 3262 section 5)."""
+        fork = self.negotiation.fork()
+        fork.accept(answer)
+        dialog.inviting = False
+        self._agreements[dialog.remote.tag] = fork
+
+    # --- requests of a callee that has not answered ----------------------------------------------------------------
+
+    def on_request(self, key: Key, request: Request, *, now: float) -> None:
+        """Handle a request in the dialog, also before its answer."""
+        if self.state is not InviteState.EARLY:
+            super().on_request(key, request, now=now)
+            return
+        self._now = now
+        dialog = self._early_dialogs[request.from_.tag]
+        try:
+            refusal = self._on_early_request(dialog, key, request)
+        except (SipProtocolError, NotAcceptable) as error:
+            self.effects.append(Trouble("SIP request refused", f"{request.method}: {error}"))
+            refusal = Refusal(error.status)
+        if refusal is not None:
+            self.effects.append(Respond(key, response_to(request, refusal.status, headers=refusal.headers)))
+
+    def _on_early_request(self, dialog: Dialog, key: Key, request: Request) -> Refusal | None:
+        """Answer an UPDATE, or return the refusal of a request. The callee may change the session once it has answered
+        our offer in a reliable response (RFC 3311 section 5.2)."""
+        offer = description_of(request) if request.method == "UPDATE" else None
+        refusal = dialog.check(request, offers=offer is not None, retry_after_s=secrets.randbelow(11))
+        if refusal is not None:
+            return refusal
+        if request.method not in ("UPDATE", "OPTIONS"):
+            return Refusal(481)
+        headers, body, tag = [self._contact, ALLOW, SUPPORTED], b"", dialog.remote.tag
+        if offer is not None:
+            fork = self._agreements[tag]
+            body = fork.answer(offer)
+            headers.append(SDP)
+            self._changed.add(tag)
+            if self._is_heard(tag):
+                self._hear(fork.agreed)
+        dialog.refresh(request)
+        self.effects.append(Respond(key, response_to(request, 200, headers=headers, body=body)))
+        return None
 
     def is_early(self, dialog: DialogId) -> bool:
         """Return True if this is a dialog of ours that is not answered yet."""
@@ -222,13 +288,14 @@ class InviteClient(InviteDialog):
             except SipProtocolError as error:
                 self.effects.append(Trouble("SIP response refused", str(error)))
                 return None
+            dialog.inviting = True  # our offer is not answered yet
             if len(self._early_dialogs) < _MAX_EARLY:
                 self._early_dialogs[response.to.tag] = dialog
         return dialog
 
     def _acknowledge_reliable(self, dialog: Dialog | None, response: Response) -> bool:
         """Send PRACK for a reliable response. False: it is a repetition or came too early, so it is ignored."""
-        if TAG not in response.headers.tokens("Require"):
+        if not _is_reliable(response):
             return True
         rack = self._acknowledged.rack(response) if dialog is not None else None
         if dialog is None or rack is None:
@@ -244,8 +311,9 @@ class InviteClient(InviteDialog):
         """
         assert self._invite
         dialog = Dialog.as_client(self._invite, response)
-        if response.to.tag in self._early_dialogs:
-            dialog.local_cseq = self._early_dialogs[response.to.tag].local_cseq
+        early = self._early_dialogs.get(response.to.tag)
+        if early is not None:
+            dialog.local_cseq, dialog.remote_cseq = early.local_cseq, early.remote_cseq
         return dialog
 
     def begun(self, *, now: float) -> None:
@@ -271,6 +339,7 @@ class InviteClient(InviteDialog):
     def _answered(self, response: Response) -> None:
         assert self._invite
         self._winner = response.to.tag
+        self.answer = response
         try:
             self.dialog = self._dialog_of(response)
         except SipProtocolError as error:
@@ -290,10 +359,7 @@ class InviteClient(InviteDialog):
         self.state = InviteState.UP
         self.effects.append(Joined())
         try:
-            answer = description_of(response) or self._early_answer(response.to.tag)
-            if answer is None:
-                raise SipProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
-            self.negotiation.accept(answer)
+            self._settle_media(response)
         except SipError as error:
             self.effects.append(Trouble("SIP answer refused", str(error)))
             self.effects.append(Outcome(488, "no_common_codec"))
@@ -304,6 +370,23 @@ class InviteClient(InviteDialog):
             self.begun(now=self._now)
         else:
             self.effects.append(Begin())
+
+    def _settle_media(self, response: Response) -> None:
+        """Take the answer in a 2xx, or what was agreed with this fork before.
+
+        Raises:
+            SipProtocolError: there is no answer, or it cannot be read.
+            NotAcceptable: the answer is not usable.
+        """
+        tag = response.to.tag
+        described = description_of(response)
+        if tag in self._agreements and (described is None or tag in self._changed):
+            self.negotiation.adopt(self._agreements[tag])
+            return
+        answer = described or self._early_answer(tag)
+        if answer is None:
+            raise SipProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
+        self.negotiation.accept(answer)
 
     def _early_answer(self, tag: str) -> SessionDescription | None:
         """Return the description of a fork's early media, which also is its answer if the 2xx has none. Some switches
@@ -398,6 +481,11 @@ class InviteClient(InviteDialog):
         ack = dialog.request("ACK", self._local.via(hop.transport), cseq=self._cseq, headers=credentials)
         self.effects.append(acknowledge := Acknowledge(ack, hop))
         return acknowledge
+
+
+def _is_reliable(response: Response) -> bool:
+    """Return True if a provisional response asks for a PRACK. Without a number, no PRACK can be sent."""
+    return TAG in response.headers.tokens("Require") and "RSeq" in response.headers
 
 
 def _contacts(response: Response) -> tuple[Uri, ...]:

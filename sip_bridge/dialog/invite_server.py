@@ -124,8 +124,10 @@ class InviteServer(InviteDialog):
                 self._answer()
 
     def _provisional(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> None:
-        """Send a provisional response, reliably if the caller requires it (RFC 3262)."""
-        if TAG not in self._invite.headers.tokens("Require"):
+        """Send a provisional response, reliably if the caller requires it, or supports it and early media would be lost
+        with the response (RFC 3262)."""
+        asked = self._invite.headers
+        if TAG not in asked.tokens("Require") and not (body and TAG in asked.tokens("Supported")):
             self._answer_invite(status, headers, body)
             return
         response = self._answer_invite(status, [*self.reliable.headers(), *headers], body)

@@ -41,6 +41,8 @@ class ReliableProvisional:
         self._t1_s = t1_s
         self._number = secrets.randbelow(2**31 - 1)
         self._waiting: _Unacknowledged | None = None
+        self._crossed: tuple[int, int, str] | None = None
+        """RAck of the response that still waited when the final response was sent."""
 
     @property
     def describes(self) -> bool:
@@ -60,7 +62,8 @@ class ReliableProvisional:
         )
 
     def take(self, prack: Request) -> bool:
-        """Return True if a PRACK acknowledges the response that waits, and stop repeating it.
+        """Return True if a PRACK acknowledges the response that waits, and stop repeating it. A PRACK that has crossed
+        the final response is taken too (section 3).
 
         Raises:
             SipProtocolError: RAck is missing or cannot be read.
@@ -69,9 +72,13 @@ class ReliableProvisional:
         found = re.fullmatch(r"\s*([0-9]{1,10})\s+([0-9]{1,10})\s+(\S+)\s*", text)
         if found is None:
             raise SipProtocolError(f"RAck is {text[:40]!r}, expected two numbers and a method (RFC 3262 section 7.2)")
-        if self._waiting is None or self._waiting.rack != (int(found[1]), int(found[2]), found[3]):
+        rack = int(found[1]), int(found[2]), found[3]
+        if self._waiting is not None and self._waiting.rack == rack:
+            self._waiting = None
+        elif self._crossed == rack:
+            self._crossed = None
+        else:
             return False
-        self._waiting = None
         return True
 
     def deadline(self) -> float | None:
@@ -94,6 +101,8 @@ class ReliableProvisional:
 
     def stop(self) -> None:
         """Stop waiting, since the INVITE has its final response."""
+        if self._waiting is not None:
+            self._crossed = self._waiting.rack
         self._waiting = None
 
 

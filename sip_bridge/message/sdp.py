@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import enum
 import ipaddress
 import itertools
@@ -534,6 +535,14 @@ class Negotiation:
             theirs=theirs,
         )
         return self.agreed
+
+    def fork(self) -> Negotiation:
+        """Return a copy for one of several callees, each of which answers the open offer for itself."""
+        return copy.copy(self)
+
+    def adopt(self, fork: Negotiation) -> None:
+        """Continue as the copy of the callee that has answered the call."""
+        self.__dict__.update(fork.__dict__, preferred=self.preferred)
 
     def withdraw(self) -> None:
         """Drop our open offer, which was refused (488, 491 ...). The earlier agreement still holds."""

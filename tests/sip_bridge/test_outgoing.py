@@ -17,7 +17,7 @@ from gateway.seams.originate import Attempt, CallOrder
 from sip_bridge.call import SipCall
 from sip_bridge.config import SipConfig
 from sip_bridge.message.digest import DigestVerdict, ServerAuth
-from sip_bridge.message.sip import Message, Request, Response, parse, response_to
+from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
 from tests.peers.ports import free_port
 from tests.sip_bridge.io.test_locate import name_server
 from tests.sip_bridge.phone import Bridge, Phone, bridge, offer, until
@@ -686,3 +686,49 @@ async def test_a_callee_that_is_busy_is_not_called_at_the_next_target(monkeypatc
         reply(one, await fresh(one, "INVITE"), 486)
         assert await ended(made, attempt) == ("failed", 486, "busy")
         assert other.nothing()
+
+
+async def test_headers_of_the_answer_that_the_trunk_lists_reach_the_application() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            await place(made, phone, custom_parameters={"X-Case": "7"})
+            invite = await fresh(phone, "INVITE")
+            headers = [("X-Queue", "sales"), ("X-Case", "8"), ("P-Secret", "x")]
+            reply(phone, invite, 200, *headers, body=offer(phone.rtp_port, codecs="0"))
+            await next_of(phone, "ACK")
+            await until(lambda: made.sessions)
+            assert made.session.call.caller.parameters == {"X-Queue": "sales", "X-Case": "7"}
+            made.session.call.hang_up("end")
+            await phone.hung_up()
+
+
+async def test_a_callee_changes_the_session_before_its_answer() -> None:
+    """RFC 3311: 183 and PRACK, UPDATE, and a 200 without a description."""
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone, Phone(0) as elsewhere:
+            await place(made, phone)
+            invite = await fresh(phone, "INVITE")
+            reliable = [("Require", "100rel"), ("RSeq", "1")]
+            reply(phone, invite, 183, *reliable, body=offer(phone.rtp_port, codecs="0"))
+            reply(phone, await fresh(phone, "PRACK"), 200)
+            items = [
+                ("Via", f"SIP/2.0/UDP 127.0.0.1:{phone.port};branch=z9hG4bK-update;rport"),
+                ("From", f"{invite.to};tag=a"),
+                ("To", str(invite.from_)),
+                ("Call-ID", invite.call_id),
+                ("CSeq", "1 UPDATE"),
+                ("Contact", f"<sip:ann@127.0.0.1:{phone.port}>"),
+                ("Content-Type", "application/sdp"),
+            ]
+            update = Request("UPDATE", "sip:talkspurt@127.0.0.1", Headers(items), offer(elsewhere.rtp_port, codecs="8"))
+            phone.send(update)
+            answered = await phone.response(200)
+            assert b"PCMA/8000" in answered.body
+            reply(phone, invite, 200)
+            await next_of(phone, "ACK")
+            await until(lambda: made.sessions and made.session.call.state.value == "up")
+            assert made.session.call.outbound.encoding == "PCMA"
+            made.session.call.send_frame(b"\x11" * 160, time.monotonic())
+            assert await elsewhere.hears(b"\x11" * 160) == 8
+            made.session.call.hang_up("end")
+            await phone.hung_up()

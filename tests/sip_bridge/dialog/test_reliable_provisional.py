@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sip_bridge.dialog.effects import Acknowledge, Ask, MediaAgreed, Outcome, Post, Respond
-from sip_bridge.message.sip import Response
+from sip_bridge.dialog.transaction import server_key
+from sip_bridge.message.sip import Headers, Request, Response
 from tests.sip_bridge.dialog.test_invite import Call, called, calling, started
 from tests.sip_bridge.virtual_bridge import description
 
@@ -96,6 +99,34 @@ def test_a_caller_that_only_supports_it_gets_plain_responses() -> None:
     assert "RSeq" not in ringing.headers
 
 
+def test_early_media_is_sent_reliably_to_a_caller_that_supports_it() -> None:
+    """Without the description, the caller would not hear the greeting."""
+    call = started(("Supported", "timer, 100rel"), trunk={"early_media": True})
+    (_, progress), *_ = answers(call, 183)
+    assert progress.headers.all("Require") == ("100rel",) and progress.body
+    call.tell(call.protocol.on_greeted)
+    assert not answers(call, 200)
+    call.send("PRACK", rack(progress))
+    assert len(answers(call, 200)) == 1
+
+
+def test_a_prack_that_crosses_the_answer_is_taken_once() -> None:
+    """RFC 3262 section 3: the caller has sent it before it knew of the answer."""
+    call = started(REQUIRED)
+    (_, ringing), *_ = answers(call, 180)
+    assert len(answers(call, 200)) == 1
+    late = [call.send("PRACK", rack(ringing)) for _ in range(2)]
+    assert [each.status for each in late if each] == [200, 481]
+
+
+def test_a_call_that_is_given_up_waits_for_no_prack() -> None:
+    call = started(REQUIRED, trunk={"answer_at_once": False})
+    call.tell(call.protocol.hang_up, "end")
+    assert [each.status for _, each in call.heard(Respond, "INVITE")] == [180, 480]
+    call.run(until=40)
+    assert [each.status for _, each in call.heard(Respond, "INVITE")] == [180, 480]
+
+
 def test_a_late_offer_needs_no_reliable_response() -> None:
     call, _ = called(REQUIRED, body=b"")
     assert call.tell(call.protocol.start) is None
@@ -143,8 +174,106 @@ def test_a_challenged_prack_is_sent_again_with_credentials() -> None:
 
 
 @pytest.mark.parametrize("number", [None, "x", "-1"])
-def test_a_reliable_response_without_a_number_is_ignored(number: str | None) -> None:
+def test_a_reliable_response_without_a_number_gets_no_prack(number: str | None) -> None:
     call = calling()
     invite = call.asked("INVITE")
     call.answer(invite, 180, REQUIRED, *([("RSeq", number)] if number else []))
     assert not call.heard(Ask, "PRACK")
+
+
+# --- UPDATE of a callee before its answer ------------------------------------------------------------------------
+
+
+def early(
+    call: Call, method: str, *headers: tuple[str, str], tag: str = "a", number: int = 1, body: bytes = b""
+) -> int:
+    """A request of a callee that has not answered; the status of our answer."""
+    invite = call.asked("INVITE")
+    items = [
+        ("Via", f"SIP/2.0/UDP 127.0.0.9:7000;branch=z9hG4bK-{method}-{tag}-{number}"),
+        ("From", f"{invite.to};tag={tag}"),
+        ("To", str(invite.from_)),
+        ("Call-ID", invite.call_id),
+        ("CSeq", f"{number} {method}"),
+        ("Contact", "<sip:ann@127.0.0.9:7009>"),
+        *([("Content-Type", "application/sdp")] if body else []),
+        *headers,
+    ]
+    request = Request(method, "sip:talkspurt@127.0.0.1", Headers(items), body)
+    call.tell(call.protocol.on_request, server_key(request), request)
+    status: int = call.heard(Respond, method)[-1][1].status
+    return status
+
+
+def described(call: Call, tag: str = "a", *, reliable: bool = True, **more: Any) -> None:
+    """A 183 with a description."""
+    headers = [REQUIRED, ("RSeq", "1")] if reliable else []
+    call.answer(call.asked("INVITE"), 183, *headers, tag=tag, body=description(**more))
+
+
+@pytest.mark.parametrize(
+    ("reliable", "method", "body", "number", "status"),
+    [
+        (True, "UPDATE", description(port=40010), 1, 200),
+        (True, "UPDATE", b"", 1, 200),
+        (False, "UPDATE", b"", 1, 200),
+        (False, "UPDATE", description(port=40010), 1, 491),  # our own offer has no answer yet
+        (True, "UPDATE", description(codecs="18"), 1, 488),
+        (True, "UPDATE", b"v=1", 1, 400),
+        (True, "OPTIONS", b"", 1, 200),
+        (True, "BYE", b"", 1, 481),
+        (True, "REFER", b"", 1, 481),
+        (False, "INVITE", description(), 1, 491),
+    ],
+)
+def test_requests_of_a_callee_before_its_answer(
+    reliable: bool, method: str, body: bytes, number: int, status: int
+) -> None:
+    """RFC 3311 section 5.2."""
+    call = calling()
+    described(call, reliable=reliable)
+    assert early(call, method, body=body, number=number) == status
+
+
+def test_an_update_that_comes_late_is_refused() -> None:
+    call = calling()
+    described(call)
+    assert early(call, "UPDATE", number=7) == 200
+    assert early(call, "UPDATE", body=description(), number=5) == 500
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_media_follows_the_update_of_a_callee_and_stays_there_after_the_answer(repeats: bool) -> None:
+    """RFC 6337 section 3.1: the 2xx may repeat the first description, which is not an answer then."""
+    call = calling()
+    described(call)
+    early(call, "UPDATE", body=description(codecs="8 101", port=40010))
+    last = call.heard(MediaAgreed)[-1][1].agreed
+    assert (last.port, last.codec.name) == (40010, "PCMA")
+    call.answer(call.asked("INVITE"), 200, tag="a", body=description() if repeats else b"")
+    last = call.heard(MediaAgreed)[-1][1].agreed
+    assert (last.port, last.codec.name) == (40010, "PCMA")
+    assert [effect for _, effect in call.heard(Outcome)] == [Outcome(200)]
+    reinvite = call.send("INVITE", body=description(port=40020), cseq=9)
+    assert reinvite and reinvite.status == 200 and call.heard(MediaAgreed)[-1][1].agreed.port == 40020
+
+
+def test_only_the_fork_that_is_heard_moves_the_media_and_the_one_that_answers_counts() -> None:
+    call = calling()
+    described(call, "a")
+    described(call, "b", port=40100)
+    assert early(call, "UPDATE", tag="b", body=description(port=40110)) == 200
+    assert [each.agreed.port for _, each in call.heard(MediaAgreed)] == [40000]
+    assert early(call, "UPDATE", tag="a", body=description(port=40010)) == 200
+    assert call.heard(MediaAgreed)[-1][1].agreed.port == 40010
+    call.answer(call.asked("INVITE"), 200, tag="b")
+    assert call.heard(MediaAgreed)[-1][1].agreed.port == 40110
+
+
+def test_the_numbers_of_a_callee_count_on_after_its_answer() -> None:
+    call = calling()
+    described(call)
+    early(call, "UPDATE", number=7)
+    call.answer(call.asked("INVITE"), 200, tag="a")
+    refused = call.send("INFO", cseq=6)
+    assert refused and refused.status == 500
