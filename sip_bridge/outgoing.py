@@ -28,7 +28,15 @@ from sip_bridge.errors import SipProtocolError, Unreachable
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.ports import PortPair
 from sip_bridge.local import Peer
-from sip_bridge.message.parameters import USER_TO_USER, SipCaller, headers_of, is_number, is_own, number_of
+from sip_bridge.message.parameters import (
+    USER_TO_USER,
+    SipCaller,
+    custom_headers,
+    headers_of,
+    is_number,
+    is_own,
+    number_of,
+)
 from sip_bridge.message.referral import Referral
 from sip_bridge.message.replaces import TAG as REPLACES
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
@@ -164,6 +172,13 @@ class OutgoingCall(SipCall):
         if not self.heard.done():
             self.heard.set_result(None)
         super().on_response(key, response)
+
+    def _begin(self) -> None:
+        answer = self.protocol.answer
+        if answer is not None:
+            said = custom_headers(answer.headers, self.trunk.headers)
+            self.caller = replace(self.caller, parameters={**said, **self.caller.parameters})
+        super()._begin()
 
     def hand_over(self) -> CallEvents | None:
         """End the call without its session. The attempt counts as answered, by the call that replaces this one."""

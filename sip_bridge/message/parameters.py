@@ -43,7 +43,7 @@ class SipCaller:
     forwarded_from: str = ""
     name: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Custom headers by name, and User-to-User."""
+    """Custom headers by name, User-to-User, and the caller's verification (``Identity``, ``verstat``)."""
 
 
 def number_of(uri: Uri) -> str:
@@ -67,7 +67,7 @@ def caller_of(
 
     Trunks are trusted, so P-Asserted-Identity (RFC 3325), Remote-Party-ID and P-Preferred-Identity go before From, in
     this order. Of several identities, a number goes before a name. The party that forwarded the call is the latest one
-    in Diversion (RFC 5806) or History-Info (RFC 7044).
+    in Diversion (RFC 5806) or History-Info (RFC 7044), or the one that transferred it (Referred-By, RFC 3892).
 
     Args:
         patterns: names of headers that become parameters; a trailing ``*`` matches any rest.
@@ -81,14 +81,17 @@ def caller_of(
     called = number_of(_called(invite, did_from, accounts))
     from_, name = _party(_identities(invite.headers) or [invite.from_], invite.from_)
     diverted = next(iter(_addresses(invite.headers, "Diversion")), None)
-    parameters = custom_headers(invite.headers, patterns)
+    referred = next(iter(_addresses(invite.headers, "Referred-By")), None)
+    parameters = {**custom_headers(invite.headers, patterns), **_verification(invite)}
     handed = invite.headers.get(USER_TO_USER)
     if handed:
         parameters[USER_TO_USER] = read_user_to_user(handed)
     return SipCaller(
         from_=from_,
         to=called,
-        forwarded_from=number_of(diverted.uri) if diverted else _forwarded_from(invite.headers, called),
+        forwarded_from=number_of(diverted.uri)
+        if diverted
+        else _forwarded_from(invite.headers, called) or (number_of(referred.uri) if referred else ""),
         name=name,
         parameters=parameters,
     )
@@ -146,6 +149,22 @@ def _forwarded_from(headers: Headers, called: str) -> str:
             return number_of(before.uri)
     others = [number for each in history if (number := number_of(each.uri)) != called]
     return others[-1] if others else ""
+
+
+def _verification(invite: Request) -> dict[str, str]:
+    """Return what the network says about the caller's number, for the application to judge: the signatures
+    (``Identity``, RFC 8224) and the result of their check (``verstat``, 3GPP TS 24.229 section 7.2A.20)."""
+    found = {}
+    if signed := invite.headers.all("Identity"):
+        found["Identity"] = plain(", ".join(signed))
+    for address in (*_addresses(invite.headers, "P-Asserted-Identity"), invite.from_):
+        # It is a parameter of the number, so in a sip URI it is in the user part; some networks put it elsewhere.
+        of_number = (part.partition("=") for part in address.uri.user.split(";")[1:])
+        texts = [value for name, _, value in of_number if name.strip().lower() == "verstat"]
+        texts += [params.get("verstat") or "" for params in (address.uri.params, address.params)]
+        if value := next(filter(None, texts), ""):
+            return {**found, "verstat": plain(unquote(value))}
+    return found
 
 
 def is_own(name: str) -> bool:

@@ -17,7 +17,7 @@ from sip_bridge.message.parameters import (
     route_of,
     user_to_user,
 )
-from sip_bridge.message.sip import Headers, Uri, parse
+from sip_bridge.message.sip import Headers, Request, Uri, parse
 from tests.sip_bridge.sip_messages import request
 
 
@@ -156,3 +156,53 @@ def test_user_to_user_of_others(value: str, data: str) -> None:
 
 def test_data_too_long_for_a_header_is_left_out() -> None:
     assert user_to_user("x" * 3000) == [] and user_to_user("") == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("P-Asserted-Identity", "<sip:+15550100@carrier.example;user=phone;verstat=TN-Validation-Passed>")],
+         {"verstat": "TN-Validation-Passed"}),
+        ([("P-Asserted-Identity", "<sip:+15550100;verstat=TN-Validation-Passed@carrier.example;user=phone>")],
+         {"verstat": "TN-Validation-Passed"}),
+        ([("P-Asserted-Identity", "<tel:+15550100;verstat=No-TN-Validation>")], {"verstat": "No-TN-Validation"}),
+        ([("P-Asserted-Identity", "<tel:+15550100;npdi;VERSTAT=TN-Validation-Failed>")],
+         {"verstat": "TN-Validation-Failed"}),
+        ([("P-Asserted-Identity", "<sip:a@b>"), ("P-Asserted-Identity", "<tel:+1;verstat=TN-Validation-Passed-A>")],
+         {"verstat": "TN-Validation-Passed-A"}),
+        ([("From", "<sip:+15550100@carrier.example;verstat=TN-Validation-Failed>;tag=1")],
+         {"verstat": "TN-Validation-Failed"}),
+        ([("From", "<sip:+15550100@carrier.example>;tag=1;verstat=TN-Validation-Passed")],
+         {"verstat": "TN-Validation-Passed"}),
+        ([("From", "<tel:+1;verstat=TN-Validation-Failed>;tag=1"),
+          ("P-Asserted-Identity", "<tel:+1;verstat=TN-Validation-Passed>")], {"verstat": "TN-Validation-Passed"}),
+        ([("Identity", "eyJh.eyJi.c2ln;info=<https://cert.example/a.pem>;alg=ES256;ppt=shaken")],
+         {"Identity": "eyJh.eyJi.c2ln;info=<https://cert.example/a.pem>;alg=ES256;ppt=shaken"}),
+        ([("Identity", "a.b.c;info=<https://x>"), ("Identity", "d.e.f;info=<https://y>;ppt=div")],
+         {"Identity": "a.b.c;info=<https://x>, d.e.f;info=<https://y>;ppt=div"}),
+        ([("P-Asserted-Identity", "<tel:+1;verstat>")], {}),
+        ([("P-Asserted-Identity", "<nonsense")], {}),
+        ([], {}),
+    ],
+)  # fmt: skip
+def test_what_the_network_says_of_the_number_is_passed_on(
+    headers: list[tuple[str, str]], expected: dict[str, str]
+) -> None:
+    """3GPP TS 24.229 section 7.2A.20, RFC 8224."""
+    invite = request(headers=())
+    for name, value in headers:
+        kept = [each for each in invite.headers if each[0] != "From" or name != "From"]
+        invite = Request("INVITE", invite.uri, Headers([*kept, (name, value)]))
+    assert dict(caller_of(invite, ["X-*"]).parameters) == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("Referred-By", "<sip:+4930222@pbx.example>")], "+4930222"),
+        ([("Referred-By", "<sip:+4930222@pbx.example>"), ("Diversion", "<sip:+4930333@pbx.example>")], "+4930333"),
+        ([("Referred-By", "<nonsense")], ""),
+    ],
+)
+def test_who_transferred_the_call_counts_as_who_forwarded_it(headers: list[tuple[str, str]], expected: str) -> None:
+    assert caller_of(request(headers=tuple(headers)), []).forwarded_from == expected
