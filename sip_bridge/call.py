@@ -321,13 +321,12 @@ class SipCall(UnbufferedLeg):
         """Tell the peer the outcome of a call that it requested by REFER."""
         self._tell(self.protocol.tell_referred, referral, status, reason)
 
-    def hand_over(self) -> CallEvents | None:
-        """End the call without its session, which another call continues. None: it had no session."""
+    def hand_over(self) -> None:
+        """End the call without its session, which another call continues."""
         session, self.session = self.session, None
         if session is not None and (self.protocol.transfers.under_way or self._asking is not None):
             session.on_transferred("the call was replaced by another one")
         self.end("replaced")
-        return session
 
     def end(self, reason: str, headers: HeaderItems = ()) -> None:
         """End the call from our side. Idempotent."""
@@ -520,14 +519,13 @@ class SipIncomingCall(SipCall):
         self.session_id, self.parent_call_sid = replaced.session_id, replaced.parent_call_sid
         if replaced.session is None:
             super()._begin()
-            replaced.hand_over()
         else:
             self._formats, self._party = (replaced.outbound, replaced.inbound), replaced._party
             self.rtp.keep_formats(*self._formats)
-            self.session = replaced.hand_over()
-            assert self.session
+            self.session = replaced.session
             self.session.on_leg_replaced(self, self.call_sid)
             self._tell(self.protocol.begun)
+        replaced.hand_over()  # after our answer: some callers take a BYE before it for the end of the transfer
         log.info("call replaced", extra={"call": self.session_id, "trunk": self.trunk_name})
         self._party_named(*party)
 

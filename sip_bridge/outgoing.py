@@ -16,7 +16,6 @@ from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.seams.calling import Allowed
 from gateway.seams.end_cause import EndCause
-from gateway.seams.leg import CallEvents
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import TrunkConfig
@@ -180,11 +179,11 @@ class OutgoingCall(SipCall):
             self.caller = replace(self.caller, parameters={**said, **self.caller.parameters})
         super()._begin()
 
-    def hand_over(self) -> CallEvents | None:
+    def hand_over(self) -> None:
         """End the call without its session. The attempt counts as answered, by the call that replaces this one."""
         if not self.outcome.done():
             self.outcome.set_result(Outcome(200))
-        return super().hand_over()
+        super().hand_over()
 
     def _do(self, effect: Effect) -> None:
         match effect:
@@ -559,7 +558,7 @@ class _Path:
     domain: Uri
     """The URI whose host numbers belong to."""
     hops: tuple[NextHop, ...] = ()
-    """Where to send the call. Empty: to the next hops of the trunk."""
+    """The next hops of the call. Empty: those of the trunk."""
 
 
 def _domain(domains: Mapping[str, tuple[Uri, ...]]) -> str:

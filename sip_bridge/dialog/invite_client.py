@@ -273,7 +273,7 @@ class InviteClient(InviteDialog):
         return None
 
     def is_early(self, dialog: DialogId) -> bool:
-        """Return True if this is a dialog of ours that is not answered yet."""
+        """Return True if this call has created the dialog and has no answer yet."""
         call_id, ours, theirs = dialog
         is_ours = (call_id, ours) == (self.call_id, self._from.tag)
         return self.state is InviteState.EARLY and is_ours and theirs in self._early_dialogs

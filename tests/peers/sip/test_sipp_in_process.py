@@ -13,7 +13,8 @@ from tests.peers.ports import free_port
 from tests.peers.programs import needs_sipp
 from tests.peers.sip.sipp import sipp
 from tests.sip_bridge.io.test_endpoint import listening
-from tests.sip_bridge.phone import bridge
+from tests.sip_bridge.phone import Phone, bridge
+from tests.sip_bridge.test_outgoing import fresh, next_of, reply
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = needs_sipp
@@ -81,3 +82,24 @@ async def test_a_caller_that_requires_reliable_ringing_is_answered_after_its_pra
         made.session.ready.set_result(None)
         await calling
         assert made.session.closed == ["hangup"]
+
+
+async def test_a_caller_that_asks_for_a_call_hears_its_outcome(tmp_path: Path) -> None:
+    """RFC 3515, as sipp reads it."""
+    async with bridge(trunk={"transfers": "follow"}, allowed_targets=["*@127.0.0.1"]) as made:
+        with Phone(made.bridge.endpoint.port) as callee:
+            port = made.bridge.endpoint.port
+            calling = asyncio.create_task(sipp("refer", port, tmp_path, service=f"x@127.0.0.1:{callee.port}"))
+            invite = await fresh(callee, "INVITE")
+            assert invite.headers.get("Referred-By") == "<sip:sales@pbx.example>"
+            reply(callee, invite, 486)
+            await next_of(callee, "ACK")
+            await calling
+            assert made.session.closed == ["hangup"]
+
+
+async def test_a_second_call_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    """RFC 3891, as sipp reads it."""
+    async with bridge() as made:
+        await sipp("replaces", made.bridge.endpoint.port, tmp_path)
+        assert made.session.closed == ["hangup"] and made.session.call_sid.startswith("second///")
