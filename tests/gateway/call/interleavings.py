@@ -19,12 +19,29 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from gateway.seams.messages import Cancel, Commit, Discard, End, Inbound, Language, Mark, Play, SendDigits, Text
+from gateway.seams.end_cause import EndCause
+from gateway.seams.leg import TransferStart
+from gateway.seams.messages import (
+    Cancel,
+    Commit,
+    Discard,
+    End,
+    Inbound,
+    Language,
+    Mark,
+    Play,
+    SendDigits,
+    Text,
+    Transfer,
+)
 from tests.gateway.call.virtual_session import VirtualSession
 from tests.virtual_loop import VirtualLoop
 
 VECTORS = Path(__file__).parents[2] / "vectors/calls"
-RANDOM, BLOCK = 10_000, 25
+RANDOM, BLOCK = 11_000, 25
+DEPARTING = 10_000
+"""Seed of the first random call whose manager has extensions, and may end or transfer it. Calls from here on also note
+who ended them."""
 LONG = "one two three four five six seven eight nine ten."
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -42,6 +59,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "by digits only": {"route": {"interruptible": "dtmf"}, "recogniser": True},
     "by nothing": {"route": {"interruptible": "none", "report_input_during_agent_speech": "any"}, "recogniser": True},
     "everything told": {"route": {"events": ["speaker-events", "tokens-played"]}, "recogniser": True},
+    "with extensions": {"route": {}, "dialogue": {"extensions": True}},
 }  # fmt: skip
 
 
@@ -172,6 +190,30 @@ async def end_in_doubt(call: VirtualSession) -> None:
     await call.run(3.0)
 
 
+async def committed_end_in_doubt(call: VirtualSession) -> None:
+    call.utters("word", 3)
+    call.say(End(handoff_data="x"), End(commit=True))
+    await call.run(3.0)
+
+
+async def transfer_in_doubt(call: VirtualSession) -> None:
+    call.utters("word", 20)
+    call.say(Transfer(target="+4930123456"), Text(token="an answer ", last=True))
+    await call.run(4.0)
+
+
+async def committed_transfer_in_doubt(call: VirtualSession) -> None:
+    call.utters("word", 20)
+    call.say(Transfer(target="+4930123456", handoff_data="x", commit=True), Text(token="an answer ", last=True))
+    await call.run(4.0)
+
+
+async def carrier_ends(call: VirtualSession) -> None:
+    call.utters("word", 3)
+    call.session.on_leg_closed("error", EndCause(by="carrier", sip_status=503, q850=41, text="failure"))
+    await call.run(1.0)
+
+
 async def manager_lost_in_doubt(call: VirtualSession) -> None:
     call.utters("vowel", 3)
     await call.run(0.12)
@@ -194,7 +236,8 @@ async def nobody(call: VirtualSession) -> None:
 SCRIPTS: list[Callable[[VirtualSession], Awaitable[None]]] = [
     onset, hum, vowel_that_ends, vowel_that_becomes_a_word, long_hum, short_word, breath, digit, digit_in_doubt, cancel,
     cancel_in_doubt, speaks_on_over_the_next_turn, tail_after_a_cut, tail_after_a_digit, marks, held_turn,
-    discarded_in_doubt, on_hold_in_doubt, end_in_doubt, manager_lost_in_doubt, engine_breaks_in_doubt, nobody,
+    discarded_in_doubt, on_hold_in_doubt, end_in_doubt, committed_end_in_doubt, transfer_in_doubt,
+    committed_transfer_in_doubt, carrier_ends, manager_lost_in_doubt, engine_breaks_in_doubt, nobody,
 ]  # fmt: skip
 
 BEGINNINGS: dict[str, tuple[float, Inbound]] = {
@@ -215,8 +258,12 @@ async def scripted_call(name: str) -> VirtualSession:
     """Return one of ``SCRIPTED`` before the caller hangs up."""
     policy, _, rest = name.partition(": ")
     script_name, _, where = rest.partition(" ")
-    # The recordings are those of a manager without extensions: nothing of what it asks for is withdrawn.
-    call = VirtualSession(**POLICIES[policy], dialogue={"extensions": False}, lead_ms=100, has_marks=True, seed=1)
+    # Unless the policy says so, the manager has no extensions: nothing of what it asks for is withdrawn.
+    settings: dict[str, Any] = {"dialogue": {"extensions": False}, "calling": {"allowed_targets": ["+49*"]}} | POLICIES[
+        policy
+    ]
+    call = VirtualSession(**settings, lead_ms=100, has_marks=True, seed=1)
+    call.transfers_are = TransferStart.HANDED_OVER
     call.partials = 0.0
     call.says = ["Stop it."] if "word" in script_name or "speaks" in script_name else ["Yeah."]
     await call.run(0.01)
@@ -252,8 +299,9 @@ async def interleaved(seed: int) -> list[str]:
         dialogue={
             "stale_ms": rng.choice([300, 300, 60]),
             "end_drain": rng.random() < 0.8,
-            "extensions": False,
+            "extensions": seed >= DEPARTING,
         },
+        calling={"allowed_targets": ["+49*"]},
         lead_ms=rng.choice([0, 100, 400]),
         has_marks=rng.random() < 0.5,
         can_clear=rng.random() < 0.8,
@@ -261,13 +309,32 @@ async def interleaved(seed: int) -> list[str]:
     )
     call.engine_s = rng.choice([0.0, 0.0, 0.05, 0.3])
     call.loses_marks = rng.random() < 0.1
+    call.notes_cause = seed >= DEPARTING
     await call.run(0.01)
     call.say(Text(token=rng.choice([LONG, "one two three "]), last=rng.random() < 0.5))
     for _ in range(rng.randrange(4, 25)):
+        if seed >= DEPARTING and rng.random() < 0.15:
+            _depart(call, rng)
         _act(call, rng)
         await call.run(rng.choice([0.0, 0.03, 0.1, 0.1, 0.35]) * (0.5 + rng.random()))
     await call.run(rng.choice([0.0, 2.0]))
     return await call.finish()
+
+
+def _depart(call: VirtualSession, rng: random.Random) -> None:
+    """Let one side begin to leave."""
+    call.transfers_are = rng.choice(list(TransferStart))
+    match rng.randrange(8):
+        case 0 | 1:
+            call.say(End(handoff_data=rng.choice([None, "x"]), commit=rng.random() < 0.3))
+        case 2 | 3 | 4:
+            target = rng.choice(["+4930123456", "+1555"])
+            call.say(Transfer(target=target, handoff_data="y", commit=rng.random() < 0.3))
+        case 5 | 6:
+            call.session.on_transferred(rng.choice(["", "486 Busy Here"]))
+        case _:
+            by: Any = rng.choice([None, "caller", "agent", "carrier"])
+            call.session.on_leg_closed(rng.choice(["hangup", "error"]), EndCause(by=by, q850=rng.choice([None, 16])))
 
 
 def _act(call: VirtualSession, rng: random.Random) -> None:
@@ -381,12 +448,15 @@ def _caller(lines: list[str]) -> str:
 
 def _told(lines: list[str]) -> list[str]:
     """Return the messages to the manager, without the names of their fields."""
-    told = [(line, match) for line in lines if (match := _TOLD.fullmatch(line))]
-    return [
-        f"{match[1]} {match[2]}({re.sub(r'(?<=[(, ])[a-z_]+=', '', f'({match[3]}')[1:]})"
-        for line, match in told
-        if match[2] != "Caption" and not any(part in line for part in _HEARD_BY_CALLER)
-    ]
+    told: list[str] = []
+    for line in lines:
+        if " ended by " in line:
+            told[-1] += line.partition(" ended")[2]
+        elif (match := _TOLD.fullmatch(line)) and match[2] != "Caption":
+            if not any(part in line for part in _HEARD_BY_CALLER):
+                fields = re.sub(r"(?<=[(, ])[a-z_]+=", "", f"({match[3]}")[1:]
+                told.append(f"{match[1]} {match[2]}({fields})")
+    return told
 
 
 def recorded() -> tuple[dict[str, str], list[str]]:

@@ -111,7 +111,8 @@ def test_a_caller_who_hangs_up_ends_every_turn_and_its_work_and_then_the_line() 
         "tell TurnEvent(turn='a', event='interrupted', data={'reason': 'hangup', 'heardMs': 100})",
         "tell TurnEvent(turn='b', event='interrupted', data={'reason': 'hangup', 'heardMs': 0})",
     ]
-    assert "closed a" in lines and "Ended(reason='hangup'" in lines[-3] and lines[-2] == "line closed"
+    assert "closed a" in lines and "Ended(reason='hangup'" in lines[-4]
+    assert lines[-3:-1] == ["ended by caller", "line closed"]
 
 
 def test_a_slow_engine_costs_pauses_and_no_words_and_the_next_turn_has_none() -> None:

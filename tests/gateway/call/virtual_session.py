@@ -23,7 +23,7 @@ from gateway.media.playout import StartPolicy
 from gateway.media.ticker import SLOT_S, Ticker
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, TransferStart
-from gateway.seams.messages import Inbound, Outbound, RecordState
+from gateway.seams.messages import Ended, Inbound, Outbound, RecordState
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.vad import WINDOW_S, SpeechDetector, Window
@@ -192,6 +192,7 @@ class VirtualSession:
         self.engine_s = 0.0
         """The longest that the engine takes for a word."""
         self.loses_marks = False
+        self.notes_cause = True
         self.speech_wanted = self.vad_wanted = False
         self.plan: deque[Window] = deque()
         """What the caller's windows will be, 32 ms each; silence is not looked at when nobody spoke."""
@@ -402,6 +403,10 @@ class _Manager:
 
     def send(self, message: Outbound) -> None:
         self._world.note(f"tell {message}")
+        if isinstance(message, Ended) and self._world.notes_cause:
+            cause = message.cause  # which the message does not show in logs
+            codes = [str(code) for code in (cause.sip_status, cause.q850, cause.text) if code]
+            self._world.note(f"ended by {' '.join([str(cause.by), *codes])}")
 
     def send_audio(self, pcm: bytes) -> None:
         self._world.note("audio to the manager")
