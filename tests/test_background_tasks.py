@@ -15,7 +15,7 @@ SHORT = {
     "gateway/call/handoff.py:leave": 1,
     "gateway/call/hearing/listening.py:_close": 1,
     "gateway/call/speech.py:open": 1,
-    "gateway/carriers/freeswitch/esl.py:run": 1,
+    "gateway/carriers/freeswitch/esl.py:_own": 1,
     "gateway/carriers/telnyx/calls.py:run": 1,
     "gateway/clips/clips.py:_load": 1,
     "gateway/cluster/manager_relay.py:handle": 1,

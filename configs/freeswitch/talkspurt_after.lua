@@ -10,7 +10,7 @@ freeswitch.consoleLog("info", "the bot is done: " .. reason .. "\n")
 
 if result:find('"queue"%s*:%s*"billing"') then
   session:transfer("7201", "XML", "default")
-elseif result ~= "" or reason == "dialogue_failed" then  -- without a bot the caller gets a person
+elseif result ~= "" or reason == "dialogue_failed" or reason == "drained" or reason == "unreachable" then  -- without a bot a person
   session:transfer("7200", "XML", "default")
 else
   session:hangup("NORMAL_CLEARING")

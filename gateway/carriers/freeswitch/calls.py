@@ -7,7 +7,9 @@ variables in it.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import quote
@@ -29,6 +31,12 @@ _SIP = re.compile(r"sips?:[A-Za-z0-9+*#_.~%!$&=;?/:@\[\]-]{1,256}")
 _FILE = re.compile(r"/[A-Za-z0-9/_.-]{1,512}")
 _KEYS = frozenset("0123456789*#ABCD")
 _FILE_EVENTS = ("PLAYBACK_START", "PLAYBACK_STOP")
+_MOST_CHANNELS = 2000
+"""Most channels of a switch that are looked at after a log-in."""
+
+_PARKED = ("park", "playback")
+"""The applications of a channel while the bot has it: ``playback`` where the gateway plays files."""
+
 _MODULE_EVENTS = ("CUSTOM", "mod_audio_stream::play", "mod_audio_stream::json")
 
 Module = Literal["uuid_audio_stream", "uuid_audio_fork"]
@@ -43,13 +51,13 @@ class FreeSwitchCall:
         self._switch = switch
         self._uuid = uuid
         self._files = FileQueue()
+        switch.esl.run(f"uuid_setvar {uuid} talkspurt_owner {_owner(switch.module)}")
         if switch.files:  # otherwise, the caller's * key would stop the file
             switch.esl.run(f"uuid_setvar {uuid} playback_terminators none")
 
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
         """Continue the call at the extension ``after`` if one is configured, else end it."""
-        after = self._switch.config.after
-        self._leave_stream(reason, handoff_data, "", self._switch.extension(after) if after else "")
+        self._leave_stream(reason, handoff_data, "", self._switch.afterwards)
 
     def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
         """Transfer to a number in the dialplan or to a SIP address. False: the event socket is not connected, or the
@@ -66,13 +74,7 @@ class FreeSwitchCall:
         return True
 
     def _leave_stream(self, reason: str, handoff_data: str | None, target: str, to: str) -> None:
-        variables = {"reason": reason, "handoff": handoff_data or "", "target": target}
-        told = ";".join(f"talkspurt_{name}={quote(value, safe='')}" for name, value in variables.items())
-        self._switch.esl.run(
-            f"uuid_setvar_multi {self._uuid} {told}",
-            f"{self._switch.module} {self._uuid} stop {self._switch.stop_options}".rstrip(),
-            f"uuid_transfer {self._uuid} {to}" if to else f"uuid_kill {self._uuid}",
-        )
+        self._switch.move(self._uuid, to, reason=reason, handoff=handoff_data or "", target=target)
 
     def carries_dtmf(self, digits: str) -> bool:
         """Return True if all digits are keys or ``w``, a pause of half a second."""
@@ -169,7 +171,7 @@ class FreeSwitchCalls:
         self._media_url = media_url
         self._calls: dict[str, FreeSwitchCall] = {}
         events = (*(_FILE_EVENTS if files else ()), *(_MODULE_EVENTS if module == "uuid_audio_stream" else ()))
-        self.esl = EslClient(config, ("DTMF", *events), self._on_event)
+        self.esl = EslClient(config, ("DTMF", *events), self._on_event, self._rescue)
 
     @property
     def connected(self) -> bool:
@@ -192,6 +194,41 @@ class FreeSwitchCalls:
     def extension(self, number: str) -> str:
         """Return the arguments of ``uuid_transfer`` for an extension."""
         return f"{number} {self.config.dialplan} {self.config.context}"
+
+    @property
+    def afterwards(self) -> str:
+        """The arguments of ``uuid_transfer`` for a call after the bot. Empty: it ends."""
+        return self.extension(self.config.after) if self.config.after else ""
+
+    def move(self, uuid: str, to: str, **variables: str) -> None:
+        """Stop a channel's stream, and transfer the channel to ``to``, or end it if that is empty."""
+        told = ";".join(f"talkspurt_{name}={quote(value, safe='')}" for name, value in variables.items())
+        self.esl.run(
+            f"uuid_setvar_multi {uuid} {told};talkspurt_owner=",
+            f"{self.module} {uuid} stop {self.stop_options}".rstrip(),
+            f"uuid_transfer {uuid} {to}" if to else f"uuid_kill {uuid}",
+        )
+
+    async def _rescue(self) -> None:
+        """Send on the callers whose gateway process on this machine has died.
+
+        Their channels are parked in silence, and nothing else moves them. The other processes of this machine and
+        gateways on other machines keep theirs.
+        """
+        try:
+            rows = orjson.loads(await self.esl.command("show channels as json")).get("rows", ())
+            for row in rows[:_MOST_CHANNELS]:
+                uuid = str(row.get("uuid", ""))
+                if row.get("application") not in _PARKED or uuid in self._calls or not _UUID.fullmatch(uuid):
+                    continue
+                owner = (await self.esl.command(f"uuid_getvar {uuid} talkspurt_owner")).strip()
+                if _is_dead(owner, self.module) and uuid not in self._calls:
+                    log.warning("a caller of a gateway that died is sent on", extra={"channel": uuid})
+                    self.move(
+                        uuid, self.extension(self.config.after) if self.config.after else "", reason="unreachable"
+                    )
+        except (EslError, ValueError, AttributeError, TypeError) as exc:
+            log.warning("channels without a gateway were not looked for", extra={"why": str(exc)})
 
     async def attach(self, call: str, route: str, parameters: Mapping[str, str]) -> None:
         """Start a stream from a channel to this gateway.
@@ -230,3 +267,22 @@ class FreeSwitchCalls:
                 except ValueError:
                     body = None
                 call.on_module(event.get("Event-Subclass", ""), body if isinstance(body, dict) else {})
+
+
+def _owner(module: str) -> str:
+    """Return the name of this process's calls with a module, for a channel variable: machine, process id, module."""
+    return f"{re.sub('[^A-Za-z0-9.-]', '-', socket.gethostname())}:{os.getpid()}:{module}"
+
+
+def _is_dead(owner: str, module: str) -> bool:
+    """Return True if a process of this machine is named, and it is over.
+
+    A name like our own counts too: in a container, the process of the next start has the same id.
+    """
+    if owner == _owner(module):
+        return True
+    machine, _, rest = owner.partition(":")
+    pid, _, its_module = rest.partition(":")
+    if machine != _owner(module).partition(":")[0] or its_module != module or not re.fullmatch("[0-9]{1,9}", pid):
+        return False
+    return os.path.isdir("/proc/self") and not os.path.exists(f"/proc/{pid}")

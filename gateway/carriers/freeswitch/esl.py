@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from uuid import uuid4
 
 from gateway.carriers.freeswitch.esl_messages import EslMessage, EslReader
@@ -54,10 +54,18 @@ class EslClient:
     Args:
         events: event names for the ``event`` command, with ``CUSTOM`` and its subclasses last.
         on_event: called with the fields of each event.
+        on_up: work after each log-in.
     """
 
-    def __init__(self, config: EslConfig, events: Sequence[str], on_event: Callable[[Mapping[str, str]], None]) -> None:
+    def __init__(
+        self,
+        config: EslConfig,
+        events: Sequence[str],
+        on_event: Callable[[Mapping[str, str]], None],
+        on_up: Callable[[], Coroutine[None, None, None]] | None = None,
+    ) -> None:
         self.config = config
+        self._on_up = on_up
         self._events = " ".join(("HEARTBEAT", "BACKGROUND_JOB", *events))
         self._on_event = on_event
         self._jobs: dict[str, asyncio.Future[str]] = {}
@@ -89,7 +97,10 @@ class EslClient:
 
     def run(self, *commands: str) -> None:
         """Run commands one after another in the background. A failure is logged and does not stop the others."""
-        task = asyncio.create_task(self._run(commands), name="event socket commands")
+        self._own(self._run(commands))
+
+    def _own(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name="event socket commands")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -200,6 +211,8 @@ class EslClient:
                 _check(answer, command.partition(" ")[0])
         self._up.set()
         log.info("event socket connected")
+        if self._on_up is not None:
+            self._own(self._on_up())
         async for message in messages:
             self._received(message)
 

@@ -157,6 +157,11 @@ class FreeSwitch:
         name, arguments = words[0], words[1:]
         if name == "echo":
             return " ".join(arguments)
+        if words == ["show", "channels", "as", "json"]:
+            rows = [
+                {"uuid": each, "application": told.get("application", "park")} for each, told in self.channels.items()
+            ]
+            return json.dumps({"row_count": len(rows), "rows": rows} if rows else {"row_count": 0})
         if not arguments or arguments[0] not in self.channels:
             return "-ERR No such channel!\n"
         uuid = arguments[0]
@@ -165,6 +170,8 @@ class FreeSwitch:
                 self.channels[uuid] |= dict(pair.split("=", 1) for pair in arguments[1].split(";"))
             case "uuid_setvar":
                 self.channels[uuid][arguments[1]] = arguments[2]
+            case "uuid_getvar":
+                return self.channels[uuid].get(arguments[1]) or "_undef_"
             case "uuid_kill":
                 del self.channels[uuid]
             case "uuid_transfer":

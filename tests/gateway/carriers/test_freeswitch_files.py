@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -61,11 +63,11 @@ def test_what_is_cleared_is_not_reported() -> None:
 
 
 @asynccontextmanager
-async def channel(switch: FreeSwitch, *, files: bool = True) -> AsyncIterator[list[str]]:
+async def channel(switch: FreeSwitch, *, files: bool = True, **esl: str) -> AsyncIterator[list[str]]:
     """A call of ours on a channel of the switch; what it is told."""
     told: list[str] = []
     calls = FreeSwitchCalls(
-        EslConfig(**kept(port=switch.port)), "uuid_audio_stream",
+        EslConfig(**kept(port=switch.port, **esl)), "uuid_audio_stream",
         sample_rate=8000, flush_command="", start_options="", variables={}, files=files,
         media_url=lambda route, given: "",
     )  # fmt: skip
@@ -219,3 +221,35 @@ async def test_a_call_is_heard_whole_ends_when_it_was_heard_and_is_cut_at_once(t
                 await socket.close()
                 await module
             await manager.aclose()
+
+
+async def test_a_caller_whose_gateway_died_is_sent_on_when_the_next_one_logs_in() -> None:
+    gone = await asyncio.create_subprocess_exec("true")
+    await gone.wait()
+    async with FreeSwitch() as switch:
+        machine = f"{socket.gethostname()}:"
+        theirs = {
+            "dead": f"{machine}{gone.pid}:uuid_audio_stream",
+            "before-in-this-container": f"{machine}{os.getpid()}:uuid_audio_stream",
+            "other-process": f"{machine}{os.getppid()}:uuid_audio_stream",
+            "other-module": f"{machine}{os.getpid()}:uuid_audio_fork",
+            "other-machine": f"elsewhere:{gone.pid}:uuid_audio_stream",
+            "no-bot": "",
+            "with-a-person": f"{machine}{gone.pid}:uuid_audio_stream",
+            "strange": "::;",
+        }
+        switch.channels |= {uuid: {"talkspurt_owner": owner} for uuid, owner in theirs.items()}
+        switch.channels["with-a-person"]["application"] = "bridge"
+        async with channel(switch, files=False, after="after_bot"):
+            moved = {"dead", "before-in-this-container"}
+            await until(lambda: all("transferred" in switch.channels[uuid] for uuid in moved), "the callers")
+            await until(lambda: "talkspurt_owner" in switch.channels[UUID], "the owner of a new call")
+            switch.logins = 0
+            await switch.go_down()
+            await switch.listen()
+            await until(lambda: switch.logins and switch.commands.count("show channels as json") == 2, "the next look")
+            await until(lambda: switch.commands[-1].startswith("uuid_getvar strange"), "the end of the look")
+        assert {uuid for uuid, told in switch.channels.items() if "transferred" in told} == moved
+        assert switch.channels["dead"] == {
+            "talkspurt_owner": "", "talkspurt_reason": "unreachable", "transferred": "after_bot XML default"
+        }  # fmt: skip
