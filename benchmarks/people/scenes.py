@@ -323,12 +323,8 @@ def scenes() -> list[Scene]:
         Scene(name="echo of one copy, -20 dB", calls=3, line=partial(one_copy, 20.0)),
         Scene(name="another voice 15 dB below", calls=8, around=partial(room_of, 1, 15.0, 1.0)),
         Scene(name="television 15 dB below", calls=8, around=television),
-        Scene(
-            name="office, 3 voices 15 dB below", calls=8, around=partial(voices, speakers=3, below_db=15.0, pause_s=4.0)
-        ),
-        Scene(
-            name="babble, 6 voices 20 dB below", calls=4, around=partial(voices, speakers=6, below_db=20.0, pause_s=0.3)
-        ),
+        Scene(name="office, 3 voices 15 dB below", calls=8, around=partial(room_of, 3, 15.0, 4.0)),
+        Scene(name="babble, 6 voices 20 dB below", calls=4, around=partial(room_of, 6, 20.0, 0.3)),
         Scene(
             name="another voice, interrupted",
             calls=8,
