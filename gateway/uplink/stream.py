@@ -14,6 +14,7 @@ from typing import Protocol
 
 from gateway.seams.messages import RecordState
 from gateway.seams.uplink import UplinkEvents
+from gateway.uplink.echo_canceller import EchoCanceller
 from gateway.uplink.echo_guard import EchoGuard
 from gateway.uplink.pieces import Pcm, Pieces
 from gateway.uplink.recogniser_feed import RecogniserFeed
@@ -106,6 +107,7 @@ class Stream:
         self.tapes = Tapes(inbound, outbound, recorder, worker.recordings, on_lost=lost, call_id=call_id)
         # Only the thread uses the following attributes.
         self.windows = Windows(inbound.sample_rate, detector, echo_guard)
+        self._canceller = EchoCanceller(inbound, outbound, echo_guard)
         self._feed = RecogniserFeed(inbound.sample_rate, max_hum_s=max_hum_s)
         self._subscriber: tuple[int, Pieces] | None = None
 
@@ -233,10 +235,13 @@ class Stream:
     def _take(self, payload: bytes, now: float, post: Post) -> None:
         pcm = to_float32(self._decoder.decode(payload))
         self.tapes.caller(pcm, now)
-        if self._vad_wanted:
-            self.report(self.windows.hear(pcm, now), post)
+        if self._vad_wanted and len(pcm):
+            near = self._canceller.process(pcm, now)
+            self.report(self.windows.hear(near, now), post)
+        else:
+            near = pcm
         if self._speech_wanted:
-            for piece in self._feed.take(pcm, now):
+            for piece in self._feed.take(near, now):
                 post(partial(self._events.on_speech, piece))
         if self._dtmf_wanted:
             for digit in self._dtmf.process(pcm):
