@@ -305,6 +305,9 @@ class RouteConfig(Section):
     """Values that replace those of section `barge_in`."""
     calling: RouteCalling = RouteCalling()
     """Allowed targets of this route's calls, and their number."""
+    no_input_s: float = Field(0.0, ge=0, le=600)
+    """Silence of both sides after which the manager gets `silence`, and a script's `gather` asks again, seconds. 0: no
+    message."""
     priority: int = Field(5, ge=0, le=9)
     """Priority of turns when the engine is full; the larger number goes first. Speech over HTTP has its key's priority.
     One place of eight goes to the turn that has waited longest."""
@@ -352,7 +355,7 @@ class BargeInConfig(Section):
     """Longest hum over our speech (mhm) that counts as agreement and does not cut, milliseconds. 0: hums cut."""
     false_alarm_ms: int = Field(0, ge=0)
     """Caller speech up to this length is a false alarm: our voice pauses and resumes, milliseconds. Real interruptions
-    are reported this much later. With a recogniser, the first word decides. 0: every onset of speech interrupts."""
+    are reported this much later. With a recogniser, only words interrupt. 0: every onset of speech interrupts."""
     max_wait_ms: int = Field(4000, ge=0)
     """Longest wait of a turn for a caller who is speaking, milliseconds; only for turns that speech may interrupt and
     that have no id. More lets callers finish; noise delays turns by as much. 0: begin at once."""

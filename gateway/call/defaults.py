@@ -38,6 +38,7 @@ def turn_defaults(
         stale_s=dialogue.stale_ms / 1000,
         end_drain=dialogue.end_drain,
         withdraws=dialogue.sends_extensions,
+        no_input_s=route.no_input_s,
         turn_chars=turn_chars,
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,
@@ -61,6 +62,7 @@ def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: Lis
         policy=policy,
         recogniser=hearing is not None,
         lasts_s=false_alarm_s if hearing is None else hearing.lasts_s,
+        words_s=0.0 if hearing is None else hearing.words_s,
         give_up_s=barge_in.max_hum_ms / 1000 + 0.5,
         max_wait_s=barge_in.max_wait_ms / 1000,
     )

@@ -548,6 +548,7 @@ TO_MANAGER: tuple[Message, ...] = (
                         "roundTripDelayMs",
                         "configUpdated",
                         "callerChanged",
+                        "noWords",
                     ]
                 },
                 "Kind of information.",
@@ -557,13 +558,15 @@ TO_MANAGER: tuple[Message, ...] = (
                 "value",
                 _TEXT,
                 "`on` or `off`; text as heard; a number; JSON text of what was changed (inferred); JSON text with "
-                "`from` and `callerName` of the party that a PBX or carrier has connected instead of the caller (SIP).",
+                "`from` and `callerName` of the party that a PBX or carrier has connected instead of the caller (SIP); "
+                "the turn that was cut.",
                 required=True,
             ),
         ),
         {"type": "info", "name": "tokensPlayed", "value": "Your order is on its way."},
         notes="Only what the route's `events` asks for: `speaker-events`, `tokens-played`, `debugging`, "
-        "`config-updated`, `caller-changed`.",
+        "`config-updated`, `caller-changed`. `noWords` is an extension for routes with a recogniser: no words have "
+        "followed an `interrupt` by speech, nor 1 s after the sound that caused it. Nothing resumes by itself.",
     ),
     Message(
         "turn",
@@ -616,6 +619,14 @@ TO_MANAGER: tuple[Message, ...] = (
         extension=True,
         notes="All speech before it that speech may interrupt is cut, and the call continues. It follows the "
         "`interrupt`. `commit: true` prevents it; a key never withdraws anything.",
+    ),
+    Message(
+        "silence",
+        m.BothSilent,
+        (Field("seconds", {"type": "number", "minimum": 0}, "Its length.", required=True, extension=True),),
+        {"type": "silence", "seconds": 8.0},
+        extension=True,
+        notes="It is sent once for each silence. A key that the caller presses ends a silence.",
     ),
     Message(
         "ended",

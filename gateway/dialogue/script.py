@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from gateway.config import Section
 from gateway.errors import GatewayError
 from gateway.seams.messages import (
+    BothSilent,
     Cancel,
     Dtmf,
     End,
@@ -444,6 +445,8 @@ class ScriptMachine:
                 return list(self._run_actions(now))
             case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
                 self._turn_ended(turn, now)
+            case BothSilent() if self._wait is _Wait.GATHER:
+                return list(self._input_complete(now))
             case Withdrawn() if self._wait in (_Wait.TRANSFER, _Wait.OVER):
                 self._hear_out(now)
             case Error(turn="") if self._wait is _Wait.TRANSFER:

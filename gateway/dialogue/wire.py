@@ -16,6 +16,7 @@ from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import (
+    BothSilent,
     Cancel,
     Caption,
     Commit,
@@ -483,6 +484,12 @@ def _cause(cause: EndCause) -> dict[str, object]:
 
 _Split = tuple[dict[str, object] | None, dict[str, object]]
 
+
+def _info(m: Info) -> _Split:
+    body: dict[str, object] = {"name": m.name, "value": m.value}
+    return (None, body) if m.name == "noWords" else (body, {})
+
+
 _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Setup: ("setup", _setup),
     Prompt: (
@@ -504,11 +511,12 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
         ),
     ),
     Error: ("error", lambda m: ({"description": m.description}, {"code": m.code, "turn": m.turn, "field": m.field})),
-    Info: ("info", lambda m: ({"name": m.name, "value": m.value}, {})),
+    Info: ("info", _info),
     TurnEvent: ("turn", lambda m: (None, {"turn": m.turn, "event": m.event, **m.data})),
     Caption: ("caption", lambda m: (None, {"turn": m.turn, "text": m.text})),
     MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
     Withdrawn: ("withdrawn", lambda m: (None, {"what": m.what})),
+    BothSilent: ("silence", lambda m: (None, {"seconds": m.seconds})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms, **_cause(m.cause)})),
 }
 

@@ -15,6 +15,9 @@ from itertools import islice
 
 from gateway.media.pacer import Pacer
 
+REWIND_S = 1.0
+"""Longest sound that ``Playout.rewind`` plays again, seconds. Few words are longer."""
+
 _LEAST_MARK_WAIT_S = 0.2  # shortest wait for a mark of a peer that has returned none
 
 LATE_S = 0.04
@@ -178,7 +181,7 @@ class Playout:
         self._sent_out: deque[tuple[int, Track, str]] = deque()  # (end frame, track, mark) sent, not yet played out
         # The last sent frames. Tuples of frame and track would be 30,000 young objects at 300 calls, and would add 2 to
         # 4 ms to every collection of the youngest generation.
-        recent = int(lead_s / ptime_s) + 2
+        recent = int((lead_s + REWIND_S) / ptime_s) + 2
         self._history: deque[bytes] = deque(maxlen=recent)
         self._history_tracks: deque[tuple[int, Track]] = deque()
         """Owners of these frames: (call-wide number of a frame, track of all frames from there on)."""
@@ -190,6 +193,8 @@ class Playout:
         """True: nothing is sent, because the caller may be interrupting."""
         self.on_hold = False
         """True: nothing is sent, because the leg cannot carry sound now."""
+        self._last_heard: tuple[Track, list[bytes]] | None = None
+        """The track that the last ``flushed`` stopped, and its last frames that the caller had heard by then."""
         self._generation = 0
         self._marks = 0
         self.marks_due: deque[str] = deque()
@@ -406,6 +411,7 @@ class Playout:
         Frames of tracks that were not removed are queued again if the peer has dropped them.
         """
         sounding: bytes | None = None
+        self._last_heard = self._heard_of_front(now) if self.pacer.running else None
         if self.pacer.running and not self._can_clear:
             sounding = self._history[-1] if self._history else None
             self._ended_s = max(now, self.pacer.dry_s)
@@ -428,6 +434,24 @@ class Playout:
         self._dry_since = None
         self._sent_out = deque((end, track, "") for end, track, _ in self._sent_out)
         return sounding
+
+    def _heard_of_front(self, now: float) -> tuple[Track, list[bytes]] | None:
+        """Return the track of the last heard frame and its frames in the history that have been heard whole."""
+        sent = self.pacer.sent_frames
+        heard = int(self.pacer.played_frames(now)) if self._can_clear else sent
+        oldest = sent - len(self._history)
+        begun = [owner for owner in self._history_tracks if owner[0] < heard]
+        if not begun or heard <= oldest:
+            return None
+        first, track = begun[-1]
+        return track, list(islice(self._history, max(0, first - oldest), heard - oldest))
+
+    def rewind(self, track: Track, frames: int) -> None:
+        """Queue again up to ``frames`` of the last frames of ``track`` that were heard before the last ``flushed``."""
+        if self._last_heard is not None and self._last_heard[0] is track and frames > 0 and not self.pacer.running:
+            for frame in reversed(self._last_heard[1][-frames:]):
+                self._requeue(track, frame)
+            self._last_heard = None
 
     def _requeue(self, track: Track, frame: bytes) -> None:
         if track not in self._tracks:

@@ -257,8 +257,8 @@ class Error:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated`` or
-    ``callerChanged``; values are strings."""
+    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated``,
+    ``callerChanged`` or + ``noWords``; values are strings."""
 
     name: str
     value: str
@@ -298,6 +298,13 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BothSilent:
+    """+ Neither the bot nor the caller has spoken for the route's ``no_input_s``."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """+ The call is over."""
 
@@ -306,4 +313,17 @@ class Ended:
     cause: EndCause = field(default=UNKNOWN, repr=False)  # its text may be anyone's: keep it out of logs
 
 
-Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkReached | Withdrawn | Ended
+Outbound = (
+    Setup
+    | Prompt
+    | Dtmf
+    | Interrupt
+    | Error
+    | Info
+    | TurnEvent
+    | Caption
+    | MarkReached
+    | Withdrawn
+    | BothSilent
+    | Ended
+)

@@ -97,7 +97,9 @@ class Caller:
         """
         if self._listening is not None:
             self._listening.start()
-        self.refresh(self._now())
+        now = self._now()
+        self._turns.advance(now)  # the silence of both sides counts from here
+        self.refresh(now)
 
     def close(self) -> None:
         """Cancel the timer, so that no more decisions are made."""

@@ -32,7 +32,7 @@ _STALL_S = 0.6
 """Lateness above which missing audio counts as silence, seconds. A shorter network stall does not end an utterance."""
 
 _AGREEMENT_MS = 1000
-"""Speech over the bot's that interrupts whatever the words are, with ``ignore_backchannel``, milliseconds."""
+"""Speech over the bot's that suspends its voice before a word is known, with ``ignore_backchannel``, milliseconds."""
 
 
 class Timer(Protocol):
@@ -74,8 +74,10 @@ class ListeningSettings:
     silence_only: bool = False
     """True if the manager has turned the turn model off."""
     lasts_s: float
-    """Speech over the bot's for this many seconds interrupts even without a word. 0: the onset of speech has already
-    decided."""
+    """Speech over the bot's for this many seconds suspends the bot's voice before a word is known. 0: the onset of
+    speech has already decided."""
+    words_s: float
+    """Longest wait for the words of an utterance, seconds."""
     most_frames: int
     """Most frames of 20 ms in one utterance."""
     acknowledgements: re.Pattern[str] | None = None
@@ -120,6 +122,7 @@ def hearing(
         stall_s=_STALL_S,
         turn_model=turn_model if route.end_of_thought else None,
         lasts_s=max(false_alarm_ms, _AGREEMENT_MS if route.ignore_backchannel else 0) / 1000,
+        words_s=config.final_timeout_ms / 1000,
         most_frames=round(MAX_UTTERANCE_S * 50),
         acknowledgements=acknowledgements,
         agreement_s=_AGREEMENT_MS / 1000,

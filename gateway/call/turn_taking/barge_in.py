@@ -8,6 +8,7 @@ knows words half a second later. Three rules hold:
    suspicion is enough. What is cut is lost, so a cut needs the evidence that the route's policy names.
 2. Every suspension of the bot's voice ends: in a cut, or by resuming where it stopped. Each suspension has a
    deadline or a source that must answer (the VAD reports ``SILENCE``, the recogniser answers each utterance once).
+   With a recogniser, a doubtful cut stays a suspension, unreported, until words come or ``Rules.words_s`` has passed.
 3. An interruption counts from the caller's first sound, however late it is reported. Turns accepted after that onset
    already answer it, so they stay.
 
@@ -15,9 +16,10 @@ The policy says what cuts. It follows from two settings:
 
     policy      settings                                      confirmed speech          cut by
     ONSET       ``false_alarm_ms`` 0                          cuts at once              speech, words
-    DURATION    ``false_alarm_ms`` above 0                    suspends the voice        lasting speech, words
-    WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  changes nothing           lasting speech, words
-                and a recogniser
+    DURATION    ``false_alarm_ms`` above 0                    suspends the voice        words; lasting speech only
+                                                                                        without a recogniser
+    WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  changes nothing; lasting  words
+                and a recogniser                              speech suspends
 
 "Words" excludes acknowledgements; ``gateway.call.hearing.listening`` separates the two. ``Rules.lasts_s`` says how long
 speech has to last. If speech may cut nothing now (the bot is silent, or the turn is not ``interruptible``), speech and
@@ -26,9 +28,10 @@ words change only the state. ``Turns`` reads the state too: a turn may wait whil
     state            the caller                        bot's voice    ends by
     SILENT           is not speaking                   speaks
     SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: resume
-    CONFIRMING       speaks, words are unknown         suspended      WORDS, SILENCE, or its deadline: cut
-    AWAITING_WORDS   has stopped, words are unknown    suspended      WORDS, NO_WORDS
-    SPEAKING         speaks                            speaks         SILENCE; its deadline cuts, with a recogniser
+    CONFIRMING       speaks, words are unknown         suspended      WORDS, SILENCE, or its deadline: cut without a
+                                                                      recogniser, else resume
+    AWAITING_WORDS   has stopped, words are unknown    suspended      WORDS, NO_WORDS, or its deadline: resume
+    SPEAKING         speaks                            speaks         SILENCE; its deadline suspends
 
 The table below has a row for each case that changes something; the first row that fits applies. A case without a row
 changes nothing, for example a suspicion while nothing may be cut. Only the deadline and the onset of an interruption
@@ -84,7 +87,7 @@ class Verdict(enum.Enum):
 
     NOTHING = "nothing"
     SUSPEND = "suspend"  # fall silent now; nothing is lost
-    RESUME = "resume"  # continue where the speech stopped
+    RESUME = "resume"  # continue where the speech stopped; after a doubtful cut, from the last word
     CUT = "cut"  # it is an interruption
 
 
@@ -92,6 +95,8 @@ EARLY_S = 0.002
 """Most seconds by which a timer of the event loop may fire early: uvloop counts in milliseconds."""
 
 SUSPENDED = frozenset({CallerState.SUSPECTED, CallerState.CONFIRMING, CallerState.AWAITING_WORDS})
+DOUBTFUL = frozenset({CallerState.CONFIRMING, CallerState.AWAITING_WORDS})
+"""The states of a doubtful cut: speech was heard, and its words are unknown."""
 SPEAKS = frozenset({CallerState.CONFIRMING, CallerState.SPEAKING})
 
 
@@ -103,7 +108,10 @@ class Rules:
     recogniser: bool = False
     """True if a recogniser reports ``WORDS`` and ``NO_WORDS``. ``SILENCE`` alone then does not end a suspension."""
     lasts_s: float = 0.0
-    """Speech that lasts this long from its onset cuts even without a word. 0 with a recogniser: only words cut."""
+    """Speech that lasts this long from its onset cuts without a recogniser. With one it suspends the voice; 0: it does
+    not."""
+    words_s: float = 2.0
+    """Longest suspension in which the words of a doubtful cut are awaited."""
     give_up_s: float = 1.4
     """Longest suspension for a suspicion that is neither confirmed nor dismissed."""
     max_wait_s: float = 4.0
@@ -169,8 +177,10 @@ ROWS: tuple[Row, ...] = (
     Row(_SUSPECTED | _AWAITING, CallerEvent.RELEASED, CallerState.SILENT),
     Row(_CONFIRMING, CallerEvent.RELEASED, CallerState.SPEAKING),
     Row(_SUSPECTED, CallerEvent.DEADLINE, CallerState.SILENT, Verdict.RESUME),
-    Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT),
-    Row(_SPEAKING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT, may_cut=True),
+    Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT, recogniser=False),
+    Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.RESUME, recogniser=True),
+    Row(_AWAITING, CallerEvent.DEADLINE, CallerState.SILENT, Verdict.RESUME),
+    Row(_SPEAKING, CallerEvent.DEADLINE, CallerState.CONFIRMING, Verdict.SUSPEND, may_cut=True),
 )
 
 
@@ -225,15 +235,21 @@ class BargeIn:
             self._spoke_from = onset
         if before not in SUSPENDED:
             self.onset = self._spoke_from if onset is None else onset
-        self._deadline = self._next_deadline(event, now, onset)
+        self._deadline = self._next_deadline(event, before, now, onset)
         return verdict
 
-    def _next_deadline(self, event: CallerEvent, now: float, onset: float | None) -> float | None:
-        rules = self.rules
-        if event is CallerEvent.SUSPECTED and self.state is CallerState.SUSPECTED:
+    def _next_deadline(self, event: CallerEvent, before: CallerState, now: float, onset: float | None) -> float | None:
+        rules, state = self.rules, self.state
+        if event is CallerEvent.SUSPECTED and state is CallerState.SUSPECTED:
             return now + rules.give_up_s
+        if state in DOUBTFUL and before in DOUBTFUL and rules.recogniser:
+            return self._deadline  # more sound does not prolong the doubt
         if event is CallerEvent.SPEECH and onset is not None:
-            awaited = rules.lasts_s > 0 if rules.recogniser else self.state is CallerState.CONFIRMING
-            return max(now, onset + rules.lasts_s) if awaited else None
-        ends = event is CallerEvent.DEADLINE or self.state in (CallerState.SILENT, CallerState.AWAITING_WORDS)
-        return None if ends or (self.state is CallerState.SPEAKING and not rules.recogniser) else self._deadline
+            lasting = max(now, onset + rules.lasts_s)
+            if state is CallerState.CONFIRMING:
+                return lasting + (rules.words_s if rules.recogniser else 0.0)
+            return lasting if rules.recogniser and rules.lasts_s else None
+        if state in DOUBTFUL and state is not before:
+            return now + rules.words_s
+        ends = event is CallerEvent.DEADLINE or state is CallerState.SILENT
+        return None if ends or (state is CallerState.SPEAKING and not rules.recogniser) else self._deadline

@@ -61,6 +61,11 @@ class Heard:
     def _samples(self, turn: Turn, now: float) -> int:
         return int(self._playout.heard_frames(turn.track, now) * self._frame_samples)
 
+    def last_word_at(self, turn: Turn, now: float) -> int:
+        """Return the sample at which the last word begins that the caller has heard, wholly or partly."""
+        heard = self._samples(turn, now)
+        return max((span.first_sample for span in turn.spans if span.first_sample < heard), default=heard)
+
     def pass_marks(self, turn: Turn, now: float) -> None:
         """Report the marks inside the turn that have been heard."""
         if not turn.marks:

@@ -106,6 +106,8 @@ class TurnDefaults:
     end_drain: bool = True
     withdraws: bool = False
     """True if a caller who interrupts withdraws the manager's ``end`` and ``transfer``."""
+    no_input_s: float = 0.0
+    """Silence of both sides after which the manager is told, seconds. 0: never."""
     turn_chars: int = 20_000
     turns_queued: int = 64
     ahead_turns: int = 1

@@ -11,15 +11,17 @@ from collections.abc import Callable
 from typing import Literal
 
 from gateway.call.turn_taking import barge_in
-from gateway.call.turn_taking.barge_in import CallerState, Verdict
+from gateway.call.turn_taking.barge_in import DOUBTFUL, CallerState, Verdict
 from gateway.call.turn_taking.departure import Departure
 from gateway.call.turn_taking.floor import Floor
 from gateway.call.turn_taking.heard import Heard, Position
+from gateway.call.turn_taking.mutual_silence import MutualSilence
 from gateway.call.turn_taking.turn import INTERRUPTIONS, Event, FirstPacket, Place, Reason, Turn, TurnDefaults
 from gateway.call.turn_taking.turn_queue import TurnQueue
 from gateway.call.turn_taking.untagged import UntaggedText
+from gateway.call.turn_taking.wordless import WordlessCut
 from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout
-from gateway.seams.messages import Dtmf, End, Error, Info, Interrupt, MarkReached, Outbound, TurnEvent
+from gateway.seams.messages import BothSilent, Dtmf, End, Error, Info, Interrupt, MarkReached, Outbound, TurnEvent
 from tts_engine.api import AudioChunk
 
 
@@ -89,6 +91,9 @@ class Turns:
         self._untagged = untagged
         self._departure = departure
         self._floor = Floor(defaults.barge_in, playout)
+        self._wordless = WordlessCut()
+        self._mutual = MutualSilence(defaults.no_input_s)
+        self._frame_samples = frame_samples
         self._heard = Heard(
             playout,
             tell,
@@ -150,8 +155,10 @@ class Turns:
 
     @property
     def needs_vad(self) -> bool:
-        """True if the VAD must report now: speech may cut something, or its end has not been reported."""
-        return self._queue.interruptible_by("speech") or self._floor.barge_in.state is not CallerState.SILENT
+        """True if the VAD must report now: speech may cut something, its end has not been reported, or the silence of
+        both sides is counted."""
+        counts = self._queue.interruptible_by("speech") or self._mutual.after_s > 0
+        return counts or self._floor.barge_in.state is not CallerState.SILENT
 
     # --- how a turn begins -----------------------------------------------------------------------------------------
 
@@ -209,6 +216,7 @@ class Turns:
         if self._queue.ending is not None and not self._queue.live and not self.closed:
             self.closed = True
             self._effects.hang_up(self._queue.ending.handoff_data)
+        self._mutual.update(now, silent=not self._queue.in_line and self._floor.barge_in.state is CallerState.SILENT)
         self._effects.wake(now)
 
     def _open(self, turn: Turn) -> None:
@@ -303,27 +311,52 @@ class Turns:
         if not (cuts or self._queue.speaking() is None or self.defaults.report_input in ("any", "dtmf")):
             return
         self._untagged.expect_answer()
+        self._mutual.restart(now)
         if cuts:
             self._cut_by_caller("dtmf", now, now, cause=Dtmf(digit=digit))
         else:
             self._tell(Dtmf(digit=digit))
+            self.advance(now)
 
     def on_caller(self, event: barge_in.CallerEvent, now: float, *, onset: float | None = None) -> None:
         """Take an event of the VAD, the recogniser or the clock about the caller; see ``barge_in``."""
         if self.closed:
             return
+        before = self._floor.barge_in.state
         verdict = self._floor.on(event, now, onset=onset, may_cut=self._queue.interruptible_by("speech"))
         if verdict is Verdict.SUSPEND:
             self._effects.flush(now)
             self._effects.fell_silent(self._floor.barge_in.onset, now)
+        elif verdict is Verdict.RESUME and before in DOUBTFUL and self.defaults.barge_in.recogniser:
+            self._repeat_last_word(now)
         elif verdict is Verdict.CUT:
             self._cut_by_caller("speech", self._floor.barge_in.onset, now)
+        cut = self._wordless.on(event, now, speaks=self.caller_speaks)
+        if cut:
+            self._tell(Info(name="noWords", value=cut))
+        if event is barge_in.CallerEvent.WORDS:
+            self._mutual.restart(now)
         self.advance(now)
+        if event is barge_in.CallerEvent.DEADLINE and self._mutual.is_over(now):
+            if self._playout.on_hold:
+                self._mutual.restart(now)
+            else:
+                self._tell(BothSilent(seconds=self._mutual.after_s))
+
+    def _repeat_last_word(self, now: float) -> None:
+        """Let the suspended turn continue from the last word that was heard, since the pause has been long."""
+        turn = self._queue.speaking()
+        if turn is not None:
+            begins = self._heard.last_word_at(turn, now) // self._frame_samples
+            self._playout.rewind(turn.track, turn.track.sent - begins)
 
     def deadline(self) -> float | None:
         """Return the time at which to call ``on_caller`` with ``DEADLINE``. None: only another event can change
         something."""
-        return None if self.closed else self._floor.deadline()
+        if self.closed:
+            return None
+        due = (self._floor.deadline(), self._wordless.deadline(), self._mutual.deadline())
+        return min((each for each in due if each is not None), default=None)
 
     def expect_answer(self) -> None:
         """The manager was told what the caller said: every later token without a turn id answers that."""
@@ -338,8 +371,11 @@ class Turns:
         doomed = [
             turn
             for turn in self._queue.in_line
-            if turn.interruptible in ("any", reason) and (withdrawn or turn is front or turn.accepted_at < onset)
+            if turn.interruptible in ("any", reason)
+            and (withdrawn or turn.accepted_at < onset or (turn is front and reason == "dtmf"))
         ]
+        if reason == "speech" and doomed and self.defaults.barge_in.recogniser:
+            self._wordless.cut(next((turn for turn in doomed if turn.track.sent), doomed[0]).id)
         self.interrupt(doomed, reason, now, onset, cause=cause)
         for message in withdrawn:
             self._tell(message)

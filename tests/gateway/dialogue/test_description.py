@@ -37,6 +37,8 @@ SAMPLES: tuple[m.Outbound, ...] = (
     m.TurnEvent(turn="", event="accepted"),
     m.Caption(turn="", text=""),
     m.MarkReached(name="", cleared=False),
+    m.Withdrawn(what="end"),
+    m.BothSilent(seconds=1.0),
     m.Ended(reason="", duration_ms=0, cause=EndCause(by="caller", sip_status=200, q850=16, text="x")),
 )  # fmt: skip
 

@@ -322,6 +322,13 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
             {"type": "prompt", "voicePrompt": "hi", "lang": "en-US", "last": True},
             {"continues": False},
         ),
+        (
+            m.Prompt(voice_prompt="hi", lang="en-US", last=False, likely_last=True),
+            {"type": "prompt", "voicePrompt": "hi", "lang": "en-US", "last": False},
+            {"continues": False, "likelyLast": True},
+        ),
+        (m.Info(name="noWords", value="t1"), None, {"type": "info", "name": "noWords", "value": "t1"}),
+        (m.BothSilent(seconds=8.0), None, {"type": "silence", "seconds": 8.0}),
         (m.Dtmf(digit="#"), {"type": "dtmf", "digit": "#"}, {}),
         (
             m.Interrupt(utterance_until_interrupt="He", duration_until_interrupt_ms=5, turn="t1", reason="dtmf"),

@@ -11,6 +11,7 @@ from gateway.config import DialogueConfig, RouteConfig
 from gateway.dialogue.line import setup_of
 from gateway.dialogue.script import ScriptError, ScriptMachine, load, parse, spoken_digits
 from gateway.seams.messages import (
+    BothSilent,
     Cancel,
     Dtmf,
     End,
@@ -514,3 +515,14 @@ def test_a_script_may_commit_its_hang_up_and_its_transfer() -> None:
     assert made.take() == [Transfer(target="+1555", commit=True)]
     made.hears(Error(description="cannot transfer"))
     assert made.take() == [End(commit=True)]
+
+
+def test_a_gather_asks_again_when_both_sides_have_been_silent() -> None:
+    made = Call('steps: {a: [{gather: {say: Press., retries: 1, retry: "Hello?"}}, {say: Bye.}]}')
+    made.spoken()
+    made.take()
+    made.hears(BothSilent(seconds=4.0))
+    made.spoken()
+    assert made.take() == ["Hello?", "Press."]
+    made.hears(BothSilent(seconds=4.0))
+    assert made.take() == ["Bye.", End()]

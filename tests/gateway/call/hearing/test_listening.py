@@ -4,6 +4,7 @@ onsets and the recogniser's words are played here."""
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from gateway.call.hearing.listening import Listening, hearing
 from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
-from gateway.seams.messages import Info, Interrupt, Prompt, Text
+from gateway.seams.messages import BothSilent, Info, Interrupt, Prompt, Text
 from gateway.seams.recogniser import RecognitionEvents
 from gateway.seams.turn_model import TurnModel
 from tests.gateway.call.turn_taking.virtual_call import VirtualCall
@@ -82,6 +83,7 @@ class ListeningCall(VirtualCall):
         heard = hearing(made, self.words, config, recogniser, turn_model)
         super().__init__(TurnDefaults(barge_in=interruption_rules(made, recogniser, heard), **defaults))
         self.alarms: list[tuple[float, int, Alarm]] = []
+        self._numbers = itertools.count()
         self.listening = Listening(
             heard,
             self.turns,
@@ -109,7 +111,7 @@ class ListeningCall(VirtualCall):
 
     def _later(self, delay_s: float, run: Callable[[], None]) -> Alarm:
         alarm = Alarm(run)
-        heapq.heappush(self.alarms, (self.now + delay_s, len(self.alarms), alarm))
+        heapq.heappush(self.alarms, (self.now + delay_s, next(self._numbers), alarm))
         return alarm
 
     def run(self, seconds: float, *, step_s: float = 0.002) -> None:
@@ -280,17 +282,57 @@ def test_speech_interrupts_at_its_onset_and_the_interrupt_precedes_the_prompt() 
     assert call.order() == ["Interrupt", "Prompt", "Prompt"]
 
 
-def test_prompt_interrupts_what_began_after_the_caller_did() -> None:
+def test_an_answer_that_comes_before_the_caller_s_words_waits_for_them_and_stays() -> None:
     call = ListeningCall({})
     call.starts()
     call.run(0.2)
     call.stops()
-    call.speak(LONG)  # the manager speaks up by itself
-    assert call.order() == []
+    call.speak(LONG)  # the manager answers what came before
     call.run(0.2)
+    assert call.order() == [] and call.events("t1") == ["accepted"]
     call.listening.on_final("Wait.")
-    assert call.order() == ["Interrupt", "Prompt"]
-    assert call.events("t1")[-1] == "interrupted"
+    call.run(3.0)
+    assert call.order() == ["Prompt"] and call.events("t1") == ["accepted", "started", "finished"]
+
+
+def test_an_early_answer_does_not_wait_for_words_that_are_overdue() -> None:
+    call = ListeningCall({})
+    call.starts()
+    call.run(0.2)
+    call.stops()
+    call.speak(LONG)
+    call.run(1.9)
+    assert call.events("t1") == ["accepted"]
+    call.run(0.2)  # 2 s after the end of the utterance
+    assert call.events("t1") == ["accepted", "started"]
+
+
+def test_an_early_answer_speaks_at_once_when_there_were_no_words() -> None:
+    call = ListeningCall({})
+    call.utters("")
+    call.starts()
+    call.say(Text(token=LONG, last=True))
+    call.work_all()
+    call.run(0.2)
+    call.stops()
+    call.run(0.4)
+    assert call.events("t1") == ["accepted"]
+    call.listening.on_final("")
+    call.run(0.1)
+    assert call.events("t1") == ["accepted", "started"]
+
+
+def test_a_named_turn_that_came_after_the_onset_is_not_cut_by_the_words() -> None:
+    call = ListeningCall({"partial_prompts": True})
+    call.starts()
+    call.run(0.2)
+    call.speak(LONG, turn="answer")
+    call.listening.on_partial("Wait please")
+    call.stops()
+    call.run(0.4)
+    call.listening.on_final("Wait please.")
+    call.run(3.0)
+    assert call.order() == ["Prompt", "Prompt"] and call.events("answer")[-1] == "finished"
 
 
 @pytest.mark.parametrize("said", ["Mm-hmm.", "Yeah,", "Okay. Right.", "Uh-huh!", "I see.", "yes yes yes"])
@@ -339,9 +381,13 @@ def test_who_speaks_on_is_no_mere_acknowledgement_even_when_the_recogniser_is_sl
     call.speak(LONG)
     call.starts()
     call.run(0.8)
-    assert call.order() == []
+    assert call.order() == [] and not call.playout.suspended
     call.run(0.2)
-    assert call.order() == ["Interrupt"]
+    assert call.order() == [] and call.playout.suspended, "in doubt"
+    call.stops()
+    call.run(0.6)
+    call.listening.on_final("I have a question.")
+    assert call.order() == ["Interrupt", "Prompt"]
 
 
 def test_yes_is_an_answer_when_we_are_silent() -> None:
@@ -371,12 +417,111 @@ def test_short_word_over_our_voice_interrupts_although_it_is_shorter_than_a_fals
     assert call.order() == ["Interrupt", "Prompt"] and call.events("t1")[-1] == "interrupted"
 
 
-def test_long_speech_interrupts_before_any_word() -> None:
+def test_long_speech_is_silence_for_us_and_its_first_word_interrupts() -> None:
     call = ListeningCall({}, {"false_alarm_ms": 400})
     call.speak(LONG)
     call.starts()
-    call.run(0.31)
+    call.run(0.6)
+    assert call.order() == [] and call.playout.suspended
+    call.listening.on_partial("I have")
     assert call.order() == ["Interrupt"]
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["no words", "no answer"])
+def test_a_doubtful_cut_without_words_goes_on_from_the_last_word_and_is_not_told(answers: bool) -> None:
+    call = ListeningCall({}, {"false_alarm_ms": 400}, speaker_events=True)
+    call.speak(LONG)
+    call.starts()  # a laugh of 0.8 s, in the second word
+    sent = len(call.sent)
+    call.run(0.8)
+    call.stops()
+    call.run(0.5)
+    assert len(call.sent) == sent
+    if answers:
+        call.listening.on_final("")
+    call.run(6.0)
+    assert call.order() == [] and call.events("t1") == ["accepted", "started", "finished"]
+    repeated = len(call.sent) - 100
+    assert 0 < repeated <= 10, "the word under way is said again, and no more"
+
+
+def test_a_cut_that_no_words_follow_is_told_when_the_sound_has_ended() -> None:
+    call = ListeningCall({})
+    call.speak(LONG)
+    call.starts()
+    call.run(0.7)
+    call.stops()
+    call.run(0.98)
+    assert "noWords" not in told_names(call)
+    call.run(0.04)
+    (told,) = [message for message in call.told if isinstance(message, Info) and message.name == "noWords"]
+    assert told.value == "t1" and call.events("t1")[-1] == "interrupted", "nothing resumes"
+    call.listening.on_final("")
+    call.run(5.0)
+    assert told_names(call).count("noWords") == 1
+
+
+def told_names(call: ListeningCall) -> list[str]:
+    return [message.name for message in call.told if isinstance(message, Info)]
+
+
+def test_a_recogniser_that_finds_no_words_ends_the_wait_for_them() -> None:
+    call = ListeningCall({})
+    call.speak(LONG)
+    call.utters("")
+    assert told_names(call) == ["noWords"]
+
+
+@pytest.mark.parametrize("said", ["Stop.", "I have a question."])
+def test_a_cut_that_words_follow_is_not_told_as_one_without(said: str) -> None:
+    call = ListeningCall({})
+    call.speak(LONG)
+    call.utters(said, partial=said)
+    call.run(5.0)
+    assert told_names(call) == [] and call.order() == ["Interrupt", "Prompt"]
+
+
+def test_silence_of_both_sides_is_told_once_and_again_after_speech() -> None:
+    call = ListeningCall({}, no_input_s=5.0)
+    call.turns.advance(call.now)
+    call.run(4.9)
+    assert silences(call) == 0
+    call.run(0.2)
+    assert silences(call) == 1
+    call.run(20.0)
+    assert silences(call) == 1
+    call.speak(LONG)
+    call.run(6.5)  # our voice ends after 1.7 s
+    assert silences(call) == 1
+    call.run(0.5)
+    assert silences(call) == 2
+
+
+@pytest.mark.parametrize("sign", ["key", "speech", "words"])
+def test_a_sign_of_the_caller_ends_the_silence(sign: str) -> None:
+    call = ListeningCall({}, no_input_s=5.0)
+    call.turns.advance(call.now)
+    call.run(4.0)
+    if sign == "key":
+        call.turns.on_digit("5", call.now)
+    elif sign == "speech":
+        call.starts()
+        call.run(0.5)
+        call.stops()
+    else:
+        call.listening.on_speech_started(onset=call.now)
+        call.stops()
+        call.run(0.4)
+        call.listening.on_final("Hello.")
+    call.run(4.9)
+    assert silences(call) == 0
+    call.run(1.0)
+    assert silences(call) == 1
+
+
+def silences(call: ListeningCall) -> int:
+    call._decide(CallerEvent.DEADLINE)
+    return len([message for message in call.told if isinstance(message, BothSilent)])
 
 
 def test_acknowledgement_that_paused_us_lets_us_go_on() -> None:

@@ -111,8 +111,30 @@ def test_with_a_recogniser_silence_leaves_the_doubt_to_the_words() -> None:
     for word, verdict in ((CallerEvent.WORDS, Verdict.CUT), (CallerEvent.NO_WORDS, Verdict.RESUME)):
         machine = BargeIn(Rules(policy=Policy.DURATION, recogniser=True, lasts_s=0.4))
         verdicts(machine, (CallerEvent.SPEECH, 1.0), (CallerEvent.SILENCE, 1.2))
-        assert machine.state is CallerState.AWAITING_WORDS and machine.deadline() is None
+        assert machine.state is CallerState.AWAITING_WORDS
         assert verdicts(machine, (word, 1.6)) == [verdict]
+
+
+def test_with_a_recogniser_a_doubtful_cut_stays_open_until_the_words_are_overdue() -> None:
+    machine = BargeIn(Rules(policy=Policy.DURATION, recogniser=True, lasts_s=0.4, words_s=2.0))
+    verdicts(machine, (CallerEvent.SPEECH, 1.0))
+    assert machine.deadline() == pytest.approx(3.3)
+    verdicts(machine, (CallerEvent.SILENCE, 1.2), (CallerEvent.SPEECH, 2.0))
+    assert machine.deadline() == pytest.approx(3.3), "more sound does not prolong the doubt"
+    assert machine.on(CallerEvent.DEADLINE, 3.3, may_cut=True) is Verdict.RESUME
+    assert machine.caller_speaks and machine.deadline() is None
+    assert verdicts(machine, (CallerEvent.WORDS, 3.5)) == [Verdict.CUT]
+
+
+def test_policy_words_suspends_when_speech_has_lasted() -> None:
+    machine = BargeIn(Rules(policy=Policy.WORDS, recogniser=True, lasts_s=1.0, words_s=2.0))
+    verdicts(machine, (CallerEvent.SPEECH, 1.0))
+    assert machine.on(CallerEvent.DEADLINE, 1.9, may_cut=True) is Verdict.SUSPEND
+    assert machine.deadline() == pytest.approx(3.9)
+    assert verdicts(machine, (CallerEvent.SILENCE, 2.5), (CallerEvent.NO_WORDS, 3.0)) == [
+        Verdict.NOTHING,
+        Verdict.RESUME,
+    ]
 
 
 def test_a_cut_by_something_else_ends_the_doubt_and_its_deadline_says_nothing() -> None:
