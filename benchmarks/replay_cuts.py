@@ -18,6 +18,7 @@ import json
 import random
 import sys
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,8 @@ class Call:
 
     def on_speech_dismissed(self) -> None:
         self._suspended_until = 0.0
+
+    def on_short_sound(self, *, onset: float, sound: Sequence[bytes]) -> None: ...
 
     def on_speech_started(self, *, onset: float) -> None:
         if self.speaks:

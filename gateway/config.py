@@ -381,11 +381,8 @@ class RecogniserConfig(Section):
     and turn model change it (`end_of_thought`)."""
     final_timeout_ms: int = Field(2000, ge=100)
     """Longest wait for the words of a finished utterance, milliseconds; then there is no prompt."""
-    backchannels: tuple[str, ...] = (
-        *("mhm", "mm", "mmm", "hm", "hmm", "mm hmm", "uh huh", "aha", "ah", "oh", "yeah", "yep", "yes", "ok", "okay"),
-        *("right", "sure", "i see", "got it", "all right", "alright", "great", "good", "fine", "exactly"),
-    )
-    """Acknowledgements for `ignore_backchannel`, alone or several in a row; lower case, no punctuation."""
+    backchannels: tuple[str, ...] = ()
+    """Acknowledgements besides the usual ones of the language (mhm, yes), alone or several in a row; lower case."""
     url: str = ""
     """WebSocket of the external recogniser, `ws://` or `wss://`, with Deepgram's `/v1/listen` protocol."""
     headers: dict[str, str] = {}

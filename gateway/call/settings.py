@@ -39,7 +39,7 @@ def hearing_settings(config: ConfigChange, hearing: ListeningSettings) -> Listen
     if config.partial_prompts is not None:
         new = replace(new, partial_prompts=config.partial_prompts)
     if config.ignore_backchannel is not None:
-        new = replace(new, agreement=new.acknowledgements if config.ignore_backchannel else None)
+        new = replace(new, ignores_backchannel=config.ignore_backchannel)
     if config.echo_prompt_filtering is not None:
         new = replace(new, drops_echo=config.echo_prompt_filtering)
     if config.speech_timeout_ms is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from gateway.seams.messages import RecordState
@@ -18,6 +19,16 @@ class UplinkEvents(Protocol):
 
     def on_speech_dismissed(self) -> None:
         """The suspected sound was not speech."""
+        ...
+
+    def on_short_sound(self, *, onset: float, sound: Sequence[bytes]) -> None:
+        """A sound over the bot's voice has ended before it was sure to be speech. It may be a short word such as "no",
+        or a hum; the recogniser can tell. Only while ``speech`` is wanted.
+
+        Args:
+            onset: monotonic second at which it began.
+            sound: 20 ms each, s16le mono at 16 kHz, from a little before the onset.
+        """
         ...
 
     def on_speech_started(self, *, onset: float) -> None:

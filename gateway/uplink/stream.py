@@ -277,8 +277,14 @@ class Stream:
                 "lulled": lambda: events.on_lull(since=at, silence_s=LULL_S),
                 "resumed": events.on_speech_resumed,
                 "ended": events.on_speech_ended,
+                "hummed": lambda: None,
             }[kind]
         )
+        onset = self.windows.short_sound_from
+        if onset is not None and self._speech_wanted and kind in ("dismissed", "hummed"):
+            sound = list(self._feed.begin(onset))
+            self._feed.end()
+            post(partial(events.on_short_sound, onset=onset, sound=sound))
         if kind == "started" and self._speech_wanted:
             for piece in self._feed.begin(at):
                 post(partial(events.on_speech, piece))

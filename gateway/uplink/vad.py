@@ -102,6 +102,9 @@ class SpeechDetector:
         self._min_silence_s = min_silence_s
         self._max_hum_s = max_hum_s
         self._lull_s = lull_s
+        self.short_sound_from: float | None = None
+        """Onset of the sound over the bot's voice that the last window ended, if it may have been a short word such as
+        "no". None: no sound ended, or it was too short, too faint or the bot's echo."""
         self._background = self._background_before = 0.0
         self._background_s = 0.0
         self.forget()
@@ -140,8 +143,10 @@ class SpeechDetector:
         Returns:
             While the bot speaks, ``("suspected", onset)``, later ``("started", onset)`` or ``("dismissed", end)``.
             Otherwise ``("started", onset)`` at once. After a start, ``("lulled", begin)`` for short silences,
-            ``("resumed", end)`` if speech continues after one, and ``("ended", end)``. None: nothing to report.
+            ``("resumed", end)`` if speech continues after one, and ``("ended", end)``. ``("hummed", onset)`` after a
+            sound over the bot's voice that was not suspected and may have been a short word. None: nothing to report.
         """
+        self.short_sound_from = None
         if not self._background_s:
             quietest, loudest = _FIRST_BACKGROUND_DB
             self._background = 10 ** (min(max(window.level_db, quietest), loudest) / 10)
@@ -159,7 +164,7 @@ class SpeechDetector:
         if not voiced:
             self._silence_s += WINDOW_S
             # One weak window inside a word does not end it.
-            return self.end(window.end) if self._silence_s > WINDOW_S else None
+            return self._end_sound(window, is_echo) if self._silence_s > WINDOW_S else None
         if self.idle:
             self.evidence = Evidence.SOUND
             self._onset = window.end - WINDOW_S
@@ -173,7 +178,7 @@ class SpeechDetector:
                 self._loudest_open_db = max(self._loudest_open_db, window.level_db)
         if not window.talking_over:
             return self._start() if self._lasts(self._min_speech_s) else None
-        if self._peak_db < 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB:
+        if not self._loud:
             return None
         if self._lasts(self._min_speech_s) and (
             self._open_windows >= _SURE_WINDOWS or self._speech_s > self._max_hum_s
@@ -197,6 +202,18 @@ class SpeechDetector:
         if before_s + 1e-9 < self._lull_s <= self._faint_s + 1e-9:
             return "lulled", window.end - self._faint_s
         return None
+
+    def _end_sound(self, window: Window, is_echo: Callable[[], bool]) -> tuple[str, float] | None:
+        onset = self._onset
+        heard = not self.idle and window.talking_over and self._lasts(self._min_speech_s)
+        if heard and self._loud and not is_echo():
+            self.short_sound_from = onset
+        return self.end(window.end) or (None if self.short_sound_from is None else ("hummed", onset))
+
+    @property
+    def _loud(self) -> bool:
+        """True if the sound is louder than what is usual in the background."""
+        return self._peak_db >= 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB
 
     @property
     def _loud_open_window(self) -> bool:

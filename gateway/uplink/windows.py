@@ -84,6 +84,11 @@ class Windows:
         """Monotonic second of the last window's last sample."""
         return self._heard_at - len(self._pending) / SAMPLE_RATE
 
+    @property
+    def short_sound_from(self) -> float | None:
+        """See ``SpeechDetector.short_sound_from``."""
+        return self._detector.short_sound_from
+
     def judge(
         self, probability: float, level_db: float, bright_db: float, front_db: float, state: NDArray[np.float32]
     ) -> Heard | None:

@@ -7,7 +7,7 @@ This module decides nothing about turns. It reports events to ``Turns`` and runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from gateway.call.hearing.listeners import Listeners
@@ -216,6 +216,11 @@ class Caller:
     def on_speech_dismissed(self) -> None:
         """The VAD has decided that the suspected sound was not speech."""
         self._decide(CallerEvent.DISMISSED)
+
+    def on_short_sound(self, *, onset: float, sound: Sequence[bytes]) -> None:
+        """A sound over the bot's voice has ended that may have been a short word."""
+        if self._listening is not None:
+            self._listening.on_short_sound(onset=onset, sound=sound)
 
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure that the caller speaks."""

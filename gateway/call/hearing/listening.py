@@ -1,5 +1,8 @@
 """Conversion of the caller's speech to prompts and interruptions. Acknowledgements change nothing.
 
+A short sound over the bot's voice may be a word or a hum. The VAD cannot tell, so the recogniser is asked; the bot
+speaks on meanwhile. Words that are no acknowledgement then cut, as those of an utterance do.
+
 The VAD reports when the caller speaks, the recogniser which words. An utterance lasts from its first onset until a long
 enough silence has passed; it becomes one final prompt. Silence is counted in the caller's audio: while no audio
 arrives, the caller may be speaking. Words that arrive while the bot speaks cut the interruptible turns first, so
@@ -10,9 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
@@ -20,6 +22,7 @@ from typing import Protocol
 from gateway.call.hearing.echo import is_echo, may_become_echo
 from gateway.call.hearing.end_of_thought import Patience
 from gateway.call.hearing.expectation import ANYTHING, Progress, expected, progress
+from gateway.call.hearing.wordings import is_made_of, plain, wording
 from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
@@ -61,8 +64,10 @@ class ListeningSettings:
     hints: tuple[str, ...]
     partial_prompts: bool
     speaker_events: bool
-    agreement: re.Pattern[str] | None
-    """Matches an acknowledgement in the spelling of ``_plain``. None: no text counts as one."""
+    ignores_backchannel: bool
+    """True if an acknowledgement over the bot's voice neither interrupts nor becomes a prompt."""
+    backchannels: frozenset[str]
+    """Acknowledgements besides those of the language, in the spelling of ``plain``."""
     patience: Patience
     """The silences that end an utterance."""
     vad_silence_s: float
@@ -80,8 +85,6 @@ class ListeningSettings:
     """Longest wait for the words of an utterance, seconds."""
     most_frames: int
     """Most frames of 20 ms in one utterance."""
-    acknowledgements: re.Pattern[str] | None = None
-    """The value of ``agreement`` if the manager turns ``ignoreBackchannel`` on."""
     agreement_s: float = 1.0
     """The least ``lasts_s`` if the manager turns ``ignoreBackchannel`` on, seconds."""
     drops_echo: bool = False
@@ -104,15 +107,14 @@ def hearing(
     """Return a route's ``ListeningSettings`` from the configuration."""
     own = route.barge_in.false_alarm_ms
     false_alarm_ms = barge_in.false_alarm_ms if own is None else own
-    phrases = "|".join(re.escape(_plain(phrase)) for phrase in config.backchannels)
-    acknowledgements = re.compile(rf"(?:(?:{phrases})(?: |$))+") if phrases else None
     return ListeningSettings(
         recogniser=recogniser,
         language=route.language,
         hints=route.hints,
         partial_prompts=route.partial_prompts,
         speaker_events="speaker-events" in route.events,
-        agreement=acknowledgements if route.ignore_backchannel else None,
+        ignores_backchannel=route.ignore_backchannel,
+        backchannels=frozenset(map(plain, config.backchannels)),
         patience=Patience(
             usual_s=config.end_of_speech_ms / 1000,
             finished_s=config.end_of_thought.finished_ms / 1000,
@@ -124,16 +126,10 @@ def hearing(
         lasts_s=max(false_alarm_ms, _AGREEMENT_MS if route.ignore_backchannel else 0) / 1000,
         words_s=config.final_timeout_ms / 1000,
         most_frames=round(MAX_UTTERANCE_S * 50),
-        acknowledgements=acknowledgements,
         agreement_s=_AGREEMENT_MS / 1000,
         drops_echo=route.echo_prompt_filtering,
         reads_words=route.end_of_thought,
     )
-
-
-def _plain(text: str) -> str:
-    """Return the words of ``text`` in lower case, separated by one space, without punctuation."""
-    return " ".join(re.findall(r"[\w']+", text.lower()))
 
 
 @dataclass(slots=True)
@@ -152,6 +148,8 @@ class _Utterance:
     """True if words of the utterance have interrupted the bot."""
     words: str = ""
     """The recogniser's latest words of it."""
+    short: bool = False
+    """True if it is a sound that the VAD did not take for speech."""
     unwanted: bool = False
     """True if it ended during a turn that speech may not interrupt, while the route reports no speech."""
 
@@ -309,6 +307,16 @@ class Listening:
             self._look_for_audio()
         self._decide(CallerEvent.SPEECH, onset)
 
+    def on_short_sound(self, *, onset: float, sound: Sequence[bytes]) -> None:
+        """Ask the recogniser about a sound over the bot's voice that was not sure to be speech. During an utterance it
+        is a part of that."""
+        if self._stream is None:
+            return
+        for pcm in sound:
+            self._stream.push(pcm)
+        if self._current is None and sound:
+            self._finish(_Utterance(onset, over_bot=True, short=True, unwanted=self._is_unwanted()))
+
     def on_speech(self, pcm: bytes) -> None:
         """Take 20 ms of the caller's speech."""
         utterance = self._current
@@ -452,7 +460,9 @@ class Listening:
     def on_partial(self, text: str) -> None:
         """Take the words of an utterance up to now."""
         utterance = self._finished[0] if self._finished else self._current
-        if utterance is None or self._is_agreement(utterance, text, begun=self._turns.caller_speaks):
+        if utterance is None or utterance.short:
+            return
+        if self._is_agreement(utterance, text, begun=self._turns.caller_speaks):
             return
         if self._is_echo(utterance, text, begun=True):
             return
@@ -476,7 +486,8 @@ class Listening:
 
     def _judge(self, utterance: _Utterance, text: str) -> None:
         if not text or self._is_agreement(utterance, text) or self._is_echo(utterance, text) or utterance.unwanted:
-            self._heard_nothing()
+            if not utterance.short:
+                self._heard_nothing()
             return
         # This also cuts what the bot began to say meanwhile: the answer to this utterance must not wait for it.
         self._decide(CallerEvent.WORDS, utterance.onset)
@@ -503,19 +514,19 @@ class Listening:
             self._decide(CallerEvent.NO_WORDS, None)
 
     def _is_agreement(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
-        pattern = self._hearing.agreement
-        if pattern is None or not utterance.over_bot:
+        if not utterance.over_bot or not (self._hearing.ignores_backchannel or utterance.short):
             return False
-        plain = _plain(text)
+        said = plain(text)
         # An unfinished single word may become an acknowledgement: half a "yeah" is recognised as many words.
-        return pattern.fullmatch(plain) is not None or (begun and " " not in plain)
+        known = wording(self._language).backchannels | self._hearing.backchannels
+        return is_made_of(said, known) or (begun and " " not in said)
 
     def _is_echo(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
         """Return True if words of an utterance that began while the bot spoke are the bot's. ``begun``: more words may
         follow."""
         if not self._hearing.drops_echo or not utterance.over_bot:
             return False
-        heard, said = _plain(text).split(), _plain(self._turns.said).split()
+        heard, said = plain(text).split(), plain(self._turns.said).split()
         return is_echo(heard, said) or (begun and may_become_echo(heard, said))
 
     def _is_unwanted(self) -> bool:

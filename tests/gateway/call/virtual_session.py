@@ -303,6 +303,7 @@ class VirtualSession:
             heard = self.detector.feed(window, is_echo=lambda: self.rng.random() < 0.1)
             if self.detector.speaking and self.speech_wanted:
                 events.on_speech(bytes(640))
+            short_from = self.detector.short_sound_from
             match heard:
                 case ("suspected", onset):
                     events.on_speech_suspected(onset=onset)
@@ -312,6 +313,8 @@ class VirtualSession:
                     events.on_speech_started(onset=onset)
                 case ("ended", _):
                     events.on_speech_ended()
+            if short_from is not None and self.speech_wanted:
+                events.on_short_sound(onset=short_from, sound=[bytes(640)] * 10)
 
     # --- the leg -----------------------------------------------------------------------------------------------------
 

@@ -89,6 +89,28 @@ def test_a_close_vowel_is_suspected_and_dismissed_when_it_ends_as_one() -> None:
     assert ear.detector.idle
 
 
+@pytest.mark.parametrize(("kind", "told"), [("hum", ["hummed 2"]), ("vowel", ["dismissed 2"])])
+def test_a_short_sound_over_our_voice_may_be_a_word(kind: str, told: list[str]) -> None:
+    ear = Ear()
+    begin = ear._end
+    ear.hear(kind, 5)
+    assert ear.hear("silence", 2) == told
+    assert ear.detector.short_sound_from == pytest.approx(begin)
+    assert ear.hear("silence", 1) == [] and ear.detector.short_sound_from is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "windows", "echo", "over_us"),
+    [("hum", 5, True, True), ("hum", 2, False, True), ("faint", 5, False, True), ("hum", 2, False, False)],
+    ids=["echo", "too short", "too faint", "not over our voice"],
+)
+def test_other_sounds_are_no_short_words(kind: str, windows: int, echo: bool, over_us: bool) -> None:
+    ear = Ear(over_us=over_us)
+    ear.echo = echo
+    ear.hear(kind, windows)
+    assert ear.hear("silence", 3) == [] and ear.detector.short_sound_from is None
+
+
 def test_one_weak_window_inside_a_word_is_no_end_of_it() -> None:
     ear = Ear()
     assert ear.hear("vowel", 2) == ["suspected 2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from gateway.uplink.worker import UplinkWorker
 from voicecodecs.registry import AudioFormat
@@ -18,6 +19,7 @@ class Heard:
         self.onsets: list[float] = []
         self.suspected: list[float] = []
         self.dismissed = 0
+        self.short_sounds: list[tuple[float, list[bytes]]] = []
         self.ends = 0
         self.lulls: list[float] = []
         self.resumed = 0
@@ -38,6 +40,9 @@ class Heard:
 
     def on_speech_dismissed(self) -> None:
         self.dismissed += 1
+
+    def on_short_sound(self, *, onset: float, sound: Sequence[bytes]) -> None:
+        self.short_sounds.append((onset, list(sound)))
 
     def on_speech_ended(self) -> None:
         self.ends += 1

@@ -390,6 +390,66 @@ def test_who_speaks_on_is_no_mere_acknowledgement_even_when_the_recogniser_is_sl
     assert call.order() == ["Interrupt", "Prompt"]
 
 
+def hums(call: ListeningCall, words: str) -> None:
+    """A short sound of which the VAD is not sure, and the recogniser's answer."""
+    call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
+    assert call.words.finished == 1 and call.words.pushed == 15
+    call.run(0.2)
+    call.listening.on_final(words)
+
+
+@pytest.mark.parametrize(
+    ("language", "no"),
+    [
+        ("en-US", "No."), ("es-ES", "No."), ("fr-FR", "Non."), ("it-IT", "No."), ("pt-BR", "Não."), ("de-DE", "Nein."),
+        ("zh-CN", "不。"), ("en-US", "Goodbye."), ("nl-NL", "Nee."),
+    ],
+)  # fmt: skip
+def test_a_short_word_that_the_vad_took_for_a_hum_interrupts_and_is_told(language: str, no: str) -> None:
+    call = ListeningCall({"language": language})
+    call.speak(LONG)
+    hums(call, no)
+    assert call.order() == ["Interrupt", "Prompt"] and call.prompts == [(no, True)]
+    call.run(3.0)
+    assert told_names(call) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("en-US", "Mm-hmm."), ("en-US", "Yeah, okay."), ("es-ES", "Sí, claro."), ("fr-FR", "D'accord."),
+        ("it-IT", "Va bene."), ("pt-BR", "Está bem."), ("de-DE", "Ja, genau."), ("zh-CN", "嗯，好的。"),
+        ("nl-NL", "Mhm."), ("en-US", ""),
+    ],
+)  # fmt: skip
+def test_a_short_acknowledgement_changes_nothing(language: str, said: str) -> None:
+    call = ListeningCall({"language": language})
+    call.speak(LONG)
+    hums(call, said)
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1")[-1] == "finished"
+    assert call.flushes == [] and told_names(call) == []
+
+
+def test_a_short_sound_within_an_utterance_is_a_part_of_it() -> None:
+    call = ListeningCall({})
+    call.starts()
+    call.stops()
+    call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
+    assert (call.words.pushed, call.words.finished) == (15, 0)
+    call.run(0.4)
+    call.listening.on_final("No.")
+    assert call.prompts == [("No.", True)]
+
+
+def test_a_short_word_is_not_told_during_a_turn_that_speech_may_not_interrupt() -> None:
+    call = ListeningCall({})
+    call.speak(LONG, interruptible="none")
+    hums(call, "No.")
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1")[-1] == "finished"
+
+
 def test_yes_is_an_answer_when_we_are_silent() -> None:
     call = ListeningCall({"ignore_backchannel": True})
     call.utters("Yes.")
