@@ -196,6 +196,7 @@ class CallParts:
         leads: bool,
     ) -> None:
         self._config = config
+        self.turn_model = turn_model
         self.calling = CallingPolicy(
             config.calling, config.routes, sip_targets=config.sip.allowed_targets if config.sip is not None else ()
         )
@@ -350,6 +351,7 @@ class HttpParts:
         self.speech_socket = SpeechSocket(engine, calls.known_voices, config.limits, self.usage)
         self.switches = Switches(carriers, config.server, tokens, lambda *stream: self.server.open_stream(*stream))
         sip = transports.sip
+        looks = {} if calls.turn_model is None else calls.turn_model.dropped
 
         def dropped() -> dict[str, int]:
             """Return the numbers of things dropped since the start, for ``Metrics.dropped``."""
@@ -360,6 +362,7 @@ class HttpParts:
                 "audio_utterance_full": sum(recogniser.dropped for recogniser in set(recognisers)),
                 **{f"audio_{reason}": count for reason, count in calls.uplink.dropped.items()},
                 **{f"sip_{reason}": count for reason, count in (sip.dropped if sip else {}).items()},
+                **{f"turn_model_{reason}": count for reason, count in looks.items()},
             }
 
         self.exposition = Exposition(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -50,6 +51,7 @@ class TurnModelThread:
         self._judge: Judge | None = None
         self._waiting = 0
         self._loop = asyncio.get_running_loop()
+        self.dropped: Counter[str] = Counter()
 
     async def load(self, file: Path) -> None:
         """Load the network. Until then, ``look`` gives no answers.
@@ -67,6 +69,7 @@ class TurnModelThread:
         look = _Look()
         judge = self._judge
         if judge is None or self._waiting >= _MAX_WAITING:
+            self.dropped["busy"] += 1
             return look
         frames = tuple(sound[-_FRAMES:])
         self._waiting += 1
@@ -81,8 +84,10 @@ class TurnModelThread:
     def _answer(self, look: _Look, done: Future[float], tell: Callable[[float], None]) -> None:
         self._waiting -= 1
         if look.cancelled or done.cancelled():
+            self.dropped["late"] += 1
             return
         if (why := done.exception()) is not None:
+            self.dropped["failed"] += 1
             log.error("turn model failed", exc_info=why)
         else:
             tell(done.result())

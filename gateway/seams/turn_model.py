@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 
@@ -16,6 +16,12 @@ class Look(Protocol):
 
 class TurnModel(Protocol):
     """Judges the audio of an utterance, off the event loop."""
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Number of queries that have had no answer in time since the start, by reason: ``busy``, ``late`` (the
+        caller spoke again, or the utterance was over), ``failed``."""
+        ...
 
     def look(self, sound: Sequence[bytes], tell: Callable[[float], None]) -> Look:
         """Query the probability that the thought is complete.

@@ -62,6 +62,7 @@ async def test_what_waits_is_bounded_and_a_cancelled_look_makes_room() -> None:
         assert answers == [0, 1, 2, 4, 5, 6, 7], "two came too many, and one was not wanted any more"
         thread.look([FRAME], lambda _: answers.append(99))
         await until(lambda: answers[-1] == 99, "an answer to a later look")
+    assert thread.dropped == {"busy": 2, "late": 1}
 
 
 async def test_before_the_model_is_loaded_and_after_a_fault_there_is_no_answer(
@@ -81,5 +82,5 @@ async def test_before_the_model_is_loaded_and_after_a_fault_there_is_no_answer(
             thread.look([FRAME], answers.append)
             thread.look([FRAME, FRAME], answers.append)
             await until(lambda: answers, "the answer that is possible")
-    assert answers == [0.5]
+    assert answers == [0.5] and thread.dropped == {"busy": 1, "failed": 1}
     assert [record.message for record in caplog.records] == ["turn model failed"]

@@ -37,6 +37,7 @@ class Model:
         self.heard: list[int] = []
         """Frames of each look."""
         self.cancelled = 0
+        self.dropped: dict[str, int] = {}
         self._tell: Callable[[float], None] | None = None
 
     def look(self, sound: Sequence[bytes], tell: Callable[[float], None]) -> Model:
