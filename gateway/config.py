@@ -251,6 +251,22 @@ class FallbackConfig(Section):
         return {"description": section["description"], "anyOf": [{"type": "string"}, section]}
 
 
+class SiprecConfig(Section):
+    """Copy of calls to a session recording server by SIP (SIPREC), one stream for each side."""
+
+    recorder: str = ""
+    """Address, `sip:host[:port][;transport=udp|tcp|tls]`; at the `proxy` of a trunk, with its account and `srtp`."""
+    start: Literal["call", "message"] = "call"
+    """Begin with the call, or at the message `record` with the state `start`."""
+
+    @field_validator("recorder")
+    @classmethod
+    def _uri(cls, recorder: str) -> str:
+        if recorder and not recorder.startswith(("sip:", "sips:")):
+            raise ValueError(f"siprec.recorder is {recorder!r}, expected sip:host[:port][;transport=udp|tcp|tls]")
+        return recorder
+
+
 class RouteConfig(Section):
     """Treatment of calls, by the route's name in the address. Keys are named as ConversationRelay's attributes."""
 
@@ -296,6 +312,8 @@ class RouteConfig(Section):
     """Treatment of the caller while the dialogue manager is lost, and when it is gone for good."""
     recording: bool = False
     """Record this route's calls (section `recording`)."""
+    siprec: SiprecConfig = SiprecConfig()
+    """Copy this route's calls to a session recording server."""
     recogniser: Literal["", "auto", "embedded", "external"] = ""
     """Recogniser of caller speech. Empty: none. `embedded`: the built-in one (English, extra `[recogniser]`).
     `external`: that of `recogniser.url`. `auto`: the embedded one if it is installed."""

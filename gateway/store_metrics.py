@@ -48,7 +48,7 @@ class StoreMetrics:
             registry=registry,
         )  # fmt: skip
         self._recordings_lost = Counter(
-            "talkspurt_recordings_lost", "Recordings whose file could not be written, by reason.", ["reason"],
+            "talkspurt_recordings_lost", "Recordings lost with their file or SIPREC server, by reason.", ["reason"],
             registry=registry,
         )  # fmt: skip
 
@@ -78,6 +78,6 @@ class StoreMetrics:
         self._database_waiting.labels(state.of).set(state.waiting)
 
     def recording_lost(self, reason: str) -> None:
-        """Count a call whose recording was stopped. ``reason``: ``disk_full``, ``unwritable``, ``hung`` or
-        ``overloaded``."""
+        """Count a call whose recording was stopped. ``reason``: ``disk_full``, ``unwritable``, ``hung``,
+        ``overloaded``, or ``recorder`` for one at a session recording server."""
         self._recordings_lost.labels(reason).inc()

@@ -47,6 +47,7 @@ from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
 from sip_bridge.next_hops import NextHops
 from sip_bridge.outgoing import Outgoing, Referred
 from sip_bridge.registration import Registration
+from sip_bridge.siprec.client import RecordingClient
 from sip_bridge.targets import read_target
 from sip_bridge.trunks import SourceStanding, Trunk, Trunks
 
@@ -78,6 +79,7 @@ class SipBridge:
         secret: signs the nonces of our challenges, the same in all workers. Empty: a random one.
         elsewhere: fetches another worker's ``describe`` of a call. Returns None if no other worker has the call.
         frames_first: sends the audio frames that are due, between two messages.
+        on_recording_lost: counts copies of calls that a session recording server did not take to the end, by reason.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class SipBridge:
         secret: bytes = b"",
         elsewhere: Callable[[str], Awaitable[dict[str, Any] | None] | None] | None = None,
         frames_first: Callable[[], None] = lambda: None,
+        on_recording_lost: Callable[[str], None] = lambda reason: None,
     ) -> None:
         workers = shared.workers if shared is not None else 1
         timeouts, limits, tls = config.timeouts, config.limits.share(workers), config.tls
@@ -159,6 +162,9 @@ class SipBridge:
             self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected, on_cause=on_cause
         )
 
+        self.recordings = RecordingClient(self, lambda: self._ports.take(), on_lost=on_recording_lost)
+        """Copies calls to session recording servers."""
+
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -214,6 +220,7 @@ class SipBridge:
         for call in list(self._calls):
             call.end("server is closing")
         self.outgoing.drop()
+        self.recordings.drop()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 4 * self.config.timeouts.t1_s
         while (self._asked or len(self.outgoing)) and loop.time() < deadline:  # noqa: ASYNC110 - the last answers, one by one
@@ -221,6 +228,7 @@ class SipBridge:
         for call in list(self._calls):
             call.abandon()  # this also ends a call that still waits for an ACK
         await self.outgoing.aclose()
+        await self.recordings.aclose()
         if self._certificates is not None:
             await self._certificates.aclose()
         await self.endpoint.close()
@@ -238,6 +246,7 @@ class SipBridge:
             "invitations": len(self._invitations),
             "asked": len(self._asked),
             "outgoing": len(self.outgoing),
+            "recordings": len(self.recordings),
             "transactions": self.endpoint.transactions,
             "ports": self._ports.in_use,
         }
@@ -335,6 +344,8 @@ class SipBridge:
         if request.to.tag:
             named = dialog_id(request, received=True)
             call = self._dialogs.get(named) or self.outgoing.early(named)
+            if call is None and self.recordings.on_request(key, request):
+                return
             if call is None:
                 self.endpoint.dismiss(key, request, response_to(request, 481), peer)
                 return
@@ -382,6 +393,8 @@ class SipBridge:
         call = self._dialogs.get(dialog_id(request, received=True))
         if call is not None:
             call.on_ack(request)
+        else:
+            self.recordings.on_ack(request)
 
     def on_cancel(self, invite: Key, cancel: Request) -> None:
         """Handle the CANCEL of an INVITE."""
@@ -400,6 +413,8 @@ class SipBridge:
         call = call or self._dialogs.get(dialog_id(response, received=True))
         if call is not None:
             call.on_response(key, response)
+        else:
+            self.recordings.on_response(response)
 
     def on_failed(self, key: Key, reason: Act) -> None:
         """Handle a request of this server that got no answer."""
@@ -410,10 +425,10 @@ class SipBridge:
             call.on_failed(key, reason)
 
     def needs_connection(self, peer: Peer) -> bool:
-        """Return True if a call or a registration uses the connection with this peer."""
-        return any(call.uses(peer) for call in self._calls) or any(
-            each.registered and each.peer == peer for each in self.registrations
-        )
+        """Return True if a call, its copy or a registration uses the connection with this peer."""
+        if self.recordings.uses(peer) or any(call.uses(peer) for call in self._calls):
+            return True
+        return any(each.registered and each.peer == peer for each in self.registrations)
 
     def on_disconnected(self, peer: Peer) -> None:
         """Register again at once if a registration used the lost connection: calls for it come only there."""

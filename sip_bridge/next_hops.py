@@ -61,6 +61,10 @@ class NextHops:
         accounts = self._accounts(trunk)
         return (*(each.address for each in accounts), *(each.registrar for each in accounts))
 
+    def serving(self, uri: Uri) -> str:
+        """Return the trunk that serves the host of a URI. Empty: none."""
+        return next((name for name in self._trunks if any(leads_to(each, uri) for each in self.domains(name))), "")
+
     def reachable(self, trunk: str) -> bool:
         """Return False if a trunk with ``ping_s`` has no proxy that answers."""
         pings = self._pings.get(trunk)
@@ -98,6 +102,11 @@ class NextHops:
             for each in self._registrations()
             if each.config.trunk == trunk and username in ("", each.config.auth_username or each.config.username)
         ]
+
+
+def leads_to(proxy: Uri, uri: Uri) -> bool:
+    """Return True if a URI is at the host and port of a proxy."""
+    return proxy.host == uri.host and uri.port in (None, proxy.port)
 
 
 def _through(proxy: Uri, service_route: tuple[str, ...]) -> NextHop:

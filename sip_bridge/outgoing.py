@@ -39,7 +39,7 @@ from sip_bridge.message.parameters import (
 from sip_bridge.message.referral import Referral
 from sip_bridge.message.replaces import TAG as REPLACES
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
-from sip_bridge.next_hops import NextHop, Target, locate_hops
+from sip_bridge.next_hops import NextHop, Target, leads_to, locate_hops
 from sip_bridge.targets import domain_of, read_target
 
 log = logging.getLogger(__name__)
@@ -404,7 +404,7 @@ class Outgoing:
 
     def _path(self, order: CallOrder, uri: Uri, domains: Mapping[str, tuple[Uri, ...]]) -> _Path:
         name = order.trunk or next(
-            (name for name, served in domains.items() if any(_leads_to(domain, uri) for domain in served)), ""
+            (name for name, served in domains.items() if any(leads_to(domain, uri) for domain in served)), ""
         )
         if name:
             return _Path(name, self._host.trunks[name], uri, domains[name][0])
@@ -563,10 +563,6 @@ class _Path:
 
 def _domain(domains: Mapping[str, tuple[Uri, ...]]) -> str:
     return domain_of(next(iter(domains.values()))[0]) if domains else ""
-
-
-def _leads_to(proxy: Uri, uri: Uri) -> bool:
-    return proxy.host == uri.host and uri.port in (None, proxy.port)
 
 
 def _headers(order: CallOrder) -> list[tuple[str, str]]:

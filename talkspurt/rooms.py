@@ -304,7 +304,9 @@ class TransportParts:
                 secret=tokens.nonce_key,
                 elsewhere=place.sip_call if place is not None else None,
                 frames_first=ticker.catch_up,
+                on_recording_lost=metrics.stores.recording_lost,
             )
+            calls.services.session_recording = self.sip.recordings
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None:
             expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)

@@ -24,6 +24,7 @@ from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.journal import Journal
 from gateway.call.metering import Metering
 from gateway.call.outbox import Outbox
+from gateway.call.session_recording import CallCopy
 from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.transfers import Transfers
@@ -47,6 +48,7 @@ from gateway.seams.messages import (
     Subscribe,
     Transfer,
 )
+from gateway.seams.session_recording import SessionRecordingClient
 from gateway.seams.tracing import CallTrace, Tracer
 from gateway.seams.uplink import Uplink
 from tts_engine.correlation import Correlation
@@ -68,6 +70,8 @@ class Services(Means):
     """Receives the record of each ended call. None: calls are not recorded."""
     voice_problem: Callable[[str, str, str], str] = lambda route, language, voice: ""
     """Returns why a route cannot use a language or a voice; empty if it can, or if that is unknown."""
+    session_recording: SessionRecordingClient | None = None
+    """Copies calls to session recording servers. None: there is no SIP."""
     hearing: Mapping[str, ListeningSettings] = field(default_factory=dict)
     """``ListeningSettings`` by the name of the route; a route that is missing has no recogniser."""
 
@@ -132,6 +136,7 @@ class Session:
         """Done when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         hearing = services.hearing.get(call.route)
         self.caller = Caller(route, self.turns, self.outbox, hearing, clock=self._now)
+        self._copy = CallCopy(route, services.session_recording, self.caller, self.outbox)
         self._configuration = Configuration(
             call, self.turns, self.caller, self._instructions, hearing, voice_problem=services.voice_problem,
             tell=self.outbox.tell, announced="config-updated" in route.events, clock=self._now,
@@ -176,6 +181,7 @@ class Session:
                     self._now(),
                 )
             self.caller.start()
+            self._copy.call_begins(self.call)
             await self.ending.wait()
         except BaseException:
             self.ending.hangs_up = True  # no session is left to control the call
@@ -331,7 +337,8 @@ class Session:
             case Subscribe():
                 self.caller.subscribe(message)
             case Record():
-                if not self.caller.record(message.state):
+                copied = self._copy.record(message.state, self.call)
+                if not self.caller.record(message.state) and not copied:
                     self.outbox.tell(
                         Error(description="record: this call is not recorded", code="not_recording", field="state")
                     )

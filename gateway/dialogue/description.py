@@ -353,7 +353,7 @@ FROM_MANAGER: tuple[Message, ...] = (
         (
             Field(
                 "state",
-                {"enum": ["pause", "resume", "stop"]},
+                {"enum": ["start", "pause", "resume", "stop"]},
                 "New state of the recording.",
                 required=True,
                 extension=True,
@@ -362,7 +362,8 @@ FROM_MANAGER: tuple[Message, ...] = (
         {"type": "record", "state": "pause"},
         extension=True,
         notes="Without a recording, or after `stop`, the answer is an `error` with the code `not_recording`. If "
-        "the file cannot be written, the gateway sends an `error` with the code `recording_lost`; the call continues.",
+        "the file cannot be written, the gateway sends an `error` with the code `recording_lost`; the call continues. "
+        "`start` begins the copy to the route's session recording server (`siprec`); the other states hold for it too.",
     ),
     Message(
         "transfer",

@@ -334,13 +334,18 @@ def _hint_list(f: _Fields, name: str = "hints") -> tuple[str, ...] | None:
     return hints
 
 
-_RECORD_STATES: Mapping[object, RecordState] = {"pause": "pause", "resume": "resume", "stop": "stop"}
+_RECORD_STATES: Mapping[object, RecordState] = {
+    "start": "start",
+    "pause": "pause",
+    "resume": "resume",
+    "stop": "stop",
+}
 
 
 def _record(f: _Fields) -> Record:
     state = f.string("state")
     if state not in _RECORD_STATES:
-        raise f.bad("state", "pause, resume or stop")
+        raise f.bad("state", "start, pause, resume or stop")
     return Record(state=_RECORD_STATES[state])
 
 

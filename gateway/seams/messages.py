@@ -12,7 +12,7 @@ from typing import Literal
 from gateway.seams.end_cause import UNKNOWN, EndCause
 
 Interruptible = Literal["any", "speech", "dtmf", "none"]
-RecordState = Literal["pause", "resume", "stop"]
+RecordState = Literal["start", "pause", "resume", "stop"]
 
 Expectable = Literal["email", "name", "yesNo", "date", "any", "digits"]
 
@@ -160,7 +160,8 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """+ Pauses the recording of the call (both sides are silent in the file), resumes it or ends it."""
+    """+ Pauses the recording of the call (both sides are silent in the file), resumes it or ends it. ``start`` begins
+    the copy to a session recording server."""
 
     state: RecordState
 

@@ -141,7 +141,7 @@ class Tapes:
     def record(self, state: RecordState, *, now: float, before: int) -> bool:
         """See ``gateway.seams.uplink.UplinkStream.record``."""
         recorder = self._recorder
-        if recorder is None or self._ended:
+        if recorder is None or self._ended or state == "start":
             return False
         self._ended = state == "stop"
         if state == "stop":

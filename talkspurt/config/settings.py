@@ -157,6 +157,8 @@ class Config(Section):
                 f"({self.limits.turn_chars}): a turn that the gateway takes would fail in the engine"
             )
         for name, route in self.routes.items():
+            if route.siprec.recorder and self.sip is None:
+                raise ValueError(f"routes.{name}.siprec wants the section sip, by which its recorder is called")
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
             tenants = {key.tenant for key in self.auth.api_keys}

@@ -7,6 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from gateway.errors import Rejected
 
@@ -15,6 +16,18 @@ PIECES = 50
 
 LISTENERS = 8
 """Most listeners of one call."""
+
+
+class Hearer(Protocol):
+    """Takes the sound of both sides."""
+
+    def put(self, pcm: bytes) -> None:
+        """Take the next sound: s16le, caller left, bot right."""
+        ...
+
+    def end(self) -> None:
+        """The call is over."""
+        ...
 
 
 class Listener:
@@ -61,7 +74,7 @@ class Listeners:
     def __init__(self, wanted: Callable[[bool], None]) -> None:
         self._wanted: Callable[[bool], None] | None = wanted
         """None: the call is over."""
-        self._all: list[Listener] = []
+        self._all: list[Hearer] = []
 
     @contextmanager
     def join(self) -> Iterator[Listener]:
@@ -70,32 +83,39 @@ class Listeners:
         Raises:
             Rejected: 429 if ``LISTENERS`` clients listen already.
         """
-        if len(self._all) >= LISTENERS:
+        if sum(isinstance(each, Listener) for each in self._all) >= LISTENERS:
             raise Rejected(f"{LISTENERS} clients already listen in to this call", status=429, code="too_many_listeners")
         listener = Listener()
+        self.add(listener)
+        try:
+            yield listener
+        finally:
+            self.remove(listener)
+
+    def add(self, listener: Hearer) -> None:
+        """Pass the sound to one more listener. After the call, it is told at once that the call is over."""
         if self._wanted is None:
             listener.end()
-            yield listener
             return
         self._all.append(listener)
         if len(self._all) == 1:
             self._wanted(True)
-        try:
-            yield listener
-        finally:
-            if listener in self._all:
-                self._all.remove(listener)
-                if not self._all and self._wanted is not None:
-                    self._wanted(False)
+
+    def remove(self, listener: Hearer) -> None:
+        """Pass no more sound to a listener."""
+        if listener in self._all:
+            self._all.remove(listener)
+            if not self._all and self._wanted is not None:
+                self._wanted(False)
 
     def put(self, pcm: bytes) -> None:
         """Queue audio for every listener."""
-        for listener in self._all:
+        for listener in list(self._all):
             listener.put(pcm)
 
     def close(self) -> None:
         """The call is over: end every listener."""
         self._wanted = None
-        for listener in self._all:
+        listeners, self._all = self._all, []
+        for listener in listeners:
             listener.end()
-        self._all.clear()

@@ -196,6 +196,7 @@ def read(body: dict[str, Any]) -> m.Inbound:
         ({"type": "mark", "name": "m"}, m.Mark(name="m")),
         ({"type": "subscribe", "media": True, "sampleRate": 16000}, m.Subscribe(media=True, sample_rate=16000)),
         ({"type": "subscribe", "media": False}, m.Subscribe(media=False)),
+        ({"type": "record", "state": "start"}, m.Record(state="start")),
         ({"type": "record", "state": "pause"}, m.Record(state="pause")),
         ({"type": "record", "state": "resume"}, m.Record(state="resume")),
         ({"type": "record", "state": "stop"}, m.Record(state="stop")),
@@ -232,7 +233,7 @@ def test_every_message_of_a_manager_is_read(body: dict[str, Any], message: m.Inb
         ({"type": "commit"}, "turn", "is missing"),
         ({"type": "subscribe"}, "media", "is missing"),
         ({"type": "record"}, "state", "is missing"),
-        ({"type": "record", "state": "start"}, "state", "pause, resume or stop"),
+        ({"type": "record", "state": "go"}, "state", "start, pause, resume or stop"),
         ({"type": "subscribe", "media": True, "sampleRate": 44100}, "sampleRate", "8000, 16000 or 24000"),
     ],
 )
