@@ -32,6 +32,7 @@ class Amounts(NumberWords):
     def measures(self) -> list[Rule]:
         """Return the rules for percentages, temperatures, measures and large numbers."""
         num, mags, units = self._num, any_of(self._g.magnitudes), any_of(self._g.units)
+        degree = "[°º]" if self._g.tag == "en" else "°"  # º is the sign of an ordinal
         return [
             (re.compile(rf"{SIGN}(?P<n>{num})(?:{DASH}|%{DASH})(?P<n2>{num}) ?%"), self._percent),
             (re.compile(rf"{SIGN}(?P<n>{num})(?: ?(?P<mag>{mags}))? ?%"), self._percent),
@@ -39,7 +40,10 @@ class Amounts(NumberWords):
                 re.compile(rf"{SIGN}(?P<n>{num})(?: ?°)?(?: ?[CF])?{DASH}(?P<n2>{num}) ?[°º](?: ?(?P<scale>[CF])\b)?"),
                 self._degree,
             ),
-            (re.compile(rf"{SIGN}(?P<n>{num}) ?[°º](?: ?(?P<scale>[CF])\b|(?=[\s.,;!?)]|$))"), self._degree),
+            (
+                re.compile(rf"{SIGN}(?P<n>{num}) ?(?:[°º] ?(?P<scale>[CF])\b|{degree}(?=[\s.,;!?)]|$))"),
+                self._degree,
+            ),
             (re.compile(r"(?<![\w.])(?P<ft>\d)['’′] ?(?P<in>\d{1,2})(?:[\"”″]|''|(?!\w))"), self._height),
             (re.compile(r"(?<![\w.,/])(?P<n>\d+)/(?P<n2>\d+) ?(?P<unit>mmHg|mm Hg)"), self._pressure),
             (
@@ -135,7 +139,15 @@ class Amounts(NumberWords):
             part = self._g.fractions(int(match["over"]), int(match["under"]))
             if part is None:
                 return match.group()
-            words = f"{self._int(match['n'], unit.gender)} {self._joined_fraction(part)} {unit.many}"
+            counted, half = self._counted(match["n"], unit), self._joined_fraction(part)
+            if self._g.tag in ("de", "en"):
+                words = f"{self._int(match['n'], unit.gender)} {half} {unit.many}"
+            else:  # the fraction follows the unit, and a half agrees with it
+                words = f"{counted} {half}"
+                if unit.gender == "f" and half in ("e mezzo", "e meio", "y medio"):
+                    words = f"{counted} {half[:-2]}ia" if half == "e meio" else f"{words[:-1]}a"
+                elif unit.gender == "f" and half == "et demi":
+                    words += "e"
         else:
             words = self._counted(match["n"], unit)
         words += self._per(match["per"])

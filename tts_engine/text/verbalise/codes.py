@@ -45,7 +45,7 @@ class Codes(NumberWords):
             (re.compile(r"(?<![\w.,-])\d+(?:-\d+){2,}(?![\w%-]|[.,]\d)"), self._groups),
             (re.compile(r"(?<![\w.,-])0\d(?:[ .]\d{2}){4}(?![\w%]|[.,-]\d)"), self._pairs),
             (re.compile(r"(?<![\w.,-])[6-9]\d{2}(?: \d{3}){2}(?![\w%]|[.,-]\d| ?[€$£])"), self._long),
-            (re.compile(r"(?<![\w.,-])(?!\d{4}-\d{2}-\d{2}\b)0\d{1,4}[ /-]\d{3,8}(?:[ -]\d{2,5})*(?![\w%]|[.,-]\d)"), self._groups),
+            (re.compile(r"(?<![\w.,-])(?<!\d )(?!\d{4}-\d{2}-\d{2}\b)0\d{1,4}[ /-]\d{3,8}(?:[ -]\d{2,5})*(?![\w%]|[.,-]\d)"), self._groups),
             (re.compile(r"(?<![\w.,-])(?!\d{4}[-–]\d{4}(?!\d))(?!\d{1,3}(?: \d{3})+(?![\d-]))\d{2,5}(?:[ -]\d{2,5})*[ -]\d{3,5}(?![\w%]|[.,-]\d)"), self._long),
         ]  # fmt: skip
 
@@ -55,7 +55,7 @@ class Codes(NumberWords):
         return [
             (
                 re.compile(
-                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are)\b\.?){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*)(?!\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
+                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*)(?!\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
                     flags,
                 ),
                 self._code,
@@ -112,6 +112,8 @@ class Codes(NumberWords):
         if len(groups) == 1:
             groups = [self._code_digits(re.sub(r"\D", "", text))]
         plus = f"{self._g.plus} " if text.startswith("+") else ""
+        if self._g.tag == "fr" and all(len(group) == 2 for group in re.findall(r"\d+", text)[2:]):
+            groups = [self._two(group) if len(group) == 2 else self._spell(group) for group in re.findall(r"\d+", text)]
         return (
             plus
             + ", ".join(groups)

@@ -72,7 +72,11 @@ class Dates(NumberWords):
 
     def _local_times(self) -> list[Rule]:
         if self._g.tag in ("fr", "pt", "es", "it"):
-            return [(re.compile(r"(?<![\w:.,])(?P<h>\d{1,2}) ?[hH] ?(?P<m>[0-5]\d)(?:min)?\b"), self._time)]
+            begins = rf"(?<![\w:.,])(?P<h>\d{{1,2}}) ?[hH](?: ?(?P<m>[0-5]\d)(?:min|mn)?)?\b(?P<to>{DASH}(?=\d{{1,2}} ?[hH:]))"
+            return [
+                (re.compile(begins), self._time),
+                (re.compile(r"(?<![\w:.,])(?P<h>\d{1,2}) ?[hH] ?(?P<m>[0-5]\d)(?:min|mn)?\b"), self._time),
+            ]
         if self._g.tag == "de":
             return [(re.compile(rf"(?<![\w:.,])(?P<h>\d{{1,2}})(?:[.:](?P<m>[0-5]\d))?(?:{DASH}(?P<h2>\d{{1,2}})(?:[.:](?P<m2>[0-5]\d))?)? ?Uhr\b"), self._german_time)]  # fmt: skip
         return []

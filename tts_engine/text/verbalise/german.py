@@ -157,5 +157,8 @@ GERMAN = Grammar(
         "So.": "Sonntag",
     },
     number_sign="Nummer", ordinal_pattern=r"(?P<number>\d{1,3})(?:\.(?= [a-zäöü]{3,}| (?:Mal|Stock|Etage|Platz|Geburtstag|Tag|Woche|Klasse|Auflage)\b)|(?:st|nd|rd|th)\b)",
+    feminine=r"[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|schaft|ion|tät|ik|nacht|nachricht|person|zahl|fahrt|antwort|post|bahn|bank)|Nacht|Nachricht|"
+    r"Person|Bank|Fahrt|Antwort",
+    not_counted="[a-zäöüß]\\w*",
     out_of="von", times_word="mal", version="Version",
 )  # fmt: skip

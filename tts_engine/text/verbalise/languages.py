@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from tts_engine.text.verbalise.english import ENGLISH
+from tts_engine.text.verbalise.french import FRENCH
 from tts_engine.text.verbalise.german import GERMAN
+from tts_engine.text.verbalise.italian import ITALIAN
+from tts_engine.text.verbalise.portuguese import PORTUGUESE
 from tts_engine.text.verbalise.rules import ReadingRules
 from tts_engine.text.verbalise.spanish import SPANISH
 
@@ -15,7 +18,7 @@ def primary(language: str) -> str:
     return language.replace("_", "-").partition("-")[0].lower()
 
 
-_GRAMMARS = {grammar.tag: grammar for grammar in (GERMAN, ENGLISH, SPANISH)}
+_GRAMMARS = {grammar.tag: grammar for grammar in (GERMAN, ENGLISH, FRENCH, ITALIAN, PORTUGUESE, SPANISH)}
 LANGUAGES = tuple(_GRAMMARS)
 """Primary subtags of the languages that have rules here. Mandarin's are in ``chinese``."""
 

@@ -19,6 +19,17 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 """A written form, and the function that returns its words."""
 
 
+ROMAN_FORM = r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
+"""A Roman numeral up to 99."""
+_ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+
+
+def roman(text: str) -> int:
+    """Return the value of a Roman numeral."""
+    values = [_ROMAN[char] for char in text]
+    return sum(-v if i + 1 < len(values) and values[i + 1] > v else v for i, v in enumerate(values))
+
+
 def any_of(words: Iterable[str]) -> str:
     """Return a regular expression for any of the words; the longest first."""
     return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
@@ -100,6 +111,8 @@ class NumberWords:
         return self._spell(pair) if pair[0] == "0" else self._int(pair)
 
     def _joined_fraction(self, part: str) -> str:
+        if part in ("un demi", "un mezzo", "um meio", "un medio"):
+            part = part.split()[1]
         return f"{self._g.and_fraction} {part}".strip()
 
     @staticmethod

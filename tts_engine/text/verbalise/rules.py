@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 
-from tts_engine.text.verbalise import english_forms
+from tts_engine.text.verbalise import english_forms, romance_forms
 from tts_engine.text.verbalise.amounts import Amounts
 from tts_engine.text.verbalise.codes import Codes
 from tts_engine.text.verbalise.dates import Dates
 from tts_engine.text.verbalise.grammar import Gender, Grammar
-from tts_engine.text.verbalise.numbers import DASH, SIGN, NumberWords, Rule, any_of
+from tts_engine.text.verbalise.numbers import DASH, ROMAN_FORM, SIGN, NumberWords, Rule, any_of, roman
 
-_ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
-_ROMAN_FORM = r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
 VULGAR_FRACTIONS = {
     "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
     "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10),
@@ -34,21 +32,16 @@ _AFTER_PREPOSITION = re.compile(
 _DIGIT = re.compile(r"\d")
 
 
-def _roman(text: str) -> int:
-    values = [_ROMAN[char] for char in text]
-    return sum(-v if i + 1 < len(values) and values[i + 1] > v else v for i, v in enumerate(values))
-
-
 class ReadingRules(NumberWords):
     """The rules for one language. Immutable once made, so threads may share it."""
 
     def __init__(self, grammar: Grammar) -> None:
         super().__init__(grammar)
         codes, dates, amounts = Codes(grammar), Dates(grammar), Amounts(grammar)
-        english = english_forms.rules(grammar) if grammar.tag == "en" else []
+        own = english_forms.rules(grammar) if grammar.tag == "en" else romance_forms.rules(grammar)
         self._rules: list[Rule] = [
             *codes.addresses_and_keys(),
-            *english,
+            *own,
             *dates.dates(),
             *dates.times(),
             *amounts.money(),
@@ -58,17 +51,21 @@ class ReadingRules(NumberWords):
             *self._ordinals_and_fractions(),
             (re.compile(rf"(?<![\w.,])(?P<n>{self._num}) ?[xX×] ?(?P<n2>{self._num})(?![\w.])"), self._by),
             *codes.codes(),
+            *self._apart(),
             *self._signs(),
             *codes.rows(),
             (re.compile(rf"{SIGN}(?P<n>{self._num})(?![\d])"), self._plain),
             (re.compile(r"\d+"), lambda m: self._int(m.group())),
         ]
         self._rules_without_digits = [
-            rule for rule in self._rules if "\\d" not in rule[0].pattern or "½" in rule[0].pattern or rule in english
+            rule for rule in self._rules if "\\d" not in rule[0].pattern or "½" in rule[0].pattern or rule in own
         ]
         """The rules that can match a text without digits."""
         wordy = "".join(re.escape(sign) for sign in self._g.symbols if len(sign) == 1 and sign not in "*_/")
         self._symbol = re.compile(rf" ?([{wordy}]) ?")
+        self._endings = romance_forms.endings(grammar.tag)
+        self._feminine = re.compile(grammar.feminine) if grammar.feminine else None
+        self._not_counted = re.compile(grammar.not_counted)
         self._tidy = re.compile(r" {2,}| (?=[,.;!?](?:\s|$))")
 
     def __call__(self, text: str) -> str:
@@ -83,17 +80,20 @@ class ReadingRules(NumberWords):
         text = re.sub(r"(?<=\S) \* (?=\S)", f" {self._g.symbols.get('*', ' ')} ", text)
         text = re.sub(r"[*_]", " ", text)
         text = self._symbol.sub(lambda m: f" {self._g.symbols[m[1]]} ", text)
+        for pattern, read in self._endings:
+            text = pattern.sub(read, text)
         return self._tidy.sub(lambda m: "" if m.end() < len(text) and m.group() == " " else " ", text).strip()
 
     def _ordinals_and_fractions(self) -> list[Rule]:
         g, flags = self._g, re.I
+        grouped = r"(?!\d{1,3}(?:\.\d{3})+(?!\d|\.\d))" if g.decimal_mark == "," else ""
         return [
             *([(re.compile(rf"(?<![\w.,/]){g.ordinal_pattern}"), self._ordinal)] if g.ordinal_pattern else []),
             *(
                 [
                     (
                         re.compile(
-                            rf"\b(?P<before>{any_of(g.roman_before)})\.? (?P<roman>{_ROMAN_FORM})\b(?![.'’]\w)", flags
+                            rf"\b(?P<before>{any_of(g.roman_before)})\.? (?P<roman>{ROMAN_FORM})\b(?![.'’]\w)", flags
                         ),
                         self._roman_numeral,
                     )
@@ -101,9 +101,25 @@ class ReadingRules(NumberWords):
                 if g.roman_before
                 else []
             ),
+            *(
+                [
+                    (
+                        re.compile(rf"\b(?P<roman>{ROMAN_FORM})(?= (?:{g.roman_after})\b)"),
+                        lambda m: (
+                            g.ordinal(roman(m["roman"]), "f" if re.match(r" \w+[ae]\b", m.string[m.end() :]) else "m")
+                            if m["roman"]
+                            else ""
+                        ),
+                    )
+                ]
+                if g.roman_after
+                else []
+            ),
             (re.compile(rf"(?P<n>\d+)? ?(?P<vulgar>[{''.join(VULGAR_FRACTIONS)}])[ -]?"), self._vulgar),
             (
-                re.compile(r"(?<![\w.,/])(?P<whole>\d{1,3}) (?P<over>\d{1,2})/(?P<under>\d{1,2})(?![\w/])"),
+                re.compile(
+                    r"(?:(?<![\w.,)\]])(?P<sign>[-−]) ?|(?<![\w.,/]))(?P<whole>\d{1,3}) (?P<over>\d{1,2})/(?P<under>\d{1,2})(?![\w/])"
+                ),
                 self._mixed_fraction,
             ),
             (
@@ -113,8 +129,18 @@ class ReadingRules(NumberWords):
                 self._fraction,
             ),
             (re.compile(r"\b[vV](?:ersion)?\.? ?(?P<version>\d+(?:\.\d+)+)(?!\w)"), self._version),
-            (re.compile(r"(?<![\w.,])(?P<version>\d+(?:\.\d+){2,})(?![\w]|[.,]\d)"), self._version),
+            (
+                re.compile(r"(?<![\w.,])" + grouped + r"(?P<version>\d+(?:\.\d+){2,})(?![\w]|[.,]\d)"),
+                self._version,
+            ),
         ]
+
+    def _apart(self) -> list[Rule]:
+        """Return the rule for a number in groups of three digits with spaces between them."""
+        if self._g.decimal_mark != ",":
+            return []
+        form = r"(?P<n>[1-9]\d{0,2}(?: \d{3})+(?:,\d+)?)(?![\w]|[ .,/-]\d)"
+        return [(re.compile(rf"{SIGN}{form}"), self._plain)]
 
     def _signs(self) -> list[Rule]:
         g, num = self._g, self._num
@@ -143,8 +169,12 @@ class ReadingRules(NumberWords):
     def _roman_numeral(self, match: re.Match[str]) -> str:
         if not match["roman"] or match["roman"] != match["roman"].upper():
             return match.group()
-        value, before = _roman(match["roman"]), match["before"]
+        value, before = roman(match["roman"]), match["before"]
         how = self._g.roman_before[before.lower()]
+        if self._g.tag == "fr" and value == 1 and before[0].isupper() and before.lower() not in ("chapitre", "tome"):
+            how = "ordinal"
+        if value > 10 and self._g.tag in ("es", "pt"):
+            how = "cardinal"
         if how == "cardinal":
             return f"{before} {self._g.cardinal(value, 'm', False)}"
         the = "the " if self._g.tag == "en" else ""
@@ -161,7 +191,7 @@ class ReadingRules(NumberWords):
         part = self._g.fractions(int(match["over"]), int(match["under"]))
         if part is None or int(match["over"]) >= int(match["under"]):
             return match.group()
-        return f"{self._int(match['whole'])} {self._joined_fraction(part)}"
+        return self._signed(match, f"{self._int(match['whole'])} {self._joined_fraction(part)}")
 
     def _fraction(self, match: re.Match[str]) -> str:
         over, under = int(match["over"]), int(match["under"])
@@ -218,11 +248,12 @@ class ReadingRules(NumberWords):
         number = match["n"]
         if self._is_year(number) and not match["sign"]:
             return self._g.year(int(number))
-        following = _NOUN.match(match.string, match.end()) if self._g.tag in ("es", "de") else None
-        gender: Gender = "m"
-        if following is not None and following[1].endswith(("a", "as") if self._g.tag == "es" else "e"):
-            gender = "m" if following[1].startswith("día") else "f"
-        return self._signed(match, self._number(number, gender, noun=following is not None))
+        following = _NOUN.match(match.string, match.end()) if self._feminine is not None else None
+        if following is None or self._not_counted.fullmatch(following[1]):
+            return self._signed(match, self._number(number))
+        assert self._feminine is not None
+        gender: Gender = "f" if self._feminine.fullmatch(following[1]) else "m"
+        return self._signed(match, self._number(number, gender, noun=True))
 
     def _slash(self, match: re.Match[str]) -> str:
         """A slash between words is "or" in a choice, which voices read well as a pause."""

@@ -171,5 +171,9 @@ SPANISH = Grammar(
         **dict.fromkeys("siglo capítulo tomo guerra".split(), "cardinal"),
         **dict.fromkeys("felipe carlos alfonso isabel enrique luis juan pablo pío".split(), "ordinal"),
     },
+    feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|imas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|\w+(?:ción|ciones|siones|sión|"
+    r"dad|dades)|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?",
+    not_counted="para|por|con|que|los|las|del|una|desde|hasta|sobre|entre|pero|está|son|fue|será|era|vence|llega|sale|sin|"
+    "cada|ahora|toda|contra|según|cuesta|todavía|queda",
     out_of="de", times_word="veces", version="versión",
 )  # fmt: skip

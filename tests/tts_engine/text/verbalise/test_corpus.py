@@ -29,7 +29,7 @@ def key(text: str, language: str) -> list[str] | str:
     if language == "zh":
         return re.sub(r"\W", "", text)
     words = re.sub(r"[^\w\s]", " ", text).split()
-    if language == "de":
+    if language in ("de", "it"):
         return "".join(words)  # whether a number is one word or several is not heard
     return [word for word in words if language != "en" or word != "and"]
 
