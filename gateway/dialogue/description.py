@@ -821,7 +821,7 @@ one object.
 | a second `setup` | never | after a reconnect, with `resumed: true` |
 | `interruptSensitivity` | `high` (default), `medium`, `low` | accepted and logged, no effect: see `barge_in` |
 | `break`, `phoneme`, `prosody` | as the provider can | pauses of `engine.speech.pauses`; the content is spoken |
-| dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `record`, `transfer` | missing | extensions |
+| dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `record`, `transfer`, `silence` | missing | extensions |
 """
 
 

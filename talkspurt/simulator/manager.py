@@ -43,6 +43,8 @@ class ManagerTurn:
     """The gateway's own fields of all its events: ``firstPacketMs stages audioMs gaps heardMs code description``."""
     heard_text: str = ""
     """``utteranceUntilInterrupt`` of a cut turn."""
+    words_followed: bool = True
+    """False: the gateway reported that no words of the caller followed the cut."""
 
 
 class ManagedCall:
@@ -57,6 +59,10 @@ class ManagedCall:
         """Descriptions of received ``error`` messages."""
         self.ended = ""
         """Reason of the call's end. Empty: the call has not ended."""
+        self.withdrawn: list[str] = []
+        """Messages that the caller has withdrawn: ``end``, ``transfer``."""
+        self.silences_s: list[float] = []
+        """Lengths of the silences of both sides that the gateway reported, seconds."""
         self.on_turn_end: Callable[[ManagerTurn], None] = lambda turn: None
         self.on_message: Callable[[Mapping[str, Any], float], None] = lambda message, now: None
         """Called with every message after ``setup`` and its arrival time."""
@@ -95,6 +101,13 @@ class ManagedCall:
                     turn.heard_text = message["utteranceUntilInterrupt"]
             case "error":
                 self.errors.append(str(message.get("description")))
+            case "withdrawn":
+                self.withdrawn.append(str(message.get("what")))
+            case "silence":
+                self.silences_s.append(float(message["seconds"]))
+            case "info" if message.get("name") == "noWords":
+                if (turn := self.turns.get(message.get("value", ""))) is not None:
+                    turn.words_followed = False
             case "ended":
                 self.ended = str(message.get("reason"))
         self.on_message(message, now)

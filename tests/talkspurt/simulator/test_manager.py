@@ -66,6 +66,18 @@ async def test_it_dials_in_and_every_message_names_its_session() -> None:
         await manager.aclose()
 
 
+def test_what_a_call_is_told_of_its_caller_is_kept() -> None:
+    call = ManagedCall(SETUP, lambda body: None)
+    turn = call.speak("Goodbye.")
+    for message in (
+        {"type": "withdrawn", "what": "end"},
+        {"type": "info", "name": "noWords", "value": turn.turn},
+        {"type": "silence", "seconds": 8.0},
+    ):
+        call.receive(message, 1.0)
+    assert (call.withdrawn, call.silences_s, turn.words_followed) == (["end"], [8.0], False)
+
+
 def test_a_turn_that_ends_twice_is_an_error() -> None:
     call = ManagedCall(SETUP, lambda body: None)
     turn = call.speak("Hello.")
