@@ -6,7 +6,8 @@ Silero's network answers once per window (256 samples at 8 kHz, 32 ms). While th
 speech windows confirm an onset. While the bot speaks, three more tests apply, because each wrong answer is a false cut:
 
 * Echo of the bot: see ``gateway.uplink.echo_guard``.
-* Background voice: the caller is louder than the mean of the last seconds by some decibels.
+* Background voice: the caller is louder than the mean of the last seconds by some decibels, and not much fainter than
+  in the answers before. An answer is what was said while the bot was silent, if the bot then spoke.
 * Hum ("mhm"): a closed mouth has almost no energy above 400 Hz. The parts of a hum that have some are its breaths,
   which are fainter than the rest of the hum. One loud window with an open mouth is enough to suspect an interruption
   and to pause. So is one with a close vowel as in "please", whose second formant above 1.6 kHz hums do not have. A
@@ -36,6 +37,9 @@ _FRONT_DB = -18.0  # share of the energy above 1600 Hz in a close vowel
 _OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest window of the onset
 _SURE_WINDOWS = 3  # open windows that confirm speech over the bot's
 _ABOVE_BACKGROUND_DB = 8.0
+_BELOW_ANSWERS_DB = 10.0  # a loudest window this far below that of the answers is another voice
+_SURELY_NEAR_DB = -32.0  # but one as loud as this may always be the caller
+_RISES, _FALLS = 0.5, 0.2  # weights of an answer that is louder or fainter than those before
 _LULL_DB = 20.0  # this far below the loudest window of the speech, a window counts as silent
 _BACKGROUND_S = 2.0  # time constant of the background's mean power
 _FIRST_BACKGROUND_S = (
@@ -107,6 +111,10 @@ class SpeechDetector:
         "no". None: no sound ended, or it was too short, too faint or the bot's echo."""
         self._background = self._background_before = 0.0
         self._background_s = 0.0
+        self._answers_db: float | None = None
+        """Level of the loudest window of the answers, on average."""
+        self._said_db: float | None = None
+        """Level of the loudest window of speech to which the bot has not answered yet."""
         self.forget()
 
     @property
@@ -151,6 +159,7 @@ class SpeechDetector:
             quietest, loudest = _FIRST_BACKGROUND_DB
             self._background = 10 ** (min(max(window.level_db, quietest), loudest) / 10)
             self._background_s = _FIRST_BACKGROUND_S
+        self._learn_level(window)
         voiced = window.probability >= self._threshold - (0.0 if self.idle else _RELEASE)
         voiced &= window.level_db > FAINT_DB or not window.talking_over
         if self.speaking:
@@ -190,6 +199,24 @@ class SpeechDetector:
             return "suspected", self._onset
         return None
 
+    def _learn_level(self, window: Window) -> None:
+        """Learn the caller's level from speech while the bot is silent, once the bot has answered."""
+        if not window.talking_over:
+            if self.speaking:
+                self._said_db = max(window.level_db, window.level_db if self._said_db is None else self._said_db)
+        elif self._said_db is not None and not self.speaking:
+            before = self._said_db if self._answers_db is None else self._answers_db
+            self._answers_db = before + (self._said_db - before) * (_RISES if self._said_db > before else _FALLS)
+            self._said_db = None
+
+    @property
+    def _least_level_db(self) -> float:
+        """The least level of the loudest window of an onset over the bot's voice."""
+        least_db = 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB
+        if self._answers_db is None:
+            return least_db
+        return max(least_db, min(self._answers_db - _BELOW_ANSWERS_DB, _SURELY_NEAR_DB))
+
     def _lull(self, window: Window, *, voiced: bool) -> tuple[str, float] | None:
         """Report short silences. The network still reports speech for 0.2 s after the last sound (median), but the
         level falls at once."""
@@ -213,7 +240,7 @@ class SpeechDetector:
     @property
     def _loud(self) -> bool:
         """True if the sound is louder than what is usual in the background."""
-        return self._peak_db >= 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB
+        return self._peak_db >= self._least_level_db
 
     @property
     def _loud_open_window(self) -> bool:

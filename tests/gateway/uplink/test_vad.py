@@ -13,6 +13,8 @@ KINDS = {  # probability, level, share above 400 Hz, share above 1600 Hz; dB
     "vowel": (0.9, -20.0, -12.0, -15.0),
     "hum": (0.8, -22.0, -16.0, -30.0),
     "weak": (0.3, -24.0, -5.0, -12.0),
+    "shout": (0.9, -5.0, -3.0, -10.0),
+    "another": (0.9, -36.0, -3.0, -10.0),
     "faint": (0.9, -50.0, -3.0, -10.0),
     "far": (0.9, -58.0, -3.0, -10.0),
     "silence": (0.02, -65.0, -10.0, -20.0),
@@ -191,3 +193,36 @@ def test_lulls_begin_when_the_sound_ended() -> None:
     begun = ear._end
     told = [heard for window in ear._windows("silence", 5) if (heard := ear.detector.feed(window)) is not None]
     assert told == [("lulled", pytest.approx(begun))]
+
+
+def answered(ear: Ear, kind: str) -> None:
+    """The caller says something while the bot is silent, and the bot answers."""
+    ear.over_us = False
+    ear.hear(kind, 10)
+    ear.hear("silence", 40)
+    ear.over_us = True
+    ear.hear("silence", 70)
+
+
+def test_a_voice_far_fainter_than_the_callers_answers_is_another_one() -> None:
+    ear = Ear()
+    assert ear.hear("another", 10) == ["suspected 2", "started 3"], "so far it may be the caller"
+    ear.hear("silence", 20)
+    answered(ear, "word")
+    assert ear.hear("another", 10) == []
+    assert ear.hear("silence", 20) == []
+    assert ear.hear("word", 3) == ["suspected 2", "started 3"]
+
+
+def test_a_caller_who_speaks_more_softly_is_heard_after_some_answers() -> None:
+    ear = Ear()
+    answered(ear, "word")
+    for _ in range(4):
+        answered(ear, "another")
+    assert ear.hear("another", 10) == ["suspected 2", "started 3"]
+
+
+def test_one_shout_does_not_make_the_caller_inaudible() -> None:
+    ear = Ear()
+    answered(ear, "shout")
+    assert ear.hear("word", 3) == ["suspected 2", "started 3"]
