@@ -286,6 +286,8 @@ class RouteConfig(Section):
     """Input that cuts the greeting."""
     interruptible: Interruptible | bool = "any"
     """Input that cuts a turn without a value of its own."""
+    interrupt_sensitivity: Literal["high", "medium", "low"] = "high"
+    """Speech that interrupts: a word (`high`), 0.2 s (`medium`) or 0.4 s (`low`) of clear speech."""
     preemptible: bool = False
     """Let a new turn cut a turn without a value of its own."""
     dtmf_detection: bool = True

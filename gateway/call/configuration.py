@@ -82,6 +82,8 @@ class Configuration:
         """Change settings. ``hints`` are keyed by language; ``told`` is what ``configUpdated`` reports."""
         self._log_unused(unused(config, self._hearing))
         defaults = turn_settings(config, self._turns.defaults)
+        if config.interrupt_sensitivity is not None:
+            self._caller.be_sensitive(config.interrupt_sensitivity)
         if config.ignore_backchannel is not None:
             defaults = replace(defaults, barge_in=rules(config, self._route_rules, self._hearing))
         self._turns.configure(defaults)

@@ -81,6 +81,7 @@ def shown(config: ConfigChange) -> dict[str, object]:
         "turnDetection": config.turn_detection,
         "ignoreBackchannel": config.ignore_backchannel,
         "echoPromptFiltering": config.echo_prompt_filtering,
+        "interruptSensitivity": config.interrupt_sensitivity,
         "hints": config.hints,
     }
     return {name: values[name] for name in config.names}

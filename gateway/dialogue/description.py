@@ -262,6 +262,12 @@ FROM_MANAGER: tuple[Message, ...] = (
             ),
             Field("ignoreBackchannel", _SAID_FLAG, "True: acknowledgements neither interrupt nor become prompts."),
             Field("echoPromptFiltering", _SAID_FLAG, "True: transcripts of the bot's own voice are dropped."),
+            Field(
+                "interruptSensitivity",
+                {"enum": ["high", "medium", "low"]},
+                "Evidence that speech over the bot's voice needs, from now on: a loud enough word (high), about 0.2 s "
+                "of clear speech (medium), about 0.4 s (low).",
+            ),
             Field("hints", _HINTS, "Expected phrases, from the next utterance on."),
         ),
         {
@@ -275,6 +281,7 @@ FROM_MANAGER: tuple[Message, ...] = (
             "turnDetection": False,
             "ignoreBackchannel": True,
             "echoPromptFiltering": True,
+            "interruptSensitivity": "medium",
             "hints": "talkspurt, jitter",
         },
         notes="Published sources show no example of this message (November 2026), so its shape is inferred. Settings "
@@ -819,7 +826,7 @@ one object.
 | tokens after an interrupt by speech | spoken | dropped while they flow without a pause (`dialogue.stale_ms`) |
 | `end` | at once | after the speech before it (`dialogue.end_drain`) |
 | a second `setup` | never | after a reconnect, with `resumed: true` |
-| `interruptSensitivity` | `high` (default), `medium`, `low` | accepted and logged, no effect: see `barge_in` |
+| `interruptSensitivity` | `high` (default), `medium`, `low` | as Twilio; the thresholds are ours |
 | `break`, `phoneme`, `prosody` | as the provider can | pauses of `engine.speech.pauses`; the content is spoken |
 | dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `record`, `transfer`, `silence` | missing | extensions |
 """

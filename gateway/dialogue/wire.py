@@ -43,6 +43,7 @@ from gateway.seams.messages import (
     Record,
     RecordState,
     SendDigits,
+    Sensitivity,
     Setup,
     Subscribe,
     Text,
@@ -79,7 +80,7 @@ SPEECH_TIMEOUT_MS = (600, 5000)
 """Lowest and highest ``speechTimeout`` (ConversationRelay)."""
 
 UNUSED_SETTINGS = frozenset(
-    "profanityFilter eotThreshold eagerEotThreshold interruptSensitivity backgroundNoiseReduction "
+    "profanityFilter eotThreshold eagerEotThreshold backgroundNoiseReduction "
     "deepgramSmartFormat asrSmartFormat elevenlabsTextNormalization ttsTextNormalization ttsLanguageTextNormalization "
     "elevenlabsLanguageTextNormalization partialPromptOnHangup intelligenceService customerName includeInPrompt "
     "ttsProvider transcriptionProvider speechModel".split()
@@ -89,6 +90,7 @@ UNUSED_SETTINGS = frozenset(
 _SNAKE = re.compile(r"_([a-z])")
 _DIGITS = re.compile(r"[0-9A-D*#w]+")
 _SESSION_ID = re.compile(r"VX[0-9a-f]{32}")
+_SENSITIVITIES: Mapping[str, Sensitivity] = {"high": "high", "medium": "medium", "low": "low"}
 _INTERRUPTIBLE: Mapping[object, Interruptible] = {
     True: "any",
     False: "none",
@@ -309,6 +311,16 @@ def _lenient_interruptible(f: _Fields, name: str) -> Interruptible | None:
     return _INTERRUPTIBLE[word]
 
 
+def _sensitivity(f: _Fields) -> Sensitivity | None:
+    value = f.body.get("interruptSensitivity")
+    word = value.lower() if isinstance(value, str) else value
+    if word is None:
+        return None
+    if isinstance(word, str) and word in _SENSITIVITIES:
+        return _SENSITIVITIES[word]
+    raise f.bad("interruptSensitivity", "high, medium or low")
+
+
 def _speech_timeout(f: _Fields) -> int | None:
     value = f.body.get("speechTimeout")
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else value
@@ -351,7 +363,7 @@ def _record(f: _Fields) -> Record:
 
 _SETTINGS = (
     "interruptible preemptible dtmfDetection reportInputDuringAgentSpeech partialPrompts speechTimeout "
-    "turnDetection ignoreBackchannel echoPromptFiltering hints"
+    "turnDetection ignoreBackchannel echoPromptFiltering interruptSensitivity hints"
 ).split()
 
 
@@ -371,6 +383,7 @@ def _config(f: _Fields) -> ConfigChange:
         turn_detection=_lenient_flag(f, "turnDetection"),
         ignore_backchannel=_lenient_flag(f, "ignoreBackchannel"),
         echo_prompt_filtering=_lenient_flag(f, "echoPromptFiltering"),
+        interrupt_sensitivity=_sensitivity(f),
         hints=_hint_list(f),
         names=tuple(name for name in _SETTINGS if name in f.body),
         ignored=_unused(f),

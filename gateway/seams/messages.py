@@ -84,6 +84,10 @@ class Language:
     """Names of settings that are known and have no effect here."""
 
 
+Sensitivity = Literal["high", "medium", "low"]
+"""Readiness to take a sound over the bot's voice for an interruption."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
     """Changes settings during the call. None leaves a setting unchanged."""
@@ -99,6 +103,7 @@ class ConfigChange:
     """False: only silence ends the caller's utterance. True: the route's turn model, if any, decides too."""
     ignore_backchannel: bool | None = None
     echo_prompt_filtering: bool | None = None
+    interrupt_sensitivity: Sensitivity | None = None
     hints: tuple[str, ...] | None = None
     names: tuple[str, ...] = ()
     """Names of the settings in the message, as on the wire."""

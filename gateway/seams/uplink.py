@@ -115,6 +115,10 @@ class UplinkStream(Protocol):
         """Start or stop ``on_both``."""
         ...
 
+    def be_sensitive(self, sensitivity: str) -> None:
+        """Use other thresholds for speech over the bot's: ``high``, ``medium`` or ``low``."""
+        ...
+
     def end_speech(self) -> None:
         """End the current speech: ``on_speech_ended`` follows at once, and later sound is new speech. Does nothing
         without speech."""

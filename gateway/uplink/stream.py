@@ -21,7 +21,7 @@ from gateway.uplink.recogniser_feed import RecogniserFeed
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.recording_thread import RecordingThread
 from gateway.uplink.tapes import Tapes
-from gateway.uplink.vad import LULL_S, SpeechDetector
+from gateway.uplink.vad import LULL_S, SENSITIVITIES, SpeechDetector
 from gateway.uplink.windows import Heard, Windows
 from voicecodecs.conceal import ConcealingDecoder
 from voicecodecs.dtmf import Detector
@@ -191,6 +191,10 @@ class Stream:
     def rate(self) -> int:
         """Sample rate of the audio for listeners, Hz: the line's."""
         return self.tapes.rate
+
+    def be_sensitive(self, sensitivity: str) -> None:
+        """Use one of ``SENSITIVITIES`` from now on."""
+        self.windows.detector.sensitivity = SENSITIVITIES[sensitivity]
 
     def end_speech(self) -> None:
         """End the current speech as if the VAD had heard enough silence."""

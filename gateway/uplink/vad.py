@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 MIN_SILENCE_S = 0.3
@@ -35,9 +35,6 @@ FAINT_DB = -48.0  # a fainter sound over the bot's voice is the tail of an echo,
 _OPEN_DB = -8.0  # share of the energy above 400 Hz in a window with an open mouth
 _FRONT_DB = -18.0  # share of the energy above 1600 Hz in a close vowel
 _OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest window of the onset
-_SURE_WINDOWS = 3  # open windows that confirm speech over the bot's
-_ABOVE_BACKGROUND_DB = 8.0
-_BELOW_ANSWERS_DB = 10.0  # a loudest window this far below that of the answers is another voice
 _SURELY_NEAR_DB = -32.0  # but one as loud as this may always be the caller
 _RISES, _FALLS = 0.5, 0.2  # weights of an answer that is louder or fainter than those before
 _LULL_DB = 20.0  # this far below the loudest window of the speech, a window counts as silent
@@ -49,6 +46,32 @@ _FIRST_BACKGROUND_DB = (
     -60.0,
     -40.0,
 )  # bounds of that level: a room may be noisy from the start, or the caller may speak at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """Thresholds for speech over the bot's voice. Fields that are None keep the detector's own value."""
+
+    threshold: float | None = None
+    """Least probability."""
+    min_speech_s: float | None = None
+    """Length that confirms an onset, seconds."""
+    sure_windows: int = 3
+    """Windows with an open mouth that confirm it."""
+    above_background_db: float = 8.0
+    """Level above the mean of the last seconds."""
+    below_answers_db: float = 10.0
+    """Level below the caller's answers at which a voice is another one."""
+
+
+SENSITIVITIES: Mapping[str, Sensitivity] = {
+    "high": Sensitivity(),
+    "medium": Sensitivity(threshold=0.5, min_speech_s=0.192, sure_windows=5, above_background_db=10.0),
+    "low": Sensitivity(
+        threshold=0.6, min_speech_s=0.384, sure_windows=9, above_background_db=12.0, below_answers_db=7.0
+    ),
+}
+"""The sets of ``interruptSensitivity``. ``high`` is the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +110,7 @@ class SpeechDetector:
         min_silence_s: length of silence that ends speech.
         max_hum_s: a longer hum counts as speech.
         lull_s: silence within speech that is reported as a lull. 0: no lulls.
+        sensitivity: thresholds for speech over the bot's.
     """
 
     def __init__(
@@ -98,8 +122,11 @@ class SpeechDetector:
         min_silence_s: float = MIN_SILENCE_S,
         max_hum_s: float = 0.9,
         lull_s: float = 0.0,
+        sensitivity: Sensitivity = SENSITIVITIES["high"],
     ) -> None:
         self.evidence = Evidence.NONE
+        self.sensitivity = sensitivity
+        """May be replaced at any time."""
         self._threshold = threshold
         self._min_speech_s = min_speech_s
         self._pause_s = pause_s
@@ -160,7 +187,10 @@ class SpeechDetector:
             self._background = 10 ** (min(max(window.level_db, quietest), loudest) / 10)
             self._background_s = _FIRST_BACKGROUND_S
         self._learn_level(window)
-        voiced = window.probability >= self._threshold - (0.0 if self.idle else _RELEASE)
+        threshold = self._threshold
+        if window.talking_over and not self.speaking:
+            threshold = max(threshold, self.sensitivity.threshold or 0.0)
+        voiced = window.probability >= threshold - (0.0 if self.idle else _RELEASE)
         voiced &= window.level_db > FAINT_DB or not window.talking_over
         if self.speaking:
             self._silence_s = 0.0 if voiced else self._silence_s + WINDOW_S
@@ -181,7 +211,7 @@ class SpeechDetector:
         self._silence_s = 0.0
         self._speech_s += WINDOW_S
         self._peak_db = max(self._peak_db, window.level_db)
-        if window.probability >= self._threshold and window.level_db >= self._peak_db - _OPEN_BELOW_PEAK_DB:
+        if window.probability >= threshold and window.level_db >= self._peak_db - _OPEN_BELOW_PEAK_DB:
             self._open_windows += window.bright_db > _OPEN_DB
             if window.bright_db > _OPEN_DB or window.front_db > _FRONT_DB:
                 self._loudest_open_db = max(self._loudest_open_db, window.level_db)
@@ -189,8 +219,9 @@ class SpeechDetector:
             return self._start() if self._lasts(self._min_speech_s) else None
         if not self._loud:
             return None
-        if self._lasts(self._min_speech_s) and (
-            self._open_windows >= _SURE_WINDOWS or self._speech_s > self._max_hum_s
+        least_s = max(self._min_speech_s, self.sensitivity.min_speech_s or 0.0)
+        if self._lasts(least_s) and (
+            self._open_windows >= self.sensitivity.sure_windows or self._speech_s > self._max_hum_s
         ):
             return self.end(window.end) if is_echo() else self._start()
         worth_a_pause = self._pause_s and self._lasts(self._pause_s) and self._loud_open_window
@@ -212,10 +243,12 @@ class SpeechDetector:
     @property
     def _least_level_db(self) -> float:
         """The least level of the loudest window of an onset over the bot's voice."""
-        least_db = 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB
+        # Speech of 0.4 s would itself be a part of the background.
+        background = self._background_before if self.sensitivity.min_speech_s else self._background
+        least_db = 10 * math.log10(background) + self.sensitivity.above_background_db
         if self._answers_db is None:
             return least_db
-        return max(least_db, min(self._answers_db - _BELOW_ANSWERS_DB, _SURELY_NEAR_DB))
+        return max(least_db, min(self._answers_db - self.sensitivity.below_answers_db, _SURELY_NEAR_DB))
 
     def _lull(self, window: Window, *, voiced: bool) -> tuple[str, float] | None:
         """Report short silences. The network still reports speech for 0.2 s after the last sound (median), but the

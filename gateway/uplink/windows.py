@@ -35,7 +35,7 @@ class Windows:
 
     def __init__(self, rate: int, detector: SpeechDetector, echo_guard: EchoGuard) -> None:
         self._to_8k = at_rate(rate, SAMPLE_RATE)
-        self._detector = detector
+        self.detector = detector
         self._echo_guard = echo_guard
         self.state = np.zeros((2, 128), np.float32)
         """The network's state."""
@@ -50,7 +50,7 @@ class Windows:
         it."""
         ended = None
         if now - self._heard_at > _STALE_S:
-            ended = self._detector.end(now)
+            ended = self.detector.end(now)
             self.state[:] = 0
             self._pending = self._pending[:0]
         self._heard_at = now
@@ -60,7 +60,7 @@ class Windows:
     def end_speech(self) -> Heard | None:
         """End the current speech. Return the result, or None without speech."""
         self.state[:] = 0  # the network would report speech for a while longer
-        return self._detector.end(self._heard_at) if self._detector.speaking else None
+        return self.detector.end(self._heard_at) if self.detector.speaking else None
 
     def take(self) -> NDArray[np.float32] | None:
         """Return the next complete window with its context, or None."""
@@ -75,7 +75,7 @@ class Windows:
     def may_be_speech(self, level_db: float) -> bool:
         """Return False if the window is too faint for the detector to call it speech, so the network need not run. Most
         audio that callers send while they listen is that faint."""
-        if level_db > FAINT_DB or not self._detector.idle:
+        if level_db > FAINT_DB or not self.detector.idle:
             return True
         return not self._echo_guard.talking_over(self._last_sample_at)
 
@@ -87,7 +87,7 @@ class Windows:
     @property
     def short_sound_from(self) -> float | None:
         """See ``SpeechDetector.short_sound_from``."""
-        return self._detector.short_sound_from
+        return self.detector.short_sound_from
 
     def judge(
         self, probability: float, level_db: float, bright_db: float, front_db: float, state: NDArray[np.float32]
@@ -100,7 +100,7 @@ class Windows:
         """
         self.judged_s += WINDOW_S
         ended = self._last_sample_at
-        heard = self._detector.feed(
+        heard = self.detector.feed(
             Window(
                 end=ended,
                 probability=probability,
@@ -111,7 +111,7 @@ class Windows:
             ),
             is_echo=self._echo_guard.is_echo,
         )
-        self.state = state * np.float32(_MEMORY) if self._detector.idle else state
+        self.state = state * np.float32(_MEMORY) if self.detector.idle else state
         return heard
 
 

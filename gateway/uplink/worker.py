@@ -29,7 +29,7 @@ from gateway.uplink.recorder import Recorder
 from gateway.uplink.recording_thread import RecordingThread
 from gateway.uplink.stream import Post, Posted, Stream
 from gateway.uplink.tapes import line_rate
-from gateway.uplink.vad import LULL_S, SAMPLE_RATE, SpeechDetector
+from gateway.uplink.vad import LULL_S, SAMPLE_RATE, SENSITIVITIES, SpeechDetector
 from gateway.uplink.windows import NOTHING_DB, level_db, measured_db
 from tts_engine.supervision import SUPERVISOR, Need
 from voicecodecs.registry import AudioFormat
@@ -110,6 +110,7 @@ class UplinkWorker:
             pause_s=common.pause_ms / 1000,
             max_hum_s=common.max_hum_ms / 1000,
             lull_s=LULL_S,
+            sensitivity=SENSITIVITIES[self._routes[route].interrupt_sensitivity],
         )
         stream = Stream(
             self,

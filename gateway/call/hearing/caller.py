@@ -196,6 +196,11 @@ class Caller:
         if self._listening is not None:
             self._listening.configure(hearing, hints)
 
+    def be_sensitive(self, sensitivity: str) -> None:
+        """Use other thresholds for speech over the bot's: ``high``, ``medium`` or ``low``."""
+        if self._uplink is not None:
+            self._uplink.be_sensitive(sensitivity)
+
     def transcribe(self, language: str) -> bool:
         """Recognise another language from now on; an empty ``language`` changes nothing. False: the recogniser does not
         know it, and the manager has received an error."""

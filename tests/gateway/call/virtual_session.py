@@ -465,6 +465,9 @@ class _Uplink:
     def heard_s(self) -> float:
         return self._world.now
 
+    def be_sensitive(self, sensitivity: str) -> None:
+        self._world.note(f"sensitivity {sensitivity}")
+
     def end_speech(self) -> None: ...
 
     def spoke(self, frame: bytes, now: float, heard_at: float) -> None:

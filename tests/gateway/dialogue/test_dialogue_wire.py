@@ -20,26 +20,28 @@ LIMITS = LimitsConfig(turn_chars=100)
 ALL_SETTINGS = m.ConfigChange(
     interruptible="speech", preemptible=True, dtmf_detection=False, report_input_during_agent_speech="any",
     partial_prompts=True, speech_timeout_ms=800, turn_detection=False, ignore_backchannel=True,
-    echo_prompt_filtering=False, hints=("Ulm", "Bad Ems"),
+    echo_prompt_filtering=False, interrupt_sensitivity="low", hints=("Ulm", "Bad Ems"),
     names=(
         "interruptible", "preemptible", "dtmfDetection", "reportInputDuringAgentSpeech", "partialPrompts",
-        "speechTimeout", "turnDetection", "ignoreBackchannel", "echoPromptFiltering", "hints",
+        "speechTimeout", "turnDetection", "ignoreBackchannel", "echoPromptFiltering", "interruptSensitivity",
+        "hints",
     ),
 )  # fmt: skip
 AS_JSON = {
     "interruptible": "speech", "preemptible": True, "dtmfDetection": False, "reportInputDuringAgentSpeech": True,
     "partialPrompts": True, "speechTimeout": 800, "turnDetection": False, "ignoreBackchannel": True,
-    "echoPromptFiltering": False, "hints": ["Ulm", "Bad Ems"],
+    "echoPromptFiltering": False, "interruptSensitivity": "low", "hints": ["Ulm", "Bad Ems"],
 }  # fmt: skip
 AS_TEXT = {
     "interruptible": "Speech", "preemptible": "true", "dtmfDetection": "false", "reportInputDuringAgentSpeech": "any",
     "partialPrompts": "True", "speechTimeout": "800", "turnDetection": "false", "ignoreBackchannel": "true",
-    "echoPromptFiltering": "FALSE", "hints": "Ulm, Bad Ems,",
+    "echoPromptFiltering": "FALSE", "interruptSensitivity": "LOW", "hints": "Ulm, Bad Ems,",
 }  # fmt: skip
 AS_KEYS_OF_A_ROUTE = {
     "interruptible": "speech", "preemptible": True, "dtmf_detection": False,
     "report_input_during_agent_speech": "any", "partial_prompts": True, "speech_timeout": 800, "turn_detection": False,
-    "ignore_backchannel": True, "echo_prompt_filtering": False, "hints": ["Ulm", "Bad Ems"],
+    "ignore_backchannel": True, "echo_prompt_filtering": False, "interrupt_sensitivity": "low",
+    "hints": ["Ulm", "Bad Ems"],
 }  # fmt: skip
 
 
@@ -63,6 +65,7 @@ def test_unknown_settings_are_no_error_and_the_top_level_wins_inferred() -> None
         ({"preemptible": "maybe"}, "preemptible", 'is "maybe", expected true or false'),
         ({"config": {"partialPrompts": 1}}, "partialPrompts", "is 1, expected true or false"),
         ({"speechTimeout": 599}, "speechTimeout", "is 599, expected milliseconds from 600 to 5000"),
+        ({"interruptSensitivity": 3}, "interruptSensitivity", "is 3, expected high, medium or low"),
         ({"turnDetection": "soon"}, "turnDetection", 'is "soon", expected true or false'),
         ({"speechTimeout": "soon"}, "speechTimeout", 'is "soon", expected milliseconds'),
         ({"hints": [1]}, "hints", "is [1], expected phrases"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from gateway.uplink.vad import WINDOW_S, Evidence, SpeechDetector, Window
+from gateway.uplink.vad import SENSITIVITIES, WINDOW_S, Evidence, SpeechDetector, Window
 
 KINDS = {  # probability, level, share above 400 Hz, share above 1600 Hz; dB
     "word": (0.9, -20.0, -3.0, -10.0),
@@ -24,7 +25,7 @@ KINDS = {  # probability, level, share above 400 Hz, share above 1600 Hz; dB
 class Ear:
     """A detector that has heard two seconds of a quiet room, and its windows."""
 
-    def __init__(self, *, over_us: bool = True, **settings: float) -> None:
+    def __init__(self, *, over_us: bool = True, **settings: Any) -> None:
         self.detector = SpeechDetector(**settings)
         self.over_us = over_us
         self.echo = False
@@ -226,3 +227,13 @@ def test_one_shout_does_not_make_the_caller_inaudible() -> None:
     ear = Ear()
     answered(ear, "shout")
     assert ear.hear("word", 3) == ["suspected 2", "started 3"]
+
+
+@pytest.mark.parametrize(("name", "said"), [("high", "started 3"), ("medium", "started 6"), ("low", "started 12")])
+def test_a_less_sensitive_route_needs_longer_speech_over_the_bots(name: str, said: str) -> None:
+    ear = Ear()
+    ear.detector.sensitivity = SENSITIVITIES[name]
+    assert ear.hear("word", 20) == ["suspected 2", said]
+    ear.over_us = False
+    assert ear.hear("silence", 20) == ["ended 10"]
+    assert ear.hear("word", 20) == ["started 3"], "while the bot is silent, all are alike"
