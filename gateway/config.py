@@ -203,6 +203,11 @@ class CallingConfig(Section):
     depends on the carrier."""
     international_prefixes: tuple[str, ...] = ("00",)
     """Prefixes that stand for `+` in a number. In North America: `011`."""
+    bridge_identity: Literal["trunk", "caller"] = "trunk"
+    """Number that the person of a bridged transfer sees. `trunk`: the trunk's own number. `caller`: the caller's, in
+    From and `P-Asserted-Identity`, with the called number in `Diversion`; the carrier must allow it."""
+    bridge_longest_s: float = Field(14_400.0, gt=0)
+    """Longest time for which two calls are joined, seconds. It bounds the cost of a call that no one ends."""
 
 
 class RouteCalling(Section):
@@ -328,6 +333,11 @@ class RouteConfig(Section):
     no_input_s: float = Field(0.0, ge=0, le=600)
     """Silence of both sides after which the manager gets `silence`, and a script's `gather` asks again, seconds. 0: no
     message."""
+    hold_clip: str = ""
+    """Clip (as of `play`) for a leg that `holdLeg` puts on hold. Empty: silence."""
+    bridge_keys: Literal["pass", "take"] = "pass"
+    """Keys that are pressed while two calls are joined. `pass`: the other side gets them too. `take`: only the
+    application."""
     priority: int = Field(5, ge=0, le=9)
     """Priority of turns when the engine is full; the larger number goes first. Speech over HTTP has its key's priority.
     One place of eight goes to the turn that has waited longest."""

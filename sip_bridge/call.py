@@ -131,10 +131,12 @@ class SipCall(UnbufferedLeg):
     max_lead_ms = 0  # a phone would take a lead for jitter and lengthen its jitter buffer
     direction = "inbound"
     """The direction in the message ``setup``."""
+    joined_to = ""
+    """Id of the call for whose caller this one was placed. Empty: this is no second leg."""
     session_id = ""
     """The session's id. It may be set before the session exists. Empty: not set yet."""
     parent_call_sid = ""
-    """Call-ID of the call whose peer asked for this one. Empty: no peer asked for it."""
+    """Call-ID of the call whose peer asked for this one, or with which it is to be joined. Empty: neither."""
     caller: SipCaller
     """The caller and the called party."""
     route: str
@@ -247,13 +249,13 @@ class SipCall(UnbufferedLeg):
                 self._party_named(number, name)
             case Follow(referral):
                 self._host.refer(self, referral)
-            case Transferred(problem):
+            case Transferred(problem, status):
                 if problem:
                     log.info(
                         "transfer failed", extra={"call": self.session_id, "trunk": self.trunk_name, "why": problem}
                     )
                 if session is not None:
-                    session.on_transferred(problem)
+                    session.on_transferred(problem, status)
             case Silence(reason, cause):
                 self.rtp.close()
                 self.session = None
@@ -364,6 +366,11 @@ class SipCall(UnbufferedLeg):
     def send_dtmf(self, digits: str) -> bool:
         """Send touch tones as events (RFC 4733). False: the peer takes no events, so the tones go into the audio."""
         return self.rtp.send_dtmf(digits)
+
+    @property
+    def refuses_transfers(self) -> bool:  # type: ignore[override]  # of the class above, a constant
+        """True if the peer lists its methods, and REFER is not one of them."""
+        return self.protocol.refuses_transfers
 
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
         """Ask the peer by REFER to call a target in our place: a SIP URI or number that the calling policy allows,

@@ -26,5 +26,6 @@ def incoming_call(call: SipCall) -> IncomingCall:
         call_status="in-progress" if call.direction == "outbound" else "ringing",
         custom_parameters=caller.parameters,
         domain=call.domain,
-        greets=not call.parent_call_sid,
+        greets=not (call.parent_call_sid or call.joined_to),
+        joined_to=call.joined_to,
     )

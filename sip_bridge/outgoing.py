@@ -16,7 +16,7 @@ from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.seams.calling import Allowed
 from gateway.seams.end_cause import EndCause
-from gateway.seams.originate import Attempt, AttemptState, CallOrder
+from gateway.seams.originate import Attempt, AttemptState, CallOrder, SecondLeg
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import TrunkConfig
 from sip_bridge.dialog.dialog import DialogId
@@ -138,6 +138,7 @@ class OutgoingCall(SipCall):
         super().__init__(host, name, trunk, peer, ports)
         self.caller = caller
         self.route = route
+        self._uri = uri
         self.outcome: asyncio.Future[Outcome] = self._loop.create_future()
         self.heard: asyncio.Future[None] = self._loop.create_future()
         """Done when the target has sent anything."""
@@ -161,6 +162,11 @@ class OutgoingCall(SipCall):
     def call_sid(self) -> str:
         """The call's Call-ID, known even before there is a dialog."""
         return self.protocol.call_id
+
+    @property
+    def domain(self) -> str:
+        """The domain of numbers that this call is transferred to: the trunk's proxy, else the called party's."""
+        return domain_of(Uri.parse(self.trunk.proxies[0]) if self.trunk.proxies else self._uri)
 
     def start(self) -> None:
         """Send the INVITE."""
@@ -301,6 +307,9 @@ class Outgoing:
                 has_account = path.trunk.from_uri or path.trunk.username
                 shown = "" if has_account or not is_number(referred.ours) else referred.ours
             from_ = _from(shown, path.trunk, self._host.config.advertised)
+            if order.second_leg is not None:
+                from_, shown_headers = _shown(order.second_leg, from_)
+                headers += shown_headers
             targets = await self._located(path)
             attempt = Attempt(call_id=self._new_call_id(), route=order.route)
             call = self._call(attempt, order, path, from_, headers, targets[0])
@@ -442,13 +451,20 @@ class Outgoing:
         headers: Sequence[tuple[str, str]],
         target: Target,
     ) -> OutgoingCall:
+        second, trunk = order.second_leg, path.trunk
+
         def progress(state: AttemptState, status: int) -> None:
             attempt.state, attempt.status = state, status
+            if second is not None:
+                second.on_progress(attempt)
+
+        if second is not None:
+            trunk = trunk.model_copy(update={"early_media": True})  # the caller hears how the person's phone rings
 
         call = OutgoingCall(
             self._host,
             path.name,
-            path.trunk,
+            trunk,
             target.peer,
             self._host.reserve(path.name, path.trunk),
             uri=path.uri,
@@ -460,6 +476,8 @@ class Outgoing:
             on_progress=progress,
         )
         call.session_id, call.parent_call_sid = attempt.call_id, order.parent_call_sid
+        if second is not None:
+            call.joined_to = second.joined_to
         self._calling[attempt.call_id] = call
         call.start()
         return call
@@ -517,6 +535,8 @@ class Outgoing:
             if not call.begun:
                 self._on_cause(attempt.cause)
             log.info("call not answered", extra={"call": attempt.call_id, "status": outcome.status})
+        if order.second_leg is not None:
+            order.second_leg.on_progress(attempt)
 
     async def _first_that_answers(
         self, call: OutgoingCall, others: list[Target], again: Callable[[Target], OutgoingCall]
@@ -575,6 +595,24 @@ def _headers(order: CallOrder) -> list[tuple[str, str]]:
                 param="headers",
             )
     return list(order.headers.items())
+
+
+def _shown(second: SecondLeg, from_: Address) -> tuple[Address, list[tuple[str, str]]]:
+    """Return From of a second leg and the headers that show its caller: P-Asserted-Identity (RFC 3325 section 9.1) and
+    Diversion (RFC 5806). A number or name that cannot stand in a SIP address is left out."""
+    domain = domain_of(from_.uri)
+
+    def address(number: str, name: str = "") -> Address | None:
+        try:
+            return Address(read_target(number, domain), display_name=name) if number else None
+        except SipProtocolError:
+            return None
+
+    caller, called = address(second.shown_number, second.shown_name), address(second.diverted_from)
+    headers = [("P-Asserted-Identity", str(caller))] if caller is not None else []
+    if called is not None:
+        headers.append(("Diversion", f"{called};reason=unknown"))
+    return caller or from_, headers
 
 
 def _from(caller_id: str, trunk: TrunkConfig, host: str) -> Address:

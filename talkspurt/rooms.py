@@ -16,6 +16,8 @@ from gateway.call.directory import LocalDirectory, number_of
 from gateway.call.expected import ExpectedCalls
 from gateway.call.handoff import Handoffs
 from gateway.call.hearing.listening import hearing
+from gateway.call.joined.bridge import JoiningPolicy
+from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.known_voices import KnownVoices
 from gateway.call.session import Services, Session
 from gateway.call_log.log import CallLog
@@ -212,11 +214,13 @@ class CallParts:
         )
         self.trials = ModelTrials(metrics, leads=leads)
         engine.on_model_failed = self.trials.error
+        self.second_legs = SecondLegs(BrowserDialogues(dialogue.dialogues, config.routes, browser, version=__version__))
         self.services = Services(
             engine=engine,
             trials=self.trials,
             ticker=ticker,
-            dialogues=BrowserDialogues(dialogue.dialogues, config.routes, browser, version=__version__),
+            dialogues=self.second_legs,
+            second_legs=self.second_legs,
             clips=Clips(config.clips),
             meter=metrics,
             tracer=stores.tracer,
@@ -229,6 +233,15 @@ class CallParts:
             uplink=self.uplink,
             call_log=stores.call_log,
             voice_problem=self.known_voices.problem,
+            joining={
+                name: JoiningPolicy(
+                    shows_caller=config.calling.bridge_identity == "caller",
+                    longest_s=config.calling.bridge_longest_s,
+                    passes_keys=route.bridge_keys == "pass",
+                    hold_clip=route.hold_clip,
+                )
+                for name, route in config.routes.items()
+            },
             hearing={
                 name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in, turn_model)
                 for name, recogniser in recognisers.items()
@@ -307,6 +320,7 @@ class TransportParts:
                 on_recording_lost=metrics.stores.recording_lost,
             )
             calls.services.session_recording = self.sip.recordings
+            calls.second_legs.originator = self.sip.outgoing
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None:
             expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)

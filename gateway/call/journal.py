@@ -131,6 +131,7 @@ class Journal:
             sipStatus=cause.sip_status,
             q850=cause.q850,
             endText=cause.text or None,
+            correlationId=call.correlation_id,
             outcome="failed" if failed else "completed",
             turns=self._turns,
             gaps=self._gaps,

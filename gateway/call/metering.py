@@ -34,6 +34,7 @@ class Metering:
             route=call.route,
             transport=call.transport,
             direction=call.direction,
+            correlationId=call.correlation_id,
             from_=call.from_[:_NUMBER_CHARS] if numbers else "",
             to=call.to[:_NUMBER_CHARS] if numbers else "",
         )

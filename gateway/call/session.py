@@ -21,6 +21,8 @@ from gateway.call.ending import CallEnd
 from gateway.call.hearing.caller import Caller
 from gateway.call.hearing.listeners import Listener
 from gateway.call.hearing.listening import ListeningSettings
+from gateway.call.joined.bridge import Bridge, JoiningPolicy
+from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.journal import Journal
 from gateway.call.metering import Metering
 from gateway.call.outbox import Outbox
@@ -30,21 +32,25 @@ from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.transfers import Transfers
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import RouteConfig
+from gateway.mixing.seat import Seat
 from gateway.seams.call_record import CallLogSink, CallRecord
 from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import Dialogues
 from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
+    Background,
     ConfigChange,
     End,
     Ended,
     Error,
     Hints,
+    HoldLeg,
     Inbound,
     Info,
     Language,
     Record,
+    ResumeLeg,
     Subscribe,
     Transfer,
 )
@@ -62,6 +68,7 @@ class Services(Means):
     """The services that all calls of a process share."""
 
     dialogues: Dialogues
+    second_legs: SecondLegs
     meter: Meter
     calling: TransferPolicy
     tracer: Tracer | None = None
@@ -72,6 +79,8 @@ class Services(Means):
     """Returns why a route cannot use a language or a voice; empty if it can, or if that is unknown."""
     session_recording: SessionRecordingClient | None = None
     """Copies calls to session recording servers. None: there is no SIP."""
+    joining: Mapping[str, JoiningPolicy] = field(default_factory=dict)
+    """Rules for second legs by the name of the route; a route that is missing has the usual ones."""
     hearing: Mapping[str, ListeningSettings] = field(default_factory=dict)
     """``ListeningSettings`` by the name of the route; a route that is missing has no recogniser."""
 
@@ -90,7 +99,8 @@ class Session:
     ) -> None:
         self.call = call
         self.inbound = inbound
-        self._leg = leg
+        self.seat = Seat(leg, inbound)
+        """The call's leg, which may be joined with others."""
         self._route = route
         self._dialogues = services.dialogues
         self._meter = services.meter
@@ -109,6 +119,7 @@ class Session:
         call."""
         self._has_manager = False
         self._leg_on_hold = False
+        self._held_by_manager = False
         kept = services.call_log
         self.stats = CallStats(
             call.transport,
@@ -119,19 +130,25 @@ class Session:
             journal=None if kept is None else Journal(keeps_text=kept.keeps_text, begun=self._begun),
         )
         self.outbox = Outbox(self.ending, self.stats.journal, clock=self._now)
-        self.metering = Metering(call, leg, self.stats, self._now)
+        self.metering = Metering(call, self.seat, self.stats, self._now)
         tracer = services.tracer
         self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
         self.speech = Speech(
-            self.correlation, leg, limits, services, self.stats, tell=self.outbox.tell,
+            self.correlation, self.seat, limits, services, self.stats, tell=self.outbox.tell,
             voices=services.voices.get(call.route, ""), priority=route.priority, trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
         self._instructions = self.speech.instructions
-        self._transfers = Transfers(
-            self.outbox, self.ending, call, leg, route, calling=services.calling, meter=services.meter,
-            turns=self.turns, instructions=self._instructions,
+        self._bridge = Bridge(
+            call, self.seat, services.second_legs, services.clips, services.ticker,
+            services.joining.get(call.route, JoiningPolicy()), tell=self.outbox.tell,
+            hold_speech=self._hold_speech, pacing_error=services.meter.pacing_error(call.transport),
         )  # fmt: skip
+        self._transfers = Transfers(
+            self.outbox, self.ending, call, self.seat, route, calling=services.calling, meter=services.meter,
+            turns=self.turns, instructions=self._instructions, bridge=self._bridge,
+        )  # fmt: skip
+        self._bridge.owner = self._transfers
         self.greeted = self.speech.greeted
         """Done when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         hearing = services.hearing.get(call.route)
@@ -144,6 +161,7 @@ class Session:
         self.speech.ear, self.speech.next_step = self.caller, self._transfers
         if services.uplink is not None:
             self.caller.connect(services.uplink, call.call_id, inbound, leg.outbound, call.route)
+        self.seat.sent = self.caller.heard
 
     @property
     def call_id(self) -> str:
@@ -172,7 +190,7 @@ class Session:
     async def run(self) -> str:
         """Run the call to its end; return the reason."""
         try:
-            codec = f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
+            codec = f"{self.seat.outbound.encoding}/{self.seat.outbound.sample_rate}"
             self.outbox.connect(await self._dialogues.attach(self.call, self, codec=codec))
             if self._route.welcome_greeting and self.call.greets and not self.ending.decided:
                 self._instructions.greet(
@@ -218,6 +236,7 @@ class Session:
         """Release the call's parts. Each drops the references that would make a cycle."""
         now = self._now()
         self._transfers.close()
+        self._bridge.close()
         self.speech.close("ended" if self.ending.hangs_up else "hangup", now)
         self.caller.close()
         await self.speech.aclose()
@@ -228,7 +247,7 @@ class Session:
         await self.outbox.aclose()
         if self.ending.hangs_up:
             await self.metered  # the start of the call is stored before the next step of the call can ask for it
-            self._leg.hang_up(self.ending.reason, self.ending.handoff_data)
+            self.seat.hang_up(self.ending.reason, self.ending.handoff_data)
 
     def end(self, reason: str, *, hang_up: bool) -> None:
         """End the call; ``hang_up`` also closes the leg. Later calls change nothing: the first reason stays."""
@@ -260,15 +279,19 @@ class Session:
     @property
     def listening(self) -> bool:
         """True if any part needs the caller's audio now; read for every frame that arrives."""
-        return self.caller.wanted
+        return self.caller.wanted or self.seat.joined
 
     def on_audio(self, payload: bytes) -> None:
         """Take the caller's audio; called only while ``listening`` is true."""
-        self.caller.on_audio(payload)
+        if self.seat.joined:
+            self.seat.on_audio(payload, self._now())
+        if self.caller.wanted:
+            self.caller.on_audio(payload)
 
     def on_digit(self, digit: str) -> None:
         """The leg reports a key that the caller pressed."""
         self.caller.on_digit(digit)
+        self._bridge.on_digit(digit)
 
     def on_mark(self, name: str) -> None:
         """The peer has played up to a mark of the playout."""
@@ -306,7 +329,7 @@ class Session:
     def on_leg_replaced(self, leg: MediaLeg, call_sid: str) -> None:
         """Continue the call on another leg with the same formats."""
         self.call = replace(self.call, call_sid=call_sid)
-        self._leg = self.metering.leg = self.speech.leg = self._transfers.leg = leg
+        self.seat.leg = leg
 
     def on_hold(self, on_hold: bool) -> None:
         """The leg cannot carry sound now (on hold, or not answered yet), or can again.
@@ -318,12 +341,16 @@ class Session:
         self._put_on_hold()
 
     def _put_on_hold(self) -> None:
-        self.speech.put_on_hold(self._leg_on_hold or not self.metered.done(), self._now())
+        self.speech.put_on_hold(self._leg_on_hold or self._held_by_manager or not self.metered.done(), self._now())
 
-    def on_transferred(self, problem: str) -> None:
-        """A transfer that was under way has ended. A ``problem`` that is not empty means that it failed and the call
-        continues."""
-        self._transfers.ended(problem)
+    def _hold_speech(self, on_hold: bool) -> None:
+        """The manager has put the caller on hold, or ends that."""
+        self._held_by_manager = on_hold
+        self._put_on_hold()
+
+    def on_transferred(self, problem: str, status: int = 0) -> None:
+        """A transfer that was under way has ended; see ``CallEvents``."""
+        self._transfers.ended(problem, status)
 
     def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:
         """The leg is closed: the caller is gone."""
@@ -344,6 +371,12 @@ class Session:
                     )
             case Transfer():
                 self._transfers.begin(message, self._now())
+            case HoldLeg():
+                self._bridge.hold(message)
+            case ResumeLeg():
+                self._bridge.resume(message)
+            case Background():
+                self._bridge.background(message)
             case ConfigChange() | Hints() | Language():
                 self._configuration.change(message)
             case _:
@@ -366,7 +399,8 @@ class Session:
     def on_dialogue_lost(self) -> None:
         """The manager's connection broke."""
         self._instructions.departure.has_manager = False
-        self._instructions.on_dialogue_lost(self._route.fallback.text, self._now())
+        said = "" if self._bridge.joined else self._route.fallback.text  # two people talk; nothing is said between
+        self._instructions.on_dialogue_lost(said, self._now())
 
     def on_dialogue_resumed(self) -> None:
         """The manager is connected again."""

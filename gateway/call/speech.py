@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gateway.call.stats import CallStats
 from gateway.call.turn_taking.heard import Position
 from gateway.call.turn_taking.instructions import new_turns
@@ -23,9 +26,9 @@ from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
 from gateway.media.playout import Playout, StartPolicy
 from gateway.media.ticker import Ticker
+from gateway.mixing.seat import Seat
 from gateway.model_trial import ModelTrials, Trial
 from gateway.principal import sees_voice
-from gateway.seams.leg import MediaLeg
 from gateway.seams.messages import Outbound
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.correlation import CORRELATION, Correlation
@@ -49,6 +52,10 @@ class ClipSource(Protocol):
         ...
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance: ...
+
+    async def samples(self, source: str) -> tuple[NDArray[np.int16], int]:
+        """Return the samples of a clip, and their rate, hertz. Raises ``ClipError``."""
+        ...
 
     async def aclose(self) -> None: ...
 
@@ -126,7 +133,7 @@ class Speech(Effects):
     def __init__(
         self,
         correlation: Correlation,
-        leg: MediaLeg,
+        leg: Seat,
         limits: TurnDefaults,
         means: Means,
         stats: CallStats,
@@ -255,7 +262,7 @@ class Speech(Effects):
         if sounding is not None and self._means.playout.fade_ms and self.leg.outbound.ptime_ms <= 60:
             tail = faded(self.leg.outbound, sounding, ms=self._means.playout.fade_ms)
             at = min(now, self.playout.pacer.dry_s)  # after the last frame, even if the next one is late
-            if tail is not None and self.leg.send_frame(tail, at):
+            if tail is not None and self.leg.send_frame(tail, at) and not self.leg.joined:
                 self.ear.spoke(tail, at, at)
 
     def fell_silent(self, since: float | None, now: float) -> None:
@@ -383,10 +390,10 @@ class Speech(Effects):
         sent = self.leg.send_frame(frame, at)
         if playout.marks_due:
             playout.frame_sent()
-        if sent:
-            self.ear.spoke(frame, at, sounds_s)
-        else:
+        if not sent:
             self._stats.stalled()
+        elif not self.leg.joined:  # the mix is reported by the seat
+            self.ear.spoke(frame, at, sounds_s)
         return sent
 
     def settle(self, now: float) -> None:

@@ -1,5 +1,8 @@
-"""Transfers of a call to another party: on request of the manager, or to the fallback target when the manager is
-gone."""
+"""Transfers of a call to another party: on request of the manager, or to the fallback target when the manager is gone.
+
+The peer transfers (REFER, or the carrier's next action), or the gateway calls the target and joins both calls
+(``Bridge``).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import replace
 
 from gateway.call.after_turns import AfterTurns
 from gateway.call.ending import CallEnd
+from gateway.call.joined.bridge import Bridge
 from gateway.call.outbox import Outbox
 from gateway.call.stats import Meter
 from gateway.call.turn_taking.instructions import Instructions
@@ -15,6 +19,7 @@ from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.seams.calling import TransferPolicy
+from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
 from gateway.seams.messages import Error, Transfer
 
@@ -23,6 +28,9 @@ log = logging.getLogger(__name__)
 NO_MANAGER = "dialogue_failed"
 """Reason of a call's end when its dialogue manager is gone. The carrier's next step needs it: the caller is still
 waiting."""
+
+_BRIDGED_STATUSES = frozenset({405, 408, 501, 603})
+"""Statuses with which a peer refuses any transfer, or 408 if it tells no outcome in time."""
 
 
 class Transfers:
@@ -33,6 +41,7 @@ class Transfers:
         ending: ends the call.
         call: description of the call.
         leg: carries out the transfer.
+        bridge: carries out the transfer where the leg does not.
         route: the call's route: longest wait for speech, fallback target.
         calling: decides which targets are allowed.
         meter: counts refusals.
@@ -52,7 +61,9 @@ class Transfers:
         meter: Meter,
         turns: Turns,
         instructions: Instructions,
+        bridge: Bridge,
     ) -> None:
+        self._bridge = bridge
         self._outbox = outbox
         self._ending = ending
         self._call = call
@@ -70,6 +81,8 @@ class Transfers:
         """False: no dialogue manager is available any more."""
         self._fallback_tried = False
         """True if the transfer under way goes to the route's fallback target, which is tried once."""
+        self._bridging = False
+        """True while a person is called, or joined with the caller."""
 
     @property
     def pending(self) -> bool:
@@ -103,12 +116,15 @@ class Transfers:
         if not self.pending:
             self._ending.leave("end", handoff_data)
 
-    def ended(self, problem: str) -> None:
-        """The leg's transfer has ended. A ``problem`` that is not empty means that it failed and the call continues."""
-        if self._speech_wait.waits:
+    def ended(self, problem: str, status: int = 0) -> None:
+        """The leg's transfer has ended; see ``CallEvents.on_transferred``."""
+        if self._speech_wait.waits or self._bridging:
             return  # the report is about an earlier transfer
         message, self._message = self._message, None
         if message is None:
+            return
+        if status in _BRIDGED_STATUSES and self._may_bridge(message):
+            self._begin_bridge(message)
             return
         if self._fallback_tried:
             if problem:
@@ -118,6 +134,41 @@ class Transfers:
             self._done(message)
         else:
             self._failed(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
+
+    # --- bridges (BridgeOwner) ---------------------------------------------------------------------------------------
+
+    def _may_bridge(self, message: Transfer) -> bool:
+        return message.mode != "refer" and self._bridge.possible
+
+    def _begin_bridge(self, message: Transfer) -> None:
+        self._message, self._bridging = message, True
+        self._bridge.begin(message, by_operator=self._fallback_tried)
+
+    def bridge_failed(self, problem: str, code: str) -> None:
+        """The person was not reached: the caller is with the bot again."""
+        self._bridging = False
+        if self._fallback_tried:
+            log.warning("fallback transfer failed", extra={"call": self._call.call_id, "why": code})
+            self._without_manager()
+        else:
+            self._failed(Error(description=f"transfer: {problem}", code=code, field="target"))
+
+    def bridge_over(self, cause: EndCause, *, returns: bool) -> None:
+        """The person has hung up: the call ends, or the caller goes back to the bot."""
+        self._bridging = False
+        message, self._message = self._message, None
+        if returns and self._has_manager and not self._turns.closed:
+            return
+        if self._fallback_tried:
+            self._without_manager()
+        else:
+            handoff_data = None if message is None else message.handoff_data
+            self._ending.leave("transferred", handoff_data, cause=cause)
+
+    def bridge_too_long(self) -> None:
+        """Two people have been joined for the longest time: the call ends."""
+        self._bridging, self._message = False, None
+        self._ending.end("too_long", hang_up=True)
 
     def manager_gone(self) -> None:
         """No dialogue manager is available any more: once no transfer is pending, transfer the call to the route's
@@ -139,6 +190,18 @@ class Transfers:
         self._instructions.departure.transfer_begins()
         message = self._message
         assert message is not None
+        may_bridge = self._may_bridge(message)
+        if message.mode == "bridge" and not may_bridge:
+            self._failed(
+                Error(
+                    description="transfer: the gateway calls no one itself: section sip is not configured",
+                    code="not_supported", field="mode",
+                )
+            )  # fmt: skip
+            return
+        if message.mode == "bridge" or (may_bridge and self.leg.refuses_transfers):
+            self._begin_bridge(message)
+            return
         try:
             started = self.leg.transfer(message.target, message.handoff_data)
         except Rejected as exc:
@@ -146,6 +209,8 @@ class Transfers:
             return
         if started is TransferStart.HANDED_OVER:
             self._done(message)
+        elif started is TransferStart.REFUSED and may_bridge:
+            self._begin_bridge(message)
         elif started is TransferStart.REFUSED:
             description = f"transfer: the gateway cannot transfer a {self._call.transport} call"
             self._failed(Error(description=description, code="not_supported", field="type"))
@@ -179,10 +244,13 @@ class Transfers:
             except Rejected as exc:
                 log.warning("fallback transfer refused", extra={"call": self._call.call_id, "why": exc.code})
                 started = TransferStart.REFUSED
+            self._message, self._fallback_tried = Transfer(target=target), True
             if started is TransferStart.UNDER_WAY:
-                self._message = Transfer(target=target)
-                self._fallback_tried = True
                 return
+            if started is TransferStart.REFUSED and self._bridge.possible:
+                self._begin_bridge(self._message)
+                return
+            self._message = None
             target = target if started is TransferStart.HANDED_OVER else ""
         self._without_manager(target)
 

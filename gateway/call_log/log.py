@@ -261,6 +261,7 @@ _COLUMNS = {
     "sipStatus": "sip_status",
     "q850": "q850",
     "endText": "end_text",
+    "correlationId": "correlation_id",
     "outcome": "outcome",
     "turns": "turns",
     "gaps": "gaps",

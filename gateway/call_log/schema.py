@@ -25,6 +25,7 @@ calls = Table(
     Column("sip_status", Integer),
     Column("q850", Integer),
     Column("end_text", String),
+    Column("correlation_id", String),
     Column("outcome", String, nullable=False),
     Column("turns", Integer, nullable=False),
     Column("gaps", Integer, nullable=False),
@@ -43,5 +44,8 @@ SCHEMA = VersionedSchema(
     what="calls",
     shared=(calls, versions),
     versions=versions,
-    steps={2: add_columns("calls", ended_by="VARCHAR", sip_status="INTEGER", q850="INTEGER", end_text="VARCHAR")},
+    steps={
+        2: add_columns("calls", ended_by="VARCHAR", sip_status="INTEGER", q850="INTEGER", end_text="VARCHAR"),
+        3: add_columns("calls", correlation_id="VARCHAR"),
+    },
 )

@@ -86,8 +86,11 @@ class CallingPolicy:
 
     def fallback(self, call: CallInfo, target: str) -> str:
         """Return the target of a route's ``fallback.transfer`` as it is dialled; only a denied target is refused."""
+        return self._undenied(target, call.domain)
+
+    def _undenied(self, target: str, domain: str) -> str:
         read = self._read(target, "fallback.transfer")
-        if self._denied.match(read.aliases(call.domain)):
+        if self._denied.match(read.aliases(domain)):
             raise _not_allowed(read, "is in calling.denied_targets", "fallback.transfer")
         return str(read)
 
@@ -101,7 +104,10 @@ class CallingPolicy:
             Rejected: 422 and 403 as for ``transfer``, also for the caller id and the headers; 429 if the key or the
                 route has too many calls, in this minute or at a time.
         """
-        target = self.target(order.target, route=order.route, transport=transport, domain=domain)
+        if order.second_leg is not None and order.second_leg.by_operator:
+            target = self._undenied(order.target, domain)
+        else:
+            target = self.target(order.target, route=order.route, transport=transport, domain=domain)
         from_ = self._caller_id(order.from_, domain) if order.from_ else ""
         if refused := next((name for name in order.headers if not self.may_set(name)), ""):
             raise Rejected(

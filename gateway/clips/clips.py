@@ -133,6 +133,15 @@ class Clips:
         stages_ms = {"fetch": (time.monotonic() - started) * 1000}
         return _Sound(clip.pcm, clip.rate, fmt, loop or LOOP_MAX, self._threads, stages_ms)
 
+    async def samples(self, source: str) -> tuple[NDArray[np.int16], int]:
+        """Load a clip, as ``open`` does, and return its samples and their rate, hertz.
+
+        Raises:
+            ClipError: see ``open``.
+        """
+        clip = await self._load(source)
+        return clip.pcm, clip.rate
+
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance:
         """Return touch tones as an utterance, for legs that carry no digits. ``w`` is half a second of silence.
 

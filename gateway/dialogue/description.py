@@ -91,6 +91,7 @@ _EXPECT = Field(
     extension=True,
 )
 _COMMIT = Field("commit", _FLAG, "True: an interruption does not withdraw it.", default="false", extension=True)
+_LEG = Field("leg", _TEXT, "The leg: its session id. Empty: the caller.", extension=True)
 _HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte. JSON has to be text here.")
 
 FROM_MANAGER: tuple[Message, ...] = (
@@ -384,14 +385,114 @@ FROM_MANAGER: tuple[Message, ...] = (
                 extension=True,
             ),
             Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte.", extension=True),
+            Field(
+                "mode",
+                {"enum": ["auto", "refer", "bridge"]},
+                "`refer`: the peer or carrier calls the target. `bridge`: the gateway calls it by SIP and joins both "
+                "calls. `auto`: the first; the second where the peer does not transfer (no REFER in its `Allow`; 405, "
+                "501, 603; no outcome within `sip.timeouts.transfer_s`).",
+                default="auto",
+                extension=True,
+            ),
+            Field(
+                "ringTimeoutS",
+                {"type": "number", "minimum": wire.RING_TIMEOUT_S[0], "maximum": wire.RING_TIMEOUT_S[1]},
+                "Longest ringing of a bridge, seconds.",
+                default="`sip.timeouts.answer_s`",
+                extension=True,
+            ),
+            Field(
+                "onHangup",
+                {"enum": ["end", "return"]},
+                "The call's course when the person of a bridge hangs up: it ends, or returns to the bot.",
+                default="end",
+                extension=True,
+            ),
             _COMMIT,
         ),
-        {"type": "transfer", "target": "+4930123456", "handoffData": "vip", "commit": True},
+        {
+            "type": "transfer",
+            "target": "+4930123456",
+            "handoffData": "vip",
+            "mode": "bridge",
+            "ringTimeoutS": 25,
+            "onHangup": "return",
+            "commit": True,
+        },
         extension=True,
         notes="Queued speech is spoken first, within `dialogue.transfer_wait_s` (30 s), unless a `cancel` or a key of "
         "the caller cuts it. An interruption by speech withdraws it with `dialogue.extensions` (`withdrawn`), and else "
-        "only cuts the speech. A transfer that fails gives an `error`, and the call continues.",
+        "only cuts the speech. A transfer that fails gives an `error`, and the call continues. In a bridge the bot "
+        "hears both (`prompt` and `dtmf` with `leg`); `end` makes it leave, and the two go on.",
     ),
+    Message(
+        "holdLeg",
+        m.HoldLeg,
+        (
+            _LEG,
+            Field(
+                "source",
+                {"type": ["string", "null"], "maxLength": wire.SOURCE_CHARS},
+                "A clip, as of `play`. Empty: silence.",
+                default="`routes.NAME.hold_clip`",
+                extension=True,
+            ),
+        ),
+        {"type": "holdLeg", "leg": "VX00000000000000000000000000000002", "source": "hold.wav"},
+        extension=True,
+        notes="Speech to a caller on hold waits.",
+    ),
+    Message(
+        "resumeLeg",
+        m.ResumeLeg,
+        (_LEG,),
+        {"type": "resumeLeg", "leg": "VX00000000000000000000000000000002"},
+        extension=True,
+    ),
+    Message(
+        "background",
+        m.Background,
+        (
+            Field(
+                "source",
+                {"type": "string", "maxLength": wire.SOURCE_CHARS},
+                "A clip, as of `play`.",
+                required=True,
+                extension=True,
+            ),
+            Field(
+                "level",
+                {"type": "number", "minimum": wire.LEVEL_DB[0], "maximum": wire.LEVEL_DB[1]},
+                "Gain of the sound, decibels.",
+                default="-20",
+                extension=True,
+            ),
+            Field(
+                "duck",
+                {"type": "number", "minimum": wire.DUCK_DB[0], "maximum": wire.DUCK_DB[1]},
+                "Attenuation while the bot speaks, decibels.",
+                default="8",
+                extension=True,
+            ),
+        ),
+        {"type": "background", "source": "office.wav", "level": -24, "duck": 6},
+        extension=True,
+    ),
+)
+
+_OF_LEG = "With extensions, it also comes from the person of a bridge, and then has their session id as `leg`."
+
+_CAUSE = (
+    Field(
+        "by",
+        {"type": "string", "enum": list(get_args(EndedBy))},
+        "The party that ended the call. `caller`: the party on the phone. `agent`: the person of a bridge. Missing, "
+        "like the fields below: unknown.",
+        extension=True,
+    ),
+    Field("sipStatus", {"type": "integer", "minimum": 100, "maximum": 699}, "SIP status.", extension=True),
+    Field("q850", {"type": "integer", "minimum": 1, "maximum": 127}, "Q.850 cause.", extension=True),
+    Field("text", _TEXT, "The network's text.", extension=True),
 )
 
 _SETUP_TEXT = {
@@ -487,13 +588,14 @@ TO_MANAGER: tuple[Message, ...] = (
             "continues": False,
             "likelyLast": True,
         },
-        notes="Only where the route has a recogniser.",
+        notes=f"Only where the route has a recogniser. {_OF_LEG}",
     ),
     Message(
         "dtmf",
         m.Dtmf,
         (Field("digit", {"enum": list("0123456789*#ABCD")}, "The key.", required=True),),
         {"type": "dtmf", "digit": "5"},
+        notes=_OF_LEG,
     ),
     Message(
         "interrupt",
@@ -637,21 +739,38 @@ TO_MANAGER: tuple[Message, ...] = (
         notes="It is sent once for each silence. A key that the caller presses ends a silence.",
     ),
     Message(
+        "leg",
+        m.LegEvent,
+        (
+            Field("leg", _TEXT, "The leg's session id, also `{id}` in REST.", required=True, extension=True),
+            Field(
+                "event",
+                {"enum": list(get_args(m.LegEventName))},
+                "`answered`: both calls are joined. `busy`, `noAnswer`, `declined`, `failed`: an `error` follows, "
+                "and the call continues. `hangup`: the person has hung up.",
+                required=True,
+                extension=True,
+            ),
+            *_CAUSE,
+        ),
+        {
+            "type": "leg",
+            "leg": "VX00000000000000000000000000000002",
+            "event": "busy",
+            "by": "caller",
+            "sipStatus": 486,
+            "q850": 17,
+            "text": "Busy Here",
+        },
+        extension=True,
+    ),
+    Message(
         "ended",
         m.Ended,
         (
             Field("reason", _TEXT, "`hangup`, `end`, `transferred`, `drained` ...", required=True, extension=True),
             Field("durationMs", _MS, "Length of the call.", required=True, extension=True),
-            Field(
-                "by",
-                {"type": "string", "enum": list(get_args(EndedBy))},
-                "The party that ended the call. `caller`: the party on the phone. Missing, like the fields below: "
-                "unknown.",
-                extension=True,
-            ),
-            Field("sipStatus", {"type": "integer", "minimum": 100, "maximum": 699}, "SIP status.", extension=True),
-            Field("q850", {"type": "integer", "minimum": 1, "maximum": 127}, "Q.850 cause.", extension=True),
-            Field("text", _TEXT, "The network's text.", extension=True),
+            *_CAUSE,
         ),
         {
             "type": "ended",

@@ -16,6 +16,7 @@ from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import (
+    Background,
     BothSilent,
     Cancel,
     Caption,
@@ -29,25 +30,31 @@ from gateway.seams.messages import (
     Expect,
     Expectable,
     Hints,
+    HoldLeg,
     Inbound,
     Info,
     Interrupt,
     Interruptible,
     Language,
     LanguageSettings,
+    LegEvent,
     Mark,
     MarkReached,
+    OfLeg,
+    OnHangup,
     Outbound,
     Play,
     Prompt,
     Record,
     RecordState,
+    ResumeLeg,
     SendDigits,
     Sensitivity,
     Setup,
     Subscribe,
     Text,
     Transfer,
+    TransferMode,
     TurnEvent,
     Withdrawn,
 )
@@ -361,6 +368,50 @@ def _record(f: _Fields) -> Record:
     return Record(state=_RECORD_STATES[state])
 
 
+RING_TIMEOUT_S = (1.0, 600.0)
+"""Lowest and highest ``ringTimeoutS``."""
+
+LEVEL_DB = (-60.0, 0.0)
+"""Lowest and highest ``level`` of ``background``, decibels."""
+
+DUCK_DB = (0.0, 60.0)
+"""Lowest and highest ``duck``, decibels."""
+
+_MODES: Mapping[str, TransferMode] = {"auto": "auto", "refer": "refer", "bridge": "bridge"}
+_ON_HANGUP: Mapping[str, OnHangup] = {"end": "end", "return": "return"}
+
+
+def _transfer(f: _Fields) -> Transfer:
+    mode = "auto" if f.body.get("mode") is None else f.string("mode")
+    on_hangup = "end" if f.body.get("onHangup") is None else f.string("onHangup")
+    if mode not in _MODES:
+        raise f.bad("mode", "auto, refer or bridge")
+    if on_hangup not in _ON_HANGUP:
+        raise f.bad("onHangup", "end or return")
+    return Transfer(
+        target=f.string("target", max_chars=SOURCE_CHARS, empty=False),
+        handoff_data=f.handoff(),
+        commit=bool(f.flag("commit")),
+        mode=_MODES[mode],
+        ring_timeout_s=f.number("ringTimeoutS", *RING_TIMEOUT_S),
+        on_hangup=_ON_HANGUP[on_hangup],
+    )
+
+
+def _hold_leg(f: _Fields) -> HoldLeg:
+    given = f.body.get("source") is not None
+    return HoldLeg(leg=f.optional("leg"), source=f.string("source", max_chars=SOURCE_CHARS) if given else None)
+
+
+def _background(f: _Fields) -> Background:
+    level_db, duck_db = f.number("level", *LEVEL_DB), f.number("duck", *DUCK_DB)
+    return Background(
+        source=f.string("source", max_chars=SOURCE_CHARS),
+        level=-20.0 if level_db is None else level_db,
+        duck=8.0 if duck_db is None else duck_db,
+    )
+
+
 _SETTINGS = (
     "interruptible preemptible dtmfDetection reportInputDuringAgentSpeech partialPrompts speechTimeout "
     "turnDetection ignoreBackchannel echoPromptFiltering interruptSensitivity hints"
@@ -422,11 +473,10 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
     "mark": lambda f: Mark(name=f.string("name")),
     "subscribe": _subscribe,
     "record": _record,
-    "transfer": lambda f: Transfer(
-        target=f.string("target", max_chars=SOURCE_CHARS, empty=False),
-        handoff_data=f.handoff(),
-        commit=bool(f.flag("commit")),
-    ),
+    "transfer": _transfer,
+    "holdLeg": _hold_leg,
+    "resumeLeg": lambda f: ResumeLeg(leg=f.optional("leg")),
+    "background": _background,
 }
 
 
@@ -535,6 +585,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
     Withdrawn: ("withdrawn", lambda m: (None, {"what": m.what})),
     BothSilent: ("silence", lambda m: (None, {"seconds": m.seconds})),
+    LegEvent: ("leg", lambda m: (None, {"leg": m.leg, "event": m.event, **_cause(m.cause)})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms, **_cause(m.cause)})),
 }
 
@@ -549,8 +600,13 @@ def encode(message: Outbound, *, extensions: bool, session_id: str = "") -> str 
     Returns:
         One JSON object. None: the whole message is an extension that the peer does not want.
     """
-    kind, split = _WRITERS[type(message)]
-    fields, extra = split(message)
+    if isinstance(message, OfLeg):
+        kind, split = _WRITERS[type(message.message)]
+        of_caller, extra = split(message.message)
+        fields, extra = None, {**(of_caller or {}), **extra, "leg": message.leg}
+    else:
+        kind, split = _WRITERS[type(message)]
+        fields, extra = split(message)
     if fields is None and not extensions:
         return None
     head = {"type": kind, "sessionId": session_id} if session_id else {"type": kind}

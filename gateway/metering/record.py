@@ -34,6 +34,8 @@ class MeterRecord(BaseModel):
     q850: int | None = None
     endText: str | None = None
     """The network's text, as ``text`` in ``ended``."""
+    correlationId: str | None = None
+    """The id that the legs of a joined call share: that of the first leg's call. None: a request, or an old record."""
     route: str = ""
     transport: str = ""
     direction: str = ""

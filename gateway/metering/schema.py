@@ -37,6 +37,7 @@ records = Table(
     Column("sipStatus", Integer),
     Column("q850", Integer),
     Column("endText", String),
+    Column("correlationId", String),
     Column("owner", String, nullable=False),  # the process that writes it; never shown
     Index("records_by_tenant", "tenant", "startedAt", "id"),
     Index("records_by_owner", "outcome", "owner"),
@@ -85,5 +86,6 @@ SCHEMA = VersionedSchema(
         ),
         4: ('CREATE INDEX IF NOT EXISTS records_by_start ON records ("startedAt")',),
         5: add_columns("records", endedBy="VARCHAR", sipStatus="INTEGER", q850="INTEGER", endText="VARCHAR"),
+        6: add_columns("records", correlationId="VARCHAR"),
     },
 )

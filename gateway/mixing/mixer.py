@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gateway.mixing.sources import TICK_MS, ClipSource, LegSource, Pcm, Source, VoiceSource
+from gateway.mixing.sources import TICK_MS, LegSource, Pcm, PlayedSource, Source, VoiceSource
 from voicecodecs import opus
 from voicecodecs.mixing import FrameResampler, amplified, mixed
 from voicecodecs.registry import AudioFormat, encoder
@@ -136,6 +136,13 @@ class Mixer:
         if self._gains.get(listener, {}).pop(source, None) is not None:
             self.settle()
 
+    def set_heard(self, listener: str, source: str, heard: bool) -> None:
+        """Let a listener hear a source, at its present gain if it does already, or let it hear the source no more."""
+        if not heard:
+            self.unhear(listener, source)
+        elif source not in self._gains[listener]:
+            self.hear(listener, source)
+
     def heard_by(self, listener: str) -> dict[str, float]:
         """Return the factors of the sources that a listener hears, by name."""
         return dict(self._gains.get(listener, {}))
@@ -234,7 +241,7 @@ class Mixer:
                 listener.send(payload, now)
             else:
                 listener.hear(mixed([amplified(source.pcm(), factor) for source, factor in heard]), now)
-        over = [name for name, source in self._sources.items() if isinstance(source, ClipSource) and source.over]
+        over = [name for name, source in self._sources.items() if isinstance(source, PlayedSource) and source.over]
         for name in over:
             self.remove_source(name)
         if self._speaks and all(map(self._is_at_rest, self._voices())):

@@ -11,7 +11,7 @@ from gateway.histogram import Histogram
 from gateway.media.ticker import Handle, Ticker
 from gateway.mixing.mixer import Mixer
 from gateway.mixing.seat import Seat, voice_of
-from gateway.mixing.sources import TICK_S, ClipSource
+from gateway.mixing.sources import TICK_S, PlayedSource
 
 _LATE_S = 0.5
 """Lateness from which on ticks are left out: the process stood still, and what it missed is stale."""
@@ -70,7 +70,7 @@ class Room:
             self.mixer.unhear(listener, speaker)
             self.mixer.unhear(listener, voice_of(speaker))
 
-    def play(self, name: str, clip: ClipSource, to: str) -> None:
+    def play(self, name: str, clip: PlayedSource, to: str) -> None:
         """Play a clip or tone to one leg, under a name of its own. The same name replaces it."""
         self.mixer.remove_source(name)
         self.mixer.add_source(name, clip)

@@ -61,7 +61,7 @@ class Seat:
         leg = self.leg
         self._name, self._mixer = name, mixer
         self._source = LegSource(self.inbound, in_real_time=leg.in_real_time)
-        self._voice = VoiceSource(leg.outbound, leg.send_mark, mixer.settle)
+        self._voice = VoiceSource(leg.outbound, self._mark, mixer.settle)
         mixer.add_source(name, self._source)
         mixer.add_source(voice_of(name), self._voice)
         mixer.add_listener(name, Listener(leg.outbound, self._deliver, takes_bursts=not leg.in_real_time))
@@ -90,12 +90,20 @@ class Seat:
         if self.leg.send_frame(payload, now):
             self.sent(payload, now, now)
 
+    def _mark(self, name: str) -> None:
+        self.leg.send_mark(name)
+
     # --- MediaLeg ----------------------------------------------------------------------------------------------------
 
     @property
     def in_real_time(self) -> bool:
         """True if the caller's packets come as they were sent."""
         return self.leg.in_real_time
+
+    @property
+    def refuses_transfers(self) -> bool:
+        """True if the peer carries out no transfers."""
+        return self.leg.refuses_transfers
 
     @property
     def max_lead_ms(self) -> int:

@@ -286,7 +286,7 @@ class VoiceSource:
         return self._made
 
 
-class ClipSource:
+class PlayedSource:
     """A clip or a tone, once or in a loop. It may be made quieter while another source sounds.
 
     Args:
@@ -325,6 +325,11 @@ class ClipSource:
         self._db = gain_db
         self._made: Pcm | None = None
         self.use_rate(rate)
+
+    def become_background(self, under: Source | None, *, gain_db: float, duck_db: float) -> None:
+        """Play at this gain, and quieter while another source sounds."""
+        self._under, self._gain_db, self._duck_db = under, gain_db, duck_db
+        self._db = gain_db
 
     @property
     def over(self) -> bool:

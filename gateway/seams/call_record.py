@@ -102,6 +102,8 @@ class CallSummary(BaseModel):
     q850: int | None = None
     endText: str | None = None
     """The network's text, as ``text`` in ``ended``."""
+    correlationId: str | None = None
+    """The id that the legs of a joined call share: that of the first leg's call. None: an old record."""
     outcome: Literal["completed", "failed"]
     """``failed``: an internal error ended the call, or no dialogue manager was available (reason
     ``dialogue_failed``)."""

@@ -38,6 +38,8 @@ class IncomingCall:
     call_status: str = "ringing"
     """State of the call in the carrier's spelling."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
+    joined_to: str = ""
+    """Id of the call for whose caller this one was placed. Empty: this is no second leg."""
     domain: str = ""
     """Host at which numbers are users, for a SIP call; with its port if it has one."""
     greets: bool = True
@@ -69,4 +71,5 @@ class IncomingCall:
             custom_parameters={**parameters, **self.custom_parameters},
             domain=self.domain,
             greets=self.greets,
+            joined_to=self.joined_to,
         )

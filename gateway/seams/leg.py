@@ -35,6 +35,13 @@ class CallInfo:
     """Host at which numbers are users, for a SIP call; with its port if it has one."""
     greets: bool = True
     """False: the call continues another one, in which the route's greeting was spoken."""
+    joined_to: str = ""
+    """Id of the call for whose caller this one was placed. Empty: this is no second leg."""
+
+    @property
+    def correlation_id(self) -> str:
+        """The id that all legs of a conversation share: the first leg's call id."""
+        return self.joined_to or self.call_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +86,31 @@ class TransferStart(enum.Enum):
 class MediaLeg(Protocol):
     """The sending half of a call's media. All methods are synchronous and never block."""
 
-    max_lead_ms: int
-    has_marks: bool
-    can_clear: bool
-    """True if ``send_clear`` removes audio that the peer has not played. False: all sent audio will be heard."""
-    in_real_time: bool
-    """True if audio comes and goes in datagrams, each at its time (RTP). False: a TCP connection may deliver much at
-    once, and the peer plays what it gets in order."""
+    @property
+    def max_lead_ms(self) -> int:
+        """Most audio that may be sent ahead of real time, milliseconds."""
+        ...
+
+    @property
+    def has_marks(self) -> bool:
+        """True if the peer confirms what it played."""
+        ...
+
+    @property
+    def can_clear(self) -> bool:
+        """True if ``send_clear`` removes audio that the peer has not played. False: all sent audio will be heard."""
+        ...
+
+    @property
+    def in_real_time(self) -> bool:
+        """True if audio comes and goes in datagrams, each at its time (RTP). False: a TCP connection may deliver much
+        at once, and the peer plays what it gets in order."""
+        ...
+
+    @property
+    def refuses_transfers(self) -> bool:
+        """True if the peer has said that it carries out no transfers."""
+        ...
 
     @property
     def outbound(self) -> AudioFormat:
@@ -142,6 +167,7 @@ class UnbufferedLeg:
     has_marks = False
     can_clear = False
     in_real_time = True
+    refuses_transfers = False
 
     def send_mark(self, name: str) -> None:
         """Do nothing: there are no marks, and the timetable gives the played position."""
@@ -245,9 +271,14 @@ class CallEvents(Protocol):
         """The leg cannot carry sound now (on hold, or not answered yet), or can again."""
         ...
 
-    def on_transferred(self, problem: str) -> None:
+    def on_transferred(self, problem: str, status: int = 0) -> None:
         """A transfer that was under way has ended. A ``problem`` that is not empty means that it failed and the call
-        continues."""
+        continues.
+
+        Args:
+            status: SIP status with which the peer refused to transfer. 408: it did not answer, or told no outcome in
+                time; an empty ``problem`` then means that it may have succeeded. 0: neither.
+        """
         ...
 
     def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:

@@ -13,6 +13,8 @@ from gateway.seams.end_cause import UNKNOWN, EndCause
 
 Interruptible = Literal["any", "speech", "dtmf", "none"]
 RecordState = Literal["start", "pause", "resume", "stop"]
+TransferMode = Literal["auto", "refer", "bridge"]
+OnHangup = Literal["end", "return"]
 
 Expectable = Literal["email", "name", "yesNo", "date", "any", "digits"]
 
@@ -173,11 +175,48 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """+ Transfers the call to a SIP URI or number."""
+    """+ Transfers the call to a SIP URI or number.
+
+    ``refer``: the peer or carrier calls the target. ``bridge``: the gateway calls it, and joins both calls. ``auto``:
+    the first, and the second where the peer does not transfer.
+    """
 
     target: str
     handoff_data: str | None = None
     commit: bool = False
+    mode: TransferMode = "auto"
+    ring_timeout_s: float | None = None
+    """Longest ringing of the second leg of a bridge. None: ``sip.timeouts.answer_s``."""
+    on_hangup: OnHangup = "end"
+    """The call's course when the person of a bridge hangs up: it ends, or returns to the bot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldLeg:
+    """+ Puts a leg on hold: it hears a clip or silence, and no other leg hears it."""
+
+    leg: str = ""
+    """The leg's session id. Empty: the caller."""
+    source: str | None = None
+    """Clip, as of ``play``. None: the route's. Empty: silence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeLeg:
+    """+ Ends the hold of a leg."""
+
+    leg: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """+ Plays a quiet sound under the bot's voice, again and again. An empty source ends it."""
+
+    source: str
+    level: float = -20.0
+    """Gain of the sound, decibels."""
+    duck: float = 8.0
+    """Attenuation while the bot speaks, decibels."""
 
 
 Inbound = (
@@ -195,6 +234,9 @@ Inbound = (
     | Subscribe
     | Record
     | Transfer
+    | HoldLeg
+    | ResumeLeg
+    | Background
 )
 
 # --- gateway to dialogue manager ---------------------------------------------------------------------------------
@@ -311,6 +353,28 @@ class BothSilent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfLeg:
+    """+ Words or a key of the person on the second leg. An application without extensions would take them for the
+    caller's, so it does not get them."""
+
+    leg: str
+    message: Prompt | Dtmf
+
+
+LegEventName = Literal["ringing", "answered", "accepted", "declined", "busy", "noAnswer", "machine", "failed", "hangup"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegEvent:
+    """+ Progress of the second leg of the call."""
+
+    leg: str
+    """The leg's session id, also ``{id}`` in REST."""
+    event: LegEventName
+    cause: EndCause = field(default=UNKNOWN, repr=False)  # its text may be anyone's: keep it out of logs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """+ The call is over."""
 
@@ -331,5 +395,7 @@ Outbound = (
     | MarkReached
     | Withdrawn
     | BothSilent
+    | OfLeg
+    | LegEvent
     | Ended
 )

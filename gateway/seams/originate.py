@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -11,6 +11,23 @@ from gateway.seams.calling import Allowance
 from gateway.seams.end_cause import UNKNOWN, EndCause
 
 AttemptState = Literal["calling", "ringing", "early_media", "answered", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondLeg:
+    """The part of an order that makes it the second leg of a call."""
+
+    joined_to: str
+    """Id of the first leg's call."""
+    shown_number: str = ""
+    """The caller's number, for From and P-Asserted-Identity (RFC 3325). Empty: the trunk's own identity."""
+    shown_name: str = ""
+    diverted_from: str = ""
+    """The number that the caller called, for Diversion (RFC 5806). Empty: no Diversion."""
+    by_operator: bool = False
+    """True: the operator configured the target, so no list needs to allow it; a denied target is refused."""
+    on_progress: Callable[[Attempt], None] = lambda attempt: None
+    """Called after each change of the attempt's state, on the loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +50,8 @@ class CallOrder:
     """``callSid`` of the call whose peer asked for this one. Empty: no peer asked for it."""
     allowance: Allowance | None = None
     """Allowance of the key that ordered the call. None: no key ordered it."""
+    second_leg: SecondLeg | None = None
+    """Set for a call that is to be joined with another one."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -112,6 +112,8 @@ class Transferred:
     """A transfer has ended. An empty problem means success."""
 
     problem: str
+    status: int = 0
+    """Status with which the peer refused the REFER. 408: it did not answer, or told no outcome in time."""
 
 
 @dataclass(frozen=True, slots=True)

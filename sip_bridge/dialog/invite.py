@@ -322,16 +322,22 @@ class InviteDialog(ABC):
         """Return True if the call is up and no transfer is under way."""
         return self.state is InviteState.UP and not self.transfers.under_way
 
+    @property
+    def refuses_transfers(self) -> bool:
+        """True if the peer lists its methods (Allow), and REFER is not one of them."""
+        allows = self.refresh.peer_allows
+        return bool(allows) and "refer" not in allows
+
     def tell_referred(self, referral: Referral, status: int, reason: str, *, now: float) -> None:
         """Tell the peer the outcome of a call that it requested by REFER."""
         if self.state in (InviteState.UNCONFIRMED, InviteState.UP):
             self.transfers.tell_referred(self.dialog, referral, status, reason)
 
-    def _transfer_over(self, problem: str) -> None:
+    def _transfer_over(self, problem: str, status: int) -> None:
         if self._ending is not None:
             self._end(*self._ending)  # the session has already ended the call
         else:
-            self.effects.append(Transferred(problem))
+            self.effects.append(Transferred(problem, status))
 
     # --- offers and answers ----------------------------------------------------------------------------------------
 

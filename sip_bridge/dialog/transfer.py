@@ -64,7 +64,8 @@ class SipTransfers:
         contact: our Contact header.
         follows: True if the peer may ask us to call someone.
         wait_s: longest wait for an outcome.
-        on_over: called once when a transfer by us ends: an empty text means success, any other names the problem.
+        on_over: called once when a transfer by us ends, with the problem (empty: success) and the status of
+            ``Transferred``.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class SipTransfers:
         *,
         follows: bool,
         wait_s: float,
-        on_over: Callable[[str], None],
+        on_over: Callable[[str, int], None],
     ) -> None:
         self.under_way = False
         """True while we wait for the outcome of our transfer."""
@@ -128,7 +129,7 @@ class SipTransfers:
     def tick(self, *, now: float) -> None:
         """End a transfer if the peer has reported nothing for ``wait_s``."""
         if self._give_up_at is not None and self._give_up_at <= now:
-            self._over("")  # a peer that is silent for so long has probably completed the transfer
+            self._over("", 408)  # a peer that is silent for so long has probably completed the transfer
 
     def stop(self) -> None:
         """Stop waiting, since the call is over."""
@@ -154,17 +155,17 @@ class SipTransfers:
         if count != self._count:
             return  # the answer to an earlier REFER that was given up
         if response is None:
-            self._over("the peer did not answer the REFER")
+            self._over("the peer did not answer the REFER", 408)
         elif response.status >= 300:
-            self._over(f"the peer refused the REFER: {response.status} {response.reason}")
+            self._over(f"the peer refused the REFER: {response.status} {response.reason}", response.status)
         elif (response.headers.get("Refer-Sub") or "").strip().lower() == "false":
             self._over("")  # the peer will send no NOTIFY (RFC 4488)
 
-    def _over(self, problem: str) -> None:
+    def _over(self, problem: str, status: int = 0) -> None:
         if self.under_way:
             self.under_way = False
             self.stop()
-            self._on_over(problem)
+            self._on_over(problem, status)
 
     # --- transfers by the peer -------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from av import AudioFrame, Packet
 
 from gateway.call.defaults import turn_defaults
 from gateway.call.directory import LocalDirectory
+from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.config import BargeInConfig, CallingConfig, LimitsConfig, PlayoutConfig, RouteConfig, WebRtcConfig
@@ -234,6 +235,7 @@ class GatewayProcess:
         )  # fmt: skip
         self._services = Services(
             engine=self._engine, ticker=Ticker(), dialogues=self._prompter, clips=None,  # type: ignore[arg-type]  # no clips
+            second_legs=SecondLegs(self._prompter),
             meter=Metrics(), playout=PlayoutConfig(), start=StartPolicy(quantile=1.0, max_delay_s=0.0),
             calling=CallingPolicy(CallingConfig(), self._routes),
         )  # fmt: skip

@@ -81,7 +81,7 @@ class Told:
     def on_leg_replaced(self, leg: Any, call_sid: str) -> None:
         self.call, self.call_sid = leg, call_sid
 
-    def on_transferred(self, problem: str) -> None:
+    def on_transferred(self, problem: str, status: int = 0) -> None:
         self.transferred.append(problem)
 
     def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:

@@ -112,7 +112,7 @@ class Session:
         self.call = leg
         self._note("session: leg replaced", call_sid)
 
-    def on_transferred(self, problem: str) -> None:
+    def on_transferred(self, problem: str, status: int = 0) -> None:
         self._note("session: transferred", problem)
 
     def on_leg_closed(self, reason: str, cause: EndCause = UNKNOWN) -> None:

@@ -155,7 +155,7 @@ async def a_sip_call(made: Gateway) -> Samples:
             phone.speak(bytes(160), sequence=sequence, timestamp=160 * sequence)
         phone.speak(bytes(160), payload_type=77)
         (session,) = made.directory
-        leg: Any = session._leg
+        leg: Any = session.seat.leg
         await until(lambda: leg.rtp.session.stats.packets_received == 3, "the packets")
         during = await read(made)
         await phone.bye()

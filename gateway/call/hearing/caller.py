@@ -175,6 +175,10 @@ class Caller:
             self.refresh(now)
         self._turns.on_digit(digit, now)
 
+    def heard(self, frame: bytes, now: float, heard_at: float) -> None:
+        """A frame of a mix was sent to the caller; see ``spoke``."""
+        self.spoke(frame, now, heard_at)
+
     def unheard(self, seconds: float) -> None:
         """The last ``seconds`` of sent audio were cut before the caller heard them."""
         if self._uplink is not None:

@@ -29,6 +29,7 @@ class Leg:
     has_marks = False
     can_clear = True
     in_real_time = True
+    refuses_transfers = False
     outbound = AudioFormat()
 
     def __init__(self) -> None:

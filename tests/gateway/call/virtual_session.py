@@ -12,8 +12,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gateway.call.defaults import turn_defaults
 from gateway.call.hearing.listening import hearing
+from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
@@ -159,6 +163,7 @@ class VirtualSession:
     has_marks: bool
     can_clear: bool
     in_real_time = True
+    refuses_transfers = False
     outbound = AudioFormat()
 
     def __init__(
@@ -206,10 +211,12 @@ class VirtualSession:
         heard = hearing(made, _Recogniser(self), RecogniserConfig(), common) if recogniser else None
         playout = PlayoutConfig(lead_ms=lead_ms, fade_ms=0, mark_timeout_s=1.0, held_turns=2)
         self.ticker = VirtualTicker()
+        self.second_legs = SecondLegs(_Manager(self))
         services = Services(
             engine=_Engine(self),  # type: ignore[arg-type]  # opens utterances, and no more
             ticker=self.ticker,
-            dialogues=_Manager(self),
+            dialogues=self.second_legs,
+            second_legs=self.second_legs,
             clips=_Clips(self),
             meter=self,
             playout=playout,
@@ -438,6 +445,11 @@ class _Clips:
         if source == "missing":
             raise ClipError("missing")
         return self._world.begins(source, "la la la")
+
+    async def samples(self, source: str) -> tuple[NDArray[np.int16], int]:
+        if source == "missing":
+            raise ClipError("missing")
+        return np.full(8000, 1000, np.int16), 8000
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Spoken:
         self._world.note(f"tones {digits} {silent}")

@@ -131,7 +131,7 @@ async def test_a_transfer_outside_the_policy_reaches_nobody_and_one_within_it_is
     for target in REFUSED:
         call.refuses(target)
     call.session.on_message(Transfer(target=SPELT))
-    if not call.session._leg.dialect.call_outlives_stream:  # type: ignore[attr-defined]
+    if not call.session.seat.leg.dialect.call_outlives_stream:  # type: ignore[attr-defined]
         error = call.told[-1]
         assert isinstance(error, Error) and error.code == "not_supported", "only an API could do it"
         await call.over()

@@ -352,6 +352,8 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
         ),
         (m.MarkReached(name="a", cleared=True), None, {"type": "mark", "name": "a", "cleared": True}),
         (m.Withdrawn(what="end"), None, {"type": "withdrawn", "what": "end"}),
+        (m.LegEvent(leg="VX2", event="ringing"), None, {"type": "leg", "leg": "VX2", "event": "ringing"}),
+        (m.OfLeg(leg="VX2", message=m.Dtmf(digit="5")), None, {"type": "dtmf", "digit": "5", "leg": "VX2"}),
         (m.Ended(reason="hangup", duration_ms=9), None, {"type": "ended", "reason": "hangup", "durationMs": 9}),
         (
             m.Ended(

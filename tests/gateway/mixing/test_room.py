@@ -8,7 +8,7 @@ import pytest
 
 from gateway.mixing.receive_buffer import MOST_WAITING_S
 from gateway.mixing.seat import voice_of
-from gateway.mixing.sources import ClipSource
+from gateway.mixing.sources import PlayedSource
 from tests.gateway.mixing.legs import G722, L16, OPUS, PCMA, PCMU, HandTimer, Phone, joined, room_on, tone
 from voicecodecs.registry import AudioFormat, encoder
 
@@ -292,7 +292,7 @@ def test_a_mix_is_reported_as_sent() -> None:
 def test_hold_music_is_heard_by_one_leg_and_loops() -> None:
     a, b = Phone(PCMU, 0), Phone(PCMU, 0)
     timer, room = joined(a, b)
-    room.play("music", ClipSource(tone(C_HZ, 48000, 0.25), 48000), "a")
+    room.play("music", PlayedSource(tone(C_HZ, 48000, 0.25), 48000), "a")
     timer.run(room, [a, b], 2.0)
     assert a.leg.hears(C_HZ) == pytest.approx(SAID, rel=0.1)
     assert len(a.leg.sent) == pytest.approx(100, abs=2) and not b.leg.sent
@@ -305,7 +305,7 @@ def test_hold_music_is_heard_by_one_leg_and_loops() -> None:
 def test_a_tone_that_ends_leaves_nothing() -> None:
     a, b = Phone(PCMU, A_HZ), Phone(PCMU, B_HZ)
     timer, room = joined(a, b)
-    room.play("tone", ClipSource(tone(C_HZ, 8000, 0.2), 8000, loop=False), "a")
+    room.play("tone", PlayedSource(tone(C_HZ, 8000, 0.2), 8000, loop=False), "a")
     timer.run(room, [a, b], 1.0)
     ticked = timer.ticks
     assert 10 <= ticked <= 12
@@ -318,7 +318,7 @@ def test_a_sound_under_the_voice_is_quieter_while_the_bot_speaks() -> None:
     timer = HandTimer()
     room = room_on(timer)
     room.enter("a", a.seat)
-    clip = ClipSource(tone(C_HZ, 8000, 0.4), 8000, gain_db=-6.0, under=a.seat.voice, duck_db=12.0)
+    clip = PlayedSource(tone(C_HZ, 8000, 0.4), 8000, gain_db=-6.0, under=a.seat.voice, duck_db=12.0)
     room.play("background", clip, "a")
     timer.run(room, [a], 2.0)
     alone = a.leg.hears(C_HZ)

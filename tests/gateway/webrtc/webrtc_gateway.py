@@ -19,6 +19,7 @@ from av import AudioFrame
 
 from gateway.call.defaults import turn_defaults
 from gateway.call.directory import LocalDirectory
+from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.config import (
@@ -117,7 +118,8 @@ async def gateway(
         stack.callback(uplink.close)
         made.services = Services(
             engine=engine, ticker=ticker, clips=None, meter=Metrics(), playout=PlayoutConfig(), uplink=uplink,  # type: ignore[arg-type]
-            dialogues=BrowserDialogues(dialogues, routes, made.webrtc.browser, version="test"),
+            dialogues=(legs := SecondLegs(BrowserDialogues(dialogues, routes, made.webrtc.browser, version="test"))),
+            second_legs=legs,
             start=StartPolicy(quantile=0.98, max_delay_s=0.4), calling=CallingPolicy(CallingConfig(), routes),
         )  # fmt: skip
         app = web.Application(middlewares=[errors.middleware], client_max_size=1_000_000)
