@@ -1,6 +1,6 @@
 """Joined pairs of SIP legs: processor time of a pair, and the pacing of its frames.
 
-    python benchmarks/joined_pairs.py --pairs 100 --seconds 20 [--untouched]
+    python -m benchmarks.joined_pairs --pairs 100 --seconds 20 [--untouched]
 
 A process of its own holds the legs: real sockets, RTP sessions, seats and rooms, without signalling and sessions. This
 process sends 50 packets a second to each leg from one socket for each, and measures when packets come back. With

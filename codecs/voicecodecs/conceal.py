@@ -8,6 +8,8 @@ where the wave is the same; and its growing number of periods.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,7 +34,10 @@ class Concealer:
 
     def __init__(self, sample_rate: int) -> None:
         self._rate = sample_rate
-        self._history = np.zeros(round(_HISTORY_S * sample_rate), np.int16)
+        self._kept = round(_HISTORY_S * sample_rate)
+        self._history: deque[NDArray[np.int16]] = deque([np.zeros(self._kept, np.int16)])
+        """The last pieces, joined only after a loss, since most streams lose little."""
+        self._length = self._kept
         self._period = np.zeros(0, np.float32)
         self._invented = 0
 
@@ -57,12 +62,15 @@ class Concealer:
         return pcm
 
     def _remember(self, pcm: NDArray[np.int16]) -> None:
-        size = len(self._history)
-        self._history = pcm[-size:] if len(pcm) >= size else np.concatenate((self._history[len(pcm) :], pcm))
+        history = self._history
+        history.append(pcm)
+        self._length += len(pcm)
+        while self._length - len(history[0]) >= self._kept:
+            self._length -= len(history.popleft())
 
     def _last_period(self) -> NDArray[np.float32]:
         """Return the last pitch period: the end of the history, by the lag at which the wave repeats itself best."""
-        wave = self._history.astype(np.float32)
+        wave = np.concatenate(self._history)[-self._kept :].astype(np.float32)
         compared = round(_COMPARED_S * self._rate)
         shortest, longest = round(_SHORTEST_PERIOD_S * self._rate), round(_LONGEST_PERIOD_S * self._rate)
         # One row for each lag: the 20 ms that end that lag before the end of the history.

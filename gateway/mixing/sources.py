@@ -60,13 +60,6 @@ class Source(Protocol):
         ...
 
 
-def length_s(fmt: AudioFormat, payload: bytes) -> float:
-    """Return the length of a payload's audio, seconds."""
-    if fmt.frame_bytes is None:
-        return opus.packet_s(payload)
-    return len(payload) / fmt.frame_bytes * fmt.ptime_ms / 1000
-
-
 class LegSource:
     """The sound of a leg's caller. Payloads may have any length and come at any time.
 
@@ -89,6 +82,7 @@ class LegSource:
         self._format = fmt
         self._last_s = fmt.ptime_ms / 1000
         """Length of the last payload."""
+        self._per_byte_s = 0.0 if fmt.frame_bytes is None else fmt.ptime_ms / 1000 / fmt.frame_bytes
         self._waiting: Pcm = np.zeros(0, np.int16)
         """Decoded samples before resampling that no tick has taken."""
         self._made: Pcm | None = None
@@ -121,9 +115,9 @@ class LegSource:
         if not self._heard:
             return
         self._pushed_at = now
-        seconds = length_s(self._format, payload) if payload else self._last_s
+        seconds = self._last_s
         if payload:
-            self._last_s = seconds
+            seconds = self._last_s = len(payload) * self._per_byte_s or opus.packet_s(payload)
         if self._relay is None:
             self.buffer.push(payload, seconds, now=now)
             return
