@@ -332,9 +332,7 @@ def scenes() -> list[Scene]:
             interrupts="interruption",
         ),
         Scene(name="hold music", calls=4, around=partial(clips_of, "music", 4.0, 0.0), answers=""),
-        Scene(
-            name="coughs and laughs", calls=4, around=partial(clips_of, "cough", below_db=2.0, pause_s=3.0), answers=""
-        ),
+        Scene(name="coughs and laughs", calls=4, around=partial(clips_of, "cough", 2.0, 3.0), answers=""),
         Scene(name="noises", calls=4, around=partial(clips_of, "noise", 2.0, 1.0), answers=""),
         Scene(name="sentences", calls=10, answers="sentence"),
         *(Scene(name=f"phone numbers, gaps {gap} s", calls=5, answers=f"number {gap}") for gap in (0.3, 0.5, 0.7, 0.9)),
