@@ -734,6 +734,9 @@ class LimitsConfig(Section):
     that the system allows."""
     connections_per_address: int = Field(1000, gt=0)
     """Most sockets of one remote address."""
+    requests_per_s: float = Field(200.0, gt=0)
+    """HTTP requests of one client's address per second, on average; five times as many at once. More get 429 and are
+    closed. Streams and `/healthz` are not counted. Behind a proxy set `server.trusted_proxies`."""
     idle_s: float = Field(75.0, gt=0)
     """Longest idle time of an HTTP connection, seconds."""
     body_s: float = Field(60.0, gt=0)

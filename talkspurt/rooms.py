@@ -39,7 +39,7 @@ from gateway.http.call_api.route_list import RouteList
 from gateway.http.exposition import Exposition
 from gateway.http.health import Health
 from gateway.http.pages import Pages
-from gateway.http.request import rate_limit
+from gateway.http.request import rate_limit, request_rate
 from gateway.http.request.auth import Authenticator
 from gateway.http.speech_api.models import Models
 from gateway.http.speech_api.speech import SpeechRoutes
@@ -449,3 +449,6 @@ class HttpParts:
             on_oddity=metrics.carrier_oddity,
             frames_first=ticker.catch_up,
         )
+        # After the listener's own middleware, which tracks the connections, and before all others.
+        within_rate = request_rate.within(self.server.rate, now=self.server.now, on_rejected=metrics.call_rejected)
+        self.app.middlewares.insert(1, within_rate)

@@ -60,6 +60,7 @@ PURE = [
     "gateway/uplink/windows.py",
     "gateway/uplink/vad.py",
     "gateway/limits/quota.py",
+    "gateway/listener/request_rate.py",
     "gateway/listener/source_limit.py",
     "gateway/principal.py",
     "tts_engine/cosyvoice/token2wav/admission.py",

@@ -15,9 +15,9 @@ import logging
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Protocol, cast
 from uuid import UUID
 
@@ -26,6 +26,9 @@ from gateway.carriers.asterisk.audiosocket import END, AudioSocketWire
 from gateway.carriers.caller import incoming_call
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import ProtocolError, Rejected
+from gateway.listener.no_room import is_reserved
+from gateway.listener.sockets import Sockets
+from gateway.listener.source_limit import source
 from gateway.media.arrival import MessageArrival
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents, Reception, TransferStart, UnbufferedLeg
@@ -95,7 +98,7 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
         self._transport = cast(
             asyncio.Transport, transport
         )  # uvloop's transport has the methods, but is of another class
-        if not self._server.admit(self, str(transport.get_extra_info("peername")[0])):
+        if not self._server.admit(self, self._transport):
             self._transport.abort()
             return
         own = transport.get_extra_info("socket")
@@ -111,13 +114,14 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the session and timers after the socket has closed."""
+        assert self._transport is not None
+        self._server.forget(self, self._transport)
         self._transport = None
         for timer in (self._timer, self._keepalive):
             if timer is not None:
                 timer.cancel()
         if self._asking is not None:
             self._asking.cancel()
-        self._server.forget(self)
         if self._session is not None:
             self._session.on_leg_closed("hangup")
             self._session = None
@@ -208,7 +212,7 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
             self.data_received(b"")
 
     def _begin(self, started: StreamStarted) -> None:
-        assert self._timer is not None
+        assert self._timer is not None and self._transport is not None
         self._timer.cancel()
         self.outbound = started.outbound
         self._arrival = MessageArrival(started.inbound)
@@ -218,6 +222,7 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
         self._session = self._server.begin(
             self, incoming_call(started, route=self.expected.route, transport="audiosocket")
         )
+        self._server.used(self._transport)
         self._session.metered.add_done_callback(lambda _: self._keep_alive())
 
     def _no_uuid(self) -> None:
@@ -327,13 +332,14 @@ class AudioSocketServer:
         self.setup_timeout_s = limits.setup_timeout_s
         self.max_errors = limits.errors_in_a_row
         self.port = 0
-        self._per_address = limits.connections_per_address
+        self._sockets = Sockets(
+            most=config.connections, per_address=limits.connections_per_address, idle_s=inf, body_s=inf
+        )
         self._allowed = [ipaddress.ip_network(network) for network in config.allowed]
         self.expected = expected
         self.begin = begin
         self.on_rejected = on_rejected
-        self._legs: dict[AudioSocketLeg, str] = {}
-        self._by_address: Counter[str] = Counter()
+        self._legs: dict[AudioSocketLeg, None] = {}
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -362,30 +368,32 @@ class AudioSocketServer:
         for leg in list(self._legs):
             leg.abort()
 
-    def admit(self, leg: AudioSocketLeg, address: str) -> bool:
-        """Return True if this peer may connect and there is room for one more connection."""
+    def admit(self, leg: AudioSocketLeg, transport: asyncio.Transport) -> bool:
+        """Return True if this peer may connect and there is room. At the limit, the oldest connection without a call
+        makes room."""
+        address = str(transport.get_extra_info("peername")[0])
         ip = ipaddress.ip_address(address)
         if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
-        why = ""
+        now, why = asyncio.get_running_loop().time(), ""
         if not any(ip in network for network in self._allowed):
             why = "address is not in audiosocket.allowed"
-        elif len(self._legs) >= self.config.connections or self._by_address[address] >= self._per_address:
+        elif not self._sockets.admit(source(address), transport, now=now, scarce=is_reserved(transport)):
             why = "too many connections"
         if why:
             log.warning("audiosocket refused", extra={"why": why})
             return False
-        self._legs[leg] = address
-        self._by_address[address] += 1
+        self._legs[leg] = None
         return True
 
-    def forget(self, leg: AudioSocketLeg) -> None:
+    def used(self, transport: asyncio.Transport) -> None:
+        """Note that a call has begun on a connection."""
+        self._sockets.begin(transport, now=asyncio.get_running_loop().time())
+
+    def forget(self, leg: AudioSocketLeg, transport: asyncio.Transport) -> None:
         """Forget a closed connection."""
-        address = self._legs.pop(leg, None)
-        if address is not None:
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+        self._legs.pop(leg, None)
+        self._sockets.remove(transport)
 
     def live(self, uuid: UUID) -> ExpectedCall | None:
         """Return the announced data of a live call in this worker. None: there is no such call."""

@@ -1,21 +1,38 @@
-"""Pauses a listener that cannot accept a connection for lack of resources; else ``accept`` would fail again
-immediately."""
+"""File descriptors for connections: some are kept for other work, and a listener without any pauses."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
 from collections.abc import Callable
+from typing import Any
 
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors of ``accept`` for a lack of resources."""
+RESERVED_SHARE = 8
+"""One of so many descriptors is kept for other work: links to engines, health checks, files, and the RTP ports of calls
+that have begun."""
 _REST_S = 1.0
 """The same pause as in asyncio's own servers."""
 
 
 def rest(listener: socket.socket, listen: Callable[[], None]) -> None:
-    """Stop reading from ``listener``, and call ``listen`` after a second, unless the listener is closed by then."""
+    """Stop reading from ``listener``, and call ``listen`` after a second, unless the listener is closed by then.
+    Without the pause, ``accept`` would fail again immediately."""
     loop = asyncio.get_running_loop()
     loop.remove_reader(listener.fileno())
     loop.call_later(_REST_S, lambda: listen() if listener.fileno() >= 0 else None)
+
+
+def is_reserved(connection: Any) -> bool:
+    """Return True if a connection has a descriptor that is kept for other work, so that it may stay only in place of
+    another one. The system gives out the lowest free number, so a high one means that most are used.
+
+    Args:
+        connection: a transport.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    own = connection.get_extra_info("socket")
+    return own is not None and soft != resource.RLIM_INFINITY and own.fileno() >= soft - soft // RESERVED_SHARE

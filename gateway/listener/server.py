@@ -30,10 +30,12 @@ from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
+from gateway.listener.forwarded import Proxies
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import NO_ROOM, rest
+from gateway.listener.no_room import NO_ROOM, is_reserved, rest
 from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
+from gateway.listener.request_rate import RequestRate
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
 from gateway.listener.source_limit import source
@@ -58,6 +60,7 @@ _HANDSHAKE_S = 5.0
 _HANDSHAKES, _HANDSHAKES_PER_SOURCE = 256, 64
 """Most TLS handshakes at a time, in all and of one source (an IPv6 /64). Clients behind one address stay below: a
 handshake of 0.1 s lets 640 a second connect."""
+_TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _SWEEP_S = _LOOK_S = 1.0
 MAX_OPEN_FILES = 65536
 
@@ -96,7 +99,7 @@ class _Switch(asyncio.Protocol):
             self._server.opening.add(connection)
             peer = connection.get_extra_info("peername")
         if peer is not None and not self._server.sockets.admit(
-            source(str(peer[0])), connection, now=self._server.now()
+            source(str(peer[0])), connection, now=self._server.now(), scarce=is_reserved(connection)
         ):
             self._server.on_rejected("too_many_connections")
             connection.abort()
@@ -111,6 +114,8 @@ class _Switch(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self._connection is not None and self._timer is not None
+        if self._connection.is_closing():
+            return
         self._head += data
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
@@ -121,8 +126,21 @@ class _Switch(asyncio.Protocol):
         path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
         if path and path[0].startswith(_MEDIA.encode()):
             self._server.begin_media(self._connection, bytes(self._head))
+        elif self._is_over_rate(path[0] if path else b""):
+            self._server.on_rejected("too_many_requests")
+            self._connection.transport.write(_TOO_MANY)
+            self._connection.transport.close()
         else:
             self._server.begin_http(self._connection, bytes(self._head))
+
+    def _is_over_rate(self, path: bytes) -> bool:
+        """Return True if the client has used up its requests; then the connection need not reach the application."""
+        assert self._connection is not None
+        peer = self._connection.get_extra_info("peername")
+        if peer is None or isinstance(self._connection, PassedOn):
+            return False
+        called = path.partition(b"?")[0].decode("latin-1")
+        return self._server.rate.is_spent(str(peer[0]), called, now=self._server.now())
 
 
 class _Upgraded:
@@ -199,6 +217,7 @@ class GatewayServer:
             idle_s=limits.idle_s,
             body_s=limits.body_s,
         )
+        self.rate = RequestRate(limits.requests_per_s, Proxies(server.trusted_proxies))
         self._watching: SupervisedTask | None = None
         self.handshakes = Handshakes(most=_HANDSHAKES, per_source=_HANDSHAKES_PER_SOURCE)
         self._sweeper: asyncio.TimerHandle | None = None

@@ -2,15 +2,19 @@
 
 A connection is *idle* until the head of a request is complete, and again after the answer. It is *reading* while the
 body of a request arrives, and *used* by a handler or a call. Idle and reading connections have a deadline. At the
-limit, they make room for new ones, so no one can lock others out by leaving connections open.
+limit, they make room for new ones, so no one can lock others out by leaving connections open. A source at its own
+limit, or with a large share of all connections, makes room for itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+_LARGE_SHARE, _LARGE = 8, 16
+"""A source with more than this many connections, and more than one of so many of the most allowed, is the first to make
+room for its own new ones."""
 _SEARCH_EVERY_S = 0.05
 """Shortest pause between two searches for closed connections, regardless of the number of new ones."""
 
@@ -46,30 +50,45 @@ class Sockets:
         self._count: Counter[str] = Counter()
         # Both are in order of time: the first entry became idle, or began to read, first.
         self._idle: dict[Socket, float] = {}
+        self._idle_of: dict[str, dict[Socket, None]] = {}
+        """Idle connections by address, in the same order."""
         self._reading: dict[Socket, tuple[float, Callable[[], bool]]] = {}
         self._searched_at = -_SEARCH_EVERY_S
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def admit(self, address: str, socket: Socket, *, now: float) -> bool:
+    def admit(self, address: str, socket: Socket, *, now: float, scarce: bool = False) -> bool:
         """Admit a new connection. At the limit, the one that was idle for longest is closed. Return False if there is
-        no room."""
-        full = len(self._addresses) >= self._most or self._count[address] >= self._per_address
-        if full and now - self._searched_at >= _SEARCH_EVERY_S:
+        no room.
+
+        Args:
+            scarce: True if it may stay only in place of another one.
+        """
+        if (scarce or self._is_full(address)) and now - self._searched_at >= _SEARCH_EVERY_S:
             self._searched_at = now
             self._forget_closed()
-        if self._count[address] >= self._per_address:
+        if self._count[address] >= self._per_address and not self._make_room(self._idle_of.get(address, ())):
             return False
-        if len(self._addresses) >= self._most:
-            oldest = next(iter(self._idle), None) or next(iter(self._reading), None)
-            if oldest is None:
+        if scarce or len(self._addresses) >= self._most:
+            is_large = self._count[address] > max(_LARGE, self._most // _LARGE_SHARE)
+            own = self._idle_of.get(address, {}) if is_large else {}
+            if not (self._make_room(own) or self._make_room(self._idle) or self._make_room(self._reading)):
                 return False
-            self._end(oldest)
         self._addresses[socket] = address
         self._count[address] += 1
-        self._idle[socket] = now
+        self._rest(socket, now)
         return True
+
+    def _is_full(self, address: str) -> bool:
+        return len(self._addresses) >= self._most or self._count[address] >= self._per_address
+
+    def _make_room(self, among: Iterable[Socket]) -> bool:
+        """Close the first of these connections. Return False if there is none."""
+        oldest = next(iter(among), None)
+        if oldest is not None:
+            self._end(oldest)
+        return oldest is not None
 
     def begin(self, socket: Socket, *, now: float, whole: Callable[[], bool] = lambda: True) -> None:
         """Mark the connection as used by a request or a call.
@@ -78,7 +97,7 @@ class Sockets:
             whole: returns True when the body of the request is complete.
         """
         if socket in self._addresses:
-            self._idle.pop(socket, None)
+            self._wake(socket)
             if not whole():
                 self._reading[socket] = (now, whole)
 
@@ -86,8 +105,8 @@ class Sockets:
         """Mark the connection as idle after its request."""
         if socket in self._addresses:
             self._reading.pop(socket, None)
-            self._idle.pop(socket, None)
-            self._idle[socket] = now
+            self._wake(socket)
+            self._rest(socket, now)
 
     def sweep(self, *, now: float) -> int:
         """Close the connections that are past their deadlines. Return their number."""
@@ -99,6 +118,11 @@ class Sockets:
         for socket in late:
             self._end(socket)
         return len(late)
+
+    def remove(self, socket: Socket) -> None:
+        """Forget a connection that is closed, before a search finds it. It may be unknown."""
+        if socket in self._addresses:
+            self._forget(socket)
 
     def close(self) -> None:
         """Close all connections, because the listener closes."""
@@ -115,9 +139,22 @@ class Sockets:
             self._forget(socket)
 
     def _forget(self, socket: Socket) -> None:
-        address = self._addresses.pop(socket)
-        self._idle.pop(socket, None)
+        self._wake(socket)
         self._reading.pop(socket, None)
+        address = self._addresses.pop(socket)
         self._count[address] -= 1
         if not self._count[address]:
             del self._count[address]
+
+    def _rest(self, socket: Socket, now: float) -> None:
+        """Count a connection as idle."""
+        self._idle[socket] = now
+        self._idle_of.setdefault(self._addresses[socket], {})[socket] = None
+
+    def _wake(self, socket: Socket) -> None:
+        """Count a connection as idle no longer."""
+        if self._idle.pop(socket, None) is not None:
+            address = self._addresses[socket]
+            del self._idle_of[address][socket]
+            if not self._idle_of[address]:
+                del self._idle_of[address]

@@ -8,7 +8,6 @@ CANCEL, floods, and the refusal of new calls when the server is full or draining
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
 import socket
@@ -20,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import NO_ROOM, rest
+from gateway.listener.no_room import NO_ROOM, is_reserved, rest
 from gateway.listener.source_limit import SourceLimit, source
 from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.supervision import SUPERVISOR, Need, SupervisedTask
@@ -299,6 +298,11 @@ class _Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def is_scarce(self) -> bool:
+        """True if the connection has a descriptor that is kept for other work."""
+        return self._transport is not None and is_reserved(self._transport)
+
     def _touch(self) -> None:
         if self._idle:
             self._idle.cancel()
@@ -324,6 +328,8 @@ class _Connections(Mapping[Peer, _Connection]):
         self._most = most
         self._counts = counts
         self._all: dict[Peer, _Connection] = {}
+        self._of_source: dict[str, dict[_Connection, None]] = {}
+        """Connections of each source, the oldest first."""
 
     def __getitem__(self, peer: Peer) -> _Connection:
         return self._all[peer]
@@ -337,20 +343,32 @@ class _Connections(Mapping[Peer, _Connection]):
     def add(self, connection: _Connection) -> bool:
         """Add a connection. False: there is no room for it."""
         address = source(connection.peer.host)
-        strangers = [each for each in self._all.values() if source(each.peer.host) == address]
-        if len(strangers) >= _STRANGERS_PER_SOURCE:
-            self._make_room(strangers)
-        if len(self._all) >= self._most and not self._make_room(self._all.values()):
+        own = self._of_source.get(address, {})
+        if len(own) >= _STRANGERS_PER_SOURCE:
+            self._make_room(own)
+        is_stranger = self._user.standing(connection.peer) is SourceStanding.STRANGER
+        is_full = len(self._all) >= self._most or (is_stranger and connection.is_scarce)
+        if is_full and not self._make_room(self._all.values()):
             self._counts["refused"] += 1
             return False
+        if (before := self._all.get(connection.peer)) is not None:
+            self._drop(before)
         self._all[connection.peer] = connection
+        self._of_source.setdefault(address, {})[connection] = None
         return True
 
     def remove(self, connection: _Connection) -> None:
         """Remove a connection and tell the user. Nothing happens if it is not there any more."""
         if self._all.get(connection.peer) is connection:
-            del self._all[connection.peer]
+            self._drop(connection)
             self._user.on_disconnected(connection.peer)
+
+    def _drop(self, connection: _Connection) -> None:
+        del self._all[connection.peer]
+        address = source(connection.peer.host)
+        del self._of_source[address][connection]
+        if not self._of_source[address]:
+            del self._of_source[address]
 
     def needs(self, connection: _Connection) -> bool:
         """Return True if the connection must stay open though it is silent."""
@@ -483,22 +501,28 @@ class Endpoint:
         Args:
             tls: the context, for a connection to the TLS port.
         """
-        peer, source = Peer("TLS" if tls else "TCP", "", 0), ""
+        peer, host = Peer("TLS" if tls else "TCP", "", 0), ""
+        handshake = asyncio.current_task()
+        assert handshake is not None
         try:
-            source = connection.getpeername()[0]
+            host = str(connection.getpeername()[0])
+            if tls:
+                self._handshakes.enter(source(host), handshake)
             await self._loop.connect_accepted_socket(
                 lambda: self._stream(peer), connection, ssl=tls,
                 ssl_handshake_timeout=self._connect_s if tls else None,
             )  # fmt: skip
         except ssl.SSLError as error:
             # The administrator of the other side sees an error, but often not which of the two certificates is wrong.
-            log.info("SIP connection refused", extra={"peer": f"TLS {source}", "why": str(error)})
+            log.info("SIP connection refused", extra={"peer": f"TLS {host}", "why": str(error)})
             connection.close()
         except OSError:  # the peer has closed, or is too slow
             connection.close()
         except asyncio.CancelledError:  # it makes room for another one
             connection.close()
             raise
+        finally:
+            self._handshakes.leave(handshake)
 
     async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Listen for TLS too, after ``start``.
@@ -527,9 +551,6 @@ class Endpoint:
         adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")
         self._adopting.add(adopting)
         adopting.add_done_callback(self._adopting.discard)
-        with contextlib.suppress(OSError):  # the client may have closed
-            self._handshakes.enter(source(str(connection.getpeername()[0])), adopting)
-        adopting.add_done_callback(self._handshakes.leave)
 
     async def close(self) -> None:
         """Close the sockets at once, and forget the transactions that are under way."""

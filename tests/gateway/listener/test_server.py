@@ -27,11 +27,12 @@ async def test_refused_sites_and_connections_are_counted_by_their_reason(tmp_pat
             for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
                 async with http.post("/v1/tts", json={"text": "Hi."}, headers=headers) as answer:
                     assert answer.status in (403, 421)
-            reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)  # beside the client's own
-            async with asyncio.timeout(PATIENCE_S):
-                with suppress(ConnectionError):
-                    assert await reader.read() == b""
-            writer.close()
+            async with http.get("/v1/events"):  # keeps the client's own connection in use
+                reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)
+                async with asyncio.timeout(PATIENCE_S):
+                    with suppress(ConnectionError):
+                        assert await reader.read() == b""
+                writer.close()
         text = made.metrics.exposition().decode()
     for reason in ("origin_not_allowed", "misdirected_request", "too_many_connections"):
         assert f'talkspurt_calls_rejected_total{{reason="{reason}"}} 1.0' in text

@@ -65,9 +65,32 @@ def test_where_all_are_of_use_one_more_may_not_stay() -> None:
 
 
 def test_an_address_has_a_bound_of_its_own() -> None:
-    held, opened = sockets(most=10, per_address=2), [Socket() for _ in range(4)]
-    assert [held.admit("a", socket, now=0.0) for socket in opened[:3]] == [True, True, False]
-    assert held.admit("b", opened[3], now=0.0)
+    held, opened = sockets(most=10, per_address=2), [Socket() for _ in range(5)]
+    assert [held.admit("a", socket, now=0.0) for socket in opened[:3]] == [True, True, True]
+    assert [socket.aborted for socket in opened[:3]] == [True, False, False]
+    for socket in opened[1:3]:
+        held.begin(socket, now=1.0)
+    assert not held.admit("a", opened[3], now=2.0)
+    assert held.admit("b", opened[4], now=2.0)
+
+
+def test_an_address_with_a_large_share_makes_room_for_itself_and_not_at_the_cost_of_others() -> None:
+    held, opened = sockets(most=20), [Socket() for _ in range(23)]
+    held.admit("b", opened[0], now=0.0)
+    for at, socket in enumerate(opened[1:22]):
+        assert held.admit("a", socket, now=1.0 + at)
+    assert [socket.aborted for socket in opened[:4]] == [False, True, True, False]
+    assert held.admit("c", opened[22], now=30.0)
+    assert opened[0].aborted
+
+
+def test_with_few_descriptors_left_a_connection_stays_only_in_place_of_another() -> None:
+    held, opened = sockets(), [Socket() for _ in range(4)]
+    assert not held.admit("a", opened[0], now=0.0, scarce=True)
+    assert held.admit("a", opened[1], now=1.0)
+    assert held.admit("b", opened[2], now=2.0, scarce=True) and opened[1].aborted
+    held.begin(opened[2], now=3.0)
+    assert not held.admit("c", opened[3], now=4.0, scarce=True)
 
 
 def test_many_that_are_refused_do_not_make_us_look_at_all_others_each_time() -> None:
@@ -80,7 +103,10 @@ def test_many_that_are_refused_do_not_make_us_look_at_all_others_each_time() -> 
             return super().is_closing()
 
     held, opened = sockets(most=10, per_address=2), [Watched() for _ in range(102)]
-    assert sum(held.admit("a", socket, now=number / 1000) for number, socket in enumerate(opened)) == 2
+    for socket in opened[:2]:
+        held.admit("a", socket, now=0.0)
+        held.begin(socket, now=0.0)
+    assert not any(held.admit("a", socket, now=number / 1000) for number, socket in enumerate(opened[2:]))
     assert looks <= 2 * 3
     opened[0].close()
     assert held.admit("a", Watched(), now=0.2)

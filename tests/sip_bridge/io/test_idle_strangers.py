@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.listener import no_room
 from sip_bridge.io.endpoint import _STRANGERS_PER_SOURCE
 from tests.sip_bridge.phone import bridge
 from tests.waiting import until
@@ -20,4 +21,19 @@ async def test_the_oldest_connections_of_a_stranger_are_closed_and_a_trunks_are_
         for reader, _ in opened[: 100 - kept]:
             assert await reader.read() == b""
         for _, writer in opened:
+            writer.close()
+
+
+async def test_with_few_descriptors_left_strangers_take_each_others_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bridge(trunk={"addresses": ["192.0.2.1"]}) as made:
+        endpoint = made.bridge.endpoint
+        first = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        await until(lambda: len(endpoint._connections) == 1)
+        monkeypatch.setattr(no_room, "RESERVED_SHARE", 1)  # all descriptors
+        second = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        assert await first[0].read() == b""
+        await until(lambda: len(endpoint._connections) == 1)
+        for _, writer in (first, second):
             writer.close()
