@@ -45,6 +45,21 @@ class Principal:
         """Return True if the principal may see a call."""
         return self.sees(route) and self.call in ("", call_id)
 
+    def billed_tenant(self, asked: str | None) -> str | None:
+        """Return the tenant whose usage and records the principal reads. None: all tenants.
+
+        Args:
+            asked: the tenant that the request names. None: it names none, and means all that the principal may read.
+
+        Raises:
+            Rejected: 403, only the scope ``admin`` reads those of another tenant.
+        """
+        if "admin" not in self.scopes or self.routes is not None:
+            if asked not in (None, self.tenant):
+                self.check_scope("admin")
+            return self.tenant
+        return asked
+
     def holds(self, token: bytes) -> bool:
         """Return True if the principal may act for the browser that called with ``token``. A token is for one
         browser."""

@@ -9,7 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, delete, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Table,
+    bindparam,
+    delete,
+    select,
+    true,
+    tuple_,
+    update,
+)
 
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import records, usage
@@ -132,7 +143,7 @@ class RecordScope:
 
 def find(
     connection: Connection,
-    tenant: str,
+    tenant: str | None,
     *,
     since: float,
     until: float,
@@ -140,7 +151,7 @@ def find(
     after: tuple[float, str] | None = None,
     of: RecordScope = RecordScope(),  # noqa: B008 - frozen
 ) -> Sequence[MeterRecord]:
-    """Return a tenant's records that began in a time range, oldest first; ``after`` as in ``Records.find``."""
+    """Return records that began in a time range, oldest first; ``tenant`` and ``after`` as in ``Records.find``."""
     found: list[MeterRecord] = []
     while len(found) < limit:  # in parts, between which the loop that paces calls runs
         most = min(_ROWS_AT_A_TIME, limit - len(found))
@@ -155,7 +166,7 @@ def find(
 
 def _part(
     connection: Connection,
-    tenant: str,
+    tenant: str | None,
     *,
     since: float,
     until: float,
@@ -164,7 +175,7 @@ def _part(
     of: RecordScope,
 ) -> Sequence[MeterRecord]:
     at = records.c.startedAt
-    wanted = _shown().where(records.c.tenant == tenant, at >= since, at < until)
+    wanted = _shown().where(_of(records, tenant), at >= since, at < until)
     if of.routes is not None:
         wanted = wanted.where(records.c.route.in_(of.routes))
     if of.call:
@@ -175,14 +186,19 @@ def _part(
     return [MeterRecord(**_without_end_of_open(row)) for row in rows]
 
 
-def ended(connection: Connection, tenant: str) -> Sequence[MeterRecord]:
-    """Return a tenant's records that have ended."""
-    rows = connection.execute(_shown().where(records.c.tenant == tenant, IS_OVER)).mappings()
+def _of(table: Table, tenant: str | None) -> ColumnElement[bool]:
+    """Return the condition for the rows of a tenant. None: all tenants."""
+    return true() if tenant is None else table.c.tenant == tenant
+
+
+def ended(connection: Connection, tenant: str | None) -> Sequence[MeterRecord]:
+    """Return a tenant's records that have ended. None: those of all tenants."""
+    rows = connection.execute(_shown().where(_of(records, tenant), IS_OVER)).mappings()
     return [MeterRecord(**row) for row in rows]
 
 
-def days(connection: Connection, tenant: str, others: Sequence[MeterRecord] = ()) -> Sequence[UsageDay]:
-    """Return a tenant's days, newest first.
+def days(connection: Connection, tenant: str | None, others: Sequence[MeterRecord] = ()) -> Sequence[UsageDay]:
+    """Return a tenant's days, newest first. None: the days of each tenant.
 
     Args:
         others: further ended records to count, unless the database has them.
@@ -193,12 +209,13 @@ def days(connection: Connection, tenant: str, others: Sequence[MeterRecord] = ()
     for start in range(0, len(others), _ROWS_AT_A_TIME):
         ids = [record.id for record in others[start : start + _ROWS_AT_A_TIME]]
         there.update(connection.execute(select(records.c.id).where(records.c.id.in_(ids))).scalars())
-    wanted = select(*(column for column in usage.c if column.name != "tenant")).where(usage.c.tenant == tenant)
-    sums = {row["day"]: dict(row) for row in connection.execute(wanted).mappings()}
-    for (_, day), more in _by_day(record for record in others if record.id not in there).items():
-        known = sums.setdefault(day, {"day": day, **dict.fromkeys(_SUMS, 0)})
-        sums[day] = known | {name: known[name] + more[name] for name in _SUMS}
-    return [UsageDay(**sums[day]) for day in sorted(sums, reverse=True)]
+    wanted = select(usage).where(_of(usage, tenant))
+    sums = {(row["tenant"], row["day"]): dict(row) for row in connection.execute(wanted).mappings()}
+    for key, more in _by_day(record for record in others if record.id not in there).items():
+        known = sums.setdefault(key, {"tenant": key[0], "day": key[1], **dict.fromkeys(_SUMS, 0)})
+        sums[key] = known | {name: known[name] + more[name] for name in _SUMS}
+    by_tenant = sorted(sums.values(), key=lambda day: str(day["tenant"]))
+    return [UsageDay(**day) for day in sorted(by_tenant, key=lambda day: str(day["day"]), reverse=True)]
 
 
 def delete_old(connection: Connection, *, keep_days: int, now: float, most: int = _NO_LIMIT) -> int:

@@ -79,3 +79,5 @@ class UsageDay(BaseModel):
     audioSeconds: float
     calls: int
     callSeconds: float
+    tenant: str
+    """Empty: calls on routes without a tenant."""

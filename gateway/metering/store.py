@@ -205,8 +205,8 @@ class Records:
 
         self._write(writing, of_records=False)
 
-    async def usage(self, tenant: str) -> Sequence[UsageDay]:
-        """Return a tenant's days, newest first.
+    async def usage(self, tenant: str | None) -> Sequence[UsageDay]:
+        """Return a tenant's days, newest first. None: the days of each tenant.
 
         Raises:
             Rejected: 503, the database cannot be read.
@@ -219,7 +219,7 @@ class Records:
 
     async def find(
         self,
-        tenant: str,
+        tenant: str | None,
         *,
         since: float,
         until: float,
@@ -230,6 +230,7 @@ class Records:
         """Return a tenant's records that began in a time range, oldest first.
 
         Args:
+            tenant: None: all tenants.
             after: start and id of a record: return only later ones in this order.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Counts requests of the speech API, and shows a tenant its usage by day and its records."""
+"""Counts requests of the speech API, and shows usage by day and records: a tenant its own, an operator those of all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
 from gateway.http.request.csv_cells import guarded
 from gateway.http.request.paging import place_text, read_limit, read_place
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 from gateway.metering.ledger import RecordScope
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.store import Records
@@ -25,14 +25,15 @@ LIMIT = 10_000
 """Most records of one answer."""
 
 
-class UsageView(BaseModel):
+class UsageView(ApiModel):
     """``GET /v1/usage``: newest day first."""
 
-    tenant: str
+    tenant: str | None
+    """The tenant of all days. Null: the days of each tenant, for a key with the scope `admin`."""
     days: list[UsageDay]
 
 
-class RecordsView(BaseModel):
+class RecordsView(ApiModel):
     """``GET /v1/records``: oldest first."""
 
     records: list[MeterRecord]
@@ -89,8 +90,8 @@ class Usage:
             self._records.end(so_far().model_copy(update={"outcome": "failed" if failed else "completed"}))
 
     async def show(self, request: web.Request) -> web.Response:
-        """Return the days of the client's tenant, as JSON or (``format=csv``) as CSV."""
-        tenant = request[WHO].tenant
+        """Return the days of the tenants that the client may see (``tenant``: of one), as JSON or CSV (``format``)."""
+        tenant = request[WHO].billed_tenant(request.query.get("tenant"))
         days = [
             day.model_copy(
                 update={"audioSeconds": round(day.audioSeconds, 2), "callSeconds": round(day.callSeconds, 2)}
@@ -102,16 +103,17 @@ class Usage:
         return web.json_response(UsageView(tenant=tenant, days=days).model_dump())
 
     async def records(self, request: web.Request) -> web.Response:
-        """Return the records of the client's tenant, as JSON or (``format=csv``) as CSV."""
+        """Return the records of the tenants that the client may see (``tenant``: of one), as JSON or CSV (``format``)."""
         if not self._records.keeps_records:
             raise Rejected("records are not kept: records.database_url is not set", status=404, code="not_configured")
         since, until = (_seconds(request, name, default) for name, default in (("since", 0.0), ("until", 1e12)))
         after = read_place(request.query.get("after", ""), "after")
         limit = read_limit(request.query.get("limit", ""), default=LIMIT, most=LIMIT)
         who = request[WHO]
+        tenant = who.billed_tenant(request.query.get("tenant"))
         # A browser's token sees what it was made for, a key all of its tenant.
         of = RecordScope(routes=who.routes, call=who.call) if who.token else RecordScope()
-        found = await self._records.find(who.tenant, since=since, until=until, after=after, limit=limit, of=of)
+        found = await self._records.find(tenant, since=since, until=until, after=after, limit=limit, of=of)
         if request.query.get("format") == "csv":
             return _csv(MeterRecord, found)
         following = place_text((found[-1].startedAt, found[-1].id)) if len(found) == limit else ""

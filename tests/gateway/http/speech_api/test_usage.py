@@ -17,7 +17,11 @@ from tests.gateway.call.test_calls import CALL, Leg
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import until
 
-KEYS = [{"key": "one", "tenant": "one"}, {"key": "two", "tenant": "two"}]
+KEYS = [
+    {"key": "one", "tenant": "one"},
+    {"key": "two", "tenant": "two"},
+    {"key": "operator", "tenant": "house", "scopes": ["admin"]},
+]
 ROUTES = {"a": {"tenant": "one"}, "b": {"tenant": "two"}, "default": {}}
 
 
@@ -75,6 +79,23 @@ async def test_calls_and_requests_are_recorded_and_outlive_the_process(tmp_path:
 
         assert (await got(http, "/v1/usage", "two"))["days"] == []
         assert (await got(http, "/v1/records", "two"))["records"] == []
+        for path in ("/v1/usage", "/v1/records"):
+            async with http.get(path, params={"tenant": "two"}, headers=headers) as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (403, "missing_scope"), (
+                    "another's bill"
+                )
+
+        async with http.post("/v1/tts", json={"text": "Two."}, headers={"Authorization": "Bearer two"}) as answer:
+            assert answer.status == 200 and await answer.read()
+        every = await got(http, "/v1/usage", "operator")
+        assert every["tenant"] is None and [each["tenant"] for each in every["days"]] == ["one", "two"]
+        assert (await got(http, "/v1/usage", "operator", tenant="one")) == {"tenant": "one", "days": [day]}
+        assert [each["tenant"] for each in (await got(http, "/v1/records", "operator"))["records"]] == [
+            *["one"] * 3,
+            "two",
+        ]
+        (only,) = (await got(http, "/v1/records", "operator", tenant="two"))["records"]
+        assert only["characters"] == len("Two.")
 
 
 async def test_a_record_says_how_the_sound_arrived(tmp_path: Path) -> None:
