@@ -252,7 +252,8 @@ class SipCall(UnbufferedLeg):
             case Transferred(problem, status):
                 if problem:
                     log.info(
-                        "transfer failed", extra={"call": self.session_id, "trunk": self.trunk_name, "why": problem}
+                        "transfer failed",
+                        extra={"call": self.session_id, "route": self.route, "trunk": self.trunk_name, "why": problem},
                     )
                 if session is not None:
                     session.on_transferred(problem, status)
@@ -267,7 +268,9 @@ class SipCall(UnbufferedLeg):
                     self._asking.cancel()
                 self._host.left(self)
             case Trouble(what, why):
-                log.info(what, extra={"call": self.session_id, "trunk": self.trunk_name, "why": why})
+                log.info(
+                    what, extra={"call": self.session_id, "route": self.route, "trunk": self.trunk_name, "why": why}
+                )
 
     def _party_named(self, number: str, name: str) -> None:
         """Tell the session if another party than before is connected. A message may leave out a known name."""
@@ -416,7 +419,8 @@ class SipCall(UnbufferedLeg):
             handed = user_to_user(handoff_data)
             if not handed:
                 log.warning(
-                    "handoff data too long for a header", extra={"call": self.session_id, "bytes": len(handoff_data)}
+                    "handoff data too long for a header",
+                    extra={"call": self.session_id, "route": self.route, "bytes": len(handoff_data)},
                 )
         self._tell(self.protocol.hang_up, reason, [*handed, *reasons(reason)])
 
@@ -533,7 +537,7 @@ class SipIncomingCall(SipCall):
             self.session.on_leg_replaced(self, self.call_sid)
             self._tell(self.protocol.begun)
         replaced.hand_over()  # after our answer: some callers take a BYE before it for the end of the transfer
-        log.info("call replaced", extra={"call": self.session_id, "trunk": self.trunk_name})
+        log.info("call replaced", extra={"call": self.session_id, "route": self.route, "trunk": self.trunk_name})
         self._party_named(*party)
 
     def on_cancel(self, cancel: Request) -> None:

@@ -534,7 +534,9 @@ class Outgoing:
             self._on_failed(outcome.reason)
             if not call.begun:
                 self._on_cause(attempt.cause)
-            log.info("call not answered", extra={"call": attempt.call_id, "status": outcome.status})
+            log.info(
+                "call not answered", extra={"call": attempt.call_id, "route": attempt.route, "status": outcome.status}
+            )
         if order.second_leg is not None:
             order.second_leg.on_progress(attempt)
 
@@ -557,7 +559,7 @@ class Outgoing:
             else:
                 call.end("target does not answer")
                 self._avoid(call.peer, _AVOIDED_S)
-            log.info("next SIP target", extra={"call": call.session_id, "failed": call.peer.host})
+            log.info("next SIP target", extra={"call": call.session_id, "route": call.route, "failed": call.peer.host})
             call = again(others.pop(0))
         return call, await call.outcome
 

@@ -61,7 +61,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _fail(args: argparse.Namespace, exc: Exception, code: int) -> int:
-    print(f"{args.prog}: {exc}", file=sys.stderr)
+    from talkspurt.log import print_line
+
+    print_line(f"{args.prog}: {exc}", sys.stderr)
     return code
 
 

@@ -28,6 +28,17 @@ _FOR_CHILDREN = "TALKSPURT_LOG"
 """The environment variable in which child processes find the section ``log``."""
 
 
+_json_lines = False
+
+
+def print_line(text: str, stream: TextIO) -> None:
+    """Print a line that is for people, such as the greeting. With ``log.json_lines``, print it as a line of the log."""
+    if _json_lines:
+        attributes = {"name": "talkspurt", "levelname": "INFO", "msg": text.strip()}
+        text = JsonFormatter().format(logging.makeLogRecord(attributes))
+    print(text, file=stream, flush=True)
+
+
 def configure_as_parent() -> None:
     """Log like the process that started this one. Without such a process, log warnings as text."""
     configure(LogConfig.model_validate_json(os.environ.get(_FOR_CHILDREN, '{"level": "warning"}')))
@@ -35,6 +46,8 @@ def configure_as_parent() -> None:
 
 def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     """Send all logging of this process, and its uncaught exceptions, to ``stream`` (default: standard error)."""
+    global _json_lines
+    _json_lines = config.json_lines
     os.environ[_FOR_CHILDREN] = config.model_dump_json()
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
@@ -125,10 +138,12 @@ def _unraisable(arguments: sys.UnraisableHookArgs) -> None:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    """Return a record's fields, with ``call`` added if the logging task works for a call."""
+    """Return a record's fields, with ``call`` and ``route`` added if the logging task works for a call."""
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
-    call_id = fields.pop("call", "") or CORRELATION.get().call_id
-    return {"call": call_id} | fields if call_id else fields
+    working = CORRELATION.get()
+    call_id = fields.pop("call", "") or working.call_id
+    route = fields.pop("route", "") or (working.route if call_id == working.call_id else "")
+    return {key: value for key, value in (("call", call_id), ("route", route)) if value} | fields
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -14,6 +14,7 @@ import uvloop
 
 from talkspurt.config.settings import Config
 from talkspurt.greeting import greeting
+from talkspurt.log import print_line
 from tts_engine.api import SpeechEngine
 from tts_engine.errors import EngineError
 from tts_engine.supervision import SUPERVISOR
@@ -43,7 +44,7 @@ class StopSignal:
         SUPERVISOR.on_fatal = partial(self._failed, asyncio.get_running_loop())
 
     def _failed(self, loop: asyncio.AbstractEventLoop, task: str) -> None:
-        print(f"talkspurt: the {task} has ended, so the server ends", file=sys.stderr, flush=True)
+        print_line(f"talkspurt: the {task} has ended, so the server ends", sys.stderr)
         loop.call_soon_threadsafe(self._stop, 1)
 
     def _stop(self, code: int) -> None:
@@ -69,4 +70,5 @@ async def greet(
     voices: list[str] | None = None
     with contextlib.suppress(EngineError):
         voices = [voice.voice_id for voice in await engine.list_voices()]
-    print("\n".join(greeting(config, port, voices, audiosocket=audiosocket, sip=sip)), flush=True)
+    for line in greeting(config, port, voices, audiosocket=audiosocket, sip=sip):
+        print_line(line, sys.stdout)

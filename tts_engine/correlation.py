@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 CALL_KEY = "talkspurt-call-id"
 """Metadata of a request to the engine: the id of the call that it is for."""
+ROUTE_KEY = "talkspurt-route"
+"""Metadata of a request to the engine: the route of that call."""
 TRACE_KEY = "traceparent"
 """Metadata of a request to the engine, and a header: W3C Trace Context, section 3.2."""
 _SANE = {
     CALL_KEY: re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII),
+    ROUTE_KEY: re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII),
     TRACE_KEY: re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII),
 }
 """Allowed form of each value, because values go into the log unchanged."""
@@ -30,10 +33,11 @@ class Correlation:
     """Empty: the task works for no call."""
     traceparent: str = ""
     """The call's span; other services may add child spans. Empty: nothing is traced."""
+    route: str = ""
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the keys that a request to the engine carries."""
-        pairs = ((CALL_KEY, self.call_id), (TRACE_KEY, self.traceparent))
+        pairs = ((CALL_KEY, self.call_id), (TRACE_KEY, self.traceparent), (ROUTE_KEY, self.route))
         return tuple((key, value) for key, value in pairs if value)
 
     @classmethod
@@ -44,7 +48,7 @@ class Correlation:
             for key, value in metadata
             if key in _SANE and isinstance(value, str) and _SANE[key].fullmatch(value)
         }
-        return cls(told.get(CALL_KEY, ""), told.get(TRACE_KEY, ""))
+        return cls(told.get(CALL_KEY, ""), told.get(TRACE_KEY, ""), told.get(ROUTE_KEY, ""))
 
 
 _NOBODY = Correlation()

@@ -134,4 +134,7 @@ class Configuration:
         new = [name for name in names if name not in self._unused]
         if new:
             self._unused.update(new)
-            log.info("settings without effect", extra={"call": self._call.call_id, "settings": " ".join(new)})
+            log.info(
+                "settings without effect",
+                extra={"call": self._call.call_id, "route": self._call.route, "settings": " ".join(new)},
+            )

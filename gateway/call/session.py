@@ -132,7 +132,9 @@ class Session:
         self.outbox = Outbox(self.ending, self.stats.journal, clock=self._now)
         self.metering = Metering(call, self.seat, self.stats, self._now)
         tracer = services.tracer
-        self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
+        self.correlation = Correlation(
+            call.call_id, "" if tracer is None else tracer.traceparent(call.call_id), call.route
+        )
         self.speech = Speech(
             self.correlation, self.seat, limits, services, self.stats, tell=self.outbox.tell,
             voices=services.voices.get(call.route, ""), priority=route.priority, trial=services.trials.of_call(call),
@@ -270,7 +272,9 @@ class Session:
                 self._note_listener(tenant, "left")
 
     def _note_listener(self, tenant: str, event: Literal["joined", "left"]) -> None:
-        log.info("listening in", extra={"call": self.call_id, "tenant": tenant, "event": event})
+        log.info(
+            "listening in", extra={"call": self.call_id, "route": self.call.route, "tenant": tenant, "event": event}
+        )
         if self.stats.journal is not None:
             self.stats.journal.listened(tenant, event, self._now())
 
@@ -408,7 +412,7 @@ class Session:
 
     def on_dialogue_failed(self, description: str) -> None:
         """No dialogue manager is available for this call any more."""
-        log.warning("dialogue manager lost", extra={"call": self.call_id, "why": description})
+        log.warning("dialogue manager lost", extra={"call": self.call_id, "route": self.call.route, "why": description})
         self._instructions.departure.has_manager = False
         self._meter.dialogue_failed(route=self.call.route)
         self._transfers.manager_gone()

@@ -128,7 +128,10 @@ class Transfers:
             return
         if self._fallback_tried:
             if problem:
-                log.warning("fallback transfer failed", extra={"call": self._call.call_id, "why": problem})
+                log.warning(
+                    "fallback transfer failed",
+                    extra={"call": self._call.call_id, "route": self._call.route, "why": problem},
+                )
             self._without_manager("" if problem else message.target)
         elif not problem:
             self._done(message)
@@ -217,7 +220,7 @@ class Transfers:
 
     def _refuse(self, why: Rejected) -> None:
         self._meter.call_rejected(why.code)
-        log.info("transfer refused", extra={"call": self._call.call_id, "why": why.code})
+        log.info("transfer refused", extra={"call": self._call.call_id, "route": self._call.route, "why": why.code})
         self._failed(Error(description=f"transfer: {why}", code=why.code, field="target"))
 
     def _failed(self, error: Error) -> None:
@@ -242,7 +245,10 @@ class Transfers:
                 target = self._calling.fallback(self._call, target)
                 started = self.leg.transfer(target, reason=NO_MANAGER)
             except Rejected as exc:
-                log.warning("fallback transfer refused", extra={"call": self._call.call_id, "why": exc.code})
+                log.warning(
+                    "fallback transfer refused",
+                    extra={"call": self._call.call_id, "route": self._call.route, "why": exc.code},
+                )
                 started = TransferStart.REFUSED
             self._message, self._fallback_tried = Transfer(target=target), True
             if started is TransferStart.UNDER_WAY:

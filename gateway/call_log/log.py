@@ -185,7 +185,10 @@ class CallLog:
                         connection.execute(insert(calls).values(**_columns(record)))
                 written += 1
             except Exception as exc:  # one record, or the disk, which may have recovered by the next one
-                log.error("call log cannot be written", extra={"call": record.callId, "why": type(exc).__name__})
+                log.error(
+                    "call log cannot be written",
+                    extra={"call": record.callId, "route": record.route, "why": type(exc).__name__},
+                )
                 self._on_lost("not_written")
 
     def _tidy(self, connection: Connection) -> int:

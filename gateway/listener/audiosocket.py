@@ -157,7 +157,10 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
 
     def _bad(self, exc: ProtocolError) -> None:
         self._errors += 1
-        log.warning("unreadable frame", extra={"call": self._call_id, "why": str(exc), "row": self._errors})
+        log.warning(
+            "unreadable frame",
+            extra={"call": self._call_id, "route": self.expected.route, "why": str(exc), "row": self._errors},
+        )
         if self.uuid is None or self._errors >= self._server.max_errors:
             self._close()
 
@@ -180,7 +183,12 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
         elif isinstance(message, PeerError):
             log.warning(
                 "peer complains",
-                extra={"call": self._call_id, "why": message.description, "transport": "audiosocket"},
+                extra={
+                    "call": self._call_id,
+                    "route": self.expected.route,
+                    "why": message.description,
+                    "transport": "audiosocket",
+                },
             )
         elif isinstance(message, Ignored):  # the message with the UUID
             assert self.uuid is not None

@@ -364,7 +364,7 @@ class MediaConnection(WSListener):
                 self._odd.add(kind)
                 log.warning(
                     "odd message tolerated",
-                    extra={"call": self._call_id, "dialect": self.dialect.name, "kind": kind},
+                    extra={"call": self._call_id, "route": self.route, "dialect": self.dialect.name, "kind": kind},
                 )
 
     @property
@@ -374,7 +374,10 @@ class MediaConnection(WSListener):
 
     def _bad(self, exc: GatewayError) -> None:
         self._errors += 1
-        log.warning("unreadable media message", extra={"call": self._call_id, "why": str(exc), "row": self._errors})
+        log.warning(
+            "unreadable media message",
+            extra={"call": self._call_id, "route": self.route, "why": str(exc), "row": self._errors},
+        )
         if self._session is None and isinstance(exc, ProtocolError) and exc.code == "unsupported_encoding":
             self._on_rejected(exc.code)
             self.close(WSCloseCode.PROTOCOL_ERROR, str(exc))
@@ -419,7 +422,12 @@ class MediaConnection(WSListener):
             if self._complaints <= _MAX_COMPLAINTS:
                 log.warning(
                     "peer complains",
-                    extra={"call": self._call_id, "why": message.description, "transport": self.dialect.name},
+                    extra={
+                        "call": self._call_id,
+                        "route": self.route,
+                        "why": message.description,
+                        "transport": self.dialect.name,
+                    },
                 )
         elif session is None:
             self._before_start(message)

@@ -147,7 +147,10 @@ class WebRtcLeg(UnbufferedLeg):
             try:
                 self._session = self._begin(self)
             except Rejected as exc:
-                log.info("call rejected", extra={"call": self.call_id, "why": exc.code, "transport": "webrtc"})
+                log.info(
+                    "call rejected",
+                    extra={"call": self.call_id, "route": self.route, "why": exc.code, "transport": "webrtc"},
+                )
                 self._end()
 
     def on_channel(self, peer: WebRtcPeer, channel: Channel) -> None:
@@ -168,7 +171,9 @@ class WebRtcLeg(UnbufferedLeg):
 
     def _wait(self, reason: str) -> None:
         if self._waiting is None:
-            log.info("webrtc call waits for its browser", extra={"call": self.call_id, "why": reason})
+            log.info(
+                "webrtc call waits for its browser", extra={"call": self.call_id, "route": self.route, "why": reason}
+            )
             self._waiting = asyncio.get_running_loop().call_later(self._restart_s, self.end, reason)
 
     def on_over(self, peer: WebRtcPeer, reason: str, *, on_purpose: bool) -> None:

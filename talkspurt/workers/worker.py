@@ -26,7 +26,7 @@ from sip_bridge.io.shared_address import SharedAddress
 from talkspurt.build import Gateway, gateway
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
-from talkspurt.log import configure_as_parent
+from talkspurt.log import configure_as_parent, print_line
 from talkspurt.rooms import WorkerPlace
 from talkspurt.serving import StopSignal, run
 from talkspurt.workers.announced import AnnouncedCalls, answers
@@ -245,7 +245,7 @@ def main(arguments: list[str]) -> int:
         channel.send({"hello": index})
         return run(_serve(folder, index, channel, read_config(channel.wait()[1])))
     except (EngineError, OSError) as exc:
-        print(f"talkspurt serve: {exc}", file=sys.stderr)
+        print_line(f"talkspurt serve: {exc}", sys.stderr)
         return 1
 
 

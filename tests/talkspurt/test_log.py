@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from gateway.config import LogConfig
-from talkspurt.log import configure, configure_as_parent
+from talkspurt.log import configure, configure_as_parent, print_line
 from tts_engine.correlation import CORRELATION, Correlation
 
 SAID = "xylophonic 4929123456781234"
@@ -49,6 +49,15 @@ def written(config: LogConfig) -> str:
     return stream.getvalue()
 
 
+def test_lines_for_people_are_lines_of_the_log_where_these_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogConfig(json_lines=True), io.StringIO())
+    print_line("  console  http://127.0.0.1:8080/", sys.stdout)
+    assert json.loads(capsys.readouterr().out)["message"] == "console  http://127.0.0.1:8080/"
+    configure(LogConfig(), io.StringIO())
+    print_line("  console  http://127.0.0.1:8080/", sys.stdout)
+    assert capsys.readouterr().out == "  console  http://127.0.0.1:8080/\n"
+
+
 def test_text_is_a_constant_and_its_fields() -> None:
     first, second, *traceback = written(LogConfig()).splitlines()
     assert re.fullmatch(
@@ -76,7 +85,7 @@ def test_a_line_names_the_call_that_its_task_works_for_unless_it_names_one_itsel
     log = logging.getLogger("gateway")
 
     def work() -> None:
-        CORRELATION.set(Correlation("VX2"))
+        CORRELATION.set(Correlation("VX2", route="desk"))
         log.info("line down", extra={"why": "x"})
         log.info("line down", extra={"call": "", "why": "x"})
         log.info("line down", extra={"call": "VX3", "why": "x"})
@@ -86,9 +95,10 @@ def test_a_line_names_the_call_that_its_task_works_for_unless_it_names_one_itsel
     lines = stream.getvalue().splitlines()
     if json_lines:
         assert [json.loads(line).get("call") for line in lines] == ["VX2", "VX2", "VX3", None]
+        assert [json.loads(line).get("route") for line in lines] == ["desk", "desk", None, None]
     else:
         ends = [line.partition("line down ")[2] for line in lines]
-        assert ends == ["call=VX2 why=x", "call=VX2 why=x", "call=VX3 why=x", "why=x"]
+        assert ends == ["call=VX2 route=desk why=x", "call=VX2 route=desk why=x", "call=VX3 why=x", "why=x"]
 
 
 def test_the_level_counts() -> None:

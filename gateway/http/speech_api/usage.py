@@ -103,7 +103,7 @@ class Usage:
         return web.json_response(UsageView(tenant=tenant, days=days).model_dump())
 
     async def records(self, request: web.Request) -> web.Response:
-        """Return the records of the tenants that the client may see (``tenant``: of one), as JSON or CSV (``format``)."""
+        """Return the records of the tenants that the client may see (``tenant``: one), as JSON or CSV (``format``)."""
         if not self._records.keeps_records:
             raise Rejected("records are not kept: records.database_url is not set", status=404, code="not_configured")
         since, until = (_seconds(request, name, default) for name, default in (("since", 0.0), ("until", 1e12)))
