@@ -243,7 +243,9 @@ class Transfers:
         if target and not self._ending.decided:
             try:
                 target = self._calling.fallback(self._call, target)
-                started = self.leg.transfer(target, reason=NO_MANAGER)
+                started = TransferStart.REFUSED
+                if not (self._bridge.possible and self.leg.refuses_transfers):
+                    started = self.leg.transfer(target, reason=NO_MANAGER)
             except Rejected as exc:
                 log.warning(
                     "fallback transfer refused",

@@ -32,8 +32,11 @@ _RATE = 8000
 class Talker(Phone):
     """A phone that says a tone and keeps what it hears, PCMU or PCMA."""
 
-    def __init__(self, server: int, *, codec: int = 0) -> None:
+    def __init__(self, server: int, *, codec: int = 0, port: int = 0) -> None:
         super().__init__(server)
+        if port:
+            self.sip.close()
+            self.sip = self._socket(port)
         self.codec = codec
         self.heard: list[bytes] = []
         """Payloads of PCMU and PCMA, decoded to s16le."""
@@ -182,9 +185,11 @@ async def world(
     codecs: tuple[int, int] = (0, 8),
     allow: str = "INVITE, ACK, CANCEL, BYE, INFO, REFER, NOTIFY",
     sip: dict[str, Any] | None = None,
+    person: int = 0,
     **sections: Any,
 ) -> AsyncIterator[World]:
-    """All of it, with the caller's call up. ``allow``: the methods that the caller's phone lists."""
+    """All of it, with the caller's call up. ``allow``: the methods that the caller's phone lists.
+    ``person``: port of the person's phone; 0: any."""
     port = free_port()
     sections = {
         "sip": {
@@ -197,14 +202,14 @@ async def world(
         **sections,
     }
     async with api_gateway(folder, clones=False, **sections) as (made, _, _):
-        with Talker(port, codec=codecs[0]) as caller, Talker(port, codec=codecs[1]) as person:
+        with Talker(port, codec=codecs[0]) as caller, Talker(port, codec=codecs[1], port=person) as called:
             caller.target = f"sip:+4930200@127.0.0.1:{port}"
             await caller.call(("Allow", allow), body=offer(caller.rtp_port, codecs=f"{codecs[0]} 101"))
             await until(lambda: len(made.directory))
             (session,) = made.directory
             (call,) = made.sip
             await until(call.protocol.may_transfer, "the ACK")
-            yield World(made, caller, person, Told(made, session))
+            yield World(made, caller, called, Told(made, session))
             for each in made.directory:
                 each.end("test is over", hang_up=True)
             await until(lambda: not len(made.directory))

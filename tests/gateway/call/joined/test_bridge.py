@@ -1,5 +1,6 @@
 """Bridged transfers by SIP, through a whole gateway: what both people hear, and what the application is told."""
 
+import wave
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from gateway.seams.messages import Background, End, HoldLeg, ResumeLeg, Transfer
 from sip_bridge.message.sip import response_to
 from tests.gateway.call.joined.people import World, world
+from tests.gateway.mixing.legs import tone
+from tests.peers.ports import free_port
 from tests.waiting import until
 
 A_HZ, B_HZ = 600, 1000
@@ -271,13 +274,32 @@ async def test_a_background_sounds_without_a_second_leg_until_it_is_ended(tmp_pa
 
 
 def made_clip(folder: Path) -> str:
-    import wave
-
-    from tests.gateway.mixing.legs import tone
-
     with wave.open(str(folder / "hold.wav"), "wb") as clip:
         clip.setnchannels(1)
         clip.setsampwidth(2)
         clip.setframerate(8000)
         clip.writeframes(tone(1600, 8000, 1.0).tobytes())
     return "hold.wav"
+
+
+async def test_a_caller_without_an_application_reaches_the_fallback_by_a_bridge(tmp_path: Path) -> None:
+    """The operator's own target needs no list."""
+    person = free_port()
+    fallback = {"transfer": f"sip:desk@127.0.0.1:{person}"}
+    nobody = {"allowed_targets": []}
+    async with world(
+        tmp_path,
+        allow="INVITE, ACK, CANCEL, BYE",
+        sip=nobody,
+        routes={"default": {"fallback": fallback}},
+        person=person,
+    ) as made:
+        made.app.session.on_dialogue_failed("gone")
+        await made.person.answers()
+        await made.app.hears_of("answered")
+        made.caller.talk(A_HZ)
+        await made.person.until_hears(A_HZ)
+        await bye(made)
+        await made.caller.hung_up()
+        await made.app.over()
+        assert made.app.session.ending.reason == "dialogue_failed"
