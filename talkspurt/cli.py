@@ -221,6 +221,18 @@ def parser() -> argparse.ArgumentParser:
 
     p = _add(
         commands,
+        "import-twiml",
+        delegated("talkspurt.commands.import_twiml"),
+        "print the route that treats calls as a <ConversationRelay> of TwiML does",
+        "talkspurt import-twiml answer.xml > route.yaml\n"
+        "curl -s https://bot.example.com/twiml | talkspurt import-twiml -",
+    )
+    p.add_argument(
+        "file", metavar="FILE", type=Path, help="TwiML with <Connect><ConversationRelay>; - for standard input"
+    )
+
+    p = _add(
+        commands,
         "doctor",
         delegated("talkspurt.doctor.command"),
         "show what works on this machine",

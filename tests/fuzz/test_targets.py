@@ -34,6 +34,7 @@ PARSERS = (
     "gateway/recognition/listen.py",
     "gateway/webrtc/ice.py",
     "gateway/webrtc/sdp.py",
+    "talkspurt/commands/import_twiml.py",
     "talkspurt/config/yaml_file.py",
     "tts_engine/cosyvoice/frontend/features.py",
     "tts_engine/cosyvoice/frontend/normalise.py",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from talkspurt.commands.import_twiml import TwimlError, convert
 from talkspurt.config.settings import Config, _problems
 from talkspurt.config.yaml_file import ConfigError, parse
 from tests.fuzz.target import Target
@@ -30,7 +31,24 @@ def run_config(data: bytes) -> None:
         assert error.problems and all(problem.place.startswith("file.yaml") for problem in error.problems)
 
 
+def run_import_twiml(data: bytes) -> None:
+    """A file is refused, or becomes YAML in which nothing but the token of Twilio is taken from the environment."""
+    with contextlib.suppress(TwimlError):
+        document = parse(convert(data).encode(), "route.yaml", {"TWILIO_AUTH_TOKEN": "x"})
+        assert isinstance(document.root["routes"], dict)
+
+
 TARGETS = [
+    Target(
+        name="import-twiml", run=run_import_twiml, covers=("talkspurt/commands/import_twiml.py",), quick=100,
+        seeds=[
+            b'<Response><Connect action="https://a.example/done"><ConversationRelay url="wss://a.example/ws"'
+            b' welcomeGreeting="A ${B} $$" hints="a, b" interruptible="speech" dtmfDetection="true" voice="x"'
+            b' events="speaker-events x"><Language code="de-DE" voice="y"/><Parameter name="a" value="b"/>'
+            b"</ConversationRelay></Connect></Response>",
+            b"<Response><Connect><Stream url='wss://a'/></Connect></Response>",
+        ],
+    ),
     Target(
         name="config", run=run_config, covers=("talkspurt/config/yaml_file.py",), quick=100,
         seeds=[
