@@ -90,6 +90,10 @@ class Metrics(Collector):
             "Ended calls and failed attempts, by who ended them, class of the SIP status, and Q.850 cause.",
             ["by", "sip", "q850"], registry=registry,
         )  # fmt: skip
+        self._call_events = _by_label(Counter(
+            "talkspurt_call_events", "Progress of placed calls, by transport and event.",
+            ["transport", "event"], registry=registry,
+        ))  # fmt: skip
         self._calls_rejected = Counter(
             "talkspurt_calls_rejected", "Refused calls, by reason.", ["reason"], registry=registry
         )
@@ -246,6 +250,10 @@ class Metrics(Collector):
         status, q850 = cause.sip_status, cause.q850
         sip = "" if status is None else f"{status // 100}xx"
         self._call_causes.labels(cause.by or "", sip, "" if q850 is None else str(q850)).inc()
+
+    def call_event(self, transport: str, event: str) -> None:
+        """Count an event of a placed call. ``event``: see ``gateway.seams.messages.ProgressEvent``."""
+        self._call_events(transport, event).inc()
 
     def call_rejected(self, reason: str) -> None:
         """Count a refused call. ``reason`` is the code of ``Rejected``."""

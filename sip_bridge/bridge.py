@@ -25,7 +25,7 @@ from gateway.listener.certificates import Certificates
 from gateway.listener.source_limit import SourceLimit
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallEvents, RtpReport
-from gateway.seams.originate import CallOrder
+from gateway.seams.originate import CallOrder, FollowPlaced, NoPlacedCalls
 from gateway.seams.sip_state import ProxyState, RegistrationState, SipState, TrunkState
 from sip_bridge.call import SipCall, SipIncomingCall
 from sip_bridge.config import SipConfig, TrunkConfig
@@ -72,6 +72,7 @@ class SipBridge:
         on_report: takes figures of received RTP.
         on_rejected: takes the reason of each refused call, for the metric.
         on_cause: takes the cause of each failed attempt that had no session, for the metric.
+        placed: tells the progress of placed calls. None: no one wants to know.
         new_call_id: makes the session id of an outgoing call.
         routes: names of the routes that an outgoing call may use.
         ready: returns True if OPTIONS may be answered with 200.
@@ -92,6 +93,7 @@ class SipBridge:
         on_report: Callable[[RtpReport], None],
         on_rejected: Callable[[str], None],
         on_cause: Callable[[EndCause], None] = lambda cause: None,
+        placed: FollowPlaced | None = None,
         new_call_id: Callable[[], str] = lambda: "",
         routes: Container[str] = (),
         ready: Callable[[], bool] = lambda: True,
@@ -159,7 +161,13 @@ class SipBridge:
         self.hops = NextHops(self.trunks, lambda: self.registrations, self._pings)
         """The next hops of the trunks' calls."""
         self.outgoing = Outgoing(
-            self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected, on_cause=on_cause
+            self,
+            calling,
+            new_call_id=new_call_id,
+            routes=routes,
+            on_failed=on_rejected,
+            on_cause=on_cause,
+            placed=placed or NoPlacedCalls(),
         )
 
         self.recordings = RecordingClient(self, lambda: self._ports.take(), on_lost=on_recording_lost)

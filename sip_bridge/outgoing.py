@@ -16,7 +16,8 @@ from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.seams.calling import Allowed
 from gateway.seams.end_cause import EndCause
-from gateway.seams.originate import Attempt, AttemptState, CallOrder, SecondLeg
+from gateway.seams.messages import ProgressEvent
+from gateway.seams.originate import Attempt, AttemptState, CallOrder, FollowPlaced, SecondLeg
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import TrunkConfig
 from sip_bridge.dialog.dialog import DialogId
@@ -51,6 +52,9 @@ _SILENT_S = 1.0
 
 _REFUSED = {403: 403, 404: 404, 422: 404, 429: 480, 503: 503}
 """The SIP status for a peer whose REFER is not followed, by the HTTP status of the refusal. Others are 603."""
+
+_EVENTS: Mapping[str, ProgressEvent] = {"busy": "busy", "no_answer": "noAnswer", "cancelled": "canceled"}
+"""Event of a call that was not answered, by the reason. Others are ``failed``."""
 
 _AVOIDED_S = 30.0
 """Time for which a failed target is tried last."""
@@ -253,6 +257,7 @@ class Outgoing:
         routes: the names of the routes.
         on_failed: takes the reason of each call that was not answered, for the metric.
         on_cause: takes the cause of each of them that had no session.
+        placed: tells the progress of the calls.
     """
 
     _REMEMBERED = 1000
@@ -267,6 +272,7 @@ class Outgoing:
         routes: Container[str],
         on_failed: Callable[[str], None],
         on_cause: Callable[[EndCause], None],
+        placed: FollowPlaced,
     ) -> None:
         self._host = host
         self._calling_policy = calling
@@ -274,6 +280,7 @@ class Outgoing:
         self._routes = routes
         self._on_failed = on_failed
         self._on_cause = on_cause
+        self._placed = placed
         self._invites = Invites(host.endpoint, 64 * host.config.timeouts.t1_s)
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self._calling: dict[str, OutgoingCall] = {}
@@ -311,7 +318,9 @@ class Outgoing:
                 from_, shown_headers = _shown(order.second_leg, from_)
                 headers += shown_headers
             targets = await self._located(path)
-            attempt = Attempt(call_id=self._new_call_id(), route=order.route)
+            attempt = Attempt(
+                call_id=self._new_call_id(), route=order.route, to=number_of(path.uri), from_=number_of(from_.uri)
+            )
             call = self._call(attempt, order, path, from_, headers, targets[0])
         except BaseException as error:
             allowed.over()
@@ -319,6 +328,8 @@ class Outgoing:
                 raise Rejected(str(error), status=422, code="invalid_body", param="target") from None
             raise
         self._remember(attempt)
+        if order.second_leg is None:
+            self._placed.add(attempt)
         return attempt, self._own(self._carry(attempt, call, order, path, targets[1:], from_, headers, allowed))
 
     def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -457,6 +468,9 @@ class Outgoing:
             attempt.state, attempt.status = state, status
             if second is not None:
                 second.on_progress(attempt)
+            else:
+                event: ProgressEvent = "early" if state == "early_media" else "ringing"
+                self._placed.tell(attempt, event, sip_status=status)
 
         if second is not None:
             trunk = trunk.model_copy(update={"early_media": True})  # the caller hears how the person's phone rings
@@ -526,6 +540,8 @@ class Outgoing:
         attempt.status = outcome.status
         if outcome.status == 200:
             attempt.state = "answered"
+            if order.second_leg is None:
+                self._placed.tell(attempt, "answered", sip_status=200)
             self._attempts.pop(attempt.call_id, None)  # from now on, clients ask for the session instead
         else:
             attempt.state, attempt.reason = "failed", outcome.reason
@@ -534,6 +550,8 @@ class Outgoing:
             self._on_failed(outcome.reason)
             if not call.begun:
                 self._on_cause(attempt.cause)
+            if order.second_leg is None:
+                self._placed.tell(attempt, _EVENTS.get(outcome.reason, "failed"), sip_status=outcome.status)
             log.info(
                 "call not answered", extra={"call": attempt.call_id, "route": attempt.route, "status": outcome.status}
             )

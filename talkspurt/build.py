@@ -67,6 +67,7 @@ class Gateway:
             ready=lambda: not self.health.why_not_ready(), place=place,
         )  # fmt: skip
         self.webrtc, self.sip, self.audiosocket = transports.webrtc, transports.sip, transports.audiosocket
+        self.carriers = transports.carriers
         self.health = Health(
             self.directory,
             engine.status,
@@ -80,6 +81,12 @@ class Gateway:
             transports, self.tokens, self.health, recognisers=recognisers.values(), place=place,
         )  # fmt: skip
         self.app, self.server = self.http.app, self.http.server
+        self.carriers.public_url = self._public_url
+
+    def _public_url(self) -> str:
+        """Return the address of the webhooks. Without ``server.public_url``, only this machine can reach them."""
+        server = self.config.server
+        return server.public_url or (f"http://127.0.0.1:{self.server.port}" if server.is_local else "")
 
     async def watch_load(self) -> None:
         """Refuse new calls while the process is overloaded, until cancelled."""
@@ -147,6 +154,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None 
         made.http.switches.start()
         stack.push_async_callback(made.http.switches.aclose)
         stack.push_async_callback(made.http.webhooks.aclose)
+        stack.push_async_callback(made.carriers.aclose)
         await made.server.start(siblings=place.socket if place is not None else None)
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:

@@ -62,6 +62,9 @@ from gateway.metering.store import Records
 from gateway.metering.webhook import Webhook
 from gateway.metrics import Metrics
 from gateway.model_trial import ModelTrials
+from gateway.placing.carrier_calls import CarrierCalls
+from gateway.placing.originators import Originators
+from gateway.placing.progress import CallProgress
 from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.shared_state import SharedState
@@ -213,6 +216,8 @@ class CallParts:
             on_recording_lost=metrics.stores.recording_lost,
         )
         self.trials = ModelTrials(metrics, leads=leads)
+        observers = dialogue.observers
+        self.placed = CallProgress(observers.publish, observers.forget, metrics.call_event, stores.call_log)
         engine.on_model_failed = self.trials.error
         self.second_legs = SecondLegs(BrowserDialogues(dialogue.dialogues, config.routes, browser, version=__version__))
         self.services = Services(
@@ -232,6 +237,7 @@ class CallParts:
             voices=own_voices,
             uplink=self.uplink,
             call_log=stores.call_log,
+            placed=self.placed,
             voice_problem=self.known_voices.problem,
             joining={
                 name: JoiningPolicy(
@@ -289,6 +295,21 @@ class TransportParts:
         place: WorkerPlace | None,
     ) -> None:
         directory, begin = state.directory, calls.live.begin
+
+        def new_call() -> tuple[str, bytes]:
+            token_id = tokens.fresh_id()
+            return directory.new_call_id(token_id), token_id
+
+        self.carriers = CarrierCalls(
+            config.carriers.configured(),
+            calls.calling,
+            calls.placed,
+            new_call=new_call,
+            routes=config.routes,
+            check_room=directory.check_room,
+            on_failed=metrics.call_rejected,
+            on_cause=metrics.call_cause,
+        )
         self.webrtc = WebRtc(
             config.webrtc,
             config.routes,
@@ -310,6 +331,7 @@ class TransportParts:
                 on_report=metrics.rtp,
                 on_rejected=metrics.call_rejected,
                 on_cause=metrics.call_cause,
+                placed=calls.placed,
                 new_call_id=directory.new_call_id,
                 routes=config.routes,
                 ready=ready,
@@ -392,7 +414,9 @@ class HttpParts:
             lambda: engine.linked,
             place.metrics if place is not None else None,
         )
-        self.webhooks = Webhooks(public_url, carriers, config.routes, tokens, state.handoffs, state.claims.is_spent)
+        self.webhooks = Webhooks(
+            public_url, carriers, config.routes, tokens, state.handoffs, state.claims.is_spent, transports.carriers
+        )
         ended = EndedCalls(stores.call_log, config.recording)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         routes_elsewhere = place.siblings.routes_of if place is not None else None
@@ -400,7 +424,13 @@ class HttpParts:
         self.app: web.Application = make_app(
             auth=self.auth,
             health=health,
-            calls=Calls(directory, dialogue.observers, config.routes, ended, sip.outgoing if sip is not None else None),
+            calls=Calls(
+                directory,
+                dialogue.observers,
+                config.routes,
+                ended,
+                Originators(sip.outgoing if sip is not None else None, transports.carriers),
+            ),
             ended=ended,
             webhooks=self.webhooks,
             hub=dialogue.hub,
@@ -434,7 +464,14 @@ class HttpParts:
         if place is not None:
             self.app.middlewares.append(place.siblings.middleware(directory.owner))
         admission = StreamAdmission(
-            carriers, config.routes, tokens, directory, public_url, calls.live.begin, state.claims
+            carriers,
+            config.routes,
+            tokens,
+            directory,
+            public_url,
+            calls.live.begin,
+            state.claims,
+            calls.placed.of_token,
         )
         self.server = GatewayServer(
             config.server,

@@ -42,6 +42,7 @@ SHORT = {
     "sip_bridge/io/endpoint.py:_accept": 1,
     "sip_bridge/io/endpoint.py:_queue": 1,
     "sip_bridge/outgoing.py:_own": 1,
+    "gateway/placing/carrier_calls.py:_start": 1,
     "tts_engine/cosyvoice/lm/torch_lm.py:generate_streamed": 1,
     "tts_engine/cosyvoice/lm/vllm_lm.py:generate_streamed": 1,
     "tts_engine/pipeline/draft.py:__init__": 1,

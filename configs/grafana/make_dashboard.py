@@ -157,7 +157,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Who ended calls", "ops", "By the party, the class of the SIP status, and the Q.850 cause.", "sip.md",
-            ((rate("talkspurt_call_causes_total", "by, sip, q850"), "{{by}} {{sip}} {{q850}}"),),
+            (
+                (rate("talkspurt_call_causes_total", "by, sip, q850"), "{{by}} {{sip}} {{q850}}"),
+                (rate("talkspurt_call_events_total", "transport, event"), "placed: {{transport}} {{event}}"),
+            ),
         ),
         Panel(
             "Odd messages of carriers", "ops",

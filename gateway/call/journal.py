@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Literal
 
 from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
-from gateway.seams.call_record import CallRecord, Entry, Fault, HeardWords, Listened, Pressed, Said
+from gateway.seams.call_record import CallRecord, Entry, Fault, HeardWords, Listened, Pressed, Progressed, Said
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallInfo
-from gateway.seams.messages import Dtmf, Error, Outbound, Prompt
+from gateway.seams.messages import Call, Dtmf, Error, Outbound, Prompt
 
 ENTRIES = 2_000
 """Most entries of a call; later ones are only counted."""
@@ -58,6 +58,8 @@ class Journal:
                 self._add(HeardWords(atMs=at_ms, text=self._kept(message.voice_prompt), lang=message.lang))
             case Dtmf():
                 self._add(Pressed(atMs=at_ms, digit=self._kept(message.digit)))
+            case Call():
+                self._add(Progressed(atMs=at_ms, event=message.event, sipStatus=message.sip_status, code=message.code))
             case Error():
                 self._add(Fault(atMs=at_ms, code=message.code, description=self._kept(message.description)))
 

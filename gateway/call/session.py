@@ -54,6 +54,7 @@ from gateway.seams.messages import (
     Subscribe,
     Transfer,
 )
+from gateway.seams.originate import NoPlacedCalls, PlacedCalls
 from gateway.seams.session_recording import SessionRecordingClient
 from gateway.seams.tracing import CallTrace, Tracer
 from gateway.seams.uplink import Uplink
@@ -83,6 +84,7 @@ class Services(Means):
     """Rules for second legs by the name of the route; a route that is missing has the usual ones."""
     hearing: Mapping[str, ListeningSettings] = field(default_factory=dict)
     """``ListeningSettings`` by the name of the route; a route that is missing has no recogniser."""
+    placed: PlacedCalls = field(default_factory=NoPlacedCalls)
 
 
 class Session:
@@ -130,6 +132,8 @@ class Session:
             journal=None if kept is None else Journal(keeps_text=kept.keeps_text, begun=self._begun),
         )
         self.outbox = Outbox(self.ending, self.stats.journal, clock=self._now)
+        self._placed = services.placed
+        self._placed.begun(call.call_id, self.outbox.tell)
         self.metering = Metering(call, self.seat, self.stats, self._now)
         tracer = services.tracer
         self.correlation = Correlation(
@@ -243,6 +247,7 @@ class Session:
         self.caller.close()
         await self.speech.aclose()
         await self.caller.aclose()
+        self._placed.over(self.call_id, self.ending.cause)
         self.outbox.tell(
             Ended(reason=self.ending.reason, duration_ms=round((now - self._begun) * 1000), cause=self.ending.cause)
         )

@@ -54,6 +54,16 @@ class CallingPolicy:
             for name, route, own in ((name, route, route.calling) for name, route in routes.items())
         }
 
+    @property
+    def default_caller_id(self) -> str:
+        """The first number of ``calling.caller_ids`` that is no pattern. Empty: there is none."""
+        whole = (each for each in self._config.caller_ids if "*" not in each)
+        for each in whole:
+            found = self._read(each, "calling.caller_ids")
+            if found.number and not found.scheme:
+                return str(found)
+        return ""
+
     def tallies(self) -> dict[str, tuple[int, int]]:
         """Return ``CountedAllowance.tally`` by route, for routes that have counted calls."""
         return {name: tally for name, route in self._routes.items() if any(tally := route.allowance.tally)}

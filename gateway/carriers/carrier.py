@@ -9,6 +9,7 @@ from typing import Any, Generic
 
 from gateway.carriers.call_control import CallControl
 from gateway.carriers.dialect import Dialect
+from gateway.carriers.placing import Placing
 from gateway.carriers.proof import Proof, Upgrade
 from gateway.carriers.settings import CarrierSection, S
 from gateway.carriers.switch import Switch, SwitchTools
@@ -34,6 +35,8 @@ class Carrier(Generic[S]):
     proof: Proof[S]
     call_control: CallControl[S] | None = None
     """None: the carrier has no webhooks; its own configuration starts the streams."""
+    placing: Placing[S] | None = None
+    """The REST interface that places calls. None: the carrier has none here."""
     switch: Callable[[S, SwitchTools], Switch | None] = lambda settings, tools: None
     """Makes the API that joins and controls calls besides their streams, if the section configures it."""
 

@@ -63,6 +63,8 @@ async def named_call(request: web.Request) -> str:
             return str(orjson.loads(await request.read()).get("call", ""))
         except (orjson.JSONDecodeError, AttributeError):
             return ""
+    if request.path.startswith("/webhooks/"):
+        return request.query.get("placed", "")
     return request.match_info.get("id", "")
 
 

@@ -765,6 +765,25 @@ TO_MANAGER: tuple[Message, ...] = (
         extension=True,
     ),
     Message(
+        "call",
+        m.Call,
+        (
+            Field(
+                "event",
+                {"enum": list(get_args(m.ProgressEvent))},
+                "The event. The last five end the progress.",
+                required=True,
+                extension=True,
+            ),
+            Field("sipStatus", {"type": "integer", "minimum": 100, "maximum": 699}, "SIP status.", extension=True),
+            Field("code", _TEXT, "The carrier's code, or who answered by the carrier's own detection.", extension=True),
+        ),
+        {"type": "call", "event": "failed", "sipStatus": 503, "code": "32009"},
+        extension=True,
+        notes="Only for calls that `POST /v1/calls` has placed. The manager is connected when the call is answered, so "
+        "the events before come together with `setup`. Observers get each at its time.",
+    ),
+    Message(
         "ended",
         m.Ended,
         (

@@ -16,7 +16,7 @@ from gateway.config import LimitsConfig
 from gateway.dialogue.wire import decode, encode
 from gateway.errors import Rejected
 from gateway.seams.dialogue import DialogueLink, DialogueSink
-from gateway.seams.messages import Caption, Outbound, Setup
+from gateway.seams.messages import Call, Caption, Outbound, Setup
 
 SUBSCRIBER_MESSAGES = 1024
 """Most messages kept for a slow subscriber. Beyond that the oldest are dropped, and a ``dropped`` message counts
@@ -89,7 +89,8 @@ class _WatchedLink:
     def send(self, message: Outbound) -> None:
         if not isinstance(message, Caption):
             self._link.send(message)
-        self._observers.publish(self._route, self._session_id, message)
+        if not (isinstance(message, Call) and message.past):
+            self._observers.publish(self._route, self._session_id, message)
 
     def send_audio(self, pcm: bytes) -> None:
         self._link.send_audio(pcm)
@@ -142,17 +143,22 @@ class Observers:
         sink.on_message(message)
 
     def subscribe(
-        self, session_id: str = "", sees: Callable[[str, str], bool] = lambda route, call_id: True
+        self,
+        session_id: str = "",
+        sees: Callable[[str, str], bool] = lambda route, call_id: True,
+        *,
+        placed: bool = False,
     ) -> Subscription:
         """Subscribe to the messages of one call, or of all calls (empty id), from now on. Each names its ``sessionId``.
 
         Args:
             sees: returns True, by route and id, for calls that "all calls" includes.
+            placed: the call was placed, and may not be answered yet.
 
         Raises:
             Rejected: 404 if there is no such call; 503 if there are too many subscribers.
         """
-        if session_id:
+        if session_id and not placed:
             self._sink(session_id)
         if len(self._subscriptions) >= SUBSCRIBERS:
             raise Rejected(

@@ -18,6 +18,7 @@ from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import (
     Background,
     BothSilent,
+    Call,
     Cancel,
     Caption,
     Commit,
@@ -550,6 +551,11 @@ def _cause(cause: EndCause) -> dict[str, object]:
     return {name: value for name, value in known.items() if value is not None}
 
 
+def _call_codes(message: Call) -> dict[str, object]:
+    known = {"sipStatus": message.sip_status, "code": message.code or None}
+    return {name: value for name, value in known.items() if value is not None}
+
+
 _Split = tuple[dict[str, object] | None, dict[str, object]]
 
 
@@ -586,6 +592,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Withdrawn: ("withdrawn", lambda m: (None, {"what": m.what})),
     BothSilent: ("silence", lambda m: (None, {"seconds": m.seconds})),
     LegEvent: ("leg", lambda m: (None, {"leg": m.leg, "event": m.event, **_cause(m.cause)})),
+    Call: ("call", lambda m: (None, {"event": m.event, **_call_codes(m)})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms, **_cause(m.cause)})),
 }
 

@@ -128,7 +128,7 @@ def make_app(
         ),
         Route(
             method="POST", path="/v1/calls", handler=calls.place, scope="calls",
-            summary="Place a call by SIP", body=PlaceCallBody,
+            summary="Place a call by SIP or at a carrier", body=PlaceCallBody,
             answer=AttemptView, tags=["calls"], begins_call=True,
         ),
         Route(
@@ -164,7 +164,7 @@ def make_app(
     hooks: list[tuple[str, Handler, str]] = [
         ("", webhooks.start, "A call arrived; the answer starts the stream"),
         ("/after", webhooks.after, "The stream ended; the answer says what follows"),
-        ("/status", webhooks.status, "Status callback"),
+        ("/status", webhooks.status, "Status callback: the progress of a placed call"),
     ]
     for suffix, hook, summary in hooks:
         for path in ("/webhooks/{dialect}", "/webhooks/{dialect}/{route}"):

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from gateway.call.handoff import Handoffs
 from gateway.carriers.call_control import Answer, CallControl, NextAction, StreamOrder
+from gateway.carriers.call_status import read_status
 from gateway.carriers.caller import as_parameters
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
@@ -29,6 +30,8 @@ from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
 from gateway.http.used_proofs import UsedProofs
 from gateway.listener.forwarded import PublicUrl
+from gateway.placing.carrier_calls import PLACED, CarrierCalls
+from gateway.seams.originate import Attempt
 from gateway.seams.plain_text import plain_fields
 from gateway.tokens import Tokens
 
@@ -64,6 +67,7 @@ class Webhooks:
 
     Args:
         is_spent: returns True if a call began with a stream token of this id.
+        placed: the calls that were placed at carriers. None: none can be placed.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Webhooks:
         tokens: Tokens,
         handoffs: Handoffs,
         is_spent: Callable[[bytes], Awaitable[bool]],
+        placed: CarrierCalls | None = None,
     ) -> None:
         self._public_url = public_url
         self._carriers = carriers
@@ -81,6 +86,7 @@ class Webhooks:
         self._tokens = tokens
         self._handoffs = handoffs
         self._is_spent = is_spent
+        self._placed = placed
         self._after_url = AfterUrl()
         self._given = GivenAnswers()
         self._used = UsedProofs()
@@ -106,15 +112,20 @@ class Webhooks:
         elif caller.get("CallSid"):
             # The carrier's call id may differ between webhooks and the stream, so we pass it on ourselves.
             after += "?" + urlencode({"call": caller["CallSid"]})
-        own = {name: value for name, value in plain_fields(request.query).items() if name != "bodySHA256"}
+        own = {name: value for name, value in plain_fields(request.query).items() if name not in _NOT_PARAMETERS}
         if request.method == "GET":
             own = _without_carrier_fields(own, control)
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
         token_id = self._tokens.fresh_id()
+        placed = self._answered(request, asked)
+        if placed is not None:
+            told = {**told, "Direction": "outbound", "From": placed.from_, "To": placed.to}
+            own |= placed.custom_parameters
+            token_id = placed.token_id
         if asked.proof_id:
             # Several carriers sign no time, so a captured request stays valid. A repetition after its call has begun
             # gets no second stream.
-            token_id = asked.proof_id
+            token_id = asked.proof_id if placed is None else placed.token_id
             if await self._is_spent(token_id):
                 raise Rejected(
                     "this request has already begun its call; a call that returns needs another address, "
@@ -179,8 +190,16 @@ class Webhooks:
         await self._given.aclose()
         await self._after_url.aclose()
 
+    def _answered(self, request: web.Request, asked: _Request) -> Attempt | None:
+        """Return the placed call that a webhook is about. None: it is an incoming call."""
+        if self._placed is None or PLACED not in request.query:
+            return None
+        return self._placed.answered(
+            request.query[PLACED], transport=asked.dialect, route=asked.route, call_sid=_loggable(asked.call_sid)
+        )
+
     async def status(self, request: web.Request) -> web.Response:
-        """Log a status callback; it has no other effect."""
+        """Log a status callback, and report the progress of a placed call."""
         asked = await self._checked(request, "status")
         event = next((asked.form[name] for name in _EVENT_FIELDS if asked.form.get(name)), "")
         call_sid = _loggable(asked.call_sid)
@@ -188,6 +207,9 @@ class Webhooks:
             "carrier status",
             extra={"call_sid": call_sid, "route": asked.route, "event": event[:40], "dialect": asked.dialect},
         )
+        status = read_status(asked.form)
+        if self._placed is not None and status is not None:
+            self._placed.reported(request.query.get(PLACED, ""), asked.dialect, call_sid, status)
         return web.Response(status=204)
 
     async def _checked(self, request: web.Request, kind: str) -> _Request:
@@ -257,6 +279,9 @@ def _without_carrier_fields(query: Mapping[str, str], control: CallControl[Any])
         name: value for name, value in query.items() if name not in known and not control.own_fields.fullmatch(name)
     }
 
+
+_NOT_PARAMETERS = frozenset({"bodySHA256", PLACED})
+"""Parameters of a webhook's address that are not the application's."""
 
 _CALL_SID = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9._:-]{1,128}", re.ASCII)
 

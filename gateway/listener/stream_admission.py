@@ -20,6 +20,7 @@ from gateway.listener.forwarded import PublicUrl
 from gateway.listener.stream_claims import StreamClaims
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
+from gateway.seams.originate import Attempt
 from gateway.tokens import StreamToken, Tokens
 
 
@@ -28,6 +29,7 @@ class StreamAdmission:
 
     Args:
         begin: makes a call's session.
+        placed: returns the placed call whose stream has a token of this id.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class StreamAdmission:
         public_url: PublicUrl,
         begin: Callable[[IncomingCall, MediaLeg], Session],
         claims: StreamClaims,
+        placed: Callable[[bytes], Attempt | None] = lambda token_id: None,
     ) -> None:
         self._carriers = carriers
         self._routes = routes
@@ -47,6 +50,7 @@ class StreamAdmission:
         self._public_url = public_url
         self._begin = begin
         self._claims = claims
+        self._placed = placed
 
     def check(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> StreamToken | None:
         """Return our token from an upgrade request. None: the carrier has proven its identity, or need not.
@@ -90,7 +94,12 @@ class StreamAdmission:
             self._directory.check_room()
             self._directory.spend(token, now=time.time())
         token_id = self._id_in_address(connection) if token is None else token.id
-        session = self._begin(replace(call, call_id=self._directory.new_call_id(token_id)), connection)
+        attempt = self._placed(token_id) if token_id else None
+        if attempt is None:
+            call = replace(call, call_id=self._directory.new_call_id(token_id))
+        else:
+            call = replace(call, call_id=attempt.call_id, direction="outbound", from_=attempt.from_, to=attempt.to)
+        session = self._begin(call, connection)
         if token is not None:
             self._claims.begun(token, session)
         return session

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.seams.end_cause import EndedBy
+from gateway.seams.messages import ProgressEvent
 
 
 class _Entry(BaseModel):
@@ -67,6 +68,16 @@ class Fault(_Entry):
     description: str | None
 
 
+class Progressed(_Entry):
+    """The progress of a placed call. Events before the answer stand at the start of an answered call."""
+
+    kind: Literal["call"] = "call"
+    event: ProgressEvent
+    sipStatus: int | None = None
+    code: str = ""
+    """The carrier's code."""
+
+
 class Listened(_Entry):
     """A client began to listen in to the call, or stopped. The end of the call ends every listener."""
 
@@ -76,7 +87,7 @@ class Listened(_Entry):
     event: Literal["joined", "left"]
 
 
-Entry = Annotated[Said | HeardWords | Pressed | Fault | Listened, Field(discriminator="kind")]
+Entry = Annotated[Said | HeardWords | Pressed | Fault | Progressed | Listened, Field(discriminator="kind")]
 
 
 class CallSummary(BaseModel):
@@ -104,9 +115,9 @@ class CallSummary(BaseModel):
     """The network's text, as ``text`` in ``ended``."""
     correlationId: str | None = None
     """The id that the legs of a joined call share: that of the first leg's call. None: an old record."""
-    outcome: Literal["completed", "failed"]
+    outcome: Literal["completed", "failed", "unanswered"]
     """``failed``: an internal error ended the call, or no dialogue manager was available (reason
-    ``dialogue_failed``)."""
+    ``dialogue_failed``). ``unanswered``: the call was placed, and no one answered."""
     turns: int
     """Turns that the caller heard."""
     gaps: int

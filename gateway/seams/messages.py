@@ -16,6 +16,8 @@ RecordState = Literal["start", "pause", "resume", "stop"]
 TransferMode = Literal["auto", "refer", "bridge"]
 OnHangup = Literal["end", "return"]
 
+ProgressEvent = Literal["queued", "ringing", "early", "answered", "busy", "noAnswer", "failed", "canceled", "completed"]
+
 Expectable = Literal["email", "name", "yesNo", "date", "any", "digits"]
 
 # --- dialogue manager to gateway ---------------------------------------------------------------------------------
@@ -375,6 +377,18 @@ class LegEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """+ The progress of a call that the gateway has placed. The first events come with ``setup``, because the manager
+    is connected when the call is answered."""
+
+    event: ProgressEvent
+    sip_status: int | None = None
+    code: str = ""
+    past: bool = False
+    """True if observers have had the event already; it is not sent to them again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """+ The call is over."""
 
@@ -397,5 +411,6 @@ Outbound = (
     | BothSilent
     | OfLeg
     | LegEvent
+    | Call
     | Ended
 )

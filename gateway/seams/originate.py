@@ -9,8 +9,29 @@ from typing import Literal, Protocol
 
 from gateway.seams.calling import Allowance
 from gateway.seams.end_cause import UNKNOWN, EndCause
+from gateway.seams.messages import Outbound, ProgressEvent
 
 AttemptState = Literal["calling", "ringing", "early_media", "answered", "failed"]
+
+FINAL_EVENTS: frozenset[ProgressEvent] = frozenset({"busy", "noAnswer", "failed", "canceled", "completed"})
+"""Events after which nothing follows."""
+
+
+def _nothing() -> None:
+    """Do nothing: nothing was counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One event of a placed call."""
+
+    event: ProgressEvent
+    sip_status: int | None = None
+    """SIP status of the network. None: unknown."""
+    code: str = ""
+    """The carrier's code."""
+    at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +63,8 @@ class CallOrder:
     """Caller id: a SIP URI or a number. Empty: the trunk's own From."""
     trunk: str = ""
     """Name of the trunk that carries the call. Empty: the trunk that leads to ``target``."""
+    carrier: str = ""
+    """Name of the carrier that places the call by its REST interface. Empty: the call is placed by SIP."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Additional headers for the peer."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +93,61 @@ class Attempt:
     """The cause of a failure."""
     started_at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
+    transport: str = "sip"
+    """``sip``, or the carrier's name."""
+    call_sid: str = ""
+    """The carrier's id of the call, once it is known."""
+    to: str = ""
+    from_: str = ""
+    custom_parameters: Mapping[str, str] = field(default_factory=dict)
+    token_id: bytes = b""
+    """Id of the token of the call's stream. Empty: it has no stream of a carrier."""
+    events: list[Progress] = field(default_factory=list)
+    """The progress so far, at most ``gateway.placing.progress.EVENTS``."""
+    over: Callable[[], None] = _nothing
+    """Called once when the call is over."""
+
+
+class PlacedCalls(Protocol):
+    """The placed calls, as a session sees them."""
+
+    def begun(self, call_id: str, tell: Callable[[Outbound], None]) -> None:
+        """The session of a call exists. If the call was placed, ``tell`` gets its events so far, and the later
+        ones."""
+        ...
+
+    def over(self, call_id: str, cause: EndCause) -> None:
+        """The session of a call is about to end."""
+        ...
+
+
+class FollowPlaced(Protocol):
+    """The placed calls, as the part sees them that places calls."""
+
+    def add(self, attempt: Attempt) -> None:
+        """Follow a placed call from now on."""
+        ...
+
+    def tell(self, attempt: Attempt, event: ProgressEvent, *, sip_status: int | None = None, code: str = "") -> bool:
+        """Report an event. False: it says nothing new."""
+        ...
+
+
+class NoPlacedCalls:
+    """No call was placed."""
+
+    def begun(self, call_id: str, tell: Callable[[Outbound], None]) -> None:
+        """Do nothing: the call was not placed."""
+
+    def over(self, call_id: str, cause: EndCause) -> None:
+        """Do nothing: the call was not placed."""
+
+    def add(self, attempt: Attempt) -> None:
+        """Do nothing: no one wants to know."""
+
+    def tell(self, attempt: Attempt, event: ProgressEvent, *, sip_status: int | None = None, code: str = "") -> bool:
+        """Return True; no one wants to know."""
+        return True
 
 
 class Originator(Protocol):

@@ -19,6 +19,8 @@ PARSERS = (
     "sip_bridge/dialog/transfer.py",
     "gateway/carriers/*/dialect.py",
     "gateway/carriers/*/call_control.py",
+    "gateway/carriers/call_status.py",
+    "gateway/carriers/placing.py",
     "gateway/carriers/*/proof.py",
     "gateway/carriers/asterisk/audiosocket.py",
     "gateway/carriers/freeswitch/esl_messages.py",

@@ -16,6 +16,10 @@ class PlivoConfig(BufferingCarrierSection):
     """Token that checks `X-Plivo-Signature-V3` on webhooks."""
     after_url: str = ""
     """URL for a call after the bot; gets a form with `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    auth_id: str = ""
+    """The account whose calls `POST /v1/calls` places."""
+    api_url: str = Field("https://api.plivo.com", pattern=r"^https?://")
+    """Address of the REST API that places calls."""
     content_type: Literal["audio/x-mulaw;rate=8000", "audio/x-l16;rate=8000", "audio/x-l16;rate=16000"] = (
         "audio/x-mulaw;rate=8000"
     )

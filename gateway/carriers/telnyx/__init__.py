@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.carriers.carrier import Carrier
 from gateway.carriers.telnyx.call_control import CALL_CONTROL, switch
 from gateway.carriers.telnyx.dialect import Telnyx
+from gateway.carriers.telnyx.outgoing import PLACING
 from gateway.carriers.telnyx.proof import PROOF
 from gateway.carriers.telnyx.settings import TelnyxConfig
 from voicecodecs.registry import AudioFormat
@@ -19,4 +20,5 @@ CARRIER = Carrier(
     proof=PROOF,
     call_control=CALL_CONTROL,
     switch=switch,
+    placing=PLACING,
 )

@@ -39,8 +39,10 @@ class TelnyxConfig(BufferingCarrierSection):
     api_key: SecretStr | None = Field(None, min_length=1)
     """Key of the Call Control API, which ends and transfers calls that our TeXML did not start. Without it they
     continue after the bot."""
+    application_id: str = ""
+    """The TeXML application whose calls `POST /v1/calls` places."""
     api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
-    """Address of the Call Control API."""
+    """Address of the Call Control and TeXML API."""
 
     @property
     def rate(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.carriers.carrier import Carrier
 from gateway.carriers.twilio.call_control import CALL_CONTROL
 from gateway.carriers.twilio.dialect import Twilio
+from gateway.carriers.twilio.outgoing import PLACING
 from gateway.carriers.twilio.proof import PROOF
 from gateway.carriers.twilio.settings import TwilioConfig
 
@@ -15,4 +16,5 @@ CARRIER = Carrier(
     dialect=lambda settings, query: Twilio(settings.message_ms),
     proof=PROOF,
     call_control=CALL_CONTROL,
+    placing=PLACING,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.carriers.carrier import Carrier
 from gateway.carriers.vonage.call_control import CALL_CONTROL
 from gateway.carriers.vonage.dialect import Vonage
+from gateway.carriers.vonage.outgoing import PLACING
 from gateway.carriers.vonage.proof import PROOF
 from gateway.carriers.vonage.settings import VonageConfig
 
@@ -15,4 +16,5 @@ CARRIER = Carrier(
     dialect=lambda settings, query: Vonage(),
     proof=PROOF,
     call_control=CALL_CONTROL,
+    placing=PLACING,
 )

@@ -15,5 +15,11 @@ class VonageConfig(CarrierSection):
 
     signature_secret: SecretStr | None = Field(None, min_length=1)
     """Secret that checks the JWT of webhooks and media sockets."""
+    application_id: str = ""
+    """The application whose calls `POST /v1/calls` places."""
+    private_key: SecretStr | None = Field(None, min_length=1)
+    """The application's private key (PEM), which signs our requests."""
+    api_url: str = Field("https://api.nexmo.com", pattern=r"^https?://")
+    """Address of the REST API that places calls."""
     sample_rate: Annotated[Literal[8000, 16000, 24000], NUMBER] = 16000
     """Sample rate that our webhook asks for, hertz."""

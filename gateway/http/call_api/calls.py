@@ -84,13 +84,20 @@ class AttemptView(ApiModel):
     callId: str
     """Id of the call that this attempt becomes."""
     route: str
+    carrier: str
+    """The carrier that places the call. Empty: the call is placed by SIP."""
     state: str
     """``calling``, ``ringing``, ``early_media``, ``answered``, ``failed``."""
+    event: str
+    """The last event, as in the message ``call``."""
+    code: str
+    """The carrier's code of that event."""
     sipStatus: int
     """Status of the callee's last answer. 0: none yet."""
     reason: str
     """The cause of a failure: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``,
-    ``not_authorised``, ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
+    ``not_authorised``, ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``, ``no_status`` (the
+    carrier has reported nothing)."""
     by: str | None
     """The party that ended a failed attempt: ``caller`` (the called party), ``carrier``, ``manager``, ``gateway``."""
     q850: int | None
@@ -122,6 +129,9 @@ class PlaceCallBody(ApiModel):
     """The route of the call when it is answered."""
     from_: str = Field("", alias="from", max_length=500)
     """SIP URI or number that the callee sees, one of ``calling.caller_ids``. Empty: the trunk's own."""
+    carrier: str = ""
+    """The carrier that places the call by its REST interface: ``twilio``, ``telnyx``, ``plivo``, ``vonage`` or
+    ``signalwire``. Empty: the call is placed by SIP."""
     trunk: str = ""
     """The trunk that carries the call. Empty: the one whose proxy the target names; for a number, the first with a
     proxy."""
@@ -259,6 +269,7 @@ class Calls:
                 route=body.route,
                 from_=body.from_,
                 trunk=body.trunk,
+                carrier=body.carrier,
                 headers=body.headers,
                 custom_parameters=body.customParameters,
                 allowance=request[TENANT].allowance,
@@ -278,10 +289,11 @@ class Calls:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send the gateway's messages of one call, or of all calls that the client may see, as server-sent events."""
-        call_id = self._call(request).call_id if "id" in request.match_info else ""
+        placed = self._placed(request) if "id" in request.match_info else None
+        call_id = "" if "id" not in request.match_info else (placed or self._call(request)).call_id
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        async with self._observers.subscribe(call_id, request[WHO].sees_call) as events:
+        async with self._observers.subscribe(call_id, request[WHO].sees_call, placed=placed is not None) as events:
             with suppress(ConnectionError):  # the client has disconnected
                 await response.write(b": connected\n\n")
                 async for event in events:
@@ -293,7 +305,10 @@ def _attempt_view(attempt: Attempt) -> dict[str, Any]:
     return AttemptView(
         callId=attempt.call_id,
         route=attempt.route,
+        carrier="" if attempt.transport == "sip" else attempt.transport,
         state=attempt.state,
+        event=attempt.events[-1].event if attempt.events else "",
+        code=attempt.events[-1].code if attempt.events else "",
         sipStatus=attempt.status,
         reason=attempt.reason,
         by=attempt.cause.by,

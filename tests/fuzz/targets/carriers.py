@@ -13,11 +13,13 @@ import orjson
 
 from gateway.carriers.asterisk.audiosocket import AudioSocketWire
 from gateway.carriers.call_control import NextAction, StreamOrder
+from gateway.carriers.call_status import read_status
 from gateway.carriers.caller import incoming_call
 from gateway.carriers.carrier import Carrier
 from gateway.carriers.freeswitch.calls import FreeSwitchCalls
 from gateway.carriers.freeswitch.esl_messages import EslMessage, EslReader
 from gateway.carriers.freeswitch.settings import EslConfig
+from gateway.carriers.placing import CODE_CHARS, call_sid_of, error_code_of, read_answer
 from gateway.carriers.proof import Hook, Upgrade
 from gateway.carriers.table import CARRIERS
 from gateway.config import ServerConfig
@@ -164,6 +166,24 @@ def run_webhook(data: bytes) -> None:
             ElementTree.fromstring(answer.body)
 
 
+_STATUS_NAMES = (
+    "CallStatus", "status", "Event", "StreamEvent", "StreamError", "AnsweredBy", "SipResponseCode", "sip_code",
+    "ErrorCode", "HangupCause", "detail",
+)  # fmt: skip
+
+
+def run_status(data: bytes) -> None:
+    """A status callback gives an event or nothing, and a REST answer an id and a code, whatever their fields hold."""
+    texts = [one.decode("utf-8", "replace") for one in parts(data)]
+    status = read_status(dict(zip(_STATUS_NAMES, texts, strict=False)))
+    if status is not None:
+        assert len(status.code) <= CODE_CHARS
+        assert status.sip_status is None or 100 <= status.sip_status <= 699
+    for text in texts:
+        answer = read_answer(text.encode()) or {"sid": text, "code": text, "errors": [{"code": text}]}
+        assert len(call_sid_of(answer, "sid")) <= 256 and len(error_code_of(answer)) <= CODE_CHARS
+
+
 _NO_XML = [chr(code) for code in range(32) if code not in (9, 10, 13)] + ["\ufffe", "\uffff"]
 """Characters that XML 1.0 cannot carry at all. A carrier that sends them gets an answer that it cannot read."""
 
@@ -277,6 +297,16 @@ TARGETS = [
         seeds=[case(bytes((at,)), "call-1", "+4930000001", "+4930000002", "bot",
         "b<&\"'") for at in range(len(_CONTROLS))],
         words=(b"\x1e", b"]]>", b"&amp;", b"<!--", b'"', b"'", b"\r\n", b"\xe2\x80\xa8"),
+    ),
+    Target(
+        name="call-status", run=run_status,
+        covers=("gateway/carriers/call_status.py", "gateway/carriers/placing.py"),
+        seeds=[
+            case("no-answer", "", "", "", "", "", "487"), case("", "machine"),
+            case("", "", "", "stream-error", "31920"),
+            case('{"sid":"CA1","errors":[{"code":"10009"}]}'),
+        ],
+        words=(b"\x1e", b"completed", b"busy", b"human", b"+4930123456", b'{"code":21211}', b"null", b"[]"),
     ),
     Target(
         name="audiosocket", run=run_audiosocket, covers=("gateway/carriers/asterisk/audiosocket.py",), seeds=(FRAMES,),
