@@ -47,6 +47,10 @@ class Amounts(NumberWords):
             (re.compile(r"(?<![\w.])(?P<ft>\d)['’′] ?(?P<in>\d{1,2})(?:[\"”″]|''|(?!\w))"), self._height),
             (re.compile(r"(?<![\w.,/])(?P<n>\d+)/(?P<n2>\d+) ?(?P<unit>mmHg|mm Hg)"), self._pressure),
             (
+                re.compile(rf"(?<![\w.,/-])(?<!\d )(?P<over>[1-9])/(?P<under>[2-8]|10|16) ?(?P<unit>{units}){END}"),
+                self._part_of_unit,
+            ),
+            (
                 re.compile(
                     rf"{SIGN}(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[a-zà-ÿ]+))?{END}"
                 ),
@@ -145,7 +149,7 @@ class Amounts(NumberWords):
             else:  # the fraction follows the unit, and a half agrees with it
                 words = f"{counted} {half}"
                 if unit.gender == "f" and half in ("e mezzo", "e meio", "y medio"):
-                    words = f"{counted} {half[:-2]}ia" if half == "e meio" else f"{words[:-1]}a"
+                    words = f"{counted} {_feminine_half(half)}"
                 elif unit.gender == "f" and half == "et demi":
                     words += "e"
         else:
@@ -154,6 +158,17 @@ class Amounts(NumberWords):
         if match["unit"].endswith(".") and not match.string[match.end() :].strip():
             words += "."
         return self._signed(match, words)
+
+    def _part_of_unit(self, match: re.Match[str]) -> str:
+        over, under, unit = int(match["over"]), int(match["under"]), self._g.units[match["unit"]]
+        part = self._g.fractions(over, under)
+        if part is None or over >= under:
+            return match.group()
+        half = {"es": "medio", "fr": "demi", "it": "mezzo", "pt": "meio"}.get(self._g.tag)
+        if half and under == 2:
+            return f"{_feminine_half(half) if unit.gender == 'f' and half != 'demi' else half} {unit.one}"
+        of = self._g.of_million if half else ""
+        return f"{part}{of} {unit.one}"
 
     def _pressure(self, match: re.Match[str]) -> str:
         unit = self._g.units.get("mmHg")
@@ -164,3 +179,8 @@ class Amounts(NumberWords):
         if match["mag"] in ("m", "t", "b", "mm") and self._g.tag == "en":
             return match.group()
         return self._signed(match, self._scaled(match["n"], match["mag"]))
+
+
+def _feminine_half(half: str) -> str:
+    """Return "media" for "medio"."""
+    return half.replace("meio", "meia").replace("mezzo", "mezza").replace("medio", "media")

@@ -139,6 +139,8 @@ _RULES = [
     (re.compile(r"(?<=\d) ?mmHg"), lambda _: "毫米汞柱"),
     (re.compile(rf"(?<![{_ASCII}:.])(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\d:])"), _time),
     (re.compile(r"(\d+)?([½⅓⅔¼¾])"), _vulgar),
+    (re.compile(r"(?<=[约近超过])(\d{1,2})/(\d{1,2})(?![\d/])"), lambda m: f"{_number(m[2])}分之{_number(m[1])}"),
+    (re.compile(rf"(?<![{_ASCII}.])(?P<n>{_NUMBER})(?P<unit>(?:[cmk]?m|厘米|毫米|米)?) ?[xX×*] ?(?=\d)"), lambda m: f"{m['n']}{m['unit']}乘"),
     (re.compile(r"7 ?[x×*] ?24(?=小时)"), lambda _: "七乘二十四"),
     (re.compile(rf"(?<![{_ASCII}.,])(?P<sign>[-−–])(?=\d)(?!\d+[-/年])(?P<n>{_NUMBER})(?![\d:]| ?[°℃])"), lambda m: f"负{_number(m['n'])}"),
     (re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,])"), lambda m: _number(m.group())),

@@ -13,6 +13,14 @@ WEB_ADDRESS = rf"\b(?:https?|ftp)://[!-~]+|\bwww\.[!-~]+|(?<![\w.+-])[\w.+-]+@\w
 """A web or e-mail address."""
 
 
+_PLACES = (
+    "apt|apartment|unit|suite|ste|room|seat|gate|flat|row|building|bldg|platform|terminal|aisle|exit|section|line|zone|form|"
+    "sitz|platz|gleis|zimmer|raum|tor|haus|halle|asiento|puerta|sala|fila|habitación|andén|vía|place|siège|porte|salle|"
+    "chambre|voie|quai|posto|camera|stanza|uscita|binario|assento|portão|quarto|plataforma|apto|poltrona"
+)
+"""Words for places that have numbers and letters."""
+
+
 class Codes(NumberWords):
     """The rules for what is spelled."""
 
@@ -26,7 +34,7 @@ class Codes(NumberWords):
             (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.]\w)"), self._octets),
             (
                 re.compile(
-                    r"(?<![\w*#])[*#][*#\d]*\d[*#\d]*#(?!\w)|(?<![\w*#])\d+#(?!\w)|(?<![\w*#])\*[*#\d]*\d[*#\d]*(?!\w)"
+                    r"(?<![\w*#])(?!\*{3})[*#][*#\d]*\d[*#\d]*#(?!\w)|(?<![\w*#])\d+#(?!\w)|(?<![\w*#])(?!\*{3})\*[*#\d]*\d[*#\d]*(?!\w)"
                 ),
                 self._keys,
             ),
@@ -36,9 +44,18 @@ class Codes(NumberWords):
     def phones(self) -> list[Rule]:
         """Return the rules for numbers of phones, cards and accounts."""
         return [
+            (
+                re.compile(
+                    r"\b(?P<before>(?:Nr\.?|No\.|n\.|N\.|número|numéro|numero|Nummer|number) )(?P<code>\d+(?:-\d+)+)(?![\w%-]|[.,]\d)",
+                    re.I,
+                ),
+                self._code,
+            ),
+            (re.compile(r"(?<=\w )#(?=\d+-\d|[A-Z]+-?\d)"), lambda _: f"{self._g.number_sign} "),
             # A card number: groups of four.
             (re.compile(r"(?<![\w.,])\d{4}(?:[ -]\d{4}){2,4}(?![\w%])"), self._groups),
-            (re.compile(r"(?<![\w.,])(?:\+?1[ .-])?\(?(?:8\d\d)\)?[ .-](?:\d{3}[ .-]\d{4}|[A-Z\d]+(?:-[A-Z\d]+)*)(?!\w)"), self._toll_free),
+            *([(re.compile(r"(?<![\w.,-])8\d\d[ .-]\d{3}[ .-]\d{3,4}(?![\w%]|[.,-]\d)"), self._groups)] if self._g.tag != "en" else []),
+            *([(re.compile(r"(?<![\w.,])(?:\+?1[ .-])?\(?(?:8\d\d)\)?[ .-](?:\d{3}[ .-]\d{4}|[A-Z\d]+(?:-[A-Z\d]+)*)(?!\w)"), self._toll_free)] if self._g.tag == "en" else []),
             (re.compile(r"(?<![\w.,])(?:\+|00)\d[\d ()./-]{5,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups),
             (re.compile(r"(?<![\w.,])\(\d{2,5}\) ?-?\d[\d .-]{3,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups),
             (re.compile(r"(?<![\w.,-])(?:1[ .-])?\d{3}([ .-])\d{3}\1\d{4}(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%]|[.,-]\d)", re.I), self._groups),
@@ -49,13 +66,22 @@ class Codes(NumberWords):
             (re.compile(r"(?<![\w.,-])(?!\d{4}[-–]\d{4}(?!\d))(?!\d{1,3}(?: \d{3})+(?![\d-]))\d{2,5}(?:[ -]\d{2,5})*[ -]\d{3,5}(?![\w%]|[.,-]\d)"), self._long),
         ]  # fmt: skip
 
+    def places(self) -> list[Rule]:
+        """Return the rule for a number with one letter after the word for a place: "seat 23A"."""
+        return [
+            (
+                re.compile(rf"\b(?P<word>(?i:{_PLACES})\.?) (?P<n>\d{{1,4}}) ?(?P<letter>[A-Z])(?!\w|[.'’]\w)"),
+                lambda m: f"{m['word']} {self._int(m['n'])} {m['letter']}",
+            )
+        ]
+
     def codes(self) -> list[Rule]:
         """Return the rules for codes, and for letters and digits in one word."""
         g, flags = self._g, re.I
         return [
             (
                 re.compile(
-                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*)(?!\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
+                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*)(?!\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
                     flags,
                 ),
                 self._code,
@@ -139,7 +165,8 @@ class Codes(NumberWords):
 
     def _code(self, match: re.Match[str]) -> str:
         groups = re.findall(r"\d+", match["code"])
-        return re.sub(r" ?[#=]", "", match["before"]).rstrip() + " " + ", ".join(map(self._code_digits, groups))
+        before = re.sub(r"\b[Nn]o\. *$", "number", match["before"])
+        return re.sub(r" ?[#=]", "", before).rstrip() + " " + ", ".join(map(self._code_digits, groups))
 
     def _row(self, match: re.Match[str]) -> str:
         """Read a row of five digits or more: as a quantity if it is round, else as a code."""

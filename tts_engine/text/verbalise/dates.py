@@ -24,7 +24,7 @@ class Dates(NumberWords):
         rules: list[Rule] = [
             (re.compile(r"(?<![\w/.-])(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})(?:T(?=\d\d:)|(?![\w/-]|\.\d))"), self._date),
             (re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<y>\d{4}|\d{2})(?![\w/-]|\.\d)"), self._date),
-            (re.compile(rf"\b(?P<before>(?:{g.date_words})\.?,? )(?P<a>\d{{1,2}})/(?P<b>\d{{1,2}})(?![\w/]|\.\d)", re.I), self._short_date),
+            (re.compile(rf"\b(?P<before>(?:{g.date_words})\.?,? )(?P<a>\d{{1,2}})/(?P<b>\d{{1,2}})(?![\w/]|\.\d| (?:de|des|del|dei|degli|delle|della|da|das|do|dos|der|of)\b| d['’])", re.I), self._short_date),
         ]  # fmt: skip
         name = rf"(?P<month>{months})"
         if g.tag == "en":
@@ -149,8 +149,9 @@ class Dates(NumberWords):
         words = self._g.date(day, self._month_number(match["month"]), year)
         if match["d2"]:
             last = self._g.date(int(match["d2"]), self._month_number(match["month"]), year)
-            words = f"{self._g.date(day, 1, None).split()[0] if self._g.tag == 'de' else self._int(match['d'])} {self._g.to} {last}"
-        return words
+            words = f"{self._g.date(day, 1, None).split()[0] if self._g.tag == 'de' or day == 1 else self._int(match['d'])} {self._g.to} {last}"
+        stop = match.group().endswith(".") and not match.string[match.end() :].strip()
+        return words + "." if stop else words
 
     def _time(self, match: re.Match[str]) -> str:
         groups = match.groupdict()

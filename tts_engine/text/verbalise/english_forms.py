@@ -7,6 +7,11 @@ import re
 from tts_engine.text.verbalise.grammar import Grammar
 from tts_engine.text.verbalise.numbers import Rule, any_of
 
+_STATES = (
+    "AL|AK|AZ|AR|CA|CO|CT|DE|DC|FL|GA|HI|ID|IL|IN|IA|KS|KY|LA|ME|MD|MA|MI|MN|MS|MO|MT|NE|NV|NH|NJ|NM|NY|NC|ND|OH|OK|OR|PA|RI|"
+    "SC|SD|TN|TX|UT|VT|VA|WA|WV|WI|WY"
+)
+
 
 def rules(grammar: Grammar) -> list[Rule]:
     """Return the rules for these forms. They come before those for dates."""
@@ -40,9 +45,31 @@ def rules(grammar: Grammar) -> list[Rule]:
     short = any_of([month.capitalize() for month in grammar.month_short])
     after = rf"(?=,? ?(?:{short}|\d|(?:and|to|through|thru|&) (?:{any_of(days)})\b))"
 
+    ways = "Street|Avenue|Road|Drive|Boulevard|Place|Court|Lane|Circle|Terrace|Way|Highway|Parkway"
+    compass = {**directions, "NE": "Northeast", "NW": "Northwest", "SE": "Southeast", "SW": "Southwest"}
+
+    def expiry(match: re.Match[str]) -> str:
+        month, year = int(match["m"]), int(match["y"])
+        if (
+            not 1 <= month <= 12
+            or year <= 31
+            and not re.search(r"\b(?:card|visa|mastercard|amex|exp)\b", match.string, re.I)
+        ):
+            return match.group()
+        return f"{match['before']}{grammar.months[month - 1]} {grammar.year(2000 + year)}"
+
     return [
+        (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry),
+        (re.compile(rf"(?<=\b(?:{_STATES}) )\d{{5}}(?:-\d{{4}})?(?!\w)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0] if d.isdigit())),
+        (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0])),
+        (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number "),
+        (re.compile(r"[$€£](?P<n>\d[\d.,]*(?: (?:thousand|million|billion))?) (?:dollars|euros|pounds)\b"), lambda m: m[0].rpartition(" ")[0]),
         (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: grammar.cardinal(int(m.group().replace(" ", "")), "m", False)),
-        (re.compile(rf"{numbered}(?P<street>{any_of(streets)})\b(?:\.|(?=,|$| (?:and|or|at|in|near|between|on|to|is|Apt|Suite|Unit)\b))"), street),
+        (re.compile(rf"{numbered}(?P<street>{any_of(streets)})\b(?:\.|(?=,|$| (?:and|or|at|in|near|between|on|to|is|Apt|Suite|Unit|NW|NE|SW|SE|[NSEW])\b))"), street),
+        (re.compile(rf"\b({ways}) (NE|NW|SE|SW|[NSEW])\b(?!\.\w)"), lambda m: f"{m[1]} {compass[m[2]]}"),
+        (re.compile(rf"\b(?P<name>\d+(?:st|nd|rd|th) )(?P<street>{any_of(streets)})\b\.?(?!\w)"), street),
+        (re.compile(r"\b([Ss])q\. (?=[a-z]{4,})"), lambda m: f"{m[1]}quare "),
+        (re.compile(r"\b([Vv]ersion|[Rr]elease) v(?=\d)"), lambda m: f"{m[1]} "),
         (re.compile(rf"{unnumbered}(?P<street>{any_of(streets)})\b\.?(?=$|[,;!?]| [a-z])"), street),
         (re.compile(r"\bDr\.? (?=[A-Z])"), lambda _: "Doctor "),
         (re.compile(r"\bSt\.? (?=[A-Z])"), lambda _: "Saint "),

@@ -178,7 +178,7 @@ FRENCH = Grammar(
     roman_before={
         **dict.fromkeys(
             "chapitre tome acte partie phase niveau titre article annexe volume guerre louis henri charles philippe jean-paul "
-            "benoît jean pie léon clément grégoire alexandre napoléon françois guillaume édouard".split(), "cardinal"),
+            "benoît jean pie léon clément grégoire alexandre napoléon françois guillaume édouard élisabeth elisabeth catherine frédéric jacques georges".split(), "cardinal"),
     },
     feminine=r"\w+(?:tions?|sions?|xions?|tés?|ées?|ies?|ures?|ettes?|[ae]nces?|esses?|elles?|ines?|ades?|isons?)|"
     r"personnes?|minutes?|heures?|secondes?|places?|nuits?|pages?|chambres?|fois|lignes?|commandes?|cartes?|factures?|"

@@ -153,12 +153,13 @@ GERMAN = Grammar(
         "bzw.": "beziehungsweise", "ca.": "circa", "Dr.": "Doktor", "Prof.": "Professor", "Hr.": "Herr", "Fr.": "Frau",
         "Nr.": "Nummer", "inkl.": "inklusive", "zzgl.": "zuzüglich", "ggf.": "gegebenenfalls", "Tel.": "Telefon",
         "u.a.": "unter anderem", "evtl.": "eventuell", "max.": "maximal", "mind.": "mindestens", "vgl.": "vergleiche",
-        "St.": "Sankt", "Mo.": "Montag", "Di.": "Dienstag", "Mi.": "Mittwoch", "Do.": "Donnerstag", "Sa.": "Samstag",
+        "St.": "Sankt", "Stk.": "Stück", "mtl.": "monatlich", "jährl.": "jährlich", "tägl.": "täglich", "Pl.": "Platz", "Str.": "Straße", "zzt.": "zurzeit", "Abt.": "Abteilung", "Fa.": "Firma", "gem.": "gemäß", "lt.": "laut", "o.g.": "oben genannte", "i.d.R.": "in der Regel", "i. d. R.": "in der Regel", "z.Zt.": "zurzeit", "Mo.": "Montag", "Di.": "Dienstag", "Mi.": "Mittwoch", "Do.": "Donnerstag", "Sa.": "Samstag",
         "So.": "Sonntag",
     },
     number_sign="Nummer", ordinal_pattern=r"(?P<number>\d{1,3})(?:\.(?= [a-zäöü]{3,}| (?:Mal|Stock|Etage|Platz|Geburtstag|Tag|Woche|Klasse|Auflage)\b)|(?:st|nd|rd|th)\b)",
     feminine=r"[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|schaft|ion|tät|ik|nacht|nachricht|person|zahl|fahrt|antwort|post|bahn|bank)|Nacht|Nachricht|"
     r"Person|Bank|Fahrt|Antwort",
     not_counted="[a-zäöüß]\\w*",
+    roman_before=dict.fromkeys("kapitel teil band phase stufe klasse artikel".split(), "cardinal"),
     out_of="von", times_word="mal", version="Version",
 )  # fmt: skip

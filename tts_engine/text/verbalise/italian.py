@@ -183,7 +183,8 @@ ITALIAN = Grammar(
         **dict.fromkeys("capitolo tomo volume atto parte fase livello titolo articolo".split(), "cardinal"),
         **dict.fromkeys(
             "papa re vittorio umberto carlo luigi enrico filippo giovanni paolo pio benedetto leone clemente gregorio "
-            "alessandro elisabetta napoleone emanuele federico".split(), "ordinal"),
+            "alessandro napoleone emanuele federico francesco".split(), "ordinal"),
+        **dict.fromkeys("elisabetta caterina maria".split(), "feminine"),
     },
     roman_after="secolo|capitolo|piano|edizione|guerra|congresso|legislatura|arrondissement|municipio",
     feminine=r"\w+a|\w*(?:azione|zione|sione|notte|parte|chiave|classe|gente|fine|nave|rete|sede|voce|volte|mente|tà)",

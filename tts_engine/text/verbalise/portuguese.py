@@ -22,7 +22,7 @@ def _below_thousand(number: int, gender: Gender) -> str:
     hundreds, rest = divmod(number, 100)
     parts = []
     if hundreds:
-        parts.append(_HUNDREDS[hundreds - 1].replace("os", "as") if gender == "f" else _HUNDREDS[hundreds - 1])
+        parts.append(_HUNDREDS[hundreds - 1].replace("tos", "tas") if gender == "f" else _HUNDREDS[hundreds - 1])
     if rest >= 20:
         parts.append(_TENS[rest // 10 - 2])
         rest %= 10
@@ -175,7 +175,7 @@ PORTUGUESE = Grammar(
     key_words="pressione|pressionar|aperte|tecle|digite|digitar|disque|discar|tecla|teclas|marque|prima|carregue",
     code_words="código|codigo|pin|senha|final|terminado em|terminada em|termina em|cep|conta|agência|pedido|fatura|"
     "referência|reserva|protocolo|cartão|voo|quarto|sala|ramal|bilhete|contrato|cliente|rastreio|número|telefone|cpf|rg|nif",
-    date_words="dia|em|até|de|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
+    date_words="dia|em|até|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
     "terça-feira|quarta-feira|quinta-feira|sexta-feira",
     abbreviations={
         "Sr.": "senhor", "Sra.": "senhora", "Srs.": "senhores", "Srta.": "senhorita", "sr.": "senhor", "sra.": "senhora",
@@ -192,8 +192,9 @@ PORTUGUESE = Grammar(
     roman_before={
         **dict.fromkeys("século séculos capítulo tomo volume ato parte fase nível título artigo guerra".split(), "cardinal"),
         **dict.fromkeys(
-            "pedro joão papa rei luís carlos henrique filipe paulo pio bento leão manuel afonso sancho maria isabel "
-            "elizabeth napoleão".split(), "ordinal"),
+            "pedro joão papa rei luís carlos henrique filipe paulo pio bento leão manuel afonso sancho "
+            "francisco afonso napoleão".split(), "ordinal"),
+        **dict.fromkeys("maria isabel elizabeth elisabete catarina".split(), "feminine"),
     },
     feminine=r"(?!dias?\b|\w*(?:gramas?|temas?|emas?|mapas?|planetas?|turistas?|motoristas?|atletas?)\b)\w+as?|\w+(?:ção|ções|são|sões|dades?|agens?|gens|gem)|"
     r"noites?|vezes|vez|mulher(?:es)?|partes?|redes?|fases?|chaves?|fontes?|unidades?",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tts_engine.text.verbalise import english_forms, romance_forms
+from tts_engine.text.verbalise import english_forms, local_forms
 from tts_engine.text.verbalise.amounts import Amounts
 from tts_engine.text.verbalise.codes import Codes
 from tts_engine.text.verbalise.dates import Dates
@@ -25,7 +25,7 @@ _WORTH = re.compile(
 """Characters without which a text needs no rule."""
 _NOUN = re.compile(r" ([^\W\d_]{3,})")
 _AFTER_PREPOSITION = re.compile(
-    r"\b(am|vom|zum|im|beim|dem|den) ((?:\w*(?:erst|zweit|dritt|viert|fünft|sechst|siebt|acht|neunt|zehnt|elft|zwölft|zigst|ßigst)))(?:er|e)(?= )",
+    r"\b(am|vom|zum|im|beim|dem|den|bis|ab|seit|des|diesem|diesen) ((?:\w*(?:erst|zweit|dritt|viert|fünft|sechst|siebt|acht|neunt|zehnt|elft|zwölft|zigst|ßigst)))(?:er|e)(?= )",
     re.I,
 )
 """A German ordinal in the dative or accusative."""
@@ -38,7 +38,7 @@ class ReadingRules(NumberWords):
     def __init__(self, grammar: Grammar) -> None:
         super().__init__(grammar)
         codes, dates, amounts = Codes(grammar), Dates(grammar), Amounts(grammar)
-        own = english_forms.rules(grammar) if grammar.tag == "en" else romance_forms.rules(grammar)
+        own = english_forms.rules(grammar) if grammar.tag == "en" else local_forms.rules(grammar)
         self._rules: list[Rule] = [
             *codes.addresses_and_keys(),
             *own,
@@ -47,9 +47,13 @@ class ReadingRules(NumberWords):
             *amounts.money(),
             (re.compile(r"(?<![\d.,/-])24/7(?![\d/])"), lambda _: f"{self._int('24')} {self._int('7')}"),
             *codes.phones(),
+            *codes.places(),
+            (
+                re.compile(rf"(?<![\w.,])(?P<n>{self._num})(?P<unit> ?(?:[cmk]?m|in|ft|px)| ?[\"”″])? ?[xX×] ?(?=\d)"),
+                self._by,
+            ),
             *amounts.measures(),
             *self._ordinals_and_fractions(),
-            (re.compile(rf"(?<![\w.,])(?P<n>{self._num}) ?[xX×] ?(?P<n2>{self._num})(?![\w.])"), self._by),
             *codes.codes(),
             *self._apart(),
             *self._signs(),
@@ -63,7 +67,7 @@ class ReadingRules(NumberWords):
         """The rules that can match a text without digits."""
         wordy = "".join(re.escape(sign) for sign in self._g.symbols if len(sign) == 1 and sign not in "*_/")
         self._symbol = re.compile(rf" ?([{wordy}]) ?")
-        self._endings = romance_forms.endings(grammar.tag)
+        self._endings = local_forms.endings(grammar.tag)
         self._feminine = re.compile(grammar.feminine) if grammar.feminine else None
         self._not_counted = re.compile(grammar.not_counted)
         self._tidy = re.compile(r" {2,}| (?=[,.;!?](?:\s|$))")
@@ -128,6 +132,10 @@ class ReadingRules(NumberWords):
                 ),
                 self._fraction,
             ),
+            (
+                re.compile(r"(?<![\w.,/])(?P<n>\d{1,2}[.,]\d)/(?P<n2>5|10|100)(?![\w/]|[.,]\d)"),
+                lambda m: f"{self._number(m['n'])} {g.out_of} {self._int(m['n2'])}",
+            ),
             (re.compile(r"\b[vV](?:ersion)?\.? ?(?P<version>\d+(?:\.\d+)+)(?!\w)"), self._version),
             (
                 re.compile(r"(?<![\w.,])" + grouped + r"(?P<version>\d+(?:\.\d+){2,})(?![\w]|[.,]\d)"),
@@ -164,6 +172,8 @@ class ReadingRules(NumberWords):
         if len(digits) > 15:
             return match.group()
         words = self._g.ordinal(int(digits), "f" if match.groupdict().get("f") else "m")
+        if self._g.tag == "fr" and digits == "2" and "nd" in match.group():
+            words = "seconde" if "nde" in match.group() else "second"
         return words[:-1] if self._g.tag == "es" and match.group().endswith("er") else words
 
     def _roman_numeral(self, match: re.Match[str]) -> str:
@@ -233,9 +243,9 @@ class ReadingRules(NumberWords):
         return f"{self._number(match['n'])} {word} "
 
     def _by(self, match: re.Match[str]) -> str:
-        return (
-            f"{self._number(match['n'])} {self._g.symbols.get('by', self._g.symbols['×'])} {self._number(match['n2'])}"
-        )
+        """Read the sign between two lengths. What follows it is left to the rules for measures."""
+        first = match["n"] + match["unit"] if match["unit"] else self._number(match["n"])
+        return f"{first} {self._g.symbols.get('by', self._g.symbols['×'])} "
 
     def _range(self, match: re.Match[str]) -> str:
         words = [self._g.year(int(n)) if self._is_year(n) else self._number(n) for n in (match["n"], match["n2"])]

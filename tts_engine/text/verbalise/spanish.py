@@ -24,7 +24,8 @@ def _below_thousand(number: int, gender: Gender, noun: bool) -> str:
     if number == 100:
         return "cien"
     if hundreds:
-        parts.append(_HUNDREDS[hundreds - 1].replace("os", "as") if gender == "f" else _HUNDREDS[hundreds - 1])
+        words = _HUNDREDS[hundreds - 1]
+        parts.append(f"{words[:-2]}as" if gender == "f" and hundreds > 1 else words)
     if rest:
         words = _ONES[rest] if rest < 30 else _TENS[rest // 10 - 3] + (f" y {_ONES[rest % 10]}" if rest % 10 else "")
         if words.endswith("uno"):
@@ -123,7 +124,7 @@ SPANISH = Grammar(
         "US$": (_n("dólar", "dólares"), _CENT), "USD": (_n("dólar estadounidense", "dólares estadounidenses"), _CENT),
         "MXN": (_n("peso mexicano", "pesos mexicanos"), _CENT), "MX$": (_n("peso mexicano", "pesos mexicanos"), _CENT),
         "£": (_n("libra", gender="f"), _n("penique")), "GBP": (_n("libra", gender="f"), _n("penique")),
-        "¥": (_n("yen", "yenes"), None), "CHF": (_n("franco suizo", "francos suizos"), _n("céntimo")),
+        "pesos": (_n("peso"), _CENT), "¥": (_n("yen", "yenes"), None), "CHF": (_n("franco suizo", "francos suizos"), _n("céntimo")),
         "R$": (_n("real", "reales"), _CENT), "₹": (_n("rupia", gender="f"), None),
     },
     units={
@@ -164,12 +165,13 @@ SPANISH = Grammar(
         "Dña.": "doña", "etc.": "etcétera", "p. ej.": "por ejemplo", "p.ej.": "por ejemplo", "Ud.": "usted",
         "Uds.": "ustedes", "aprox.": "aproximadamente", "tel.": "teléfono", "Tel.": "teléfono", "av.": "avenida",
         "Av.": "avenida", "Avda.": "avenida", "núm.": "número", "Núm.": "número", "pág.": "página", "EE. UU.": "Estados Unidos",
-        "EE.UU.": "Estados Unidos", "máx.": "máximo", "mín.": "mínimo",
+        "EE.UU.": "Estados Unidos", "C/": "calle", "c/": "calle", "Pza.": "plaza", "Avda": "avenida", "máx.": "máximo", "apdo.": "apartado", "mín.": "mínimo",
     },
     number_sign="número", ordinal_pattern=r"(?P<number>\d{1,3})(?:\.?(?:º|°(?! ?[CF])|er|o\b)|(?P<f>\.?ª|\.?a\b)|(?:st|nd|rd|th)\b)",
     roman_before={
         **dict.fromkeys("siglo capítulo tomo guerra".split(), "cardinal"),
-        **dict.fromkeys("felipe carlos alfonso isabel enrique luis juan pablo pío".split(), "ordinal"),
+        **dict.fromkeys("felipe carlos alfonso enrique luis juan pablo pío fernando jaime benedicto".split(), "ordinal"),
+        **dict.fromkeys("isabel catalina maría".split(), "feminine"),
     },
     feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|imas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|\w+(?:ción|ciones|siones|sión|"
     r"dad|dades)|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?",
