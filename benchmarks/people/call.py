@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.people.rooms import RATE, Pcm
 from gateway.call.defaults import turn_defaults
 from gateway.call.hearing.listening import hearing
+from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
@@ -206,12 +207,14 @@ class Call(UnbufferedLeg):
         playout = PlayoutConfig(lead_ms=0)
         self.ticker = VirtualTicker()
         self.uplink = Uplink({"r": made}, common)
+        second_legs = SecondLegs(_Manager(self))
         services = Services(
             engine=_Engine(self),  # type: ignore[arg-type]  # opens utterances, and no more
             ticker=self.ticker,
-            dialogues=_Manager(self),
+            dialogues=second_legs,
+            second_legs=second_legs,
             clips=None,  # type: ignore[arg-type]  # no clip is played
-            meter=_Meter(),  # type: ignore[arg-type]
+            meter=_Meter(),
             playout=playout,
             start=StartPolicy(quantile=1.0, max_delay_s=0.0),
             calling=CallingPolicy(CallingConfig(), {"r": made}),
@@ -385,6 +388,7 @@ class _Engine:
 
 class _Recogniser:
     dropped = 0
+    ready = True
 
     def __init__(self, world: Call) -> None:
         self._world = world
@@ -448,6 +452,7 @@ class _TurnModel:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, network: SmartTurn) -> None:
         self._loop, self._network = loop, network
+        self.dropped: Mapping[str, int] = {}
 
     def look(self, sound: Sequence[bytes], tell: Callable[[float], None]) -> _Look:
         look = _Look()

@@ -48,7 +48,8 @@ def impulse_response(
         gain = gain * rng.normal(1.0, 0.1, len(gain))
         np.add.at(response, whole, gain * (1 - share))
         np.add.at(response, whole + 1, gain * share)
-    return (response / np.sqrt(np.square(response).sum())).astype(np.float32)
+    scaled: Pcm = (response / np.sqrt(np.square(response).sum())).astype(np.float32)
+    return scaled
 
 
 def in_room(pcm: Pcm, t60_s: float, *, distance_m: float = 1.0, seed: int = 0) -> Pcm:
