@@ -78,6 +78,11 @@ def serve(args: argparse.Namespace) -> int:
     module = "talkspurt.workers.supervisor" if config.server.workers > 1 else "talkspurt.build"
 
     def run() -> int:
+        from talkspurt.start_checks import problems
+
+        if missing := list(problems(config)):
+            more = f" (and {len(missing) - 1} more; `talkspurt config check` lists all)" if missing[1:] else ""
+            raise UsageError(missing[0] + more)
         _module("talkspurt.workers.listeners").check(config)
         return int(_module(module).serve(config))
 
@@ -109,7 +114,7 @@ def delegated(module: str) -> Command:
 def config_check(args: argparse.Namespace) -> int:
     from talkspurt.config.settings import load
     from talkspurt.config.yaml_file import ConfigError
-    from talkspurt.recognisers import deaf_routes
+    from talkspurt.start_checks import problems, warnings
 
     try:
         config = load(args.file)
@@ -117,8 +122,12 @@ def config_check(args: argparse.Namespace) -> int:
         for problem in exc.problems:
             print(problem, file=sys.stderr)
         return 2
-    for name, why in deaf_routes(config.routes).items():
-        print(f"{args.file}: route {name} cannot hear: {why}")
+    if missing := list(problems(config)):
+        for line in missing:
+            print(f"{args.file}: {line}", file=sys.stderr)
+        return 2
+    for line in warnings(config):
+        print(f"{args.file}: {line}")
     print(f"{args.file}: ok")
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gateway.config import is_loopback
 from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.invocation import command
@@ -48,9 +49,22 @@ def greeting(
         plain, tls = sip
         address = f"[{config.sip.host}]" if ":" in config.sip.host else config.sip.host
         yield f"  sip         {address}:{plain} UDP and TCP" + (f", {address}:{tls} TLS" if tls else "")
+    if closed := without_keys(config):
+        yield closed
     for name, why in deaf_routes(config.routes).items():
         yield f"route {name} cannot hear: {why}"
     for name, route in config.routes.items():
         if voices is not None and route.voice and route.voice not in voices:
             known = ", ".join(voices) or "none"
             yield f"route {name} names the voice {route.voice!r}, which the engine does not have; it has {known}"
+
+
+def without_keys(config: Config) -> str:
+    """Return a line if the listener can be reached from outside and so refuses every request without a key."""
+    server = config.server
+    if is_loopback(server.host) or server.insecure or config.auth.required:
+        return ""
+    return (
+        f"server.host {server.host} can be reached from outside and there are no keys, so the console, the API and the "
+        "metrics answer 403: set auth.api_keys, server.host 127.0.0.1, or server.insecure: true"
+    )

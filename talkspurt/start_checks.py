@@ -1,0 +1,79 @@
+"""Finds what would stop a server at its start, or would surprise afterwards, without starting it.
+
+``config check`` reports both kinds; ``serve`` refuses to start because of the first kind.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from sip_bridge.message.sip import Uri
+from talkspurt.config.settings import Config
+from talkspurt.greeting import without_keys
+from talkspurt.recognisers import deaf_routes
+from talkspurt.workers import listeners
+
+_SQLITE = "sqlite:///"
+
+
+def problems(config: Config) -> Iterator[str]:
+    """Yield what this machine lacks, one line each, with the key."""
+    for key, folder in _written_folders(config):
+        if why := _not_writable(Path(folder)):
+            yield f"{key}: {folder} cannot be written: {why}"
+    engine = config.engine
+    if not engine.elsewhere:
+        models = {"engine": engine, **{f"engine.more_models.{name}": each for name, each in engine.more_models.items()}}
+        for name, model in models.items():
+            if model.kind in ("tone", "embedded"):
+                continue
+            if not model.model_folder:
+                yield f"{name}.model_folder is missing: the engine {model.kind} needs a model directory"
+            elif not Path(model.model_folder).is_dir():
+                yield f"{name}.model_folder: no such folder: {model.model_folder}"
+    if config.clips.folder and not Path(config.clips.folder).is_dir():
+        yield f"clips.folder: no such folder: {config.clips.folder}"
+
+
+def warnings(config: Config) -> Iterator[str]:
+    """Yield what may be intended, or may be otherwise when the server starts. Resolves host names."""
+    if closed := without_keys(config):
+        yield closed
+    for name, why in deaf_routes(config.routes).items():
+        yield f"route {name} cannot hear: {why}"
+    try:
+        listeners.check(config)
+    except OSError as exc:
+        yield str(exc)
+    for number, registration in enumerate(config.sip.registrations if config.sip else ()):
+        for registrar in registration.registrars:
+            host = Uri.parse(registrar).host
+            try:
+                socket.getaddrinfo(host.strip("[]"), None)
+            except OSError as exc:
+                yield f"sip.registrations.{number}.registrar: {host} has no address: {exc.strerror}"
+
+
+def _written_folders(config: Config) -> Iterator[tuple[str, str]]:
+    if config.calls.folder:
+        yield "calls.folder", config.calls.folder
+    if config.recording.folder:
+        yield "recording.folder", config.recording.folder
+    if config.records.database_url.startswith(_SQLITE):
+        yield "records.database_url", str(Path(config.records.path).parent)
+
+
+def _not_writable(folder: Path) -> str:
+    """Return the reason why files cannot be written into a folder, which the server makes if it is missing. Empty:
+    they can."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        return f"{there} is no folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"no permission in {there}"
+    return ""

@@ -1,0 +1,65 @@
+"""Problems of a configuration that only this machine shows, as ``config check`` and ``serve`` report them."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from talkspurt.cli import main
+
+
+def checked(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, str, str]:
+    (tmp_path / "my.yaml").write_text(text)
+    code = main([*(command or ("config", "check")), str(tmp_path / "my.yaml")])
+    out = capsys.readouterr()
+    return code, out.out.replace(f"{tmp_path}/", ""), out.err.replace(f"{tmp_path}/", "")
+
+
+FOLDERS = "server: {port: 0}\ncalls: {folder: taken/calls}\nrecording: {folder: taken}\nclips: {folder: none}\n"
+MODELS = "server: {port: 0}\nengine:\n  kind: cosyvoice3\n  model_folder: none\n"
+
+
+def test_folders_that_cannot_be_written_are_named_with_their_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    code, _, err = checked(tmp_path, FOLDERS, capsys)
+    assert (code, err.splitlines()) == (
+        2,
+        [
+            "my.yaml: calls.folder: taken/calls cannot be written: taken is no folder",
+            "my.yaml: recording.folder: taken cannot be written: taken is no folder",
+            "my.yaml: clips.folder: no such folder: none",
+        ],
+    )
+    code, _, err = checked(tmp_path, FOLDERS, capsys, "serve", "-c")
+    assert code == 2 and err.count("\n") == 1
+    assert err.startswith("talkspurt serve: calls.folder: ") and "and 2 more" in err
+
+
+def test_a_missing_model_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = checked(tmp_path, MODELS, capsys)
+    assert (code, err) == (2, "my.yaml: engine.model_folder: no such folder: none\n")
+
+
+def test_what_may_be_intended_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        text = f"server: {{host: 0.0.0.0, port: {taken.getsockname()[1]}}}\nroutes: {{default: {{recogniser: ''}}}}\n"
+        code, out, err = checked(tmp_path, text, capsys)
+    closed, used, ok = out.splitlines()
+    assert (code, err, ok) == (0, "", "my.yaml: ok")
+    assert "there are no keys" in closed and "auth.api_keys" in closed
+    assert "is in use" in used
+
+
+def test_a_registrar_without_an_address_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "server: {port: 0}\nroutes: {default: {recogniser: ''}}\nsip:\n  port: 0\n  registrations:\n"
+        "    - {registrar: 'sip:pbx.invalid', username: a, password: b, trunk: t}\n  trunks: {t: {route: default}}\n"
+    )
+    code, out, _ = checked(tmp_path, text, capsys)
+    assert code == 0 and "pbx.invalid has no address" in out
