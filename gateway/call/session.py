@@ -49,6 +49,7 @@ from gateway.seams.messages import (
     Inbound,
     Info,
     Language,
+    Leave,
     Record,
     ResumeLeg,
     Subscribe,
@@ -380,6 +381,8 @@ class Session:
                     )
             case Transfer():
                 self._transfers.begin(message, self._now())
+            case Leave():
+                self._bridge.take_off(message)
             case HoldLeg():
                 self._bridge.hold(message)
             case ResumeLeg():

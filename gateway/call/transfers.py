@@ -194,7 +194,8 @@ class Transfers:
         message = self._message
         assert message is not None
         may_bridge = self._may_bridge(message)
-        if message.mode == "bridge" and not may_bridge:
+        wanted = message.mode == "bridge" or message.warm is not None
+        if wanted and not may_bridge:
             self._failed(
                 Error(
                     description="transfer: the gateway calls no one itself: section sip is not configured",
@@ -202,7 +203,7 @@ class Transfers:
                 )
             )  # fmt: skip
             return
-        if message.mode == "bridge" or (may_bridge and self.leg.refuses_transfers):
+        if wanted or (may_bridge and self.leg.refuses_transfers):
             self._begin_bridge(message)
             return
         try:

@@ -40,6 +40,9 @@ _HINTS: Json = {
 }
 
 
+_DECISIONS: Json = {"anyOf": [_NAME, {"type": "array", "items": _NAME, "maxItems": wire.DECISIONS}]}
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a message on the wire."""
@@ -408,6 +411,29 @@ FROM_MANAGER: tuple[Message, ...] = (
                 default="end",
                 extension=True,
             ),
+            Field(
+                "warm",
+                {
+                    "type": ["object", "null"],
+                    "required": ["briefing"],
+                    "properties": {
+                        "briefing": {"type": "string", "maxLength": _LIMITS.turn_chars},
+                        "accept": _DECISIONS,
+                        "decline": _DECISIONS,
+                    },
+                },
+                "The person hears `briefing` alone, then accepts or declines. `accept` and `decline` are keys, or "
+                "words with which their answer begins; a list has several. Defaults: `1` and `2`. It implies "
+                "`bridge`.",
+                extension=True,
+            ),
+            Field(
+                "acceptTimeoutS",
+                {"type": "number", "minimum": wire.ACCEPT_TIMEOUT_S[0], "maximum": wire.ACCEPT_TIMEOUT_S[1]},
+                "Longest wait for the decision after the briefing, seconds.",
+                default="30",
+                extension=True,
+            ),
             _COMMIT,
         ),
         {
@@ -417,6 +443,8 @@ FROM_MANAGER: tuple[Message, ...] = (
             "mode": "bridge",
             "ringTimeoutS": 25,
             "onHangup": "return",
+            "warm": {"briefing": "Ms Ito asks about her invoice. Press one to take the call.", "accept": ["1", "yes"]},
+            "acceptTimeoutS": 20,
             "commit": True,
         },
         extension=True,
@@ -424,6 +452,15 @@ FROM_MANAGER: tuple[Message, ...] = (
         "the caller cuts it. An interruption by speech withdraws it with `dialogue.extensions` (`withdrawn`), and else "
         "only cuts the speech. A transfer that fails gives an `error`, and the call continues. In a bridge the bot "
         "hears both (`prompt` and `dtmf` with `leg`); `end` makes it leave, and the two go on.",
+    ),
+    Message(
+        "leave",
+        m.Leave,
+        (Field("leg", _TEXT, "The person's leg.", default="the second leg of the call", extension=True),),
+        {"type": "leave", "leg": "VX00000000000000000000000000000002"},
+        extension=True,
+        notes="It works from the first `leg` event on: while the phone rings, in the briefing, and when both are "
+        "joined. The answer is `leg` with `hangup`.",
     ),
     Message(
         "holdLeg",
@@ -746,8 +783,9 @@ TO_MANAGER: tuple[Message, ...] = (
             Field(
                 "event",
                 {"enum": list(get_args(m.LegEventName))},
-                "`answered`: both calls are joined. `busy`, `noAnswer`, `declined`, `failed`: an `error` follows, "
-                "and the call continues. `hangup`: the person has hung up.",
+                "`answered`: both calls are joined, or with `warm` the briefing begins. `accepted`: the briefed person "
+                "is joined. `busy`, `noAnswer`, `declined`, `failed`: an `error` follows, and the call continues; so "
+                "after a `hangup` in the briefing. `hangup`: the person has hung up, or `leave` took them off.",
                 required=True,
                 extension=True,
             ),

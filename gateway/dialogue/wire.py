@@ -38,6 +38,7 @@ from gateway.seams.messages import (
     Interruptible,
     Language,
     LanguageSettings,
+    Leave,
     LegEvent,
     Mark,
     MarkReached,
@@ -57,6 +58,7 @@ from gateway.seams.messages import (
     Transfer,
     TransferMode,
     TurnEvent,
+    Warm,
     Withdrawn,
 )
 from gateway.seams.plain_text import may_need_cleaning, plain_json, read_json
@@ -372,6 +374,12 @@ def _record(f: _Fields) -> Record:
 RING_TIMEOUT_S = (1.0, 600.0)
 """Lowest and highest ``ringTimeoutS``."""
 
+ACCEPT_TIMEOUT_S = (1.0, 600.0)
+"""Lowest and highest ``acceptTimeoutS``."""
+
+DECISIONS = 16
+"""Most keys and words of ``accept`` and of ``decline``."""
+
 LEVEL_DB = (-60.0, 0.0)
 """Lowest and highest ``level`` of ``background``, decibels."""
 
@@ -389,6 +397,9 @@ def _transfer(f: _Fields) -> Transfer:
         raise f.bad("mode", "auto, refer or bridge")
     if on_hangup not in _ON_HANGUP:
         raise f.bad("onHangup", "end or return")
+    warm = _warm(f)
+    if warm is not None and mode == "refer":
+        raise f.bad("mode", "auto or bridge with warm")
     return Transfer(
         target=f.string("target", max_chars=SOURCE_CHARS, empty=False),
         handoff_data=f.handoff(),
@@ -396,7 +407,41 @@ def _transfer(f: _Fields) -> Transfer:
         mode=_MODES[mode],
         ring_timeout_s=f.number("ringTimeoutS", *RING_TIMEOUT_S),
         on_hangup=_ON_HANGUP[on_hangup],
+        warm=warm,
+        accept_timeout_s=f.number("acceptTimeoutS", *ACCEPT_TIMEOUT_S),
     )
+
+
+def _warm(f: _Fields) -> Warm | None:
+    value = f.body.get("warm")
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.get("briefing") is None:
+        raise f.bad("warm", "an object with briefing")
+    one = _Fields("transfer.warm", value, f.limits)
+    warm = Warm(
+        briefing=one.string("briefing", max_chars=f.limits.turn_chars),
+        accept=_decisions(one, "accept", "1"),
+        decline=_decisions(one, "decline", "2"),
+    )
+    if not warm.accept:
+        raise one.bad("accept", "at least one key or word")
+    if set(warm.accept) & set(warm.decline):
+        raise one.bad("decline", "keys and words that accept does not have")
+    return warm
+
+
+def _decisions(f: _Fields, name: str, default: str) -> tuple[str, ...]:
+    """Read keys and words: one, or a list."""
+    value = f.body.get(name)
+    if value is None:
+        return (default,)
+    each = [value] if isinstance(value, str) else value
+    if not isinstance(each, list) or not all(isinstance(one, str) and one.strip() for one in each):
+        raise f.bad(name, "a key or words, or a list of them")
+    if len(each) > DECISIONS or any(len(one) > NAME_CHARS for one in each):
+        raise f.bad(name, f"at most {DECISIONS} entries of at most {NAME_CHARS} characters")
+    return tuple(one.strip() for one in each)
 
 
 def _hold_leg(f: _Fields) -> HoldLeg:
@@ -475,6 +520,7 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
     "subscribe": _subscribe,
     "record": _record,
     "transfer": _transfer,
+    "leave": lambda f: Leave(leg=f.optional("leg")),
     "holdLeg": _hold_leg,
     "resumeLeg": lambda f: ResumeLeg(leg=f.optional("leg")),
     "background": _background,

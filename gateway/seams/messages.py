@@ -176,6 +176,16 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Warm:
+    """+ The bot speaks to the person before the caller does, and the person decides. Each entry is a key, or words with
+    which the person's answer begins."""
+
+    briefing: str
+    accept: tuple[str, ...] = ("1",)
+    decline: tuple[str, ...] = ("2",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """+ Transfers the call to a SIP URI or number.
 
@@ -191,6 +201,18 @@ class Transfer:
     """Longest ringing of the second leg of a bridge. None: ``sip.timeouts.answer_s``."""
     on_hangup: OnHangup = "end"
     """The call's course when the person of a bridge hangs up: it ends, or returns to the bot."""
+    warm: Warm | None = None
+    """Briefing of the person. None: both are joined at the answer."""
+    accept_timeout_s: float | None = None
+    """Longest wait for the person's decision after the briefing. None: 30 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """+ Takes a person off: their leg ends, and the caller is with the bot again."""
+
+    leg: str = ""
+    """The leg's session id. Empty: the second leg of this call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +258,7 @@ Inbound = (
     | Subscribe
     | Record
     | Transfer
+    | Leave
     | HoldLeg
     | ResumeLeg
     | Background

@@ -1,8 +1,9 @@
 """The bridge of one call: the gateway calls a person, and joins the caller with them. Also what a single leg hears
 beside the bot: hold and background.
 
-A bridge is called, then joined, then over. While the person's phone rings, the caller hears its ringing or its early
-media. Joined people go on talking when the application or the engine is lost.
+``Course`` decides; this file carries out. While the person's phone rings, the caller hears its ringing or its early
+media. In a warm transfer the caller hears the route's clip and the bot until the person accepts. Joined people go on
+talking when the application or the engine is lost.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Protocol
 
+from gateway.call.joined.course import Act, Course, Step
 from gateway.call.joined.second_legs import JoinableCall, SecondLegs
 from gateway.call.joined.sounds import RINGBACK_HZ, ClipSamples, ringback
 from gateway.errors import ClipError, Rejected
@@ -21,21 +24,26 @@ from gateway.media.ticker import Ticker
 from gateway.mixing.room import Room
 from gateway.mixing.seat import Seat, voice_of
 from gateway.mixing.sources import PlayedSource
-from gateway.seams.end_cause import EndCause
+from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import (
     Background,
+    Cancel,
+    ConfigChange,
     Dtmf,
     Ended,
     Error,
     HoldLeg,
+    Leave,
     LegEvent,
     LegEventName,
     OfLeg,
     Outbound,
     Prompt,
     ResumeLeg,
+    Text,
     Transfer,
+    TurnEvent,
 )
 from gateway.seams.originate import Attempt, CallOrder, SecondLeg
 from voicecodecs.dtmf import tones
@@ -47,6 +55,17 @@ _TONE_HZ = 8000
 
 _EVENTS: dict[str, LegEventName] = {"busy": "busy", "no_answer": "noAnswer", "declined": "declined"}
 """Event of a failed attempt by its reason; every other one is ``failed``."""
+
+_REASONS = {Act.GONE: "hangup", Act.TOO_LONG: "too_long"}
+"""Reason of the end of the person's leg, by the end of the course."""
+
+_BRIEFING = "briefing"
+"""Turn of the person's session that speaks the briefing."""
+
+_MUSIC_DUCK_DB = 12.0
+"""Attenuation of the music under the bot's voice."""
+
+_BY_MANAGER = EndCause(by="manager")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,21 +138,22 @@ class Bridge:
         self._hold_speech = hold_speech
         self._pacing_error = pacing_error
         self._loop = asyncio.get_running_loop()
+        self._now = timer.now
         self._room: Room | None = None
-        self._state: Literal["none", "calling", "joined"] = "none"
-        self._transfer: Transfer | None = None
+        self._course: Course | None = None
+        """The course of the present bridge. None: there is none."""
+        self._problem = ""
+        """The reason for which a person was not reached, for the application's error."""
         self._attempt: Attempt | None = None
         self._leg: JoinableCall | None = None
-        self._told_ringing = False
-        self._rang_out = False
-        self._answered = False
         self._held: set[str] = set()
         """Names of the legs on hold."""
+        self._has_music = False
+        """True if the caller hears music during a warm transfer."""
         self._background = False
         self._wanted_background: Background | None = None
         self._timer_handle: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     # --- the call's side ---------------------------------------------------------------------------------------------
 
@@ -145,7 +165,7 @@ class Bridge:
     @property
     def joined(self) -> bool:
         """True while the caller talks with a person."""
-        return self._state == "joined"
+        return self._course is not None and self._course.stage == "joined"
 
     @property
     def leg(self) -> str:
@@ -158,9 +178,9 @@ class Bridge:
         Args:
             by_operator: the target needs no entry in the list of allowed ones.
         """
-        self._state, self._transfer = "calling", transfer
-        self._told_ringing = self._rang_out = self._answered = False
-        self._own(self._place(transfer, by_operator))
+        self._course = course = Course(transfer, longest_s=self._policy.longest_s)
+        self._problem = ""
+        self._own(self._place(course, by_operator))
 
     def on_digit(self, digit: str) -> None:
         """The caller has pressed a key."""
@@ -169,27 +189,20 @@ class Bridge:
 
     def close(self) -> None:
         """End everything, because the call is over."""
-        self._closed = True
-        self._stop_timer()
         for task in self._tasks:
             task.cancel()
-        attempt, leg = self._attempt, self._leg
-        self._attempt = self._leg = None
-        self._state = "none"
+        if self._course is not None:
+            self._take(self._course.caller_gone())
         if self._room is not None:
             self._room.close()
             self._room = None
-        if leg is not None:
-            leg.end("hangup", hang_up=True)
-        if attempt is not None and not self._answered:
-            self._legs.cancel(attempt)
 
     # --- calling the person ------------------------------------------------------------------------------------------
 
-    async def _place(self, transfer: Transfer, by_operator: bool) -> None:
+    async def _place(self, course: Course, by_operator: bool) -> None:
         call, shown = self._call, self._policy.shows_caller
         order = CallOrder(
-            target=transfer.target,
+            target=course.transfer.target,
             route=call.route,
             parent_call_sid=call.call_sid,
             second_leg=SecondLeg(
@@ -198,7 +211,7 @@ class Bridge:
                 shown_name=call.caller_name if shown else "",
                 diverted_from=call.to if shown else "",
                 by_operator=by_operator,
-                on_progress=self._progress,
+                on_progress=partial(self._progress, course),
             ),
         )
         try:
@@ -208,103 +221,178 @@ class Bridge:
             self._over()
             self.owner.bridge_failed(str(exc), exc.code)
             return
-        self._attempt = attempt
-        if transfer.ring_timeout_s is not None:
-            self._timer_handle = self._loop.call_later(transfer.ring_timeout_s, self._ring_out)
-        self._progress(attempt)
-
-    def _ring_out(self) -> None:
-        if self._attempt is not None and not self._answered:
-            self._rang_out = True
-            self._legs.cancel(self._attempt)
-
-    def _progress(self, attempt: Attempt) -> None:
-        """Take a new state of the attempt."""
-        if self._closed or self._state == "none" or (self._attempt is not None and attempt is not self._attempt):
+        if course is not self._course:  # over meanwhile
+            self._legs.cancel(attempt)
             return
-        if attempt.state in ("ringing", "early_media") and not self._told_ringing:
-            self._told_ringing = True
-            self._tell(LegEvent(leg=attempt.call_id, event="ringing"))
-            if self._leg is None:
-                self._open_room().play(self._ringback, PlayedSource(ringback(), RINGBACK_HZ), self._call.call_id)
-        elif attempt.state == "answered" and not self._answered:
-            self._answered = True
-            self._stop_timer()
-            self._join()
-        elif attempt.state == "failed" and not self._answered:
-            self._not_reached(attempt)
+        self._attempt = attempt
+        self._take(course.placed(self._now()))
+        self._progress(course, attempt)
 
-    def _not_reached(self, attempt: Attempt) -> None:
-        self._legs.forget(attempt)
-        event: LegEventName = "noAnswer" if self._rang_out else _EVENTS.get(attempt.reason, "failed")
-        log.info("second leg not reached", extra={"call": self._call.call_id, "why": attempt.reason})
-        self._tell(LegEvent(leg=attempt.call_id, event=event, cause=attempt.cause))
-        why = "no_answer" if self._rang_out else attempt.reason
-        self._over()
-        self.owner.bridge_failed(f"the target was not reached: {attempt.status} {why}", "transfer_failed")
+    def _progress(self, course: Course, attempt: Attempt) -> None:
+        """Take a new state of the attempt."""
+        if course is not self._course:
+            return
+        self._attempt = attempt
+        if attempt.state in ("ringing", "early_media"):
+            self._take(course.ringing())
+        elif attempt.state == "answered":
+            self._take(course.answered(self._now()))
+        elif attempt.state == "failed":
+            self._legs.forget(attempt)
+            log.info("second leg not reached", extra={"call": self._call.call_id, "why": attempt.reason})
+            self._problem = f"{attempt.status} {attempt.reason}"
+            self._take(course.failed(_EVENTS.get(attempt.reason, "failed")), attempt.cause)
 
     def leg_began(self, leg: JoinableCall) -> None:
         """The person's session exists: the caller hears its early media, or the person."""
-        if self._closed or self._state == "none":
+        course = self._course
+        if course is None:
             leg.end("cancelled", hang_up=True)
             return
         self._leg = leg
         room = self._open_room()
         room.stop(self._ringback)
         room.enter(leg.call_id, leg.seat)
-        self._join()
-
-    def _join(self) -> None:
-        """Join both legs, once the person has answered and the session exists."""
-        if self._answered and self._leg is not None and self._state == "calling":
-            self._state = "joined"
-            self._timer_handle = self._loop.call_later(self._policy.longest_s, self._too_long)
-            log.info("calls joined", extra={"call": self._call.call_id, "leg": self._leg.call_id})
-            self._tell(LegEvent(leg=self._leg.call_id, event="answered"))
+        self._take(course.began(self._now()))
         self._arrange()
 
-    def _too_long(self) -> None:
-        leg = self._leg
-        self._over()
-        if leg is not None:
-            leg.end("too_long", hang_up=True)
-        self.owner.bridge_too_long()
-
-    def leg_told(self, message: Outbound) -> None:
-        """Pass on the person's words and keys; note the end of the leg."""
-        leg = self._leg
-        if leg is None:
+    def leg_told(self, leg: JoinableCall, message: Outbound) -> None:
+        """Pass on the person's words and keys; note the end of the briefing and of the leg."""
+        course = self._course
+        if leg is not self._leg or course is None:
             return
         match message:
             case Prompt():
                 self._tell(OfLeg(leg=leg.call_id, message=message))
+                if message.last:
+                    self._take(course.said(message.voice_prompt, self._now()))
             case Dtmf():
                 self._tell(OfLeg(leg=leg.call_id, message=message))
                 if self.joined:
                     self._pass_key(message.digit, self._seat, self._call.call_id)
+                else:
+                    self._take(course.pressed(message.digit, self._now()))
+            case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed") if turn == _BRIEFING:
+                self._take(course.briefed(self._now()))
             case Ended():
-                self._leg_ended(leg, message)
+                cause = message.cause
+                if cause.by in ("caller", None):
+                    cause = replace(cause, by="agent")
+                if self._room is not None:
+                    self._room.leave(leg.call_id)
+                    self._held.discard(leg.call_id)
+                self._leg = None
+                self._problem = "the person has hung up"
+                self._take(course.hung_up(), cause)
 
-    def _leg_ended(self, leg: JoinableCall, ended: Ended) -> None:
-        if not self.joined:
-            # Early media has ended; the attempt's own end follows.
-            self._leg = None
-            if self._room is not None:
-                self._room.leave(leg.call_id)
+    def take_off(self, message: Leave) -> None:
+        """End the person's leg; the caller is with the bot again."""
+        course = self._course
+        if course is None or message.leg not in ("", self.leg):
+            self._tell(Error(description=f"leave: no leg {message.leg[:40]!r}", code="unknown_leg", field="leg"))
             return
-        transfer = self._transfer
-        cause = ended.cause
-        if cause.by in ("caller", None):
-            cause = replace(cause, by="agent")
-        self._tell(LegEvent(leg=leg.call_id, event="hangup", cause=cause))
-        self._over()
-        self.owner.bridge_over(cause, returns=transfer is not None and transfer.on_hangup == "return")
+        self._take(course.taken_off(), _BY_MANAGER)
+
+    # --- the course --------------------------------------------------------------------------------------------------
+
+    def _take(self, step: Step, cause: EndCause = UNKNOWN) -> None:
+        """Carry out a step of the course."""
+        course = self._course
+        if step.tell is not None:
+            log.info("second leg", extra={"call": self._call.call_id, "leg": self.leg, "event": step.tell})
+            self._tell(LegEvent(leg=self.leg, event=step.tell, cause=cause))
+        for act in step.acts:
+            match act:
+                case Act.RING:
+                    self._let_ring()
+                case Act.BRIEF:
+                    self._brief()
+                case Act.JOIN:
+                    self._join()
+                case Act.CANCEL:
+                    if self._attempt is not None:
+                        self._legs.cancel(self._attempt)
+                case Act.RELEASE:
+                    if self._leg is not None:
+                        self._leg.end(_REASONS.get(step.acts[-1], "cancelled"), hang_up=True)
+                case _:
+                    self._over()
+                    self._finish(act, course, step.tell, cause)
+                    return
+        self._set_timer()
+
+    def _finish(self, act: Act, course: Course | None, event: LegEventName | None, cause: EndCause) -> None:
+        transfer = None if course is None else course.transfer
+        match act:
+            case Act.FAIL:
+                self.owner.bridge_failed(f"the target was not reached: {self._problem or event}", "transfer_failed")
+            case Act.RETURN:
+                self.owner.bridge_over(cause, returns=True)
+            case Act.FINISH:
+                self.owner.bridge_over(cause, returns=transfer is not None and transfer.on_hangup == "return")
+            case Act.TOO_LONG:
+                self.owner.bridge_too_long()
+
+    def _let_ring(self) -> None:
+        """Let the caller hear that the phone rings. In a warm transfer the route's clip takes the ringing's place."""
+        warm = self._course is not None and self._course.transfer.warm is not None
+        if warm and self._policy.hold_clip:
+            self._own(self._play_music(self._policy.hold_clip))
+        else:
+            self._open_room().play(self._ringback, PlayedSource(ringback(), RINGBACK_HZ), self._call.call_id)
+
+    async def _play_music(self, source: str) -> None:
+        course, clip = self._course, await self._decoded(source)
+        if clip is not None and course is not None and course is self._course and course.stage != "joined":
+            room = self._open_room()
+            clip.become_background(self._seat.voice, gain_db=0.0, duck_db=_MUSIC_DUCK_DB)
+            self._has_music = True
+            room.play(self._music, clip, self._call.call_id)
+            self._arrange()
+
+    def _stop_music(self) -> None:
+        self._has_music = False
+        if self._room is not None:
+            self._room.stop(self._music)
+
+    def _brief(self) -> None:
+        """Speak the briefing to the person. Keys cut it; words are heard meanwhile."""
+        leg, course = self._leg, self._course
+        if leg is None or course is None or course.transfer.warm is None:
+            return
+        self._arrange()
+        if course.transfer.warm.briefing.strip():
+            leg.on_message(ConfigChange(report_input_during_agent_speech="any"))
+            leg.on_message(Text(token=course.transfer.warm.briefing, last=True, turn=_BRIEFING, interruptible="dtmf"))
+        else:
+            self._take(course.briefed(self._now()))
+
+    def _join(self) -> None:
+        """Let the caller and the person hear each other."""
+        leg = self._leg
+        if leg is None:
+            return
+        leg.on_message(Cancel())  # the rest of the briefing
+        self._stop_music()
+        log.info("calls joined", extra={"call": self._call.call_id, "leg": leg.call_id})
+        self._arrange()
+
+    def _set_timer(self) -> None:
+        self._stop_timer()
+        if self._course is not None and self._course.deadline is not None:
+            delay_s = max(0.0, self._course.deadline - self._now())
+            self._timer_handle = self._loop.call_later(delay_s, self._on_time)
+
+    def _on_time(self) -> None:
+        if self._course is not None:
+            self._take(self._course.expire(self._now()))
 
     def _over(self) -> None:
         """Forget the second leg. The caller is alone with the bot."""
         self._stop_timer()
         leg = self._leg
-        self._state, self._transfer, self._attempt, self._leg = "none", None, None, None
+        self._course, self._attempt, self._leg = None, None, None
+        self._stop_music()
         if self._room is not None:
             self._room.stop(self._ringback)
             if leg is not None:
@@ -404,6 +492,10 @@ class Bridge:
         return f"{self._call.call_id}:ringback"
 
     @property
+    def _music(self) -> str:
+        return f"{self._call.call_id}:music"
+
+    @property
     def _background_name(self) -> str:
         return f"{self._call.call_id}:background"
 
@@ -422,7 +514,7 @@ class Bridge:
         room = self._room
         if room is None:
             return
-        if self._state == "none" and not self._held and not self._background:
+        if self._course is None and not self._held and not self._background:
             room.close()
             self._room = None
             return
@@ -431,11 +523,14 @@ class Bridge:
         mixer.set_heard(caller, voice_of(caller), caller_free)
         if self._background:
             mixer.set_heard(caller, self._background_name, caller_free and not self.joined)
+        if self._has_music:
+            mixer.set_heard(caller, self._music, caller_free)
         if leg is None:
             return
         other = leg.call_id
         both = caller_free and other not in self._held
-        mixer.set_heard(caller, other, both)
+        warm = self._course is not None and self._course.transfer.warm is not None
+        mixer.set_heard(caller, other, both and (self.joined or not warm))
         mixer.set_heard(other, caller, both and self.joined)
         mixer.set_heard(other, voice_of(caller), both and self.joined)
         mixer.set_heard(other, voice_of(other), other not in self._held)

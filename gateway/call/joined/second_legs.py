@@ -36,7 +36,7 @@ class Owner(Protocol):
         """The leg's session exists: it may hear early media, and soon the answer."""
         ...
 
-    def leg_told(self, message: Outbound) -> None:
+    def leg_told(self, leg: JoinableCall, message: Outbound) -> None:
         """The leg has words, keys, an error or its end."""
         ...
 
@@ -44,11 +44,12 @@ class Owner(Protocol):
 class _Link:
     """A second leg's connection to its owner."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, leg: JoinableCall) -> None:
         self._owner = owner
+        self._leg = leg
 
     def send(self, message: Outbound) -> None:
-        self._owner.leg_told(message)
+        self._owner.leg_told(self._leg, message)
 
     def send_audio(self, pcm: bytes) -> None: ...
 
@@ -97,9 +98,9 @@ class SecondLegs:
         sink.on_dialogue_ready()
         if owner is None:  # given up in the moment of its answer
             leg.end("cancelled", hang_up=True)
-            return _Link(_Nobody())
+            return _Link(_Nobody(), leg)
         owner.leg_began(leg)
-        return _Link(owner)
+        return _Link(owner, leg)
 
 
 class _Nobody:
@@ -107,4 +108,4 @@ class _Nobody:
 
     def leg_began(self, leg: JoinableCall) -> None: ...
 
-    def leg_told(self, message: Outbound) -> None: ...
+    def leg_told(self, leg: JoinableCall, message: Outbound) -> None: ...

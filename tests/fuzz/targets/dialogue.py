@@ -61,7 +61,8 @@ MESSAGES: list[dict[str, Any]] = [
     {"type": "discard", "turn": "t1"}, {"type": "mark", "name": "m"},
     {"type": "subscribe", "media": True, "sampleRate": 16000}, {"type": "record", "state": "stop"},
     {"type": "transfer", "target": "+49",
-    "handoffData": None},
+    "handoffData": None}, {"type": "leave", "leg": "VX1"},
+    {"type": "transfer", "target": "+49", "warm": {"briefing": "b", "accept": ["1", "yes"], "decline": "2"}},
 ]  # fmt: skip
 WORDS = (
     b'"type":', b'"text"', b'"token":', b'"sessionId":"' + SESSION.encode() + b'"', b"null", b"true", b"1e999", b"{}",

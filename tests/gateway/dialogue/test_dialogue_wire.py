@@ -204,6 +204,15 @@ def read(body: dict[str, Any]) -> m.Inbound:
         ({"type": "record", "state": "resume"}, m.Record(state="resume")),
         ({"type": "record", "state": "stop"}, m.Record(state="stop")),
         ({"type": "transfer", "target": "sip:a@b"}, m.Transfer(target="sip:a@b")),
+        (
+            {"type": "transfer", "target": "a", "warm": {"briefing": "b", "accept": " yes "}, "acceptTimeoutS": 5},
+            m.Transfer(target="a", warm=m.Warm(briefing="b", accept=("yes",), decline=("2",)), accept_timeout_s=5),
+        ),
+        (
+            {"type": "transfer", "target": "a", "warm": {"briefing": "b", "accept": ["9", "ok"], "decline": []}},
+            m.Transfer(target="a", warm=m.Warm(briefing="b", accept=("9", "ok"), decline=())),
+        ),
+        ({"type": "leave"}, m.Leave()),
     ],
 )
 def test_every_message_of_a_manager_is_read(body: dict[str, Any], message: m.Inbound) -> None:
@@ -396,3 +405,21 @@ def test_refusal_reads_as_recorded_and_says_why() -> None:
     error = refusal("this is not JSON", caught.value)
     assert error.description.startswith("Invalid message received, code: 64107, this is not JSON (")
     assert len(refusal("x" * 10_000, caught.value).description) < 1200
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"mode": "refer"}, "mode"),
+        ({"warm": {"briefing": "b", "accept": []}}, "accept"),
+        ({"warm": {"briefing": "b", "accept": "2"}}, "decline"),
+        ({"warm": {"briefing": "b", "decline": [""]}}, "decline"),
+        ({"warm": {"briefing": "b", "decline": ["x"] * 17}}, "decline"),
+        ({"acceptTimeoutS": 0}, "acceptTimeoutS"),
+    ],
+)
+def test_a_warm_transfer_that_no_one_could_decide_is_refused(fields: dict[str, object], field: str) -> None:
+    body = {"type": "transfer", "target": "a", "warm": {"briefing": "b"}, **fields}
+    with pytest.raises(BadMessage) as caught:
+        decode(orjson.dumps(body), limits=LIMITS, multiplexed=False)
+    assert caught.value.field == field

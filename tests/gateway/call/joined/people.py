@@ -86,6 +86,11 @@ class Talker(Phone):
         pcm = np.frombuffer(b"".join(self.heard[-25:]), np.int16)
         return level_of(pcm, hz, _RATE) if len(pcm) >= 4000 else 0.0
 
+    def loudness(self) -> float:
+        """The mean amplitude of the last half second."""
+        pcm = np.frombuffer(b"".join(self.heard[-25:]), np.int16)
+        return float(np.abs(pcm.astype(np.float32)).mean()) if len(pcm) else 0.0
+
     async def until_hears(self, *hz: float) -> None:
         await until(lambda: all(self.hears(each) > 0.1 for each in hz), f"{hz} Hz")
 

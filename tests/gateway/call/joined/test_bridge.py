@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.seams.messages import Background, End, HoldLeg, ResumeLeg, Transfer
+from gateway.seams.messages import Background, End, HoldLeg, Leave, ResumeLeg, Transfer, Warm
 from sip_bridge.message.sip import response_to
 from tests.gateway.call.joined.people import World, world
 from tests.gateway.mixing.legs import tone
@@ -236,8 +236,98 @@ async def test_the_person_sees_who_calls_as_the_policy_says(tmp_path: Path, iden
             assert "+4930200@" in str(headers.get("Diversion"))
 
 
-# --- hold and background
-# -----------------------------------------------------------------------------------------------
+# --- warm transfer ----------------------------------------------------------------------------------------------------
+
+
+async def briefed(made: World, **transfer: object) -> None:
+    """A person who hears the briefing, and a caller who waits."""
+    warm = Warm(briefing="Ms Ito asks about her invoice. Press one to take the call.")
+    made.app.say(Transfer(target=made.target, warm=warm, **transfer))  # type: ignore[arg-type]
+    await made.person.answers()
+    await made.app.hears_of("answered")
+    made.caller.talk(A_HZ)
+    made.person.talk(B_HZ)
+    await until(lambda: made.person.loudness() > 100, "the briefing")
+
+
+async def test_the_briefed_person_accepts(tmp_path: Path) -> None:
+    clip = made_clip(tmp_path)
+    async with world(tmp_path, clips={"folder": str(tmp_path)}, routes={"default": {"hold_clip": clip}}) as made:
+        await briefed(made)
+        await made.caller.until_hears(1600)
+        assert made.caller.hears(B_HZ) < 0.01 and made.person.hears(A_HZ) < 0.01
+        assert made.app.events == ["ringing", "answered"]
+        made.person.press(1)
+        await made.app.hears_of("accepted")
+        await made.caller.until_hears(B_HZ)
+        await made.person.until_hears(A_HZ)
+        made.caller.heard.clear()
+        await made.caller.until_hears(B_HZ)
+        assert made.caller.hears(1600) < 0.01
+        await made.caller.bye()
+        await made.person.hung_up()
+        await made.app.over()
+
+
+async def test_the_briefed_person_declines_and_another_one_accepts(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await briefed(made)
+        made.person.press(2)
+        await made.app.hears_of("declined")
+        await until(lambda: made.app.errors == ["transfer_failed"])
+        await made.person.hung_up()
+        await until(lambda: len(made.made.directory) == 1)
+        assert not made.app.session.ending.decided and not made.app.session.seat.joined
+        made.app.told.clear()
+        made.person.to_tag = ""
+        made.app.say(Transfer(target=made.target, warm=Warm(briefing="", accept=("5",))))
+        await made.person.answers()
+        await made.app.hears_of("answered")
+        made.person.press(5)
+        await made.app.hears_of("accepted")
+        await made.caller.until_hears(B_HZ)
+
+
+async def test_a_person_who_does_not_decide_is_let_go(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        made.app.say(Transfer(target=made.target, warm=Warm(briefing=""), accept_timeout_s=1.0))
+        await made.person.answers()
+        await made.app.hears_of("noAnswer")
+        await made.person.hung_up()
+        await until(lambda: made.app.errors == ["transfer_failed"])
+
+
+@pytest.mark.parametrize("who", ["caller", "person"])
+async def test_one_hangs_up_in_the_briefing(tmp_path: Path, who: str) -> None:
+    async with world(tmp_path) as made:
+        await briefed(made)
+        if who == "caller":
+            await made.caller.bye()
+            await made.person.hung_up()
+            await made.app.over()
+        else:
+            await bye(made)
+            await made.app.hears_of("hangup")
+            await until(lambda: made.app.errors == ["transfer_failed"])
+            assert not made.app.session.ending.decided
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_the_application_takes_the_person_off(tmp_path: Path, accepted: bool) -> None:
+    async with world(tmp_path) as made:
+        await briefed(made)
+        if accepted:
+            made.person.press(1)
+            await made.app.hears_of("accepted")
+        made.app.say(Leave(leg="VX9"))
+        assert made.app.errors == ["unknown_leg"]
+        made.app.say(Leave())
+        await made.app.hears_of("hangup")
+        await made.person.hung_up()
+        assert not made.app.session.ending.decided and not made.app.session.seat.joined
+
+
+# --- hold and background ----------------------------------------------------------------------------------------------
 
 
 async def test_a_leg_on_hold_hears_the_clip_and_is_not_heard(tmp_path: Path) -> None:
