@@ -299,7 +299,9 @@ def write_answer(
 ) -> str:
     """Return the answer to an offer. Sections that are not used are refused with port 0 (RFC 3264 section 6).
 
-    The BUNDLE group holds the accepted sections, the one of the transport first (RFC 9143 section 7.3).
+    The BUNDLE group holds the accepted sections, the one of the transport first (RFC 9143 section 7.3). Paused audio
+    keeps its stream and SSRC, like Chromium's own answers. Without them Chromium forgets the stream, and a page that
+    reads the track's samples hears silence after the pause.
 
     Args:
         candidates: all our candidates.
@@ -343,9 +345,8 @@ def write_answer(
         mine.direction = offer.direction
         mine.rtp.codecs = _answered(codec)
         mine.fmt = [c.payloadType for c in mine.rtp.codecs]
-        if "send" in offer.direction:
-            mine.msid = f"{label} {label}"
-            mine.ssrc = [SsrcDescription(ssrc=ssrc, cname=label)]
+        mine.msid = f"{label} {label}"
+        mine.ssrc = [SsrcDescription(ssrc=ssrc, cname=label)]
     if offer.bundled:
         description.group = [GroupDescription("BUNDLE", [offer.media[i].rtp.muxId for i in taken])]
     description.msid_semantic = [GroupDescription("WMS", ["*"])]

@@ -108,9 +108,9 @@ def offer_of(sections: list[Section], groups: list[str]) -> str:
     return "\r\n".join(lines) + "\r\n" + "".join(map(str, sections))
 
 
-def answer_of(text: str, *, channel: bool = True) -> tuple[str, list[list[str]]]:
+def answer_of(text: str, *, channel: bool = True, again: bool = False) -> tuple[str, list[list[str]]]:
     """Return the answer's BUNDLE group (empty: none) and the lines of each section."""
-    offer = read_offer(text, channel=channel)
+    offer = read_offer(text, channel=channel, again=again)
     answer = write_answer(
         offer, offer.codecs[0],
         candidates=[RTCIceCandidate(1, "1", "192.0.2.1", 4000, 1, "udp", "host")],
@@ -221,3 +221,9 @@ def test_only_a_call_that_exists_may_offer_inactive_audio() -> None:
         read_offer(paused)
     assert read_offer(paused, again=True).direction == "inactive"
     assert read_offer(paused + str(audio("1")), again=True).audio == 1
+
+
+@pytest.mark.parametrize("direction", ["inactive", "sendonly", "recvonly"])
+def test_paused_audio_keeps_its_stream(direction: str) -> None:
+    _, (lines,) = answer_of(offer_of([audio("0", direction=direction)], ["0"]), again=True)
+    assert {"a=ssrc:7 cname:x", "a=msid:x x"} <= set(lines)
