@@ -191,9 +191,9 @@ def sentence(path: Path) -> Pcm | None:
 
 def word(path: Path) -> Pcm:
     """A volunteer's clip at the usual level."""
-    clip = decode(path.read_bytes())
-    resampler = Resampler(clip.rate, SAMPLE_RATE)
-    return levelled(np.concatenate((resampler.process(to_float32(clip.pcm)), resampler.flush())))
+    pcm, rate = decode(path.read_bytes())
+    resampler = Resampler(rate, SAMPLE_RATE)
+    return levelled(np.concatenate((resampler.process(to_float32(pcm)), resampler.flush())))
 
 
 def levelled(pcm: Pcm) -> Pcm:

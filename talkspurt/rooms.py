@@ -226,7 +226,9 @@ class CallParts:
             ticker=ticker,
             dialogues=self.second_legs,
             second_legs=self.second_legs,
-            clips=Clips(config.clips),
+            clips=Clips(
+                config.clips, tenants=tenants_of_routes(sole_tenant(config.auth.api_keys, config.routes), config.routes)
+            ),
             meter=metrics,
             tracer=stores.tracer,
             calling=self.calling,

@@ -47,13 +47,13 @@ _POSITION_EVERY_S = 0.2
 class ClipSource(Protocol):
     """Source of utterances that are not synthesised: files and tones."""
 
-    async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
+    async def open(self, source: str, fmt: AudioFormat, loop: int, *, route: str = "", call_id: str = "") -> Utterance:
         """Open a clip that plays ``loop`` times. Raises ``ClipError``."""
         ...
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance: ...
 
-    async def samples(self, source: str) -> tuple[NDArray[np.int16], int]:
+    async def samples(self, source: str, *, route: str = "", call_id: str = "") -> tuple[NDArray[np.int16], int]:
         """Return the samples of a clip, and their rate, hertz. Raises ``ClipError``."""
         ...
 
@@ -357,7 +357,9 @@ class Speech(Effects):
     async def _source(self, turn: Turn) -> Utterance:
         fmt = self.leg.outbound
         if turn.kind == "play":
-            return await self._means.clips.open(turn.source, fmt, turn.loop)
+            return await self._means.clips.open(
+                turn.source, fmt, turn.loop, route=self._correlation.route, call_id=self._call_id
+            )
         if turn.kind == "digits":
             by_leg = self.leg.carries_dtmf(turn.text)
             if by_leg:

@@ -1,9 +1,10 @@
 """Sound that is not synthesised, as utterances: audio files from https or the clip folder, and touch tones.
 
 There are three steps, each with a limit: fetch or read the bytes (``clips.max_bytes``, ``FETCH_S``), decode
-them to mono PCM in a thread (``CLIP_S``), and encode frames in a thread, piece by piece, when the session asks for
-them. Decoded clips are cached (``CACHE_BYTES``, ``CACHE_S``). Concurrent calls that ask for the same clip share one
-fetch.
+them to mono PCM (``CLIP_S``), and encode frames when the session asks for them. A clip is heard while it is decoded.
+Both decoding and encoding are done in threads, in short pieces that take turns for tenants and calls. One thread
+decodes and others encode, so a clip in the cache waits for no decoder. Decoded clips are cached (``CACHE_BYTES``,
+``CACHE_S``). Concurrent calls that ask for the same clip share one fetch.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import io
 import ipaddress
 import socket
 import ssl
+import sys
 import time
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
@@ -29,6 +31,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.clips.fair_pool import FairPool, Whose
 from gateway.config import ClipsConfig
 from gateway.dialogue.wire import LOOP_MAX
 from gateway.errors import ClipError
@@ -58,6 +61,9 @@ FIRST_PIECE_MS = 100
 PIECE_MS = 1000
 """Audio that is encoded at a time. The first piece is shorter, so that the clip starts immediately."""
 
+DECODE_S = 0.02
+"""Longest piece of decoding, seconds."""
+
 NATIVE_RATES_HZ = (8000, 16000, 22050, 24000, 44100, 48000)
 """Rates that are kept, because the resampler supports them. Clips of other rates are decoded to the last of these."""
 
@@ -67,6 +73,7 @@ MIN_RATE_HZ = 4000
 MAX_RATE_HZ = 192_000
 """Highest rate of a clip. The resampler's filter grows with the rate, and at 1 GHz it takes 15 seconds."""
 
+_OURS: Whose = ("", "")
 _NOT_PUBLIC = "not a public address"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -88,14 +95,60 @@ def is_public(address: Address) -> bool:
     return in_global_unicast and address.sixtofour is None and address.teredo is None
 
 
-@dataclass(frozen=True, slots=True)
 class _Clip:
-    """Decoded audio: mono int16 at ``rate`` Hz."""
+    """Decoded audio, mono int16, which grows until it is whole.
 
-    pcm: NDArray[np.int16]
-    rate: int
-    fetched_at: float = 0.0
-    keep: bool = True
+    Attributes:
+        rate: hertz; valid when the first audio is there.
+    """
+
+    def __init__(self) -> None:
+        self.rate = 0
+        self.samples = 0
+        self.fetched_at = 0.0
+        self.keep = True
+        self.is_whole = False
+        self.nbytes = 0
+        self._error: ClipError | None = None
+        self._pieces: list[NDArray[np.int16]] = []
+        self._starts: list[int] = []
+        self._grown = asyncio.Event()
+
+    def grow(self, piece: NDArray[np.int16], rate: int) -> None:
+        """Add decoded audio."""
+        self.rate = rate
+        self._starts.append(self.samples)
+        self._pieces.append(piece)
+        self.samples += len(piece)
+        self.nbytes += piece.nbytes
+        self._tell()
+
+    def end(self, error: ClipError | None = None) -> None:
+        """Note that the clip is whole, or that no more of it can be decoded."""
+        self.is_whole, self._error = True, error
+        self._tell()
+
+    def _tell(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    async def read(self, start: int, count: int) -> NDArray[np.int16]:
+        """Return samples, as soon as they are decoded; fewer at the end of the clip, none after it.
+
+        Raises:
+            ClipError: the clip cannot be decoded so far.
+        """
+        while self.samples < start + count and not self.is_whole:
+            await self._grown.wait()
+        if self._error is not None and self.samples < start + count:
+            raise self._error
+        found: list[NDArray[np.int16]] = []
+        index = bisect_right(self._starts, start) - 1
+        while count > 0 and 0 <= index < len(self._pieces):
+            offset = start - self._starts[index]
+            found.append(self._pieces[index][offset : offset + count])
+            start, count, index = start + len(found[-1]), count - len(found[-1]), index + 1
+        return np.concatenate(found) if found else np.zeros(0, np.int16)
 
 
 class Clips:
@@ -104,43 +157,59 @@ class Clips:
     Args:
         allowed: returns True if an address may be connected to. Tests allow loopback.
         tls: context for https. None: the system's authorities.
+        tenants: tenants by the name of their route, for fair turns.
     """
 
     def __init__(
-        self, config: ClipsConfig, *, allowed: Callable[[Address], bool] = is_public, tls: ssl.SSLContext | None = None
+        self,
+        config: ClipsConfig,
+        *,
+        allowed: Callable[[Address], bool] = is_public,
+        tls: ssl.SSLContext | None = None,
+        tenants: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._config = config
         self._allowed = allowed
         self._tls = tls
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="clips")
+        self._tenants = tenants
+        self._decoder = FairPool(1, "clip decoder")
+        self._threads = FairPool(2, "clips")
         self._http: aiohttp.ClientSession | None = None
         self._fetching = asyncio.Semaphore(FETCHES)
-        self._loading: dict[str, asyncio.Task[_Clip]] = {}
+        self._growing: dict[str, _Clip] = {}
+        self._loading: set[asyncio.Task[None]] = set()
         self._cache: OrderedDict[str, _Clip] = OrderedDict()
 
-    async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
-        """Load a clip. Its frames are made when they are needed.
+    async def open(self, source: str, fmt: AudioFormat, loop: int, *, route: str = "", call_id: str = "") -> Utterance:
+        """Load the beginning of a clip. Its frames are made when they are needed. If the rest of it turns out to be no
+        supported audio, iterating raises ``ClipError``.
 
         Args:
             source: an https URL, or the path of a file below the clip folder.
             loop: number of times that the clip is played. 0: up to 1000 times.
+            route: the call's route.
+            call_id: the call.
 
         Raises:
             ClipError: the clip is not allowed, missing, too large, too slow, or no supported audio.
         """
-        started = time.monotonic()
-        clip = await self._load(source)
+        started, whose = time.monotonic(), self._whose(route, call_id)
+        clip = await self._load(source, whose)
+        await clip.read(0, 1)
         stages_ms = {"fetch": (time.monotonic() - started) * 1000}
-        return _Sound(clip.pcm, clip.rate, fmt, loop or LOOP_MAX, self._threads, stages_ms)
+        return _Sound(clip, fmt, loop or LOOP_MAX, self._threads, whose, stages_ms)
 
-    async def samples(self, source: str) -> tuple[NDArray[np.int16], int]:
+    def _whose(self, route: str, call_id: str) -> Whose:
+        return self._tenants.get(route, ""), call_id
+
+    async def samples(self, source: str, *, route: str = "", call_id: str = "") -> tuple[NDArray[np.int16], int]:
         """Load a clip, as ``open`` does, and return its samples and their rate, hertz.
 
         Raises:
             ClipError: see ``open``.
         """
-        clip = await self._load(source)
-        return clip.pcm, clip.rate
+        clip = await self._load(source, self._whose(route, call_id))
+        return await clip.read(0, sys.maxsize), clip.rate
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance:
         """Return touch tones as an utterance, for legs that carry no digits. ``w`` is half a second of silence.
@@ -152,54 +221,71 @@ class Clips:
             ClipError: a character stands for no tone.
         """
         try:
-            pcm = await self._in_thread(lambda: to_int16(tones(digits, fmt.sample_rate)))
+            pcm = await self._threads.run(_OURS, lambda: to_int16(tones(digits, fmt.sample_rate)))
         except ValueError as exc:
             raise ClipError(f"sendDigits: {exc}") from exc
         if silent:
             pcm = np.zeros_like(pcm)
-        return _Sound(pcm, fmt.sample_rate, fmt, 1, self._threads, {})
+        clip = _Clip()
+        clip.grow(pcm, fmt.sample_rate)
+        clip.end()
+        return _Sound(clip, fmt, 1, self._threads, _OURS, {})
 
     async def aclose(self) -> None:
-        for task in list(self._loading.values()):
+        loading = list(self._loading)
+        for task in loading:
             task.cancel()
-        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        await asyncio.gather(*loading, return_exceptions=True)
         if self._http is not None:
             await self._http.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+        self._threads.close()
+        self._decoder.close()
 
     # --- loading, once for concurrent requests ------------------------------------------------------------------------
 
-    async def _load(self, source: str) -> _Clip:
+    async def _load(self, source: str, whose: Whose) -> _Clip:
+        """Return a clip, which may not be whole yet."""
         if "://" in source:
             key, loader = source, partial(self._fetch, source)
         else:
-            path, version = await self._in_thread(self._find, source)
-            key, loader = f"{path}\0{version}", partial(self._read, path)
+            path, version = await self._threads.run(whose, partial(self._find, source))
+            key, loader = f"{path}\0{version}", partial(self._read, path, whose)
         known = self._known(key)
         if known is not None:
             return known
-        task = self._loading.get(key)
-        if task is None:
-            task = self._loading[key] = asyncio.create_task(self._loaded(key, loader), name="clip-load")
-            task.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # retrieved, even if no one awaits it
-        # Shielded, because the first caller may end while others wait for the same clip.
-        return await asyncio.shield(task)
-
-    async def _loaded(self, key: str, loader: Callable[[], Awaitable[_Clip]]) -> _Clip:
-        try:
-            clip = await loader()
-        finally:
-            del self._loading[key]
-        if clip.keep:
-            self._cache[key] = clip
-            while sum(kept.pcm.nbytes for kept in self._cache.values()) > CACHE_BYTES:
-                self._cache.popitem(last=False)
+        clip = self._growing.get(key)
+        if clip is None:
+            clip = self._growing[key] = _Clip()
+            task = asyncio.create_task(self._made(key, clip, loader, whose), name="clip-load")
+            self._loading.add(task)
+            task.add_done_callback(self._loading.discard)
         return clip
+
+    async def _made(
+        self, key: str, clip: _Clip, loader: Callable[[], Awaitable[tuple[bytes, bool]]], whose: Whose
+    ) -> None:
+        """Load and decode a clip. Only the end of the process ends this early: others may wait for the same clip."""
+        error: ClipError | None = ClipError("play.source was not loaded")
+        try:
+            data, clip.keep = await loader()
+            if "://" in key:
+                clip.fetched_at = time.monotonic()
+            if not clip.keep:
+                del self._growing[key]
+            blocks = _blocks(data)
+            while piece := await self._decoder.run(whose, partial(_next_piece, blocks)):
+                clip.grow(*piece)
+            error = None
+        except ClipError as exc:
+            error = exc
+        finally:
+            if self._growing.get(key) is clip:
+                del self._growing[key]
+            clip.end(error)
+        if error is None and clip.keep:
+            self._cache[key] = clip
+            while sum(kept.nbytes for kept in self._cache.values()) > CACHE_BYTES:
+                self._cache.popitem(last=False)
 
     def _known(self, key: str) -> _Clip | None:
         clip = self._cache.get(key)
@@ -231,15 +317,16 @@ class Clips:
             raise ClipError(f"play.source is {status.st_size} bytes, expected at most {self._config.max_bytes}")
         return path, status.st_mtime_ns
 
-    async def _read(self, path: Path) -> _Clip:
-        def work() -> _Clip:
+    async def _read(self, path: Path, whose: Whose) -> tuple[bytes, bool]:
+        """Return the bytes of a file, which may be cached."""
+
+        def work() -> bytes:
             try:
-                return decode(path.read_bytes())
+                return path.read_bytes()
             except OSError as exc:
                 raise ClipError(f"play.source cannot be read: {exc.strerror}") from exc
 
-        clip: _Clip = await self._in_thread(work)
-        return clip
+        return await self._threads.run(whose, work), True
 
     # --- https -------------------------------------------------------------------------------------------------------
 
@@ -270,12 +357,13 @@ class Clips:
             raise OSError(_NOT_PUBLIC)  # after an OSError, the next address of the name is tried
         return socket.socket(family=family, type=kind, proto=protocol)
 
-    async def _fetch(self, url: str) -> _Clip:
+    async def _fetch(self, url: str) -> tuple[bytes, bool]:
+        """Return the body, and True if it may be cached."""
         if not self._config.fetch:
             raise ClipError("play.source is a URL and clips.fetch is off; expected a file of the clip folder")
         try:
             async with asyncio.timeout(FETCH_S), self._fetching:
-                data, keep = await self._get(url)
+                return await self._get(url)
         except TimeoutError as exc:
             raise ClipError(f"play.source did not arrive within {FETCH_S:g} s") from exc
         except aiohttp.ClientConnectorError as exc:
@@ -284,8 +372,6 @@ class Clips:
             raise ClipError(f"play.source cannot be fetched: {type(exc).__name__}") from exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise ClipError(f"play.source cannot be fetched: {type(exc).__name__}") from exc
-        clip: _Clip = await self._in_thread(decode, data)
-        return _Clip(clip.pcm, clip.rate, fetched_at=time.monotonic(), keep=keep)
 
     async def _get(self, url: str) -> tuple[bytes, bool]:
         """Return the body, and True if it may be cached."""
@@ -326,14 +412,33 @@ def _container(data: bytes) -> str:
     raise ClipError("play.source is no supported audio; expected wav, mp3, ogg or opus")
 
 
-def decode(data: bytes) -> _Clip:
-    """Decode wav, mp3, ogg or opus to mono.
+def decode(data: bytes) -> tuple[NDArray[np.int16], int]:
+    """Decode wav, mp3, ogg or opus to mono. Return the samples and their rate, hertz.
 
     Raises:
         ClipError: the data is something else, damaged, empty, longer than ``CLIP_S``, or its rate is not from
             ``MIN_RATE_HZ`` to ``MAX_RATE_HZ``.
     """
-    blocks: list[NDArray[np.int16]] = []
+    pieces = list(_blocks(data))
+    return np.concatenate([piece for piece, _ in pieces]), pieces[0][1]
+
+
+_Piece = tuple[NDArray[np.int16], int]
+"""Samples, and their rate, hertz."""
+
+
+def _next_piece(blocks: Iterator[_Piece]) -> _Piece | None:
+    """Decode for ``DECODE_S``. None: the clip is over."""
+    until, found = time.monotonic() + DECODE_S, []
+    for block in blocks:
+        found.append(block)
+        if time.monotonic() > until:
+            break
+    return (np.concatenate([pcm for pcm, _ in found]), found[0][1]) if found else None
+
+
+def _blocks(data: bytes) -> Iterator[_Piece]:
+    """Decode block by block. Raises as ``decode``."""
     samples = 0
     try:
         with av.open(io.BytesIO(data), "r", format=_container(data), metadata_errors="replace") as container:
@@ -344,18 +449,17 @@ def decode(data: bytes) -> _Clip:
                 raise ClipError(f"play.source is at {stream.rate} Hz, expected {MIN_RATE_HZ} to {MAX_RATE_HZ}")
             rate = stream.rate if stream.rate in NATIVE_RATES_HZ else NATIVE_RATES_HZ[-1]
             resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
-            for frame in container.decode(stream):
-                for block in resampler.resample(frame):
-                    blocks.append(_mono(block))
-                    samples += len(blocks[-1])
-                if samples > CLIP_S * rate:
-                    raise ClipError(f"play.source is longer than {CLIP_S} s")
-            blocks += [_mono(block) for block in resampler.resample(None)]
+            for frame in chain(container.decode(stream), (None,)):
+                for block in map(_mono, resampler.resample(frame)):
+                    samples += len(block)
+                    if samples > CLIP_S * rate:
+                        raise ClipError(f"play.source is longer than {CLIP_S} s")
+                    if len(block):
+                        yield block, rate
     except (av.FFmpegError, AttributeError, ValueError, EOFError) as exc:  # a stream without a decoder has no rate
         raise ClipError(f"play.source cannot be decoded: {type(exc).__name__}") from exc
     if not samples:
         raise ClipError("play.source has no audio")
-    return _Clip(np.concatenate(blocks), rate)
 
 
 def _mono(block: av.AudioFrame) -> NDArray[np.int16]:
@@ -368,20 +472,20 @@ class _Sound:
 
     def __init__(
         self,
-        pcm: NDArray[np.int16],
-        rate: int,
+        clip: _Clip,
         fmt: AudioFormat,
         loop: int,
-        threads: ThreadPoolExecutor,
+        threads: FairPool,
+        whose: Whose,
         stages_ms: dict[str, float],
     ) -> None:
-        self._pcm = pcm
-        self._rate = rate
+        self._clip = clip
         self._format = fmt
         self._loop = loop
         self._threads = threads
+        self._whose = whose
         self._stages_ms = stages_ms
-        self._packetizer = Packetizer(fmt, rate)
+        self._packetizer = Packetizer(fmt, clip.rate)
         self._closed = False
 
     def feed(self, text: str) -> None:
@@ -392,11 +496,10 @@ class _Sound:
     def played(self, samples: int, *, at: float) -> None: ...
 
     async def __aiter__(self) -> AsyncIterator[AudioChunk]:
-        loop = asyncio.get_running_loop()
         first_sample = 0
-        for start, end in self._pieces():
+        async for pcm in self._pieces():
             started = time.monotonic()
-            frames = await loop.run_in_executor(self._threads, self._encode, start, end)
+            frames: list[bytes] = await self._threads.run(self._whose, partial(self._encode, pcm))
             if self._closed:
                 return
             if not frames:
@@ -409,21 +512,18 @@ class _Sound:
             first_sample += samples
             self._stages_ms = {}
 
-    def _pieces(self) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of each piece, for all rounds. (0, 0) at the end flushes the codec."""
-        length = FIRST_PIECE_MS
+    async def _pieces(self) -> AsyncIterator[NDArray[np.int16] | None]:
+        """Yield the samples of each piece, for all rounds. None at the end flushes the codec."""
+        length_ms = FIRST_PIECE_MS
         for _ in range(self._loop):
             start = 0
-            while start < len(self._pcm):
-                end = start + self._rate * length // 1000
-                yield start, end
-                start, length = end, PIECE_MS
-        yield 0, 0
+            while len(pcm := await self._clip.read(start, self._clip.rate * length_ms // 1000)):
+                yield pcm
+                start, length_ms = start + len(pcm), PIECE_MS
+        yield None
 
-    def _encode(self, start: int, end: int) -> list[bytes]:
-        if end == 0:
-            return self._packetizer.flush()
-        return self._packetizer.push(to_float32(self._pcm[start:end]))
+    def _encode(self, pcm: NDArray[np.int16] | None) -> list[bytes]:
+        return self._packetizer.flush() if pcm is None else self._packetizer.push(to_float32(pcm))
 
     async def aclose(self) -> None:
         self._closed = True

@@ -479,7 +479,7 @@ class Bridge:
 
     async def _decoded(self, source: str) -> PlayedSource | None:
         try:
-            pcm, rate = await self._clips.samples(source)
+            pcm, rate = await self._clips.samples(source, route=self._call.route, call_id=self._call.call_id)
         except ClipError as exc:
             self._tell(Error(description=str(exc), code="CLIP", field="source"))
             return None

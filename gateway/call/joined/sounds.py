@@ -17,7 +17,7 @@ _RINGBACK_LEVEL_DB = -24.0
 class ClipSamples(Protocol):
     """Decodes clips."""
 
-    async def samples(self, source: str) -> tuple[NDArray[np.int16], int]:
+    async def samples(self, source: str, *, route: str = "", call_id: str = "") -> tuple[NDArray[np.int16], int]:
         """Return a clip's samples and their rate, Hz. Raises ``ClipError``."""
         ...
 

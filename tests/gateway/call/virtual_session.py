@@ -440,13 +440,13 @@ class _Clips:
     def __init__(self, world: VirtualSession) -> None:
         self._world = world
 
-    async def open(self, source: str, fmt: AudioFormat, loop: int) -> Spoken:
+    async def open(self, source: str, fmt: AudioFormat, loop: int, *, route: str = "", call_id: str = "") -> Spoken:
         self._world.note(f"clip {source} {loop}")
         if source == "missing":
             raise ClipError("missing")
         return self._world.begins(source, "la la la")
 
-    async def samples(self, source: str) -> tuple[NDArray[np.int16], int]:
+    async def samples(self, source: str, *, route: str = "", call_id: str = "") -> tuple[NDArray[np.int16], int]:
         if source == "missing":
             raise ClipError("missing")
         return np.full(8000, 1000, np.int16), 8000

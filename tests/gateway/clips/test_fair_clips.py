@@ -1,0 +1,101 @@
+"""Clips of many callers: each tenant and call has its turn, and a clip is heard while it is decoded."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gateway.clips import clips as module
+from gateway.clips.clips import Clips
+from gateway.clips.fair_pool import FairPool
+from gateway.config import ClipsConfig
+from gateway.errors import ClipError
+from tests.gateway.clips.test_clips import ULAW, WAV, clips_in, encoded, heard, sine
+
+LONG_S = 600
+CLIPS = 12
+
+
+async def test_work_takes_turns_by_tenant_and_then_by_call() -> None:
+    pool, order, held = FairPool(1, "test"), [], threading.Event()
+    first = asyncio.ensure_future(pool.run(("a", "1"), held.wait))
+    await asyncio.sleep(0)
+    asked = [("a", "1"), ("a", "1"), ("a", "1"), ("a", "2"), ("b", "3"), ("b", "3"), ("c", "4")]
+    waiting = [asyncio.ensure_future(pool.run(whose, lambda whose=whose: order.append(whose[1]))) for whose in asked]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    held.set()
+    await asyncio.gather(first, *waiting, return_exceptions=True)
+    assert order == ["1", "3", "4", "2", "3", "1"]
+    pool.close()
+
+
+async def test_the_error_of_a_piece_is_its_callers_and_the_thread_works_on() -> None:
+    pool = FairPool(1, "test")
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(("a", "1"), lambda: 1 // 0)
+    assert await pool.run(("a", "1"), lambda: 7) == 7
+    pool.close()
+
+
+async def test_a_clip_is_heard_before_all_of_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DECODE_S", 0.0)
+    (tmp_path / "long.wav").write_bytes(encoded(sine(700, 8000, 60.0), 8000, "wav", "pcm_s16le"))
+    async with clips_in(tmp_path) as clips:
+        sound = await clips.open("long.wav", ULAW, 1)
+        assert clips._growing
+        assert len(await heard(sound)) == 60 * 8000
+        assert len(await heard(await clips.open("long.wav", ULAW, 1))) == 60 * 8000
+        assert not clips._growing
+
+
+async def test_what_is_damaged_behind_its_beginning_fails_where_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DECODE_S", 0.0)
+    monkeypatch.setattr(module, "CLIP_S", 5)
+    (tmp_path / "long.wav").write_bytes(encoded(sine(700, 8000, 10.0), 8000, "wav", "pcm_s16le"))
+    async with clips_in(tmp_path) as clips:
+        with pytest.raises(ClipError, match="longer than 5 s"):
+            await heard(await clips.open("long.wav", ULAW, 1))
+        with pytest.raises(ClipError, match="longer than 5 s"):
+            await clips.samples("long.wav")
+
+
+def p95_ms(times: list[float]) -> float:
+    return float(np.percentile(times, 95)) * 1000
+
+
+async def starts(clips: Clips, number: int) -> list[float]:
+    """Return the times to the first frames of a cached clip of tenant B, seconds."""
+    found = []
+    for call in range(number):
+        begun = time.perf_counter()
+        async with await clips.open("short.wav", ULAW, 1, route="b", call_id=f"b{call}") as sound:
+            await anext(aiter(sound))
+        found.append(time.perf_counter() - begun)
+        await asyncio.sleep(0)
+    return found
+
+
+async def test_a_cached_clip_starts_in_time_while_another_tenant_plays_long_ones(tmp_path: Path) -> None:
+    (tmp_path / "short.wav").write_bytes(WAV)
+    long = encoded(sine(300, 16000, LONG_S), 16000, "mp3", "libmp3lame")
+    for number in range(CLIPS):
+        (tmp_path / f"{number}.mp3").write_bytes(long)
+    clips = Clips(ClipsConfig(folder=str(tmp_path)), tenants={"a": "A", "b": "B"})
+    await starts(clips, 1)
+    alone = await starts(clips, 100)
+    playing = [
+        asyncio.ensure_future(clips.open(f"{number}.mp3", ULAW, 1, route="a", call_id=f"a{number}"))
+        for number in range(CLIPS)
+    ]
+    await asyncio.gather(*playing)  # all twelve are heard, none waits for another
+    assert len(clips._growing) == CLIPS
+    beside = await starts(clips, 100)
+    assert len(clips._growing) == CLIPS  # they are still being decoded
+    await clips.aclose()
+    assert p95_ms(beside) <= p95_ms(alone) + 50
