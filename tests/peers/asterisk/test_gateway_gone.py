@@ -1,6 +1,5 @@
 """A caller on a real Asterisk whose gateway is killed or drained goes on in the dialplan, with a reason."""
 
-import re
 import signal
 import time
 from pathlib import Path
@@ -26,12 +25,8 @@ steps:
 
 
 @pytest.mark.parametrize("way", ["audiosocket", "websocket"])
-@pytest.mark.parametrize(
-    ("how", "reasons"),
-    [(signal.SIGKILL, "unreachable"), (signal.SIGTERM, "drained|unreachable")],  # it may be gone before it is asked
-    ids=["killed", "drained"],
-)
-async def test_the_caller_goes_on(tmp_path: Path, way: str, how: signal.Signals, reasons: str) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "drained"])
+async def test_the_caller_goes_on(tmp_path: Path, way: str, how: signal.Signals) -> None:
     port = free_port()
     (tmp_path / "script.yaml").write_text(SCRIPT)
     config = f"""
@@ -60,7 +55,8 @@ exten => silent,1,Answer()
             await until(lambda: live.metric_at_least("talkspurt_calls_active", 1), "the call")
             begun = time.monotonic()
             live.process.send_signal(how)
-            told = re.compile(f"left: reason=({reasons}) and the caller is still there")
-            await until(lambda: told.search(switch.log()), "the dialplan")
+            # A drained gateway too is gone when the dialplan asks for the reason.
+            told = "left: reason=unreachable and the caller is still there"
+            await until(lambda: told in switch.log(), "the dialplan")
             assert time.monotonic() - begun < GOES_ON_S
             await switch.cli("channel request hangup all")
