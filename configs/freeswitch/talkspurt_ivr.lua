@@ -32,6 +32,6 @@ if not answer or answer:sub(1, 3) ~= "+OK" then
   return
 end
 session:setVariable("send_silence_when_idle", "-1")  -- park sends nothing by itself
-session:setVariable("park_timeout", "3600")  -- seconds: the end of a caller whose gateway died and did not come back
+session:setVariable("park_timeout", "1800")  -- seconds, longest call with the bot: talkspurt.xml says why
 -- The gateway moves the call to after_bot (talkspurt_after.lua) when the bot is done.
 session:execute("park")
