@@ -167,7 +167,7 @@ class SipBridge:
             routes=routes,
             on_failed=on_rejected,
             on_cause=on_cause,
-            placed=placed or NoPlacedCalls(),
+            placed=NoPlacedCalls() if placed is None else placed,
         )
 
         self.recordings = RecordingClient(self, lambda: self._ports.take(), on_lost=on_recording_lost)

@@ -49,9 +49,6 @@ class CallProgress:
         self._managers: dict[str, Callable[[Outbound], None]] = {}
         self._by_token: dict[bytes, str] = {}
 
-    def __len__(self) -> int:
-        return len(self._attempts) - len(self._over)
-
     def add(self, attempt: Attempt) -> None:
         """Follow a placed call from now on."""
         self._attempts[attempt.call_id] = attempt
