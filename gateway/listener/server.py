@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import logging
 import os
 import resource
@@ -462,7 +463,12 @@ class GatewayServer:
             parts = [part for part in path.split("/") if part][1:]
             self._sites.check(peer, request.headers, changes=True)
             if not parts or parts[0] not in self._carriers:
-                raise Rejected(f"no carrier {'/'.join(parts)[:40]!r} is configured", status=404, code="not_found")
+                named = parts[0] if parts else ""
+                near = difflib.get_close_matches(named, self._carriers, n=1)
+                raise Rejected(
+                    f"no carrier {named[:40]!r} is configured" + (f", did you mean {near[0]!r}?" if near else ""),
+                    status=404, code="not_found",
+                )  # fmt: skip
             route = parts[1] if len(parts) > 1 else "default"
             token = self._authorise(parts[0], route, request, peer)
             given = {name: value for name, value in parse_qsl(query) if name != "token"}

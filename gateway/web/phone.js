@@ -24,6 +24,8 @@ const LEVELS_KEPT = 160; // of 50 ms each
 const BAR_PX = 3;
 const STEP_PX = 5;
 
+const NO_BOT = "No bot leads this route yet. Type what it should say, or let a bot dial in.";
+
 const ENDED = {
   hangup: "Call ended",
   end: "The bot hung up",
@@ -102,7 +104,7 @@ let mounted = 0;
  * @param {{url?: string, token?: string, route?: string}} [options] options of Call; `route`: the route selected initially.
  * @returns {{readonly call: Call|null}} `call`: the current call.
  */
-export function mountPhone(element, {url, token, route = "default"} = {}) {
+export function mountPhone(element, {url, token, route} = {}) {
   const server = {...(url && {url}), ...(token && {token})};
   element.classList.add("phone");
   element.innerHTML = MARKUP.replaceAll("ID-", `phone${++mounted}-`);
@@ -156,7 +158,10 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
     call.on("level", level => scope.add(level));
     call.on("error", ({description}) => notice(description));
     call.on("microphone", () => { part.mute.disabled = call.state === "ended" || !call.hasMicrophone; });
-    call.on("caption", caption => rows.caption(caption));
+    call.on("caption", caption => {
+      if (part.notice.textContent === NO_BOT) notice("");
+      rows.caption(caption);
+    });
     call.on("prompt", prompt => rows.prompt(prompt));
     call.on("dtmf", ({digit}) => rows.key(digit));
     call.on("interrupt", interrupt => rows.interrupt(interrupt));
@@ -165,6 +170,7 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
       if (turn.event === "started" && !follows(turn)) part.first.textContent = `${Math.round(turn.firstPacketMs)} ms`;
     });
     scope.run();
+    if (part.route.selectedOptions[0]?.dataset.dialogue === "dial-in") notice(NO_BOT);
     try {
       await call.start();
     } catch (error) {
@@ -224,12 +230,17 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
 
 async function offerRoutes(select, {url = "", token, route}) {
   const response = await fetch(`${url}/v1/routes`, {headers: token ? {Authorization: `Bearer ${token}`} : {}}).catch(() => null);
-  if (!response?.ok) return select.replaceChildren(new Option(route)); // a token for calls cannot list routes
+  if (!response?.ok) return select.replaceChildren(new Option(route ?? "default")); // a token for calls cannot list routes
   const {routes} = await response.json();
-  select.replaceChildren(...routes.map(({name, dialogue, language}) => {
+  const options = routes.map(({name, dialogue, language}) => {
     const leads = {script: "script", "dial-out": "bot", "dial-in": "waits for a bot"}[dialogue];
-    return new Option(`${name} · ${leads} · ${language}`, name, false, name === route);
-  }));
+    const option = new Option(`${name} · ${leads} · ${language}`, name, false, name === (route ?? "default"));
+    option.dataset.dialogue = dialogue;
+    return option;
+  });
+  // A call on a route that does not exist is refused with its name. Another route would surprise.
+  if (route && !routes.some(({name}) => name === route)) options.unshift(new Option(`${route} · no such route`, route, true, true));
+  select.replaceChildren(...options);
 }
 
 /** Return true if a turn directly followed another: there was no wait, so its figure means nothing. */

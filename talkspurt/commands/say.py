@@ -22,7 +22,7 @@ from talkspurt.engines import engine_for_gateway, local_engine
 from talkspurt.progress import progress
 from tts_engine.api import SpeechEngine, UtteranceRequest
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError, InvalidRequest, NotFound
+from tts_engine.errors import EngineError, InvalidRequest, NotFound, Unavailable
 from voicecodecs.registry import AudioFormat, decoder
 
 _DEFAULT_RATES = {"pcmu": 8000, "pcma": 8000, "g722": 16000, "opus": 48000, "l16": 24000}
@@ -124,6 +124,10 @@ def run(args: argparse.Namespace) -> int:
         speech = asyncio.run(work())
     except (InvalidRequest, NotFound) as exc:
         raise UsageError(str(exc)) from None
+    except Unavailable as exc:
+        if args.engine is None:
+            raise JobError(str(exc)) from None
+        raise JobError(f"no engine answers at {args.engine}: {str(exc).rpartition(': ')[2]}") from None
     except EngineError as exc:
         raise JobError(str(exc)) from None
     if not speech.frames:

@@ -339,6 +339,8 @@ async def test_a_refused_stream_is_counted_by_its_reason() -> None:
             await leg.connect(f"ws://127.0.0.1:{made.server.port}/media/{path}")
         await until(lambda reason=reason: refused[-1:] == [reason])  # type: ignore[misc]
         await leg.aclose()
+    with pytest.raises(PeerSocketError, match="no carrier 'twillio' is configured, did you mean 'twilio'"):
+        await CarrierLeg(CARRIERS["twilio"](7, {})).connect(f"ws://127.0.0.1:{made.server.port}/media/twillio/call")
     await made.server.aclose()
 
 

@@ -37,6 +37,7 @@ routes:
 webrtc: {{lost_after_s: 300, allowed_origins: ["*"]}}  # nobody is given up within a test: what ends, ends on purpose
 """
 SENTENCE = "The quick brown fox jumps over the lazy dog, and then it runs back home to sleep until the morning."
+SELECTED = "return document.querySelector('[data-part=route]').selectedOptions[0]?.textContent ?? ''"
 LONG = " ".join([SENTENCE] * 15)
 """Longer than anybody waits here: who hears silence has cut it."""
 
@@ -230,6 +231,23 @@ async def test_setup_says_that_a_browser_calls(driver: webdriver.Chrome, live: L
         setup = await phone.until(bool, "return document.querySelector('main').phone.call.setup")
         assert (setup["callType"], setup["transport"], setup["direction"]) == ("CLIENT", "webrtc", "inbound")
         assert setup["customParameters"] == {"tier": "gold"}
+
+
+async def test_a_route_that_does_not_exist_or_has_no_bot_is_named(driver: webdriver.Chrome, live: Live) -> None:
+    phone = Phone(driver)
+    await phone.open(f"{live.http}/phone?route=nosuch")
+    await phone.until(lambda text: text == "nosuch · no such route", SELECTED)
+    await phone.click("[data-part=call]")
+    await phone.until(lambda text: "nosuch" in text, "return document.querySelector('[data-part=notice]').textContent")
+    await phone.open(f"{live.http}/phone?route=call")
+    await phone.until(lambda text: text.startswith("call · waits for a bot"), SELECTED)
+    await phone.call("call", microphone=False)
+    assert "No bot leads this route yet" in await phone.part("notice")
+    await phone.say("Hello there.")
+    await phone.until(lambda text: text == "", "return document.querySelector('[data-part=notice]').textContent")
+    await phone.click("[data-part=call]")
+    await until(lambda: no_calls(live), "the end of the call")
+    driver.get_log("browser")  # has the refused call, which other tests do not expect
 
 
 async def test_a_typed_stop_silences_the_voice_and_shows_what_was_not_said(
