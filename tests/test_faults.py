@@ -90,9 +90,19 @@ SHOWN_BY = {
         "gateway/dialogue/test_relay.py::test_ten_bad_messages_in_a_row_close_with_1007_and_a_good_one_resets",
     ),
     "disk full": (
+        "gateway/metering/test_store.py::test_ends_that_a_full_disk_refused_are_written_with_their_figures_when_there_is_room",
         "gateway/uplink/test_worker.py::test_a_full_disk_ends_the_recording_and_not_the_call",
         "gateway/metering/test_store.py::test_a_full_or_lost_disk_costs_the_record_and_nothing_else",
         "gateway/call_log/test_log.py::test_a_folder_that_cannot_be_written_costs_the_records_alone",
+    ),
+    "the file of records locked by another program": (
+        "gateway/metering/test_store.py::test_the_end_of_a_call_is_written_when_another_program_lets_go_of_the_file",
+    ),
+    "no free file descriptors": (
+        "tts_engine/service/test_child.py::test_a_health_check_without_files_of_our_own_ends_no_engine",
+        "talkspurt/workers/test_supervisor.py::test_connections_wait_for_a_report_without_work_while_no_file_is_free",
+        "sip_bridge/io/test_idle_strangers.py::test_with_few_descriptors_left_strangers_take_each_others_place",
+        "gateway/listener/test_sockets.py::test_with_few_descriptors_left_a_connection_stays_only_in_place_of_another",
     ),
     "disk hung": (
         "gateway/uplink/test_worker.py::test_a_disk_that_never_answers_costs_the_recordings_and_nothing_else",

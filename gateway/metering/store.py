@@ -103,6 +103,8 @@ class Records:
         """True if the thread will take the waiting ``_beginnings``."""
         self._waiting = 0
         self._uncounted: list[MeterRecord] = []
+        self._unwritten: list[MeterRecord] = []
+        """Ends that the disk refused, at most ``WAITING``. Only the thread uses them."""
         self._open_records: dict[str, Callable[[], MeterRecord]] = {}
         self._database: Engine | None = None
         self._sync = DiskSync(Path(config.path), self._opened) if config.database_url else None
@@ -136,7 +138,7 @@ class Records:
             await self.shared.aclose()
         await asyncio.get_running_loop().run_in_executor(self._reader, lambda: None)
         self._reader.shutdown()
-        await self.in_thread(lambda: None)
+        await self.in_thread(self._write_the_rest)
         await self.synced()
         await self.in_thread(self._close)
         self._thread.shutdown()
@@ -183,7 +185,7 @@ class Records:
         """Write the end of a call or request, and count it. Never blocks, never raises."""
         self._open_records.pop(record.id, None)
         if self.keeps_records:
-            self._write(lambda connection: self._end(connection, record, self._owner))
+            self._write(lambda connection: self._end(connection, record, self._owner), ended=record)
         else:
             self._uncounted.append(record)
             if len(self._uncounted) >= COUNTED_TOGETHER:
@@ -335,8 +337,15 @@ class Records:
             log.error("records cannot be read", extra={"why": str(exc)})
             raise Rejected("records cannot be read now", status=503, code="records_unavailable") from None
 
-    def _write(self, work: Callable[[Connection], object], *, of_records: bool = True) -> None:
-        """Let the thread write. A failed write of records is lost; any other is done the next time."""
+    def _write(
+        self, work: Callable[[Connection], object], *, of_records: bool = True, ended: MeterRecord | None = None
+    ) -> None:
+        """Let the thread write. A failed write of records is lost; any other is done the next time.
+
+        Args:
+            ended: the record that ``work`` ends. If the disk is full or the file locked, it is written with a later
+                write.
+        """
         if self._waiting >= WAITING:
             self._lost("queue_full", of_records)
             return
@@ -346,11 +355,17 @@ class Records:
             try:
                 with self._transaction() as connection:
                     work(connection)
+                    for record in self._unwritten:
+                        self._end(connection, record, self._owner)
                     self._tidy(connection)
+                self._unwritten.clear()
                 self._ask_for_sync()
             except Exception as exc:  # one record, or the disk: the next work may succeed
                 log.error("records cannot be written", extra={"why": type(exc).__name__})
-                self._lost("not_written", of_records)
+                if ended is not None and isinstance(exc, OperationalError) and len(self._unwritten) < WAITING:
+                    self._unwritten.append(ended)
+                else:
+                    self._lost("not_written", of_records)
             finally:
                 self._waiting -= 1
 
@@ -359,6 +374,16 @@ class Records:
         except RuntimeError:
             self._waiting -= 1
             self._lost("closed", of_records)
+
+    def _write_the_rest(self) -> None:
+        """Write the ends that the disk refused, for the last time."""
+        for record in self._unwritten:
+            try:
+                with self._transaction() as connection:
+                    self._end(connection, record, self._owner)
+            except SQLAlchemyError:
+                self._lost("not_written", True)
+        self._unwritten.clear()
 
     def _lost(self, reason: str, of_records: bool) -> None:
         if of_records:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, event
 
 from gateway.config import RecordsConfig
 from gateway.metering import disk_sync, ledger
@@ -225,6 +226,46 @@ async def test_a_full_or_lost_disk_costs_the_record_and_nothing_else(tmp_path: P
         assert await found(records) == [], "half of it is there"
     records.end(ended(call(2)))
     assert lost.reasons == ["not_written", "closed"]
+
+
+async def test_ends_that_a_full_disk_refused_are_written_with_their_figures_when_there_is_room(tmp_path: Path) -> None:
+    lost = Lost()
+    async with opened(tmp_path, meter=lost) as records:
+        await found(records)
+        assert records._database is not None
+        room = 1  # pages; SQLite takes the present size where this is less
+
+        def bound(connection: Connection) -> None:
+            connection.exec_driver_sql(f"PRAGMA max_page_count={room}")
+
+        event.listen(records._database, "begin", bound)
+        for number in range(300):
+            records.end(ended(call(number)))
+        assert len(await found(records)) < 300
+        room = 1_000_000
+        records.write_ahead()  # the server does this every few seconds
+        after = await found(records)
+    assert len(after) == 300
+    assert {(record.outcome, record.audioSeconds) for record in after} == {("completed", 1.5)}
+    assert lost.reasons == []
+
+
+async def test_the_end_of_a_call_is_written_when_another_program_lets_go_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.metering.store._BUSY_S", 0.01)
+    lost = Lost()
+    async with opened(tmp_path, meter=lost) as records:
+        begun(records, call(1))
+        await found(records)
+        with closing(sqlite3.connect(tmp_path / "new" / "records.sqlite3", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            records.end(ended(call(1)))
+            assert [record.outcome for record in await found(records)] == ["open"]
+        records.write_ahead()
+        (record,) = await found(records)
+    assert (record.outcome, record.audioSeconds) == ("completed", 1.5)
+    assert lost.reasons == []
 
 
 @asynccontextmanager
