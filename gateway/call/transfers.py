@@ -97,7 +97,12 @@ class Transfers:
             )
             return
         try:
-            target = self._calling.transfer(self._call, message.target, now=now)
+            target = self._calling.transfer(
+                self._call,
+                message.target,
+                now=now,
+                by_sip=self._may_bridge(message) and self._leg_calls_no_one(message),
+            )
         except Rejected as exc:
             self._refuse(exc)
             return
@@ -142,6 +147,10 @@ class Transfers:
 
     def _may_bridge(self, message: Transfer) -> bool:
         return message.mode != "refer" and self._bridge.possible
+
+    def _leg_calls_no_one(self, message: Transfer) -> bool:
+        """True if the gateway calls the target without asking the leg first."""
+        return message.mode == "bridge" or self.leg.refuses_transfers
 
     def _begin_bridge(self, message: Transfer) -> None:
         self._message, self._bridging = message, True
@@ -216,7 +225,9 @@ class Transfers:
         elif started is TransferStart.REFUSED and may_bridge:
             self._begin_bridge(message)
         elif started is TransferStart.REFUSED:
-            description = f"transfer: the gateway cannot transfer a {self._call.transport} call"
+            description = f"transfer: the peer of a {self._call.transport} call cannot transfer it"
+            if message.mode != "refer":
+                description += "; with section sip configured, the gateway calls the target itself"
             self._failed(Error(description=description, code="not_supported", field="type"))
 
     def _refuse(self, why: Rejected) -> None:

@@ -27,6 +27,8 @@ class _Route:
     """Additional targets of SIP calls."""
     allowance: CountedAllowance
     tenant: str
+    own_list: bool
+    """True if the route has a list of its own, which alone counts."""
 
 
 class CallingPolicy:
@@ -50,6 +52,7 @@ class CallingPolicy:
                 self._patterns(sip_targets if own.allowed_targets is None else ()),
                 CountedAllowance(per_minute=own.calls_per_minute, at_once=own.calls_at_once, whose=f"route {name}"),
                 route.tenant,
+                own.allowed_targets is not None,
             )
             for name, route, own in ((name, route, route.calling) for name, route in routes.items())
         }
@@ -76,9 +79,12 @@ class CallingPolicy:
     def _patterns(self, patterns: Sequence[str]) -> Patterns:
         return Patterns(patterns, self._config.international_prefixes)
 
-    def transfer(self, call: CallInfo, target: str, *, now: float) -> str:
+    def transfer(self, call: CallInfo, target: str, *, now: float, by_sip: bool = False) -> str:
         """Count a transfer and return its target as it is dialled. A SIP call may also be joined with another live call
         by that call's id; ``may_join`` and ``check_joined`` check such a join.
+
+        Args:
+            by_sip: the gateway calls the target by SIP, whatever the call's transport.
 
         Raises:
             Rejected: 422 if the target cannot be read; 403 if it is not allowed; 429 if the route has made too many
@@ -87,7 +93,8 @@ class CallingPolicy:
         if call.transport == "sip" and _CALL_ID.fullmatch(target):
             dialled = target
         else:
-            dialled = self.target(target, route=call.route, transport=call.transport, domain=call.domain)
+            transport = "sip" if by_sip else call.transport
+            dialled = self.target(target, route=call.route, transport=transport, domain=call.domain)
         allowance = self._routes[call.route].allowance
         allowance.check_rate(now)
         allowance.count(now)
@@ -152,8 +159,14 @@ class CallingPolicy:
             raise _not_allowed(target, "is in calling.denied_targets")
         names = target.names(domain)
         if not (rules.allowed.match(names) or (transport == "sip" and rules.on_sip.match(names))):
-            raise _not_allowed(target, "is not an allowed target (calling.allowed_targets)")
+            raise _not_allowed(target, f"is not an allowed target ({self._lists(route, transport)})")
         return str(target)
+
+    def _lists(self, route: str, transport: str) -> str:
+        """Return the names of the lists that may allow a target."""
+        if self._routes[route].own_list:
+            return f"routes.{route}.calling.allowed_targets"
+        return "calling.allowed_targets" + (" or sip.allowed_targets" if transport == "sip" else "")
 
     def check_joined(self, contact: str, *, at_peer: bool, route: str, domain: str) -> None:
         """Check the Contact address of a live SIP call's other end before a peer is told to call it there. The address

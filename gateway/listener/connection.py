@@ -117,7 +117,8 @@ class MediaConnection(WSListener):
         self.max_lead_ms = dialect.max_lead_ms if max_lead_ms is None else max_lead_ms
         self.has_marks = dialect.has_marks
         self.can_clear = dialect.has_clear or open_api is not None
-        self.in_real_time = self.refuses_transfers = False
+        self.in_real_time = False
+        self.refuses_transfers = open_api is None and not dialect.call_outlives_stream
         self.request: WSUpgradeRequest | None = None
         self.token: StreamToken | None = None
         """Our token that opened the socket, if any; the call spends it."""

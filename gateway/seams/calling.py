@@ -12,8 +12,11 @@ from gateway.seams.leg import CallInfo
 class TransferPolicy(Protocol):
     """The policy for transfers."""
 
-    def transfer(self, call: CallInfo, target: str, *, now: float) -> str:
+    def transfer(self, call: CallInfo, target: str, *, now: float, by_sip: bool = False) -> str:
         """Count a transfer and return its target as it is dialled.
+
+        Args:
+            by_sip: the gateway calls the target by SIP, whatever the call's transport.
 
         Raises:
             Rejected: the target is not allowed, or not now. The text contains no digit of the target.

@@ -55,6 +55,7 @@ class WebRtcLeg(UnbufferedLeg):
         lead_ms: int,
     ) -> None:
         self.max_lead_ms = lead_ms
+        self.refuses_transfers = True
         self.call_id = call_id
         self.route = route
         self.address = address

@@ -37,6 +37,13 @@ def test_nobody_may_be_called_by_default(target: str, transport: str) -> None:
     assert refused(policy(), target, call(transport)) == (403, "target_not_allowed")
 
 
+def test_a_call_of_any_transport_reaches_the_sip_targets_by_sip() -> None:
+    made = policy(sip=("*@pbx.example",))
+    for transport in ("twilio", "webrtc", "sip"):
+        assert made.transfer(call(transport), "sip:a@pbx.example", now=0.0, by_sip=True) == "sip:a@pbx.example"
+    assert refused(made, "sip:a@pbx.example") == (403, "target_not_allowed")
+
+
 def test_what_is_allowed_is_dialled_in_its_one_form() -> None:
     made = policy(allowed_targets=["+49*", "*@pbx.example"])
     assert made.transfer(call(), "0049 30 123", now=0.0) == NUMBER
