@@ -192,7 +192,7 @@ async def test_without_a_gateway_the_dialplan_goes_on(live: Live, switch: Asteri
 async def test_the_extension_of_the_ten_minutes_is_answered_by_the_bot(live: Live, switch: Asterisk) -> None:
     await switch.cli("dialplan reload")
     shown = await switch.cli("dialplan show 700@internal")
-    assert [line for line in ("1. Answer()", "2. AudioSocket(", "3. Hangup()") if line not in shown] == [], shown
+    assert [line for line in ("1. Answer()", "2. Dial(", "3. Hangup()") if line not in shown] == [], shown
     async with Bot(live) as bot:
         await switch.originate("silent@ear", "700@internal")
         call = await bot.answer()
