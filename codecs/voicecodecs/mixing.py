@@ -17,18 +17,13 @@ Hz     NumPy sum   audioop sum    NumPy gain  audioop gain
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.11 and 3.12 announce that the module leaves
-    import audioop
-
-from voicecodecs.pcm import require
+from voicecodecs.pcm import audioop, require
 from voicecodecs.resample import Resampler
 
 if TYPE_CHECKING:

@@ -7,10 +7,15 @@ is -3.01 dBov and digital silence is reported as -127.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.11 and 3.12 announce that the module leaves
+    import audioop as audioop  # `audioop-lts` from Python 3.13 on
 
 SILENCE_DBOV = -127.0
 """Level of digital silence, and the floor of every level here (RFC 6464 section 3)."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gateway.mixing.receive_buffer import LEAST_WAIT_S, LOST, ReceiveBuffer
 from voicecodecs import opus
 from voicecodecs.conceal import ConcealingDecoder
-from voicecodecs.mixing import FrameResampler
+from voicecodecs.mixing import FrameResampler, amplified
 from voicecodecs.registry import AudioFormat, decoder
 
 Pcm = NDArray[np.int16]
@@ -360,5 +360,7 @@ class PlayedSource:
         aim = self._gain_db - (self._duck_db if ducked else 0.0)
         before, self._db = self._db, max(min(aim, self._db + self._RELEASE_DB), self._db - self._ATTACK_DB)
         first, last = 10 ** (before / 20), 10 ** (self._db / 20)
+        if first == last:
+            return amplified(frame, last)
         scaled = frame * np.linspace(first, last, len(frame), dtype=np.float32)
         return np.clip(scaled, -32768.0, 32767.0).astype(np.int16)
