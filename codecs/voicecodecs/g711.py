@@ -25,7 +25,8 @@ def _ulaw_codes() -> NDArray[np.uint8]:
     segment = np.frexp(biased)[1] - 6  # 33..63 is segment 0
     code = (segment << 4) | ((biased >> (segment + 1)) & 0x0F)
     encode = ~(code | np.where(x < 0, 0x80, 0)) & 0xFF  # all bits inverted on the line
-    return encode.astype(np.uint8)
+    codes: NDArray[np.uint8] = encode.astype(np.uint8)
+    return codes
 
 
 def _alaw_codes() -> NDArray[np.uint8]:
@@ -35,7 +36,8 @@ def _alaw_codes() -> NDArray[np.uint8]:
     segment = np.maximum(np.frexp(magnitude)[1] - 4, 0)  # 0..15 is segment 0, 16..31 segment 1
     mantissa = (magnitude >> np.maximum(segment - 1, 0)) & 0x0F
     encode = ((segment << 4) | mantissa | np.where(x < 0, 0, 0x80)) ^ 0x55  # even bits inverted on the line
-    return encode.astype(np.uint8)
+    codes: NDArray[np.uint8] = encode.astype(np.uint8)
+    return codes
 
 
 _ULAW_ENCODE = _ulaw_codes()
