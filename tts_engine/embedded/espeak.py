@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import re
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +26,9 @@ from tts_engine.embedded.voice_ids import ESPEAK as PREFIX
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed, Unavailable
 from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, WordSpan
-from tts_engine.text.scripts import is_noise
+from tts_engine.text.normalise import align, clean
+from tts_engine.text.scripts import is_speakable
+from tts_engine.text.verbalise.languages import verbalise
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import resample
 
@@ -39,6 +43,7 @@ _WORDS_PER_MINUTE = 165
 _SLOWEST = 0.5
 """Slowest speed of the library, 80 words a minute. It ignores lower values."""
 _LIBRARY_RATE = 22050
+_CHINESE = ("cmn", "yue", "hak")
 _EVENT_LIST_TERMINATED, _EVENT_WORD = 0, 1
 
 
@@ -84,6 +89,19 @@ def _initialized() -> ctypes.CDLL:
     if rate != _LIBRARY_RATE:
         raise Unavailable(f"espeak-ng started with {rate} Hz, expected {_LIBRARY_RATE}")
     return library
+
+
+def _places(source: str, text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the characters of ``source`` that the words at these places of ``text`` stand for."""
+    ends = [match.end() for match in re.finditer(r"\S+", text)]
+    matches = align(source, text)
+    firsts = [match.first_word for match in matches]
+    found = []
+    for start, _ in places:
+        match = matches[max(bisect_right(firsts, bisect_right(ends, start)) - 1, 0)]
+        said = [at for at in range(match.start_char, match.end_char) if is_speakable(source[at])]
+        found.append((said[0], said[-1] + 1) if said else (match.start_char, match.end_char))
+    return found
 
 
 class EspeakSynthesizer:
@@ -172,8 +190,7 @@ class EspeakSynthesizer:
         begun = time.monotonic()
         library = self._library
         assert library is not None
-        # Each character is replaced by one character, so that positions stay those of the original text.
-        text = "".join(" " if is_noise(char) or char in "*_`#" else char for char in clause.text)
+        text = verbalise(clean(clause.text, wide_marks=language in _CHINESE), language)
         self._pcm, self._starts = [], []
         encoded = text.encode() + b"\0"
         flags = _CHARS_UTF8 | _END_PAUSE
@@ -188,17 +205,21 @@ class EspeakSynthesizer:
         pcm = np.concatenate(self._pcm) if self._pcm else np.zeros(0, np.int16)
         rate = clause.line_rate or self.sample_rate
         sound = resample(to_float32(pcm), _LIBRARY_RATE, rate)
-        chunk = PcmChunk(pcm=sound, words=self._words(len(sound), rate))
+        chunk = PcmChunk(pcm=sound, words=self._words(len(sound), rate, clause.text, text))
         stretch = ClauseStretch.beyond(speed, clause.speed, rate)
         return begun, chunk if stretch is None else stretch.chunk(chunk, last=True)
 
-    def _words(self, samples: int, rate: int) -> list[WordSpan]:
-        starts = [(start, length, ms * rate // 1000) for start, length, ms in self._starts]
+    def _words(self, samples: int, rate: int, source: str, text: str) -> list[WordSpan]:
+        """Return the words of ``source`` with the places at which the library spoke those of ``text``."""
+        places = [(start, start + length) for start, length, _ in self._starts]
+        if text != source:
+            places = _places(source, text, places)
+        starts: list[tuple[int, int, int]] = []
+        for (start, end), (_, _, ms) in zip(places, self._starts, strict=True):
+            if not starts or start >= starts[-1][1]:  # several words may stand for one written form: "12"
+                starts.append((start, end, ms * rate // 1000))
         ends = [first for _, _, first in starts[1:]] + [samples]
-        return [
-            WordSpan(start, start + length, first, end)
-            for (start, length, first), end in zip(starts, ends, strict=True)
-        ]
+        return [WordSpan(start, stop, first, end) for (start, stop, first), end in zip(starts, ends, strict=True)]
 
     def _on_audio(self, wav: ctypes._Pointer[ctypes.c_short], samples: int, events: ctypes._Pointer[_Event]) -> int:
         """Take a piece of sound. The library calls this inside ``espeak_Synth``; the answer 0 tells it to continue."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,9 +136,14 @@ class PhonemeReader:
         return SpokenPiece(ids, words)
 
 
+_LAST_LETTER = re.compile(r"(?<!\S)A$|^a$")
+"""The letter A at the end. The network's reader takes it for the article unless a full stop follows."""
+
+
 def _reading(text: str) -> str:
     """Return cleaned English text in words."""
-    return str(normalize(verbalise(text, "en")))
+    words = str(normalize(verbalise(text, "en")))
+    return _LAST_LETTER.sub("A.", words)
 
 
 def parts(spoken: Sequence[S]) -> list[list[S]]:

@@ -28,6 +28,7 @@ from tts_engine.pipeline.utterance_text import CutClause, UtteranceText
 from tts_engine.synthesizer import HIGHEST_PRIORITY, ClauseRequest, Playhead, Synthesizer
 from tts_engine.text.clauses import Clause, Pause
 from tts_engine.text.scripts import is_speakable
+from tts_engine.text.verbalise.languages import primary
 
 _SOON_S = 0.5
 """A clause that may be complete is drafted if the caller has less sound in hand than this, seconds."""
@@ -192,7 +193,7 @@ class UtteranceSpeech:
         self._playhead.tentative = True
         making = self._draft_making = ClauseInMaking(None)
         making.join(self._playhead)
-        self._draft_key = self._key(clause.text)
+        self._draft_key = self._key(clause)
         self._engine.drafts.add(self._draft_key)
         self._draft = Draft(
             clause,
@@ -204,7 +205,7 @@ class UtteranceSpeech:
     def _remembers(self, clause: Clause) -> bool:
         """Return True if the clause has been made, or is being made for any utterance."""
         try:
-            key, engine = self._key(clause.text), self._engine
+            key, engine = self._key(clause), self._engine
             return key in engine.in_making or key in engine.drafts or engine.cache.get(key) is not None
         except EngineError:  # a missing voice; the error comes again when the clause is really made
             return True
@@ -261,7 +262,7 @@ class UtteranceSpeech:
         if silence_ms > 0:
             await self.out.silence(silence_ms, clause)
         base = self.out.samples
-        key, engine = self._key(clause.text), self._engine
+        key, engine = self._key(clause), self._engine
         if engine.observer is not None:
             spoken, making = engine.cache.get(key), engine.in_making.get(key)
             outcome: CacheOutcome = "hit" if spoken is not None else "miss" if making is None else "shared"
@@ -293,7 +294,7 @@ class UtteranceSpeech:
 
         await self._admitted(None, times, speak)
         if not self.error:
-            self._remember(self._key(growing.text), pieces)
+            self._remember(self._key(replace(clause, text=growing.text)), pieces)
 
     async def _admitted(self, key: Hashable, times: StageTimes, speak: Callable[[], Awaitable[None]]) -> None:
         """Speak a clause when the model has a place for it.
@@ -338,21 +339,32 @@ class UtteranceSpeech:
             self._engine.admission.admitted(self._ticket)
             self._ticket = None
 
-    def _key(self, text: str) -> tuple[str | float, ...]:
+    def _language(self, clause: Clause) -> str:
+        """Return the language of a clause. One of digits and marks alone is in the language of the text before it, also
+        where that is not the language of the request."""
+        language, tag = self._request.language, primary(self._request.language)
+        if clause.follows == "Han" and tag not in ("zh", "yue", "cmn", "ja"):
+            return "zh"
+        # Without a named voice the language may choose the voice, which stays the same within a turn.
+        is_english = clause.follows == "Latin" and tag in ("zh", "yue", "cmn") and self._request.voice
+        return "en" if is_english else language
+
+    def _key(self, clause: Clause) -> tuple[str | float, ...]:
         """Return the key under which a clause is remembered."""
         request = self._request
         voice = request.voice
         # isinstance would be slow: with a protocol it takes a tenth of the work for a short clause.
         if revision := getattr(self._synthesizer, "voice_revision", None):
             voice = f"{voice} {revision(voice)}"
-        return voice, text, request.speed, request.instruct, request.language, self._model, self._rate
+        language = self._language(clause)
+        return voice, clause.text, request.speed, request.instruct, language, self._model, self._rate
 
     def _asked(self, clause: Clause) -> ClauseRequest:
         request = self._request
         return ClauseRequest(
             text=clause.text,
             voice=request.voice,
-            language=request.language,
+            language=self._language(clause),
             speed=request.speed,
             instruct=request.instruct,
             first=clause.first,

@@ -66,6 +66,9 @@ class Clause:
     first: bool
     pause: Pause
     """The pause before this clause."""
+    follows: str = ""
+    """The script that the text before is in, ``Han`` or ``Latin``, if this clause has no words to tell its own; else
+    empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,8 @@ class ClauseSplitter:
         """A position of ``_text`` that no word crosses, and the number of words before it."""
         self._first = True
         self._after = Pause.NONE
+        self._script = ""
+        """Script of the last clause with words."""
         self._line_breaks = 0
         """Line breaks at the end of the returned text. Together with those that follow, two make a paragraph."""
         self._tail = False
@@ -369,12 +374,13 @@ class ClauseSplitter:
             before = Pause.PARAGRAPH
         body = self._text[lead:end].rstrip()
         start = self._base + lead
-        return Clause(body, start, start + len(body), self._first, before)
+        return Clause(body, start, start + len(body), self._first, before, "" if _script_of(body) else self._script)
 
     def _take(self, end: int, pause: Pause) -> Clause:
         clause = self._clause(end)
         self._skip(end, pause)
         self._first = False
+        self._script = _script_of(clause.text) or self._script
         return clause
 
     def _skip(self, end: int, pause: Pause) -> None:
@@ -422,6 +428,19 @@ def _is_likely(text: str) -> bool:
     if not _ends_with_word(text, len(text) - 1) or text[-1] == ":":
         return False
     return text[-1] != "." or re.split(r"\W", text[:-1])[-1].lower() not in _SOMETIMES_LAST
+
+
+_HAN = re.compile("[\u3400-\u9fff]")
+_LATIN_WORD = re.compile(r"[^\W\d_]{2,}")
+_FEWEST_LATIN_WORDS = 3
+"""Fewer words may be names and units in a Chinese text."""
+
+
+def _script_of(text: str) -> str:
+    """Return ``Han``, ``Latin`` (other alphabets included), or '' for a text of digits, marks and at most two words."""
+    if _HAN.search(text):
+        return "Han"
+    return "Latin" if len(_LATIN_WORD.findall(text)) >= _FEWEST_LATIN_WORDS else ""
 
 
 def _lead(text: str) -> int:

@@ -14,7 +14,7 @@ from tts_engine.embedded.espeak import EspeakSynthesizer
 from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
 from tts_engine.errors import NotFound
 from tts_engine.pipeline.engine import Engine
-from tts_engine.synthesizer import ClauseRequest, Playhead
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
 from voicecodecs.registry import AudioFormat
 
 
@@ -65,6 +65,27 @@ async def test_speaks_other_scripts_with_word_times() -> None:
             utterance.end_text()
             await anext(aiter(utterance))
     await engine.aclose()
+
+
+async def test_it_reads_numbers_and_drops_markup_as_the_other_voices_do() -> None:
+    pytest.importorskip("espeakng_loader")
+    voice = EspeakSynthesizer(["it"])
+    await voice.start()
+
+    async def speak(text: str) -> PcmChunk:
+        clause = ClauseRequest(text=text, voice="", language="it", speed=1.0, instruct="", first=True)
+        (chunk,) = [chunk async for chunk in voice.synthesize(clause, Playhead())]
+        return chunk
+
+    text = "<b>Il totale</b> è **-1.234,50 €**, grazie."
+    written, spoken = (
+        await speak(text),
+        await speak("Il totale è meno mille duecento trentaquattro euro e cinquanta centesimi, grazie."),
+    )
+    # The library varies its sound by some milliseconds; digits read one by one would be far longer.
+    assert len(written.pcm) == pytest.approx(len(spoken.pcm), rel=0.02)
+    assert [text[word.start_char : word.end_char] for word in written.words][-2:] == ["1.234,50 €", "grazie"]
+    await voice.aclose()
 
 
 async def test_it_speaks_at_every_speed() -> None:

@@ -140,6 +140,26 @@ async def test_positions_are_those_of_each_utterance() -> None:
     await engine.aclose()
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "languages"),
+    [
+        ("en-US", "您的验证码是：482913。谢谢。", ["en-US", "zh", "en-US"]),
+        ("en-US", "您账户的余额为：¥1,234.50。", ["en-US", "zh"]),
+        ("zh-CN", "Your code is now:\n482913.\n", ["zh-CN", "en"]),
+        ("ja-JP", "認証番号は、\n482913。", ["ja-JP", "ja-JP"]),
+        ("fr-FR", "Le code est :\n482913.\n", ["fr-FR", "fr-FR"]),
+    ],
+)
+async def test_a_clause_of_digits_is_in_the_language_of_the_text_before_it(
+    language: str, text: str, languages: list[str]
+) -> None:
+    tone = SlowTone()
+    engine = Engine(tone)
+    await speak(engine, text, language=language, voice="v")
+    assert [clause.language for clause in tone.asked] == languages
+    await engine.aclose()
+
+
 @pytest.mark.parametrize("different", [{"voice": "b"}, {"speed": 1.5}, {"instruct": "x"}, {"language": "de"}], ids=str)
 async def test_another_voice_speed_style_or_language_is_another_clause(different: dict[str, Any]) -> None:
     tone = SlowTone()

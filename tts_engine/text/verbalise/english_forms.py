@@ -63,6 +63,9 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(rf"(?<=\b(?:{_STATES}) )\d{{5}}(?:-\d{{4}})?(?!\w)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0] if d.isdigit())),
         (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0])),
         (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number "),
+        # Amounts in the form of continental Europe: "5 000,50 €", "1.234,56".
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€))(?![\w,]|\.\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", ".")),
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+)(?= ?€(?!\d))"), lambda m: re.sub(r"[ .]", "", m["n"])),
         (re.compile(r"[$€£](?P<n>\d[\d.,]*(?: (?:thousand|million|billion))?) (?:dollars|euros|pounds)\b"), lambda m: m[0].rpartition(" ")[0]),
         (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: grammar.cardinal(int(m.group().replace(" ", "")), "m", False)),
         (re.compile(rf"{numbered}(?P<street>{any_of(streets)})\b(?:\.|(?=,|$| (?:and|or|at|in|near|between|on|to|is|Apt|Suite|Unit|NW|NE|SW|SE|[NSEW])\b))"), street),
