@@ -34,6 +34,12 @@ SHOWN_BY = {
         "peers/server/test_records_after_a_kill.py::test_a_gateway_killed_with_the_first_frame_leaves_a_record",
         "peers/server/test_engine_process.py::test_no_orphan_outlives_a_killed_gateway",
     ),
+    "gateway killed, call by FreeSWITCH": (
+        "gateway/carriers/test_freeswitch_files.py::test_a_caller_whose_gateway_died_is_sent_on_when_the_next_one_logs_in",
+    ),
+    "gateway killed, or drained after `server.drain_s`, call by Asterisk": (
+        "peers/asterisk/test_gateway_gone.py::test_the_caller_goes_on",
+    ),
     "gateway killed behind Kamailio": (
         "peers/cluster/test_kamailio_front.py::test_calls_are_spread_stay_with_their_gateway_and_outlive_the_other",
     ),

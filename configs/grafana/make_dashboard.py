@@ -163,6 +163,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
+            "Proxies of trunks that answer", "short", "1 answers OPTIONS; 0 does not, and calls skip it.", "sip.md",
+            (("min by (trunk, proxy) (talkspurt_sip_proxy_answers)", "{{trunk}} {{proxy}}"),),
+        ),
+        Panel(
             "Odd messages of carriers", "ops",
             "Tolerated, by dialect and kind. A new kind means that a carrier changed.", "TalkspurtCallsRejected",
             ((rate("talkspurt_carrier_oddities_total", "dialect, kind"), "{{dialect}} {{kind}}"),),

@@ -199,9 +199,9 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_and_a_later_one
         with records._database.begin() as connection:
             connection.exec_driver_sql("DROP TABLE records_schema")
             connection.exec_driver_sql("UPDATE records SET outcome = 'crashed'")
-            for column in ("packetsReceived", "packetsLost", "lossFraction", "jitterMs", "maxJitterMs"):
-                connection.exec_driver_sql(f'ALTER TABLE records DROP COLUMN "{column}"')
-            for column in ("remotePacketsLost", "remoteJitterMs", "endedBy", "sipStatus", "q850", "endText"):
+            later = ["packetsReceived", "packetsLost", "lossFraction", "jitterMs", "maxJitterMs", "remotePacketsLost"]
+            later += ["remoteJitterMs", "endedBy", "sipStatus", "q850", "endText", "correlationId"]
+            for column in later:
                 connection.exec_driver_sql(f'ALTER TABLE records DROP COLUMN "{column}"')
     async with opened(tmp_path) as records:
         (crashed,) = await found(records)
