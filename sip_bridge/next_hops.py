@@ -26,7 +26,7 @@ class NextHop:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HopTarget:
     """An address of a next hop."""
 
     peer: Peer
@@ -119,7 +119,7 @@ def _through(proxy: Uri, service_route: tuple[str, ...]) -> NextHop:
     return NextHop(proxy, (own, *service_route))
 
 
-async def locate_hops(hops: Sequence[NextHop], *, ours: str) -> list[Target]:
+async def locate_hops(hops: Sequence[NextHop], *, ours: str) -> list[HopTarget]:
     """Return the addresses of several hops, in their order. A hop without an address is left out.
 
     Args:
@@ -129,12 +129,12 @@ async def locate_hops(hops: Sequence[NextHop], *, ours: str) -> list[Target]:
         Unreachable: no hop has an address.
     """
     if len(hops) == 1:
-        return [Target(peer, hops[0].routes) for peer in await locate_all(hops[0].uri, ours=ours)]
+        return [HopTarget(peer, hops[0].routes) for peer in await locate_all(hops[0].uri, ours=ours)]
     found = await asyncio.gather(*(_located(hop, ours) for hop in hops))
-    targets: dict[Peer, Target] = {}
+    targets: dict[Peer, HopTarget] = {}
     for hop, peers in zip(hops, found, strict=True):
         for peer in () if isinstance(peers, Unreachable) else peers:
-            targets.setdefault(peer, Target(peer, hop.routes))
+            targets.setdefault(peer, HopTarget(peer, hop.routes))
     if not targets:
         raise next(each for each in found if isinstance(each, Unreachable))
     return list(targets.values())

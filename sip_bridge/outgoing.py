@@ -40,7 +40,7 @@ from sip_bridge.message.parameters import (
 from sip_bridge.message.referral import Referral
 from sip_bridge.message.replaces import TAG as REPLACES
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
-from sip_bridge.next_hops import NextHop, Target, leads_to, locate_hops
+from sip_bridge.next_hops import HopTarget, NextHop, leads_to, locate_hops
 from sip_bridge.targets import domain_of, read_target
 
 log = logging.getLogger(__name__)
@@ -430,7 +430,7 @@ class Outgoing:
             return _Path(name, self._host.trunks[name], uri, domains[name][0])
         return _Path("", TrunkConfig.model_construct(), uri, uri, (NextHop(uri),))
 
-    async def _located(self, path: _Path) -> list[Target]:
+    async def _located(self, path: _Path) -> list[HopTarget]:
         """Return the addresses of a path's next hop, those that failed lately last.
 
         Raises:
@@ -460,7 +460,7 @@ class Outgoing:
         path: _Path,
         from_: Address,
         headers: Sequence[tuple[str, str]],
-        target: Target,
+        target: HopTarget,
     ) -> OutgoingCall:
         second, trunk = order.second_leg, path.trunk
 
@@ -502,7 +502,7 @@ class Outgoing:
         call: OutgoingCall,
         order: CallOrder,
         path: _Path,
-        others: list[Target],
+        others: list[HopTarget],
         from_: Address,
         headers: Sequence[tuple[str, str]],
         allowed: Allowed,
@@ -559,7 +559,7 @@ class Outgoing:
             order.second_leg.on_progress(attempt)
 
     async def _first_that_answers(
-        self, call: OutgoingCall, others: list[Target], again: Callable[[Target], OutgoingCall]
+        self, call: OutgoingCall, others: list[HopTarget], again: Callable[[HopTarget], OutgoingCall]
     ) -> tuple[OutgoingCall, Outcome]:
         """Return the first call that does not fail for its target alone, and its outcome (RFC 3263 section 4.3).
 

@@ -28,8 +28,8 @@ from gateway.seams.messages import (
     End,
     Ended,
     Error,
-    Expect,
     Expectable,
+    ExpectedReply,
     Hints,
     HoldLeg,
     Inbound,
@@ -204,16 +204,16 @@ class _Fields:
             raise self.bad("interruptible", "any, speech, dtmf, none, true or false")
         return _INTERRUPTIBLE[value]
 
-    def expect(self) -> Expect | None:
+    def expect(self) -> ExpectedReply | None:
         value = self.body.get("expect")
         if value is None:
             return None
         if isinstance(value, str) and value in _EXPECTABLE:
-            return Expect(kind=_EXPECTABLE[value])
+            return ExpectedReply(kind=_EXPECTABLE[value])
         digits = value.get("digits") if isinstance(value, dict) else None
         if isinstance(digits, bool) or not isinstance(digits, int) or not 1 <= digits <= EXPECTED_DIGITS:
             raise self.bad("expect", f"email, name, yesNo, date, any, or an object with digits, 1 to {EXPECTED_DIGITS}")
-        return Expect(kind="digits", digits=digits)
+        return ExpectedReply(kind="digits", digits=digits)
 
 
 def _text(f: _Fields) -> Text:

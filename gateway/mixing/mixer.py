@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gateway.mixing.sources import TICK_MS, LegSource, Pcm, PlayedSource, Source, VoiceSource
+from gateway.mixing.sources import TICK_MS, LegSource, Pcm, PlayedSource, PlayoutSource, Source
 from voicecodecs import opus
 from voicecodecs.mixing import FrameResampler, amplified, mixed
 from voicecodecs.registry import AudioFormat, encoder
@@ -24,7 +24,7 @@ Send = Callable[[bytes, float], object]
 """Sends a frame with its time, as ``gateway.seams.leg.MediaLeg.send_frame`` does."""
 
 
-class Listener:
+class MixListener:
     """One who hears a mix.
 
     Args:
@@ -104,7 +104,7 @@ class Mixer:
         self._speaks = False
         """True if the bot spoke in the last tick, or is about to."""
         self._sources: dict[str, Source] = {}
-        self._listeners: dict[str, Listener] = {}
+        self._listeners: dict[str, MixListener] = {}
         self._gains: dict[str, dict[str, float]] = {}
         """Factor by source, by listener."""
 
@@ -115,7 +115,7 @@ class Mixer:
         source.use_rate(self.rate)
         self._sources[name] = source
 
-    def add_listener(self, name: str, listener: Listener) -> None:
+    def add_listener(self, name: str, listener: MixListener) -> None:
         """Add a listener, who hears nothing yet."""
         self._listeners[name] = listener
         self._gains[name] = {}
@@ -191,13 +191,13 @@ class Mixer:
             for source in self._sources.values():
                 source.use_rate(rate)
 
-    def _relays(self) -> dict[str, Listener]:
+    def _relays(self) -> dict[str, MixListener]:
         """Return the listener of each source that may be relayed, by the source's name."""
         listeners_of: dict[str, list[str]] = {}
         for hearing, gains in self._gains.items():
             for heard in gains:
                 listeners_of.setdefault(heard, []).append(hearing)
-        relays: dict[str, Listener] = {}
+        relays: dict[str, MixListener] = {}
         for name, heard_by in listeners_of.items():
             source = self._sources[name]
             if not isinstance(source, LegSource) or source.format is None or len(heard_by) != 1:
@@ -217,7 +217,7 @@ class Mixer:
     @staticmethod
     def _is_at_rest(source: Source) -> bool:
         """Return True if a source has nothing to say until it asks for ``settle``."""
-        return isinstance(source, VoiceSource) and source.at_rest
+        return isinstance(source, PlayoutSource) and source.at_rest
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -247,5 +247,5 @@ class Mixer:
         if self._speaks and all(map(self._is_at_rest, self._voices())):
             self.settle()  # what was relayed before the bot spoke is relayed again
 
-    def _voices(self) -> list[VoiceSource]:
-        return [source for source in self._sources.values() if isinstance(source, VoiceSource)]
+    def _voices(self) -> list[PlayoutSource]:
+        return [source for source in self._sources.values() if isinstance(source, PlayoutSource)]

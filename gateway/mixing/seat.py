@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.mixing.mixer import Listener, Mixer
-from gateway.mixing.sources import LegSource, VoiceSource
+from gateway.mixing.mixer import Mixer, MixListener
+from gateway.mixing.sources import LegSource, PlayoutSource
 from gateway.seams.leg import MediaLeg, Reception, TransferStart
 from voicecodecs.registry import AudioFormat
 
@@ -36,7 +36,7 @@ class Seat:
         self._name = ""
         self._mixer: Mixer | None = None
         self._source: LegSource | None = None
-        self._voice: VoiceSource | None = None
+        self._voice: PlayoutSource | None = None
 
     # --- the room ----------------------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class Seat:
         return self._mixer is not None
 
     @property
-    def voice(self) -> VoiceSource | None:
+    def voice(self) -> PlayoutSource | None:
         """The bot's voice as a source of the room. None: the leg is in none."""
         return self._voice
 
@@ -61,10 +61,10 @@ class Seat:
         leg = self.leg
         self._name, self._mixer = name, mixer
         self._source = LegSource(self.inbound, in_real_time=leg.in_real_time)
-        self._voice = VoiceSource(leg.outbound, self._mark, mixer.settle)
+        self._voice = PlayoutSource(leg.outbound, self._mark, mixer.settle)
         mixer.add_source(name, self._source)
         mixer.add_source(voice_of(name), self._voice)
-        mixer.add_listener(name, Listener(leg.outbound, self._deliver, takes_bursts=not leg.in_real_time))
+        mixer.add_listener(name, MixListener(leg.outbound, self._deliver, takes_bursts=not leg.in_real_time))
 
     def leave(self, now: float) -> None:
         """Leave the room. Speech of the bot that waits for the mix goes to the leg now."""

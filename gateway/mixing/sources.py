@@ -173,7 +173,7 @@ class LegSource:
         return self._made
 
 
-class VoiceSource:
+class PlayoutSource:
     """The bot's voice on a leg: encoded frames from its playout, and marks between them.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gateway.seams.call_record import CallLogSink, CallRecord, Progressed
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import Call, Outbound, ProgressEvent
-from gateway.seams.originate import FINAL_EVENTS, Attempt, Progress
+from gateway.seams.originate import FINAL_EVENTS, Attempt, ProgressStep
 
 REMEMBERED = 1000
 """Number of placed calls that are over and can still be asked for."""
@@ -77,7 +77,7 @@ class CallProgress:
                 return False
             if event in _ORDER and _ORDER[event] < _ORDER[last.event]:
                 return False
-        progress = Progress(event=event, sip_status=sip_status, code=code)
+        progress = ProgressStep(event=event, sip_status=sip_status, code=code)
         if len(attempt.events) < EVENTS or event in FINAL_EVENTS:
             attempt.events.append(progress)
         self._count(attempt.transport, event)
@@ -130,7 +130,7 @@ def _nothing() -> None:
     """Do nothing: the end of the call was handled."""
 
 
-def _message(progress: Progress, *, past: bool = False) -> Call:
+def _message(progress: ProgressStep, *, past: bool = False) -> Call:
     return Call(event=progress.event, sip_status=progress.sip_status, code=progress.code, past=past)
 
 

@@ -24,7 +24,7 @@ Expectable = Literal["email", "name", "yesNo", "date", "any", "digits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expect:
+class ExpectedReply:
     """+ The answer that the manager expects. ``digits`` is their number, for that kind only."""
 
     kind: Expectable
@@ -45,7 +45,7 @@ class Text:
     speed: float | None = None  # +
     instruct: str = ""  # +
     hold: bool = False  # +
-    expect: Expect | None = None  # +
+    expect: ExpectedReply | None = None  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Play:
     interruptible: Interruptible | None = None
     preemptible: bool | None = None
     turn: str = ""  # +
-    expect: Expect | None = None  # +
+    expect: ExpectedReply | None = None  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

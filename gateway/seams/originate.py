@@ -22,7 +22,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ProgressStep:
     """One event of a placed call."""
 
     event: ProgressEvent
@@ -102,7 +102,7 @@ class Attempt:
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     token_id: bytes = b""
     """Id of the token of the call's stream. Empty: it has no stream of a carrier."""
-    events: list[Progress] = field(default_factory=list)
+    events: list[ProgressStep] = field(default_factory=list)
     """The progress so far, at most ``gateway.placing.progress.EVENTS``."""
     over: Callable[[], None] = _nothing
     """Called once when the call is over."""

@@ -203,7 +203,7 @@ class _DatagramsInTurns(asyncio.DatagramProtocol):
         self._protocol.datagram_received(*self._waiting.popleft())
 
 
-class Flow(Protocol):
+class SipFlow(Protocol):
     """A connection with a peer, which must stay usable for requests of either side (RFC 5626)."""
 
     heard_at: float
@@ -610,7 +610,7 @@ class Endpoint:
         refused_until = self._without_tcp.get((peer.host, peer.port), 0.0)
         return len(request.serialise()) > _MAX_DATAGRAM_BYTES and self._loop.time() >= refused_until
 
-    def flow(self, peer: Peer) -> Flow | None:
+    def flow(self, peer: Peer) -> SipFlow | None:
         """Return the connection with a peer. None: there is none."""
         return self._connections.get(peer)
 

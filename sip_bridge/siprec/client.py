@@ -37,7 +37,7 @@ from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import ClientAuth
 from sip_bridge.message.sdp import Agreed, Direction, Negotiation
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
-from sip_bridge.next_hops import NextHop, NextHops, Target, locate_hops
+from sip_bridge.next_hops import HopTarget, NextHop, NextHops, locate_hops
 from sip_bridge.siprec import metadata, streams
 from sip_bridge.targets import read_target
 from voicecodecs.packetizer import Packetizer
@@ -261,7 +261,7 @@ class Recording:
         for stream, each in zip(self._streams, agreed, strict=True):
             stream.agree(each, self._rate)
 
-    async def _invited(self, target: Target) -> Response | None:
+    async def _invited(self, target: HopTarget) -> Response | None:
         """Call one address. None: the call has ended meanwhile."""
         local, peer, trunk = self._host.local, target.peer, self._trunk
         codecs = [codec for codec in trunk.codecs if codec in _QUICK_CODECS] or list(trunk.codecs)

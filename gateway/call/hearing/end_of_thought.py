@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gateway.call.hearing.expectation import Progress
+from gateway.call.hearing.expectation import AnswerProgress
 
 PARTIAL_S = 2.0
 """Silence after a part of an expected answer, seconds. Longer than pauses between the groups of a number, since here
@@ -38,7 +38,7 @@ SENTENCE_S = 1.5
 WORDS_S = 0.4
 """Silence after which a finished thought does not wait for its last words, seconds."""
 
-LEAST_S = {Progress.PARTIAL: PARTIAL_S, Progress.NUMBER: NUMBER_S, Progress.SENTENCE: SENTENCE_S}
+LEAST_S = {AnswerProgress.PARTIAL: PARTIAL_S, AnswerProgress.NUMBER: NUMBER_S, AnswerProgress.SENTENCE: SENTENCE_S}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +59,24 @@ class Patience:
         one."""
         return replace(self, usual_s=seconds, finished_s=seconds)
 
-    def is_finished(self, probability: float | None, progress: Progress = Progress.UNKNOWN) -> bool:
+    def is_finished(self, probability: float | None, progress: AnswerProgress = AnswerProgress.UNKNOWN) -> bool:
         """Return True if the thought is complete, by its words or by the model. ``None``: the model has not
         answered."""
-        if progress is not Progress.UNKNOWN:
-            return progress is Progress.COMPLETE
+        if progress is not AnswerProgress.UNKNOWN:
+            return progress is AnswerProgress.COMPLETE
         return probability is not None and probability >= self.finished_from
 
     def silence_s(
-        self, probability: float | None, progress: Progress = Progress.UNKNOWN, *, words_follow: bool = False
+        self,
+        probability: float | None,
+        progress: AnswerProgress = AnswerProgress.UNKNOWN,
+        *,
+        words_follow: bool = False,
     ) -> float:
         """Return the silence that ends the utterance, seconds. ``words_follow``: the recogniser has not given the last
         words yet."""
         if self.is_finished(probability, progress):
-            late = words_follow and progress is Progress.UNKNOWN
+            late = words_follow and progress is AnswerProgress.UNKNOWN
             return min(max(self.finished_s, WORDS_S) if late else self.finished_s, self.usual_s)
         if progress in LEAST_S:
             return max(LEAST_S[progress], self.usual_s)

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.call.hearing.wordings import Wording, is_made_of, plain, wording
-from gateway.seams.messages import Expect
+from gateway.call.hearing.wordings import LanguageWords, is_made_of, plain, wording
+from gateway.seams.messages import ExpectedReply
 
 
-class Progress(enum.Enum):
+class AnswerProgress(enum.Enum):
     """The state of an answer, as its words show it."""
 
     COMPLETE = "complete"  # all that was expected has been said
@@ -137,7 +137,7 @@ ANYTHING = Expected("any")
 """Nothing in particular."""
 
 
-def expected(expect: Expect | None, said: str, language: str) -> Expected:
+def expected(expect: ExpectedReply | None, said: str, language: str) -> Expected:
     """Return what the bot expects, from the manager's ``expect`` or else from the text that the bot has said."""
     if expect is not None:
         return Expected(expect.kind, expect.digits)
@@ -156,22 +156,22 @@ def expected(expect: Expect | None, said: str, language: str) -> Expected:
     return ANYTHING
 
 
-def progress(text: str, wanted: Expected, language: str) -> Progress:
+def progress(text: str, wanted: Expected, language: str) -> AnswerProgress:
     """Return how far the words ``text`` answer what is wanted."""
     words = wording(language)
     text = text[-_LAST_CHARS:]
     said = plain(text)
     if not said:
-        return Progress.UNKNOWN
+        return AnswerProgress.UNKNOWN
     if is_made_of(said, words.yes_no):
-        return Progress.COMPLETE if wanted.kind == "yesNo" else Progress.UNKNOWN
+        return AnswerProgress.COMPLETE if wanted.kind == "yesNo" else AnswerProgress.UNKNOWN
     judged = _JUDGES.get(wanted.kind, _free)(said, text, wanted, words)
-    if judged is Progress.UNKNOWN and ends_openly(said, words):
-        return Progress.SENTENCE
+    if judged is AnswerProgress.UNKNOWN and ends_openly(said, words):
+        return AnswerProgress.SENTENCE
     return judged
 
 
-def ends_openly(said: str, words: Wording) -> bool:
+def ends_openly(said: str, words: LanguageWords) -> bool:
     """Return True if the last word or words end no sentence."""
     tail = said.split()[-3:]
     return any(" ".join(tail[-size:]) in words.open_ends for size in range(1, len(tail) + 1))
@@ -185,7 +185,7 @@ _WORDS_WITH_ONE_DIGIT = 3
 # --- numbers and letters ---------------------------------------------------------------------------------------------
 
 
-def count_digits(said: str, words: Wording) -> tuple[int, bool]:
+def count_digits(said: str, words: LanguageWords) -> tuple[int, bool]:
     """Count the digits of the last number in words in the spelling of ``plain``, however they are grouped.
 
     Returns:
@@ -233,12 +233,12 @@ _WITHIN_NUMBERS = frozenset(
 """Words that do not end a number."""
 
 
-def _is_article(word: str, words: Wording) -> bool:
+def _is_article(word: str, words: LanguageWords) -> bool:
     """Return True if a unit is also an article ("ein", "un"), which alone is no number."""
     return word in words.open_ends
 
 
-def all_digits(said: str, words: Wording) -> int:
+def all_digits(said: str, words: LanguageWords) -> int:
     """Return the number of digits anywhere in the text."""
     tokens = said.split()
     known = words.units.keys() | words.two_digits | words.tens | words.twice | words.thrice | words.between
@@ -259,24 +259,24 @@ def spelled(said: str) -> int:
     return 0 if "".join(letters) in tokens else len(letters)
 
 
-def _digits(said: str, text: str, wanted: Expected, words: Wording) -> Progress:
+def _digits(said: str, text: str, wanted: Expected, words: LanguageWords) -> AnswerProgress:
     count = all_digits(said, words)
     if count == 0 or (count == 1 < wanted.digits and len(said.split()) > _WORDS_WITH_ONE_DIGIT):
-        return Progress.UNKNOWN
+        return AnswerProgress.UNKNOWN
     if count >= wanted.digits > 0:
-        return Progress.COMPLETE
+        return AnswerProgress.COMPLETE
     # The length of a number is known if the manager or the question names it, and that of a phone number is at least 7.
     known = wanted.digits > 0 and (wanted.kind == "digits" or count < _SHORT_PHONE_DIGITS)
-    return Progress.PARTIAL if known else Progress.NUMBER
+    return AnswerProgress.PARTIAL if known else AnswerProgress.NUMBER
 
 
-def _free(said: str, text: str, wanted: Expected, words: Wording) -> Progress:
+def _free(said: str, text: str, wanted: Expected, words: LanguageWords) -> AnswerProgress:
     """Judge an answer of which nothing is expected."""
     count, one_by_one = count_digits(said, words)
     year = re.search(r"\b(?:19|20)\d\d$", said) is not None
     if one_by_one and 2 <= count < 10 and not (year and count == 4):
-        return Progress.NUMBER
-    return Progress.NUMBER if spelled(said) >= 2 else Progress.UNKNOWN
+        return AnswerProgress.NUMBER
+    return AnswerProgress.NUMBER if spelled(said) >= 2 else AnswerProgress.UNKNOWN
 
 
 # --- other answers ---------------------------------------------------------------------------------------------------
@@ -286,55 +286,55 @@ _REFUSAL_WORDS = 5
 """Words from which an answer without any part of an address is a sentence of its own."""
 
 
-def _email(said: str, text: str, wanted: Expected, words: Wording) -> Progress:
+def _email(said: str, text: str, wanted: Expected, words: LanguageWords) -> AnswerProgress:
     if _MAIL.search(text.strip()):
-        return Progress.COMPLETE
+        return AnswerProgress.COMPLETE
     tokens = said.split()
     signs = [at for at, token in enumerate(tokens) if token in words.at_signs]
     if signs or "@" in text:
         after = tokens[signs[-1] + 1 :] if signs else tokens[-3:]
         dot = max((at for at, token in enumerate(after) if token in words.dots), default=-1)
-        return Progress.COMPLETE if 0 < dot < len(after) - 1 and len(after[-1]) > 1 else Progress.PARTIAL
+        return AnswerProgress.COMPLETE if 0 < dot < len(after) - 1 and len(after[-1]) > 1 else AnswerProgress.PARTIAL
     parts = spelled(said) or any(token in words.dots for token in tokens)
-    return Progress.PARTIAL if parts or len(tokens) < _REFUSAL_WORDS else Progress.UNKNOWN
+    return AnswerProgress.PARTIAL if parts or len(tokens) < _REFUSAL_WORDS else AnswerProgress.UNKNOWN
 
 
-def _name(said: str, text: str, wanted: Expected, words: Wording) -> Progress:
+def _name(said: str, text: str, wanted: Expected, words: LanguageWords) -> AnswerProgress:
     if spelled(said) >= 2:
-        return Progress.NUMBER
-    return Progress.UNKNOWN
+        return AnswerProgress.NUMBER
+    return AnswerProgress.UNKNOWN
 
 
-def _date(said: str, text: str, wanted: Expected, words: Wording) -> Progress:
+def _date(said: str, text: str, wanted: Expected, words: LanguageWords) -> AnswerProgress:
     tokens = said.split()
     if re.search(r"\d{1,4}[./-]\d{1,2}(?:[./-]\d{2,4})?\W*$|\d+\s*[日号]\W*$", text):
-        return Progress.COMPLETE
+        return AnswerProgress.COMPLETE
     if any(" ".join(tokens[-size:]) in words.days for size in (1, 2, 3)):
-        return Progress.COMPLETE
+        return AnswerProgress.COMPLETE
     months = [at for at, token in enumerate(tokens) if token in words.months]
     if months:
         day = any(any(ch.isdigit() for ch in token) for token in tokens) or all_digits(said, words)
         ordinal = re.search(r"\b\w+(?:st|nd|rd|th|ten|sten)\b", said) is not None
-        return Progress.UNKNOWN if day or ordinal else Progress.PARTIAL
-    return Progress.PARTIAL if all_digits(said, words) else Progress.UNKNOWN
+        return AnswerProgress.UNKNOWN if day or ordinal else AnswerProgress.PARTIAL
+    return AnswerProgress.PARTIAL if all_digits(said, words) else AnswerProgress.UNKNOWN
 
 
-def _address(said: str, text: str, wanted: Expected, words: Wording) -> Progress:
+def _address(said: str, text: str, wanted: Expected, words: LanguageWords) -> AnswerProgress:
     tokens = said.split()
     if re.search(r"\b\d{5,6}\b", said) or re.search(r"\b[a-z]{1,2}\d\w? ?\d[a-z]{2}\b", said):
-        return Progress.UNKNOWN  # it has its postal code
+        return AnswerProgress.UNKNOWN  # it has its postal code
     number = all_digits(said, words) > 0
     if number and len(tokens) >= _ADDRESS_WORDS and not count_digits(said, words)[0]:
-        return Progress.UNKNOWN
-    return Progress.PARTIAL if number or len(tokens) < _ADDRESS_WORDS else Progress.UNKNOWN
+        return AnswerProgress.UNKNOWN
+    return AnswerProgress.PARTIAL if number or len(tokens) < _ADDRESS_WORDS else AnswerProgress.UNKNOWN
 
 
 _ADDRESS_WORDS = 5
 """Words of the shortest address: number, street, kind of street, town, and one more."""
 
 
-def _spelling(said: str, text: str, wanted: Expected, words: Wording) -> Progress:
-    return Progress.NUMBER if spelled(said) >= 1 or len(said.split()) <= 1 else Progress.UNKNOWN
+def _spelling(said: str, text: str, wanted: Expected, words: LanguageWords) -> AnswerProgress:
+    return AnswerProgress.NUMBER if spelled(said) >= 1 or len(said.split()) <= 1 else AnswerProgress.UNKNOWN
 
 
 _JUDGES = {

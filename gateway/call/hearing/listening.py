@@ -21,7 +21,7 @@ from typing import Protocol
 
 from gateway.call.hearing.echo import is_echo, may_become_echo
 from gateway.call.hearing.end_of_thought import Patience
-from gateway.call.hearing.expectation import ANYTHING, Progress, expected, progress
+from gateway.call.hearing.expectation import ANYTHING, AnswerProgress, expected, progress
 from gateway.call.hearing.wordings import is_made_of, plain, wording
 from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
@@ -410,11 +410,11 @@ class Listening:
     def _may_be_over(self) -> bool:
         return self._hearing.patience.is_finished(self._finished_probability, self._progress())
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> AnswerProgress:
         """Return how far the words of the current utterance answer what the bot expects."""
         utterance, hearing, asked = self._current, self._hearing, self._turns.asked
         if utterance is None or not hearing.reads_words or hearing.silence_only:
-            return Progress.UNKNOWN
+            return AnswerProgress.UNKNOWN
         wanted = ANYTHING if asked is None else expected(asked.expect, asked.text, asked.language or self._language)
         return progress(utterance.words, wanted, self._language)
 

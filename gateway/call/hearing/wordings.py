@@ -39,7 +39,7 @@ _HUMS = _set("mhm, mm, mmm, hm, hmm, mm hmm, mhmm, mm mm, uh huh, aha, ah, oh, o
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wording:
+class LanguageWords:
     """The words of one language."""
 
     backchannels: frozenset[str]
@@ -71,7 +71,7 @@ class Wording:
     """Weekdays, and words such as "tomorrow"."""
 
 
-_EN = Wording(
+_EN = LanguageWords(
     backchannels=_HUMS
     | _set("yeah, yep, yes, right, sure, i see, got it, all right, alright, great, good, fine, exactly"),
     yes_no=_set(
@@ -98,7 +98,7 @@ _EN = Wording(
     days=_set("monday, tuesday, wednesday, thursday, friday, saturday, sunday, today, tomorrow, yesterday, tonight"),
 )
 
-_ES = Wording(
+_ES = LanguageWords(
     backchannels=_HUMS
     | _set("sí, si, ya, vale, claro, bien, muy bien, entiendo, de acuerdo, exacto, perfecto, bueno, ajá, correcto"),
     yes_no=_set(
@@ -129,7 +129,7 @@ _ES = Wording(
     days=_set("lunes, martes, miércoles, jueves, viernes, sábado, domingo, hoy, mañana, ayer, pasado mañana"),
 )
 
-_FR = Wording(
+_FR = LanguageWords(
     backchannels=_HUMS
     | _set(
         "oui, ouais, d'accord, bien, très bien, je vois, entendu, exactement, voilà, parfait, bien sûr, compris, hum"
@@ -156,7 +156,7 @@ _FR = Wording(
     days=_set("lundi, mardi, mercredi, jeudi, vendredi, samedi, dimanche, aujourd'hui, demain, hier, après demain"),
 )
 
-_IT = Wording(
+_IT = LanguageWords(
     backchannels=_HUMS
     | _set("sì, si, certo, bene, va bene, capisco, d'accordo, esatto, perfetto, giusto, ho capito, già, eh"),
     yes_no=_set(
@@ -182,7 +182,7 @@ _IT = Wording(
     days=_set("lunedì, martedì, mercoledì, giovedì, venerdì, sabato, domenica, oggi, domani, ieri, dopodomani"),
 )
 
-_PT = Wording(
+_PT = LanguageWords(
     backchannels=_HUMS
     | _set(
         "sim, tá, está bem, tá bom, certo, claro, bem, muito bem, entendi, percebo, exato, exatamente, pois, "
@@ -216,7 +216,7 @@ _PT = Wording(
     ),
 )
 
-_DE = Wording(
+_DE = LanguageWords(
     backchannels=_HUMS
     | _set(
         "ja, jo, jaja, genau, gut, sehr gut, alles klar, klar, verstehe, ich verstehe, stimmt, richtig, "
@@ -252,7 +252,7 @@ _DE = Wording(
     ),
 )
 
-_ZH = Wording(
+_ZH = LanguageWords(
     backchannels=_HUMS
     | _set(
         "嗯, 嗯嗯, 对, 对对, 对对对, 好, 好的, 好好, 是, 是的, 是是, 哦, 噢, 啊, 行, 可以, 明白, 知道了, "
@@ -274,14 +274,14 @@ _ZH = Wording(
     ),
 )
 
-WORDINGS: Mapping[str, Wording] = {"en": _EN, "es": _ES, "fr": _FR, "it": _IT, "pt": _PT, "de": _DE, "zh": _ZH}
+WORDINGS: Mapping[str, LanguageWords] = {"en": _EN, "es": _ES, "fr": _FR, "it": _IT, "pt": _PT, "de": _DE, "zh": _ZH}
 """The words by language, the first part of a BCP 47 tag."""
 
-NO_LANGUAGE = Wording(backchannels=_HUMS)
+NO_LANGUAGE = LanguageWords(backchannels=_HUMS)
 """The words of a language that ``WORDINGS`` lacks."""
 
 
-def wording(language: str) -> Wording:
+def wording(language: str) -> LanguageWords:
     """Return the words of the language with this BCP 47 tag."""
     return WORDINGS.get(language.lower().replace("_", "-").split("-")[0], NO_LANGUAGE)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from gateway.call.joined.course import Act, Course, Step
+from gateway.call.joined.course import BridgeAct, Course, Step
 from gateway.call.joined.second_legs import JoinableCall, SecondLegs
 from gateway.call.joined.sounds import RINGBACK_HZ, ClipSamples, ringback
 from gateway.errors import ClipError, Rejected
@@ -56,7 +56,7 @@ _TONE_HZ = 8000
 _EVENTS: dict[str, LegEventName] = {"busy": "busy", "no_answer": "noAnswer", "declined": "declined"}
 """Event of a failed attempt by its reason; every other one is ``failed``."""
 
-_REASONS = {Act.GONE: "hangup", Act.TOO_LONG: "too_long"}
+_REASONS = {BridgeAct.GONE: "hangup", BridgeAct.TOO_LONG: "too_long"}
 """Reason of the end of the person's leg, by the end of the course."""
 
 _BRIEFING = "briefing"
@@ -303,16 +303,16 @@ class Bridge:
             self._tell(LegEvent(leg=self.leg, event=step.tell, cause=cause))
         for act in step.acts:
             match act:
-                case Act.RING:
+                case BridgeAct.RING:
                     self._let_ring()
-                case Act.BRIEF:
+                case BridgeAct.BRIEF:
                     self._brief()
-                case Act.JOIN:
+                case BridgeAct.JOIN:
                     self._join()
-                case Act.CANCEL:
+                case BridgeAct.CANCEL:
                     if self._attempt is not None:
                         self._legs.cancel(self._attempt)
-                case Act.RELEASE:
+                case BridgeAct.RELEASE:
                     if self._leg is not None:
                         self._leg.end(_REASONS.get(step.acts[-1], "cancelled"), hang_up=True)
                 case _:
@@ -321,16 +321,16 @@ class Bridge:
                     return
         self._set_timer()
 
-    def _finish(self, act: Act, course: Course | None, event: LegEventName | None, cause: EndCause) -> None:
+    def _finish(self, act: BridgeAct, course: Course | None, event: LegEventName | None, cause: EndCause) -> None:
         transfer = None if course is None else course.transfer
         match act:
-            case Act.FAIL:
+            case BridgeAct.FAIL:
                 self.owner.bridge_failed(f"the target was not reached: {self._problem or event}", "transfer_failed")
-            case Act.RETURN:
+            case BridgeAct.RETURN:
                 self.owner.bridge_over(cause, returns=True)
-            case Act.FINISH:
+            case BridgeAct.FINISH:
                 self.owner.bridge_over(cause, returns=transfer is not None and transfer.on_hangup == "return")
-            case Act.TOO_LONG:
+            case BridgeAct.TOO_LONG:
                 self.owner.bridge_too_long()
 
     def _let_ring(self) -> None:

@@ -40,7 +40,7 @@ _CJK = 0x2E80
 _PUNCTUATION = re.compile(r"[^\w*#+']+")
 
 
-class Act(Enum):
+class BridgeAct(Enum):
     """One thing that the bridge does. The last five end the course."""
 
     RING = auto()
@@ -65,7 +65,7 @@ class Act(Enum):
     """Forget all: the call is over."""
 
 
-ENDINGS = frozenset({Act.FAIL, Act.RETURN, Act.FINISH, Act.TOO_LONG, Act.GONE})
+ENDINGS = frozenset({BridgeAct.FAIL, BridgeAct.RETURN, BridgeAct.FINISH, BridgeAct.TOO_LONG, BridgeAct.GONE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Step:
     """An event for the application, if any, and then what the bridge does."""
 
     tell: LegEventName | None = None
-    acts: tuple[Act, ...] = ()
+    acts: tuple[BridgeAct, ...] = ()
 
 
 _NOTHING = Step()
@@ -108,7 +108,7 @@ class Course:
         if self.stage != "calling" or self._rung or self._answered:
             return _NOTHING
         self._rung = True
-        return Step("ringing", () if self._has_leg else (Act.RING,))
+        return Step("ringing", () if self._has_leg else (BridgeAct.RING,))
 
     def answered(self, now: float) -> Step:
         """The person has answered."""
@@ -120,7 +120,7 @@ class Course:
 
     def failed(self, event: LegEventName) -> Step:
         """The person was not reached."""
-        return self._end(event, Act.FAIL) if self.stage == "calling" else _NOTHING
+        return self._end(event, BridgeAct.FAIL) if self.stage == "calling" else _NOTHING
 
     # --- the person's leg --------------------------------------------------------------------------------------------
 
@@ -136,9 +136,9 @@ class Course:
             return _NOTHING
         if self.transfer.warm is None:
             self.stage, self.deadline = "joined", now + self._longest_s
-            return Step("answered", (Act.JOIN,))
+            return Step("answered", (BridgeAct.JOIN,))
         self.stage, self.deadline = "briefing", now + _BRIEFING_LONGEST_S
-        return Step("answered", (Act.BRIEF,))
+        return Step("answered", (BridgeAct.BRIEF,))
 
     def briefed(self, now: float) -> Step:
         """The briefing has ended in any way: the wait for the decision begins."""
@@ -164,20 +164,20 @@ class Course:
 
     def _decide(self, accepts: bool, declines: bool, now: float) -> Step:
         if declines:
-            return self._end("declined", Act.RELEASE, Act.FAIL)
+            return self._end("declined", BridgeAct.RELEASE, BridgeAct.FAIL)
         if not accepts:
             return _NOTHING
         self.stage, self.deadline = "joined", now + self._longest_s
-        return Step("accepted", (Act.JOIN,))
+        return Step("accepted", (BridgeAct.JOIN,))
 
     def hung_up(self) -> Step:
         """The person's session has ended."""
         if self.stage == "joined":
-            return self._end("hangup", Act.FINISH)
+            return self._end("hangup", BridgeAct.FINISH)
         if self.stage == "briefing":
-            return self._end("hangup", Act.FAIL)
+            return self._end("hangup", BridgeAct.FAIL)
         if self.stage == "calling" and self._answered:
-            return self._end("failed", Act.FAIL)
+            return self._end("failed", BridgeAct.FAIL)
         self._has_leg = False  # early media has ended; the attempt's own end follows
         return _NOTHING
 
@@ -189,26 +189,26 @@ class Course:
             return _NOTHING
         match self.stage:
             case "calling":
-                ended = self._end("failed" if self._answered else "noAnswer", *self._give_up(), Act.FAIL)
+                ended = self._end("failed" if self._answered else "noAnswer", *self._give_up(), BridgeAct.FAIL)
             case "briefing":
-                ended = self._end("noAnswer", Act.RELEASE, Act.FAIL)
+                ended = self._end("noAnswer", BridgeAct.RELEASE, BridgeAct.FAIL)
             case _:
-                ended = self._end(None, Act.RELEASE, Act.TOO_LONG)
+                ended = self._end(None, BridgeAct.RELEASE, BridgeAct.TOO_LONG)
         return ended
 
     def taken_off(self) -> Step:
         """The application takes the person off."""
-        return _NOTHING if self.stage == "over" else self._end("hangup", *self._give_up(), Act.RETURN)
+        return _NOTHING if self.stage == "over" else self._end("hangup", *self._give_up(), BridgeAct.RETURN)
 
     def caller_gone(self) -> Step:
         """The caller's call is over."""
-        return _NOTHING if self.stage == "over" else self._end(None, *self._give_up(), Act.GONE)
+        return _NOTHING if self.stage == "over" else self._end(None, *self._give_up(), BridgeAct.GONE)
 
-    def _give_up(self) -> tuple[Act, ...]:
-        release = (Act.RELEASE,) if self._has_leg else ()
-        return release if self._answered else (*release, Act.CANCEL)
+    def _give_up(self) -> tuple[BridgeAct, ...]:
+        release = (BridgeAct.RELEASE,) if self._has_leg else ()
+        return release if self._answered else (*release, BridgeAct.CANCEL)
 
-    def _end(self, tell: LegEventName | None, *acts: Act) -> Step:
+    def _end(self, tell: LegEventName | None, *acts: BridgeAct) -> Step:
         self.stage, self.deadline = "over", None
         return Step(tell, acts)
 

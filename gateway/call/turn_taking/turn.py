@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from gateway.call.turn_taking.barge_in import Rules
 from gateway.call.turn_taking.speakable import Lexicon, Speakable
 from gateway.media.playout import FirstFrame, Track
-from gateway.seams.messages import Expect, Interruptible
+from gateway.seams.messages import ExpectedReply, Interruptible
 from tts_engine.api import AudioChunk, TextSpan
 
 
@@ -153,7 +153,7 @@ class Turn:
         self.instruct = ""
         self.source = ""
         self.loop = 1
-        self.expect: Expect | None = None
+        self.expect: ExpectedReply | None = None
         """The answer that the manager expects. None: it has not said."""
         self.waits_for_caller = False
         """True if the turn must not begin while the caller speaks. Set for turns without the manager's id, which may

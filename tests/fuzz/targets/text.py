@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from gateway.call.hearing.expectation import Progress, expected, progress
+from gateway.call.hearing.expectation import AnswerProgress, expected, progress
 from gateway.call.hearing.wordings import plain
 from gateway.call.turn_taking.speakable import Lexicon, Speakable
 from tests.fuzz.target import Target
@@ -165,7 +165,7 @@ def run_answer(data: bytes) -> None:
     language = ("en", "es", "fr", "it", "pt", "de", "zh", "xx")[data[0] % 8 if data else 0]
     question, _, answer = _text(data[1:]).partition("\n")
     wanted = expected(None, question, language)
-    assert progress(answer, wanted, language) in Progress
+    assert progress(answer, wanted, language) in AnswerProgress
     assert plain(plain(answer)) == plain(answer)
 
 

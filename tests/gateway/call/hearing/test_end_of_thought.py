@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gateway.call.hearing.end_of_thought import LEAST_S, WORDS_S, Patience
-from gateway.call.hearing.expectation import Progress
+from gateway.call.hearing.expectation import AnswerProgress
 from gateway.call.settings import hearing_settings
-from gateway.seams.messages import ConfigChange, Expect, Prompt
+from gateway.seams.messages import ConfigChange, ExpectedReply, Prompt
 from tests.gateway.call.hearing.test_listening import FRAME, ListeningCall
 
 PATIENCE = Patience(usual_s=0.6, finished_s=0.256, hesitating_s=1.0, finished_from=0.5, hesitating_below=0.1)
@@ -356,9 +356,9 @@ async def test_turn_detection_that_is_turned_off_in_a_pause_forgets_the_model_s_
 @pytest.mark.parametrize(
     ("progress", "probability", "silence_s"),
     [
-        (Progress.COMPLETE, None, 0.256),
-        (Progress.COMPLETE, 0.0, 0.256),
-        (Progress.UNKNOWN, 0.9, 0.256),
+        (AnswerProgress.COMPLETE, None, 0.256),
+        (AnswerProgress.COMPLETE, 0.0, 0.256),
+        (AnswerProgress.UNKNOWN, 0.9, 0.256),
         *(
             (progress, probability, at_least)
             for progress, at_least in LEAST_S.items()
@@ -367,7 +367,7 @@ async def test_turn_detection_that_is_turned_off_in_a_pause_forgets_the_model_s_
     ],
 )
 def test_the_words_choose_the_silence_whatever_the_model_says(
-    progress: Progress, probability: float | None, silence_s: float
+    progress: AnswerProgress, probability: float | None, silence_s: float
 ) -> None:
     assert PATIENCE.silence_s(probability, progress) == silence_s
     assert PATIENCE.at_least(3.0).silence_s(probability, progress) == 3.0
@@ -375,10 +375,10 @@ def test_the_words_choose_the_silence_whatever_the_model_says(
 
 def test_a_finished_thought_waits_a_little_for_its_last_words() -> None:
     assert PATIENCE.silence_s(0.9, words_follow=True) == WORDS_S
-    assert PATIENCE.silence_s(0.9, Progress.COMPLETE, words_follow=True) == 0.256
+    assert PATIENCE.silence_s(0.9, AnswerProgress.COMPLETE, words_follow=True) == 0.256
 
 
-def asked(question: str, expect: Expect | None = None, **route: object) -> ThoughtfulCall:
+def asked(question: str, expect: ExpectedReply | None = None, **route: object) -> ThoughtfulCall:
     """A caller who was asked a question."""
     call = ThoughtfulCall(**route)
     call.speak(question, expect=expect)
@@ -406,10 +406,10 @@ NUMBER = ["five five five", "five five five oh one two", "five five five oh one 
 @pytest.mark.parametrize("pause_s", [0.3, 0.5, 0.7, 0.9, 1.5])
 @pytest.mark.parametrize(
     ("question", "expect"),
-    [("And now, please?", Expect(kind="digits", digits=10)), ("What is your phone number?", None)],
+    [("And now, please?", ExpectedReply(kind="digits", digits=10)), ("What is your phone number?", None)],
 )
 def test_an_expected_number_is_one_prompt_and_its_end_is_answered_soon(
-    question: str, expect: Expect | None, pause_s: float
+    question: str, expect: ExpectedReply | None, pause_s: float
 ) -> None:
     call = asked(question, expect)
     for words in NUMBER[:2]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.call.hearing.expectation import Expected, Progress, count_digits, expected, progress
+from gateway.call.hearing.expectation import AnswerProgress, Expected, count_digits, expected, progress
 from gateway.call.hearing.wordings import WORDINGS, is_made_of, plain, wording
-from gateway.seams.messages import Expect
+from gateway.seams.messages import ExpectedReply
 
 PHONE = {
     "en": "Thank you. And what is your phone number?",
@@ -32,8 +32,10 @@ def test_a_number_waits_after_each_group_until_its_last_digit_in_each_language(l
     digits = [word for word, value in wording(language).units.items() if value in (3, 5, 7)]
     number = (digits * 4)[: wanted.digits]
     for said in range(2, wanted.digits):
-        assert progress(" ".join(number[:said]), wanted, language) in (Progress.PARTIAL, Progress.NUMBER), said
-    assert progress(" ".join(number), wanted, language) is Progress.COMPLETE
+        assert progress(" ".join(number[:said]), wanted, language) in (AnswerProgress.PARTIAL, AnswerProgress.NUMBER), (
+            said
+        )
+    assert progress(" ".join(number), wanted, language) is AnswerProgress.COMPLETE
 
 
 @pytest.mark.parametrize(
@@ -62,36 +64,36 @@ def test_digits_are_counted_however_they_are_said(said: str, language: str, digi
 @pytest.mark.parametrize(
     ("said", "wanted", "so_far"),
     [
-        ("one two three", Expected("digits", 4), Progress.PARTIAL),
-        ("one two three four", Expected("digits", 4), Progress.COMPLETE),
-        ("I don't have one.", Expected("digits", 10), Progress.UNKNOWN),
-        ("no", Expected("digits", 10), Progress.UNKNOWN),
-        ("john dot smith at", Expected("email"), Progress.PARTIAL),
-        ("john dot smith at example dot", Expected("email"), Progress.PARTIAL),
-        ("john dot smith at example dot com", Expected("email"), Progress.COMPLETE),
-        ("john.smith@example.com.", Expected("email"), Progress.COMPLETE),
-        ("I do not have an email", Expected("email"), Progress.UNKNOWN),
-        ("March", Expected("date"), Progress.PARTIAL),
-        ("the third of March", Expected("date"), Progress.UNKNOWN),
-        ("tomorrow", Expected("date"), Progress.COMPLETE),
-        ("24.12.2026", Expected("date"), Progress.COMPLETE),
-        ("yes", Expected("yesNo"), Progress.COMPLETE),
-        ("yes but", Expected("yesNo"), Progress.SENTENCE),
-        ("yes", Expected("any"), Progress.UNKNOWN),
-        ("12 Main Street", Expected("address"), Progress.PARTIAL),
-        ("12 Main Street, Springfield 62701", Expected("address"), Progress.UNKNOWN),
-        ("Brown, B R O", Expected("name"), Progress.NUMBER),
-        ("Brown, B R O W N", Expected("name"), Progress.UNKNOWN),
-        ("five five five", Expected("any"), Progress.NUMBER),
-        ("in 1995", Expected("any"), Progress.UNKNOWN),
-        ("forty two", Expected("any"), Progress.UNKNOWN),
-        ("I would like to", Expected("any"), Progress.SENTENCE),
-        ("I want, um,", Expected("any"), Progress.SENTENCE),
-        ("Where is my order?", Expected("any"), Progress.UNKNOWN),
-        ("", Expected("digits", 4), Progress.UNKNOWN),
+        ("one two three", Expected("digits", 4), AnswerProgress.PARTIAL),
+        ("one two three four", Expected("digits", 4), AnswerProgress.COMPLETE),
+        ("I don't have one.", Expected("digits", 10), AnswerProgress.UNKNOWN),
+        ("no", Expected("digits", 10), AnswerProgress.UNKNOWN),
+        ("john dot smith at", Expected("email"), AnswerProgress.PARTIAL),
+        ("john dot smith at example dot", Expected("email"), AnswerProgress.PARTIAL),
+        ("john dot smith at example dot com", Expected("email"), AnswerProgress.COMPLETE),
+        ("john.smith@example.com.", Expected("email"), AnswerProgress.COMPLETE),
+        ("I do not have an email", Expected("email"), AnswerProgress.UNKNOWN),
+        ("March", Expected("date"), AnswerProgress.PARTIAL),
+        ("the third of March", Expected("date"), AnswerProgress.UNKNOWN),
+        ("tomorrow", Expected("date"), AnswerProgress.COMPLETE),
+        ("24.12.2026", Expected("date"), AnswerProgress.COMPLETE),
+        ("yes", Expected("yesNo"), AnswerProgress.COMPLETE),
+        ("yes but", Expected("yesNo"), AnswerProgress.SENTENCE),
+        ("yes", Expected("any"), AnswerProgress.UNKNOWN),
+        ("12 Main Street", Expected("address"), AnswerProgress.PARTIAL),
+        ("12 Main Street, Springfield 62701", Expected("address"), AnswerProgress.UNKNOWN),
+        ("Brown, B R O", Expected("name"), AnswerProgress.NUMBER),
+        ("Brown, B R O W N", Expected("name"), AnswerProgress.UNKNOWN),
+        ("five five five", Expected("any"), AnswerProgress.NUMBER),
+        ("in 1995", Expected("any"), AnswerProgress.UNKNOWN),
+        ("forty two", Expected("any"), AnswerProgress.UNKNOWN),
+        ("I would like to", Expected("any"), AnswerProgress.SENTENCE),
+        ("I want, um,", Expected("any"), AnswerProgress.SENTENCE),
+        ("Where is my order?", Expected("any"), AnswerProgress.UNKNOWN),
+        ("", Expected("digits", 4), AnswerProgress.UNKNOWN),
     ],
 )
-def test_words_so_far(said: str, wanted: Expected, so_far: Progress) -> None:
+def test_words_so_far(said: str, wanted: Expected, so_far: AnswerProgress) -> None:
     assert progress(said, wanted, "en-US") is so_far
 
 
@@ -103,7 +105,7 @@ def test_words_so_far(said: str, wanted: Expected, so_far: Progress) -> None:
     ],
 )  # fmt: skip
 def test_half_a_sentence_in_each_language(said: str, language: str) -> None:
-    assert progress(said, Expected("any"), language) is Progress.SENTENCE
+    assert progress(said, Expected("any"), language) is AnswerProgress.SENTENCE
 
 
 @pytest.mark.parametrize(
@@ -127,8 +129,8 @@ def test_a_question_says_what_it_expects(asked: str, language: str, wanted: Expe
 
 
 def test_the_manager_s_word_counts_more_than_the_question() -> None:
-    assert expected(Expect(kind="any"), "What is your phone number?", "en") == Expected("any")
-    assert expected(Expect(kind="digits", digits=7), "And?", "en") == Expected("digits", 7)
+    assert expected(ExpectedReply(kind="any"), "What is your phone number?", "en") == Expected("any")
+    assert expected(ExpectedReply(kind="digits", digits=7), "And?", "en") == Expected("digits", 7)
 
 
 REFUSALS = ["no", "non", "nein", "nee", "não", "不", "不是", "nope", "stop", "wait", "halt", "alto", "basta", "arrête"]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gateway.call.joined.course import ENDINGS, Act, Course, Step, begins_with
+from gateway.call.joined.course import ENDINGS, BridgeAct, Course, Step, begins_with
 from gateway.seams.messages import Transfer, Warm
 
 WARM = Warm(briefing="A caller.", accept=("1", "yes"), decline=("2", "no"))
@@ -25,14 +25,18 @@ def briefing() -> Course:
     made = course()
     made.ringing()
     made.answered(5.0)
-    assert made.began(5.1) == Step("answered", (Act.BRIEF,))
+    assert made.began(5.1) == Step("answered", (BridgeAct.BRIEF,))
     return made
 
 
 @pytest.mark.parametrize("key", ["1", "2", "3"])
 def test_a_key_accepts_or_declines(key: str) -> None:
     made = briefing()
-    expected = {"1": Step("accepted", (Act.JOIN,)), "2": Step("declined", (Act.RELEASE, Act.FAIL)), "3": Step()}
+    expected = {
+        "1": Step("accepted", (BridgeAct.JOIN,)),
+        "2": Step("declined", (BridgeAct.RELEASE, BridgeAct.FAIL)),
+        "3": Step(),
+    }
     assert made.pressed(key, 6.0) == expected[key]
     assert made.stage == {"1": "joined", "2": "over", "3": "briefing"}[key]
 
@@ -61,27 +65,27 @@ def test_the_time_for_the_decision_begins_after_the_briefing() -> None:
     made.briefed(45.0)
     assert made.deadline == 50.0
     assert made.expire(49.9) == Step()
-    assert made.expire(50.0) == Step("noAnswer", (Act.RELEASE, Act.FAIL))
+    assert made.expire(50.0) == Step("noAnswer", (BridgeAct.RELEASE, BridgeAct.FAIL))
 
 
 def test_a_phone_that_rings_too_long_is_given_up_and_a_late_answer_changes_nothing() -> None:
     made = course()
-    assert made.expire(20.0) == Step("noAnswer", (Act.CANCEL, Act.FAIL))
+    assert made.expire(20.0) == Step("noAnswer", (BridgeAct.CANCEL, BridgeAct.FAIL))
     assert made.answered(20.1) == made.began(20.1) == Step()
 
 
 def test_without_warm_the_answer_joins() -> None:
     made = course(warm=None)
     made.began(1.0)
-    assert made.answered(2.0) == Step("answered", (Act.JOIN,))
-    assert made.hung_up() == Step("hangup", (Act.FINISH,))
+    assert made.answered(2.0) == Step("answered", (BridgeAct.JOIN,))
+    assert made.hung_up() == Step("hangup", (BridgeAct.FINISH,))
 
 
 def test_an_answer_without_a_session_fails_in_time() -> None:
     made = course()
     made.answered(5.0)
     assert made.deadline is not None
-    assert made.expire(made.deadline) == Step("failed", (Act.FAIL,))
+    assert made.expire(made.deadline) == Step("failed", (BridgeAct.FAIL,))
 
 
 @pytest.mark.parametrize("stage", ["calling", "briefing", "joined"])
@@ -89,7 +93,9 @@ def test_the_application_may_take_the_person_off_at_any_time(stage: str) -> None
     made = course() if stage == "calling" else briefing()
     if stage == "joined":
         made.pressed("1", 6.0)
-    assert made.taken_off() == Step("hangup", (Act.CANCEL if stage == "calling" else Act.RELEASE, Act.RETURN))
+    assert made.taken_off() == Step(
+        "hangup", (BridgeAct.CANCEL if stage == "calling" else BridgeAct.RELEASE, BridgeAct.RETURN)
+    )
 
 
 class Checked:
@@ -109,7 +115,7 @@ class Checked:
             longest_s=dice.choice((2.0, 50.0)),
         )
         self.told: list[str] = []
-        self.acts: list[Act] = []
+        self.acts: list[BridgeAct] = []
         self.answered = self.leg = self.consent = False
         self.course.placed(self.now())
         self.timer = loop.create_task(self._expire())
@@ -125,19 +131,19 @@ class Checked:
         if step.tell is not None:
             self.told.append(step.tell)
         self.acts += step.acts
-        if Act.JOIN in step.acts:
+        if BridgeAct.JOIN in step.acts:
             assert self.answered and self.leg
             assert self.consent or not self.warm, "the caller was joined with a person who had not accepted"
-        if Act.BRIEF in step.acts:
+        if BridgeAct.BRIEF in step.acts:
             assert self.answered and self.leg and self.warm
         ended = [act for act in step.acts if act in ENDINGS]
         assert len(ended) <= 1
         if ended:
             assert step.acts[-1] is ended[0] and self.course.stage == "over" and self.course.deadline is None
             if self.answered and self.leg:
-                assert Act.RELEASE in step.acts, "the person's leg was left alone"
+                assert BridgeAct.RELEASE in step.acts, "the person's leg was left alone"
             if not self.answered and step.tell not in ("failed", "busy", "declined"):
-                assert Act.CANCEL in step.acts, "the attempt was left alone"
+                assert BridgeAct.CANCEL in step.acts, "the attempt was left alone"
 
     def happens(self, what: str) -> None:
         course, now = self.course, self.now()
@@ -188,7 +194,7 @@ async def test_random_interleavings_end_well() -> None:
         await made.timer
         assert made.acts[-1] in ENDINGS
         assert made.told.count("answered") <= 1 and made.told.count("accepted") <= 1
-        assert made.acts.count(Act.JOIN) <= 1
+        assert made.acts.count(BridgeAct.JOIN) <= 1
         outcomes[f"{made.acts[-1].name} {made.told[-1] if made.told else ''}"] += 1
     expected = {
         *(f"FAIL {event}" for event in "busy failed declined noAnswer hangup".split()),
