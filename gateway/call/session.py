@@ -153,7 +153,7 @@ class Session:
         )  # fmt: skip
         self._transfers = Transfers(
             self.outbox, self.ending, call, self.seat, route, calling=services.calling, meter=services.meter,
-            turns=self.turns, instructions=self._instructions, bridge=self._bridge,
+            turns=self.turns, instructions=self._instructions, bridge=self._bridge, clock=self._now,
         )  # fmt: skip
         self._bridge.owner = self._transfers
         self.greeted = self.speech.greeted

@@ -7,6 +7,7 @@ The peer transfers (REFER, or the carrier's next action), or the gateway calls t
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.call.after_turns import AfterTurns
@@ -46,6 +47,7 @@ class Transfers:
         calling: decides which targets are allowed.
         meter: counts refusals.
         turns: the turns that a transfer waits for.
+        clock: the time for ``turns``.
         instructions: completes the text of the turns before a transfer, and may withdraw it until it begins.
     """
 
@@ -62,7 +64,9 @@ class Transfers:
         turns: Turns,
         instructions: Instructions,
         bridge: Bridge,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._bridge = bridge
         self._outbox = outbox
         self._ending = ending
@@ -153,12 +157,17 @@ class Transfers:
         return message.mode == "bridge" or self.leg.refuses_transfers
 
     def _begin_bridge(self, message: Transfer) -> None:
-        self._message, self._bridging = message, True
+        self._message = message
+        self._set_bridging(True)
         self._bridge.begin(message, by_operator=self._fallback_tried)
+
+    def _set_bridging(self, bridging: bool) -> None:
+        self._bridging = bridging
+        self._turns.silence.accompany(bridging, self._clock())
 
     def bridge_failed(self, problem: str, code: str) -> None:
         """The person was not reached: the caller is with the bot again."""
-        self._bridging = False
+        self._set_bridging(False)
         if self._fallback_tried:
             log.warning("fallback transfer failed", extra={"call": self._call.call_id, "why": code})
             self._without_manager()
@@ -167,7 +176,7 @@ class Transfers:
 
     def bridge_over(self, cause: EndCause, *, returns: bool) -> None:
         """The person has hung up: the call ends, or the caller goes back to the bot."""
-        self._bridging = False
+        self._set_bridging(False)
         message, self._message = self._message, None
         if returns and self._has_manager and not self._turns.closed:
             return
@@ -179,7 +188,8 @@ class Transfers:
 
     def bridge_too_long(self) -> None:
         """Two people have been joined for the longest time: the call ends."""
-        self._bridging, self._message = False, None
+        self._set_bridging(False)
+        self._message = None
         self._ending.end("too_long", hang_up=True)
 
     def manager_gone(self) -> None:

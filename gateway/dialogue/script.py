@@ -40,6 +40,7 @@ from gateway.seams.messages import (
     Setup,
     Text,
     Transfer,
+    TransferMode,
     TurnEvent,
     Withdrawn,
 )
@@ -168,6 +169,7 @@ class TransferTo(Section):
     target: Template = Field(min_length=1)
     handoff_data: Template | None = None
     commit: bool = False
+    mode: TransferMode = "auto"
 
 
 class HangUp(Section):
@@ -501,7 +503,12 @@ class ScriptMachine:
                 self._with_variables(action.transfer.target),
                 self._optional(action.transfer.handoff_data),
             )
-            yield Transfer(target=target, handoff_data=handoff_data, commit=action.transfer.commit)
+            yield Transfer(
+                target=target,
+                handoff_data=handoff_data,
+                commit=action.transfer.commit,
+                mode=action.transfer.mode,
+            )
         elif action.hang_up is not None:
             self._wait, self._leaves_at = _Wait.OVER, self._next - 1
             yield End(handoff_data=self._optional(action.hang_up.handoff_data), commit=action.hang_up.commit)

@@ -24,6 +24,9 @@ from sip_bridge.message.sip import Request, Response, Uri, response_to
 _MAX_REPORTS = 10
 """Most calls of one peer whose outcome is not reported yet."""
 
+_LONGEST_RINGING_S = 180.0
+"""Longest ringing that is waited for after the latest report of it, as for a proxy (RFC 3261 section 16.6, timer C)."""
+
 _STATUS = re.compile(rb"\s*SIP/2\.0\s+([1-6][0-9]{2})(?:[ \t]+([^\r\n]*))?")
 
 
@@ -89,6 +92,10 @@ class SipTransfers:
         self._wait_s = wait_s
         self._on_over = on_over
         self._give_up_at: float | None = None
+        self._rings = False
+        """True if the peer has reported ringing since the latest look at the time."""
+        self._rang = False
+        """True if the wait was made longer because the target rings."""
         self._count = 0
         self._referred = 0
         """Number of the peer's REFERs that were accepted."""
@@ -114,6 +121,7 @@ class SipTransfers:
             why: Reason headers, which may stand in any request within a dialog (RFC 3326 section 2).
         """
         self.under_way = True
+        self._rings = self._rang = False
         self._count += 1
         count = self._count
         self._give_up_at = now + self._wait_s
@@ -127,9 +135,16 @@ class SipTransfers:
         return self._give_up_at
 
     def tick(self, *, now: float) -> None:
-        """End a transfer if the peer has reported nothing for ``wait_s``."""
-        if self._give_up_at is not None and self._give_up_at <= now:
-            self._over("", 408)  # a peer that is silent for so long has probably completed the transfer
+        """End a transfer if the peer has reported no outcome for ``wait_s``. A target that rings gets more time: a
+        bridge would call it a second time."""
+        if self._give_up_at is None or self._give_up_at > now:
+            return
+        if self._rings:
+            self._rings, self._rang = False, True
+            self._give_up_at = now + _LONGEST_RINGING_S
+        else:
+            # A peer that is silent for so long has probably completed the transfer.
+            self._over("", 0 if self._rang else 408)
 
     def stop(self) -> None:
         """Stop waiting, since the call is over."""
@@ -147,6 +162,8 @@ class SipTransfers:
             self._over(f"the target was not reached: {found[0]} {found[1]}".rstrip())
         elif found and found[0] >= 200:
             self._over("")
+        elif found and found[0] > 100:
+            self._rings = True
         elif (notify.headers.get("Subscription-State") or "").strip().lower().startswith("terminated"):
             self._over("the peer told no outcome")
         return None

@@ -12,6 +12,7 @@ class MutualSilence:
         self.after_s = after_s
         self._silent = False
         self._due: float | None = None
+        self._accompanied = False
 
     def update(self, now: float, *, silent: bool) -> None:
         """Note whether both sides are silent now."""
@@ -24,6 +25,13 @@ class MutualSilence:
         self._silent = False
         self.update(now, silent=True)
 
+    def accompany(self, accompanied: bool, now: float) -> None:
+        """Note whether the caller is with a person or hears a phone ring. Meanwhile no silence is over; its time begins
+        anew at the end of that."""
+        self._accompanied = accompanied
+        if self._silent:
+            self.restart(now)
+
     def deadline(self) -> float | None:
         """Return the time at which ``is_over`` becomes true. None: it does not by itself."""
         return self._due
@@ -31,6 +39,9 @@ class MutualSilence:
     def is_over(self, now: float) -> bool:
         """Return True once when the silence has lasted long enough."""
         if self._due is None or now < self._due - EARLY_S:
+            return False
+        if self._accompanied:
+            self.restart(now)
             return False
         self._due = None
         return True

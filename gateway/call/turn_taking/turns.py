@@ -92,7 +92,8 @@ class Turns:
         self._departure = departure
         self._floor = Floor(defaults.barge_in, playout)
         self._wordless = WordlessCut()
-        self._mutual = MutualSilence(defaults.no_input_s)
+        self.silence = MutualSilence(defaults.no_input_s)
+        """The silence of both sides."""
         self._frame_samples = frame_samples
         self._heard = Heard(
             playout,
@@ -157,7 +158,7 @@ class Turns:
     def needs_vad(self) -> bool:
         """True if the VAD must report now: speech may cut something, its end has not been reported, or the silence of
         both sides is counted."""
-        counts = self._queue.interruptible_by("speech") or self._mutual.after_s > 0
+        counts = self._queue.interruptible_by("speech") or self.silence.after_s > 0
         return counts or self._floor.barge_in.state is not CallerState.SILENT
 
     # --- how a turn begins -----------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ class Turns:
         if self._queue.ending is not None and not self._queue.live and not self.closed:
             self.closed = True
             self._effects.hang_up(self._queue.ending.handoff_data)
-        self._mutual.update(now, silent=not self._queue.in_line and self._floor.barge_in.state is CallerState.SILENT)
+        self.silence.update(now, silent=not self._queue.in_line and self._floor.barge_in.state is CallerState.SILENT)
         self._effects.wake(now)
 
     def _open(self, turn: Turn) -> None:
@@ -311,7 +312,7 @@ class Turns:
         if not (cuts or self._queue.speaking() is None or self.defaults.report_input in ("any", "dtmf")):
             return
         self._untagged.expect_answer()
-        self._mutual.restart(now)
+        self.silence.restart(now)
         if cuts:
             self._cut_by_caller("dtmf", now, now, cause=Dtmf(digit=digit))
         else:
@@ -335,13 +336,13 @@ class Turns:
         if cut:
             self._tell(Info(name="noWords", value=cut))
         if event is barge_in.CallerEvent.WORDS:
-            self._mutual.restart(now)
+            self.silence.restart(now)
         self.advance(now)
-        if event is barge_in.CallerEvent.DEADLINE and self._mutual.is_over(now):
+        if event is barge_in.CallerEvent.DEADLINE and self.silence.is_over(now):
             if self._playout.on_hold:
-                self._mutual.restart(now)
+                self.silence.restart(now)
             else:
-                self._tell(BothSilent(seconds=self._mutual.after_s))
+                self._tell(BothSilent(seconds=self.silence.after_s))
 
     def _repeat_last_word(self, now: float) -> None:
         """Let the suspended turn continue from the last word that was heard, since the pause has been long."""
@@ -355,7 +356,7 @@ class Turns:
         something."""
         if self.closed:
             return None
-        due = (self._floor.deadline(), self._wordless.deadline(), self._mutual.deadline())
+        due = (self._floor.deadline(), self._wordless.deadline(), self.silence.deadline())
         return min((each for each in due if each is not None), default=None)
 
     def expect_answer(self) -> None:

@@ -510,6 +510,11 @@ def test_a_caller_who_withdraws_a_hang_up_may_answer_the_last_question() -> None
     assert made.take() == [End()]
 
 
+def test_a_script_may_choose_how_it_transfers() -> None:
+    made = Call("steps: {a: [{transfer: {target: '+1555', mode: bridge}}]}")
+    assert [each.mode for each in made.sent if isinstance(each, Transfer)] == ["bridge"]
+
+
 def test_a_script_may_commit_its_hang_up_and_its_transfer() -> None:
     made = Call("steps: {a: [{transfer: {target: '+1555', commit: true}}, {hang_up: {commit: true}}]}")
     assert made.take() == [Transfer(target="+1555", commit=True)]

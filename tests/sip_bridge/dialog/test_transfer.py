@@ -156,6 +156,23 @@ async def test_an_outcome_that_never_comes_counts_as_done() -> None:
             await phone.bye()
 
 
+async def test_a_target_that_rings_is_waited_for() -> None:
+    async with bridge(timeouts={"transfer_s": 0.1}, **ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer(TARGET)
+            await referred(phone)
+            await notify(phone, "SIP/2.0 180 Ringing\r\n")
+            transfers = told.call.protocol.transfers
+            until_first = transfers.deadline()
+            await until(lambda: transfers.deadline() != until_first, "the longer wait")
+            assert not told.transferred
+            await notify(phone, "SIP/2.0 486 Busy Here\r\n", "terminated")
+            await until(lambda: told.transferred)
+            assert "486" in told.transferred[0]
+            await phone.bye()
+
+
 async def test_a_peer_that_leaves_during_the_transfer_has_transferred() -> None:
     async with bridge(**ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:

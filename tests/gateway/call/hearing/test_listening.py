@@ -557,6 +557,20 @@ def test_silence_of_both_sides_is_told_once_and_again_after_speech() -> None:
     assert silences(call) == 2
 
 
+def test_silence_is_not_told_while_the_caller_is_with_a_person_and_counts_from_then_on() -> None:
+    call = ListeningCall({}, no_input_s=5.0)
+    call.turns.advance(call.now)
+    call.run(2.0)
+    call.turns.silence.accompany(True, call.now)
+    call.run(17.0)
+    assert silences(call) == 0
+    call.turns.silence.accompany(False, call.now)
+    call.run(4.9)
+    assert silences(call) == 0
+    call.run(0.2)
+    assert silences(call) == 1
+
+
 @pytest.mark.parametrize("sign", ["key", "speech", "words"])
 def test_a_sign_of_the_caller_ends_the_silence(sign: str) -> None:
     call = ListeningCall({}, no_input_s=5.0)

@@ -38,7 +38,7 @@ async def test_both_hear_each_other_and_the_callers_end_ends_both(tmp_path: Path
 
 async def test_the_caller_hears_the_ringing_and_an_unanswered_call_comes_back_to_the_bot(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
-        made.app.say(Transfer(target=made.target, mode="bridge", ring_timeout_s=1.0))
+        made.app.say(Transfer(target=made.target, mode="bridge", ring_timeout_s=8.0))
         invite = await made.person.rings()
         await made.app.hears_of("ringing")
         await until(lambda: made.caller.hears(440) > 0.03 and made.caller.hears(480) > 0.03, "the ringback tone")
