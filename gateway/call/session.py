@@ -244,6 +244,7 @@ class Session:
         now = self._now()
         self._transfers.close()
         self._bridge.close()
+        self.seat.close()
         self.speech.close("ended" if self.ending.hangs_up else "hangup", now)
         self.caller.close()
         await self.speech.aclose()

@@ -81,6 +81,10 @@ class Seat:
             else:
                 self.leg.send_frame(entry, now)
 
+    def close(self) -> None:
+        """Report no more frames, because the call is over; the receiver of the reports refers to this seat."""
+        self.sent = _ignore
+
     def on_audio(self, payload: bytes, now: float) -> None:
         """Take the caller's payload, empty for a lost one."""
         if self._source is not None:

@@ -98,6 +98,20 @@ class BridgeOwner(Protocol):
         ...
 
 
+class _Gone:
+    """The owner of a bridge whose call is over."""
+
+    def bridge_failed(self, problem: str, code: str) -> None: ...
+
+    def bridge_over(self, cause: EndCause, *, returns: bool) -> None: ...
+
+    def bridge_too_long(self) -> None: ...
+
+
+def _ignore(_on_hold: bool) -> None:
+    return None
+
+
 class Bridge:
     """The bridge of one call, its holds and its background. Most calls never use it; then it costs nothing.
 
@@ -196,6 +210,7 @@ class Bridge:
         if self._room is not None:
             self._room.close()
             self._room = None
+        self.owner, self._hold_speech = _Gone(), _ignore  # each refers back to this bridge
 
     # --- calling the person ------------------------------------------------------------------------------------------
 
