@@ -17,7 +17,7 @@ def test_who_calls_whom_goes_over_as_it_is_whatever_a_header_says(direction: str
     headers = {"bot": "billing", "talkspurt.From": "+4930000009"}
     call: Any = SimpleNamespace(
         route="sales", inbound=AudioFormat("PCMA"), session_id="VX1", call_sid="sid", trunk_name="pbx",
-        direction=direction, domain="pbx.example", parent_call_sid="parent",
+        direction=direction, domain="pbx.example", parent_call_sid="parent", joined_to="",
         caller=SipCaller("1", "2", forwarded_from="3", name="A", parameters=headers),
     )  # fmt: skip
     assert incoming_call(call) == IncomingCall(

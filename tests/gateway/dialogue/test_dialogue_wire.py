@@ -174,7 +174,7 @@ def read(body: dict[str, Any]) -> m.Inbound:
                 speed=2.0,
                 instruct="calm",
                 hold=True,
-                expect=m.Expect(kind="digits", digits=10),
+                expect=m.ExpectedReply(kind="digits", digits=10),
                 lang="de-DE",
             ),
         ),
@@ -184,7 +184,7 @@ def read(body: dict[str, Any]) -> m.Inbound:
         ),
         (
             {"type": "play", "source": "a.wav", "expect": "yesNo"},
-            m.Play(source="a.wav", expect=m.Expect(kind="yesNo")),
+            m.Play(source="a.wav", expect=m.ExpectedReply(kind="yesNo")),
         ),
         ({"type": "sendDigits", "digits": "1w#*D"}, m.SendDigits(digits="1w#*D")),
         ({"type": "language", "ttsLanguage": "fr-FR"}, m.Language(tts_language="fr-FR")),

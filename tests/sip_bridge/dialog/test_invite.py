@@ -636,7 +636,7 @@ def transferring() -> Call:
 def test_a_transfer_that_tells_nothing_is_over_after_its_time() -> None:
     call = transferring()
     call.run()
-    assert [(at, effect) for at, effect in call.heard(Transferred)] == [(32, Transferred(""))]
+    assert [(at, effect) for at, effect in call.heard(Transferred)] == [(32, Transferred("", 408))]
     assert call.protocol.may_transfer()
 
 
@@ -647,7 +647,7 @@ def test_a_late_response_to_a_refer_that_was_given_up_says_nothing_of_the_next()
     call.run(40)
     call.tell(call.protocol.transfers.start, call.protocol.dialog, Uri.parse("sip:carl@127.0.0.9"), None, None)
     call.answer(first, 503)
-    assert not call.protocol.may_transfer() and call.heard(Transferred) == [(32, Transferred(""))]
+    assert not call.protocol.may_transfer() and call.heard(Transferred) == [(32, Transferred("", 408))]
 
 
 def test_a_session_that_leaves_in_a_transfer_hangs_up_after_the_outcome() -> None:
