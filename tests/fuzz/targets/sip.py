@@ -158,8 +158,9 @@ def run_message(data: bytes) -> None:
 def _as_call(got: Request) -> None:
     """The gateway gets plain text, even of ids that SIP itself keeps byte for byte."""
     call: Any = SimpleNamespace(
-        route="a", inbound=AudioFormat("PCMU"), session_id="", call_sid=got.call_id, trunk_name="t", domain="", joined_to="",
-        direction="inbound", parent_call_sid=got.call_id, caller=SipCaller(got.uri, "", parameters=dict(got.headers)),
+        route="a", inbound=AudioFormat("PCMU"), session_id="", call_sid=got.call_id, trunk_name="t", domain="",
+        joined_to="", direction="inbound", parent_call_sid=got.call_id,
+        caller=SipCaller(got.uri, "", parameters=dict(got.headers)),
     )  # fmt: skip
     assert_plain(incoming_call(call))
 
