@@ -1,4 +1,4 @@
-"""What do the packages of the design card cost? Import times, memory, WebSocket frames, 20 ms frames, whole sounds.
+"""Costs of the packages of the design card: import times, memory, WebSocket frames, 20 ms frames, whole sounds.
 
     python benchmarks/design_card.py            # a minute; prints Markdown
 

@@ -1,7 +1,7 @@
 """One call on the virtual clock: the session, the uplink and turn-taking are the product's, and so are their networks.
 
 The line, the room around the telephone, the caller, the manager, the engine and the recogniser are played here. The
-recogniser is ideal: it returns the words of everything that is said, by whoever it is, in the sound that it is given. A
+recogniser is ideal: it returns the words of every speaker in the sound that it is given. A
 prompt without words of the caller is a false one; a real recogniser would understand some of these words wrongly or not
 at all.
 """
@@ -81,7 +81,7 @@ class LineSettings:
     echo: Pcm | None = None
     """Response from the line to the microphone; None: the telephone returns nothing of the bot's voice."""
     noise_dbov: float = -66.0
-    """Of the line itself, white."""
+    """Level of the line's own white noise."""
     clipping: float = 0.0
     """Above 0: a loudspeaker that distorts, the samples' gain before ``tanh``."""
 
@@ -183,15 +183,15 @@ class Call(UnbufferedLeg):
         self._near = np.zeros(samples, np.float32)
         """All that sounds at the telephone, without the echo."""
         self._far = np.zeros(samples, np.float32)
-        """What was sent, at the time of its sending."""
+        """The sound that was sent, placed at its sending times."""
         self._far_end = 0
         self._noise = np.random.default_rng(seed).standard_normal(samples).astype(np.float32) * np.float32(
             10 ** (line.noise_dbov / 20)
         )
         self.sent_at: list[float] = []
-        """When each frame left, seconds of the call."""
+        """Sending time of each frame, seconds of the call."""
         self.clears = 0
-        """How often the bot fell silent for the caller."""
+        """Number of times the bot fell silent for the caller."""
         self.told: list[tuple[float, Outbound]] = []
         """The manager's messages."""
         self.on_told: Callable[[Outbound], None] = lambda message: None

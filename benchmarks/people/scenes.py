@@ -25,7 +25,7 @@ _THINKS_S = 0.5  # the manager, before it speaks
 
 @dataclass
 class Tally:
-    """What was counted in a scene."""
+    """The counts of a scene."""
 
     minutes: float = 0.0
     spoken_min: float = 0.0
@@ -73,7 +73,7 @@ class Conversation:
         self.tally = Tally()
         self._turns = 0
         self._ended: dict[str, tuple[float, str]] = {}
-        """By turn: when it ended, and why (empty: it was heard to its end)."""
+        """Time and reason of each turn's end, by turn. An empty reason: it was heard to its end."""
         self._prompts: list[tuple[float, str]] = []
         self._clips: dict[str, list[Clip]] = {}
         call.on_told = self._on_told
