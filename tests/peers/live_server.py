@@ -141,7 +141,7 @@ async def serve(
     assert process.stdout is not None
     try:
         first = (await asyncio.wait_for(process.stdout.readline(), START_S)).decode()
-        ready = re.search(r"is ready: https?://(\S+?)/?\s*$", first)
+        ready = re.search(r"is ready: https?://([^\s/]+)", first)
         assert ready is not None, f"not ready: {first!r}\n{log.read_text()}"
         live = Live(ready[1].replace("0.0.0.0", "127.0.0.1"), process, log)
         yield live
