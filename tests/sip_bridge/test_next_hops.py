@@ -109,7 +109,7 @@ async def place(made: Bridge, **order: Any) -> Attempt:
 
 
 async def registered(phone: Phone, made: Bridge, *headers: tuple[str, str], status: int = 200) -> Request:
-    """The phone answers a REGISTER of ours."""
+    """The phone answers our REGISTER."""
     register = await phone.asked("REGISTER")
     granted = [("Contact", f"{register.headers.get('Contact')};expires=600")] if status == 200 else []
     phone.answer(register, status, *granted, *headers)

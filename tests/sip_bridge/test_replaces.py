@@ -148,7 +148,7 @@ async def test_a_call_that_may_not_replace_another_leaves_it_alone(
             await agent.invited(dialog_of(caller, **dialog), *more, status=status)
             await speaks_to(told, caller)
             assert told.parties == []
-            await caller.bye()  # no BYE of ours came before
+            await caller.bye()  # our BYE did not come before
 
 
 async def test_an_offer_without_a_common_codec_leaves_the_call_alone() -> None:
@@ -200,7 +200,7 @@ async def test_only_an_invite_replaces(method: str) -> None:
 
 @pytest.mark.parametrize("more", ["", ";early-only"])
 async def test_a_call_of_ours_that_rings_is_answered_by_the_one_that_replaces_it(more: str) -> None:
-    """As when a colleague picks the call up."""
+    """A colleague picks the call up."""
     options: dict[str, Any] = {"allowed_targets": ["*@127.0.0.1"]}
     async with bridge(**options) as made:
         with Phone(made.bridge.endpoint.port) as callee, Phone(made.bridge.endpoint.port) as agent:
@@ -208,7 +208,7 @@ async def test_a_call_of_ours_that_rings_is_answered_by_the_one_that_replaces_it
             invite = await fresh(callee, "INVITE")
             reply(callee, invite, 180, tag="a")
             await until(lambda: attempt.state == "ringing")
-            # The receiver's tag is the to-tag, whoever called.
+            # The receiver's tag is the to-tag for calls in both directions.
             replaces = f"{invite.call_id};to-tag={invite.from_.tag};from-tag=a{more}"
             await agent.call(("Replaces", replaces), AGENT)
             cancel = (await next_of(callee, "CANCEL"))[0]

@@ -272,3 +272,17 @@ async def test_lost_packets_neither_shorten_nor_end_the_speech() -> None:
     heard = await listen(caller, pcm_rate=8000, lost=every_tenth)
     assert (len(heard.onsets), heard.ends) == (1, 1)
     assert sum(map(len, heard.pcm)) == len(caller) // FRAME * FRAME * 2
+
+
+@pytest.mark.parametrize("pause_s", [0.3, 1.5])
+async def test_a_short_sound_begins_the_sentence_that_follows_soon_and_else_stands_alone(pause_s: float) -> None:
+    before = np.concatenate((silence(2.0), speech("Mm-hmm."), silence(pause_s)))
+    caller = np.concatenate((before, speech("Stop talking now, please."), silence(0.5)))
+    heard = await listen(caller, speech(BOT)[: len(caller)], wanted_speech=True)
+    spoken_s = sum(map(len, heard.speech)) / 2 / 16000
+    begins_at_s = len(caller) / 8000 - spoken_s
+    if pause_s < 0.6:
+        assert heard.short_sounds == [] and begins_at_s == pytest.approx(2.0, abs=0.2)
+    else:
+        assert [onset for onset, _ in heard.short_sounds] == [pytest.approx(2.0, abs=0.12)]
+        assert begins_at_s == pytest.approx(len(before) / 8000, abs=0.5)

@@ -69,7 +69,8 @@ async def post(made: TestGateway, phone: Phone, sdp: str) -> str:
 
 
 async def restart_ice(made: TestGateway, phone: Phone, *, version: int = 1) -> str:
-    """What ``restartIce`` of a browser does. aiortc has none, so its connection gets another ICE session below DTLS."""
+    """Restart ICE as ``restartIce`` of a browser does. aiortc has no such call, so its connection gets another ICE
+    session below DTLS."""
     (transport,) = phone.connection._RTCPeerConnection__iceTransports  # type: ignore[attr-defined]
     before = transport._connection
     ice = Connection(ice_controlling=True)

@@ -1,4 +1,4 @@
-"""A caller on a real Asterisk whose gateway is killed or drained goes on in the dialplan, with a reason."""
+"""A caller on a real Asterisk whose gateway is killed or drained stays in the dialplan, which learns a reason."""
 
 import signal
 import time

@@ -48,7 +48,7 @@ async def calls(live: Live) -> list[dict[str, Any]]:
 
 
 def levels(phone: Baresip) -> dict[int, float]:
-    """How loud a phone heard each tone, over the loudest second of its call."""
+    """Return the level of each tone in the loudest second that a phone heard."""
     with wave.open(str(phone.heard)) as file:
         rate, pcm = file.getframerate(), np.frombuffer(file.readframes(file.getnframes()), np.int16)
     seconds = [pcm[at : at + rate] for at in range(0, len(pcm) - rate + 1, rate // 2)]

@@ -176,7 +176,7 @@ class Simulation:
         self.scheduler.slower(self.device.chunk_s(CHUNK, SIZES[-1]))
         self.wait_s, self.ahead_s = wait_s, ahead_s
         self.retry_after_s = 0.0
-        """Of the latest refusal."""
+        """Retry-After of the latest refusal, seconds."""
         self.drawing = 0
         """Clauses that the language model draws for now."""
         self.sound_s = 0.0
