@@ -8,8 +8,6 @@ import logging
 import re
 import sys
 import threading
-import warnings
-from collections.abc import Iterator
 
 import aiohttp.multipart
 import pytest
@@ -20,20 +18,6 @@ from talkspurt.log import configure, configure_as_parent, print_line
 from tts_engine.correlation import CORRELATION, Correlation
 
 SAID = "xylophonic 4929123456781234"
-
-
-@pytest.fixture(autouse=True)
-def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
-        monkeypatch.setattr(module, hook, getattr(module, hook))
-    monkeypatch.setenv("TALKSPURT_LOG", "")
-    monkeypatch.delenv("TALKSPURT_LOG")
-    with warnings.catch_warnings():
-        yield
-        logging.captureWarnings(False)
-    root.handlers[:], root.level = before[0], before[1]
 
 
 def written(config: LogConfig) -> str:
