@@ -92,7 +92,7 @@ clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; now = ".".join(map(str, sys.version_info[:2])); sys.exit("" if sys.version_info >= (3, 11) else \
+	@$(PYTHON) -c 'import sys; now = ".".join(map(str, sys.version_info[:2])); sys.exit(None if sys.version_info >= (3, 11) else \
 	    "talkspurt needs Python 3.11 or later and $(PYTHON) is " + now + "; name another one: make PYTHON=python3.12")'
 	@echo "Making a Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
