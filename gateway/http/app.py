@@ -117,45 +117,45 @@ def make_app(
         return await hub.handle(request, request[WHO])
 
     routes = [
-        Route(method="GET", path="/healthz", handler=health.live, summary="Liveness", scope=None),
-        Route(method="GET", path="/readyz", handler=health.ready, summary="Readiness", scope=None),
-        Route(method="GET", path="/v1/health", handler=health.show, scope="read",
+        Route(method="GET", path="/healthz", handler=health.live, summary="Liveness"),
+        Route(method="GET", path="/readyz", handler=health.ready, summary="Readiness"),
+        Route(method="GET", path="/v1/health", handler=health.show,
               summary="Gateway and engine", answer=HealthView),
         Route(
-            method="GET", path="/v1/calls", handler=calls.list, scope="read",
+            method="GET", path="/v1/calls", handler=calls.list,
             summary="Live calls; ended=true: the call log (from to route text since until before limit format)",
             answer=CallList, tags=["calls"]
         ),
         Route(
-            method="POST", path="/v1/calls", handler=calls.place, scope="calls",
+            method="POST", path="/v1/calls", handler=calls.place,
             summary="Place a call by SIP or at a carrier", body=PlaceCallBody,
             answer=AttemptView, tags=["calls"], begins_call=True,
         ),
         Route(
-            method="GET", path="/v1/calls/{id}", handler=calls.show, scope="read",
+            method="GET", path="/v1/calls/{id}", handler=calls.show,
             summary="A call", answer=CallView, tags=["calls"]
         ),
         Route(
-            method="GET", path="/v1/calls/{id}/recording", handler=ended.recording, scope="read",
+            method="GET", path="/v1/calls/{id}/recording", handler=ended.recording,
             summary="The recording of an ended call", content_type="audio/wav", tags=["calls"]
         ),
-        Route(method="DELETE", path="/v1/calls/{id}", handler=calls.hang_up, scope="calls",
+        Route(method="DELETE", path="/v1/calls/{id}", handler=calls.hang_up,
               summary="Hang up", tags=["calls"]),
         Route(
-            method="POST", path="/v1/calls/{id}/messages", handler=calls.message, scope="calls",
+            method="POST", path="/v1/calls/{id}/messages", handler=calls.message,
             summary="A dialogue-manager message for a call", body=MessageBody, takes=(JSON,), tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/calls/{id}/events", handler=calls.events, scope="read",
+            method="GET", path="/v1/calls/{id}/events", handler=calls.events,
             summary="Messages of a call",
             content_type="text/event-stream", tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/events", handler=calls.events, scope="read", summary="Messages of all calls",
+            method="GET", path="/v1/events", handler=calls.events, summary="Messages of all calls",
             content_type="text/event-stream", tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/dialogue", handler=dial_in, scope="calls",
+            method="GET", path="/v1/dialogue", handler=dial_in,
             summary="Dialogue manager dials in (WebSocket)",
             tags=["dialogue"],
         ),
@@ -171,7 +171,7 @@ def make_app(
             for method in ("GET", "POST"):
                 routes.append(
                     Route(
-                        method=method, path=path + suffix, handler=hook, summary=summary, scope=None,
+                        method=method, path=path + suffix, handler=hook, summary=summary,
                         content_type="text/xml", tags=["webhooks"], begins_call=hook == webhooks.start,
                     )
                 )  # fmt: skip
@@ -188,13 +188,13 @@ def make_app(
         return web.Response(body=await metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     routes += [
-        Route(method="GET", path="/openapi.json", handler=show_description, scope="read", summary="API description"),
-        Route(method="GET", path="/docs", handler=show_docs, scope="read", summary="API description to read",
+        Route(method="GET", path="/openapi.json", handler=show_description, summary="API description"),
+        Route(method="GET", path="/docs", handler=show_docs, summary="API description to read",
               content_type="text/html"),
     ]  # fmt: skip
     if metrics is not None:
         routes.append(
-            Route(method="GET", path="/metrics", handler=show_metrics, scope="admin", summary="Prometheus metrics",
+            Route(method="GET", path="/metrics", handler=show_metrics, summary="Prometheus metrics",
                   content_type="text/plain")
         )  # fmt: skip
     description = openapi(routes, version=version)

@@ -86,17 +86,17 @@ class Pages:
             *(
                 Route(
                     method="GET", path=path, handler=self.page, summary="A page", content_type="text/html",
-                    scope=None, tags=["pages"],
+                    tags=["pages"],
                 )
                 for path in PAGES
             ),
             Route(
                 method="GET", path="/web/{name}", handler=self.file, summary="A file that pages load",
-                content_type="text/javascript", scope=None, tags=["pages"],
+                content_type="text/javascript", tags=["pages"],
             ),
             Route(
                 method="POST", path="/login", handler=self.login, takes=(FORM,), summary="The sign-in form",
-                content_type="text/html", scope=None, tags=["pages"],
+                content_type="text/html", tags=["pages"],
             ),
         ]  # fmt: skip
 

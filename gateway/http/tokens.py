@@ -64,7 +64,7 @@ class BrowserTokens:
     def route(self) -> Route:
         """Return the route for ``make_app``."""
         return Route(
-            method="POST", path="/v1/tokens", handler=self.make, scope="browser", summary="A token for a browser",
+            method="POST", path="/v1/tokens", handler=self.make, summary="A token for a browser",
             body=TokenBody, answer=TokenView, tags=["webrtc"],
         )  # fmt: skip
 

@@ -128,29 +128,29 @@ class WebRtc:
         tags = ["webrtc"]
         return [
             Route(
-                method="POST", path=offer, handler=self.offer, scope="browser",
+                method="POST", path=offer, handler=self.offer,
                 summary="A browser's call: takes an offer, returns the answer",
                 body=OfferBody, answer=AnswerBody, tags=tags, begins_call=True,
             ),
             Route(
-                method="GET", path=ice, handler=self.ice, scope="browser",
+                method="GET", path=ice, handler=self.ice,
                 summary="ICE servers with time-limited credentials",
                 answer=IceServers, tags=tags,
             ),
             Route(
-                method="POST", path=publish, handler=self.whip_offer, scope="browser", takes=("application/sdp",),
+                method="POST", path=publish, handler=self.whip_offer, takes=("application/sdp",),
                 summary="WHIP: takes an offer, returns the answer",
                 content_type="application/sdp", tags=tags, begins_call=True,
             ),
             Route(
-                method="PATCH", path=resource, handler=self.whip_trickle, scope="browser",
+                method="PATCH", path=resource, handler=self.whip_trickle,
                 takes=("application/trickle-ice-sdpfrag",),
                 summary="WHIP: more candidates", tags=tags
             ),
-            Route(method="DELETE", path=resource, handler=self.whip_end, scope="browser",
+            Route(method="DELETE", path=resource, handler=self.whip_end,
                   summary="WHIP: hang up", tags=tags),
             *(
-                Route(method="OPTIONS", path=path, handler=self.preflight, summary="CORS", scope=None, tags=tags)
+                Route(method="OPTIONS", path=path, handler=self.preflight, summary="CORS", tags=tags)
                 for path in (offer, ice, publish, resource)
             ),
         ]  # fmt: skip

@@ -55,7 +55,7 @@ class AttachRoutes:
         """Return the routes for ``make_app``."""
         return [
             Route(
-                method="POST", path="/v1/calls/attach", handler=self.attach, scope="calls",
+                method="POST", path="/v1/calls/attach", handler=self.attach,
                 body=AttachBody, takes=(JSON, FORM), tags=["calls"],
                 begins_call=True,
                 summary="Let the bot join a call on a switch; as JSON, or as a form for dialplans",

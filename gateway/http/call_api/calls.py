@@ -169,7 +169,7 @@ class HandoffRoute:
         """Return the routes for ``make_app``."""
         return [
             Route(
-                method="GET", path="/v1/handoffs/{callSid}", handler=self.take, scope="calls",
+                method="GET", path="/v1/handoffs/{callSid}", handler=self.take,
                 answer=HandoffView, tags=["calls"],
                 summary="Result of a call, for the dialplan that continues it; readable once",
             )

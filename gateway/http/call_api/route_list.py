@@ -37,9 +37,7 @@ class RouteList:
 
     def route(self) -> Route:
         """Return the route for ``make_app``."""
-        return Route(
-            method="GET", path="/v1/routes", handler=self.list, scope="read", summary="Routes", answer=RouteListView
-        )
+        return Route(method="GET", path="/v1/routes", handler=self.list, summary="Routes", answer=RouteListView)
 
     async def list(self, request: web.Request) -> web.Response:
         """Return all routes that the client may see."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from aiohttp import web
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from gateway.config import Scope
 from gateway.errors import Rejected
+from gateway.http.request.access import Access, access_of
 from gateway.seams.plain_text import plain_json, read_json
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
@@ -49,14 +50,16 @@ class ApiModel(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One route of the HTTP application."""
+    """One route of the HTTP application.
+
+    Raises:
+        LookupError: no rights are stated for it in ``gateway.http.request.access.ACCESS``.
+    """
 
     method: str
     path: str
     handler: Handler
     summary: str
-    scope: Scope | None
-    """The scope that a key needs (beyond loopback, or if keys are configured). None: the route needs no key."""
     begins_call: bool = False
     """True if the route begins calls, so that its refusals count as refused calls."""
     body: type[BaseModel] | None = None
@@ -66,6 +69,16 @@ class Route:
     content_type: str | Sequence[str] = "application/json"
     """Content type of the answer, or all those that a request may ask for."""
     tags: Sequence[str] = ()
+    access: Access = field(init=False)
+    """The rights that it asks for, from the table ``ACCESS``."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "access", access_of(self.method, self.path))
+
+    @property
+    def scope(self) -> Scope | None:
+        """The scope that a key needs. None: the route needs no key."""
+        return self.access.scope
 
     def check_type(self, request: web.Request) -> None:
         """Check the type of a request's body. Without asking us first, a browser sends forms and texts of other sites'

@@ -83,16 +83,16 @@ class Models:
         """Return the routes for ``make_app``."""
         path, tags = "/v1/models", ["models"]
         return [
-            Route(method="GET", path=path, handler=self.list, scope="speak",
+            Route(method="GET", path=path, handler=self.list,
                   summary="Loaded models, and OpenAI's names", answer=ModelList, tags=tags),
-            Route(method="GET", path=f"{path}/{{model_id}}", handler=self.show, scope="speak",
+            Route(method="GET", path=f"{path}/{{model_id}}", handler=self.show,
                   summary="A model by its id", answer=ModelView, tags=tags),
-            Route(method="POST", path=path, handler=self.load, scope="admin",
+            Route(method="POST", path=path, handler=self.load,
                   summary="Load a model beside the active one",
                   body=LoadModelBody, answer=ModelList, tags=tags),
-            Route(method="DELETE", path=f"{path}/{{model_id}}", handler=self.unload, scope="admin",
+            Route(method="DELETE", path=f"{path}/{{model_id}}", handler=self.unload,
                   summary="Unload a model that was loaded at run time", answer=ModelList, tags=tags),
-            Route(method="POST", path=f"{path}/active", handler=self.activate, scope="admin",
+            Route(method="POST", path=f"{path}/active", handler=self.activate,
                   summary="Choose the active model",
                   body=ActiveModelBody, answer=ModelList, tags=tags),
         ]  # fmt: skip

@@ -133,16 +133,16 @@ class SpeechRoutes:
         tags = ["speech"]
         return [
             Route(
-                method="POST", path="/v1/tts", handler=self.file, scope="speak", summary="Text to an audio file",
+                method="POST", path="/v1/tts", handler=self.file, summary="Text to an audio file",
                 body=SpeechBody, content_type=audio_types(SpeechBody, "format"), tags=tags,
             ),
             Route(
-                method="POST", path="/v1/tts/stream", handler=self.stream, scope="speak",
+                method="POST", path="/v1/tts/stream", handler=self.stream,
                 summary="Text to audio, sent as it is made",
                 body=SpeechBody, content_type=audio_types(SpeechBody, "format"), tags=tags,
             ),
             Route(
-                method="POST", path="/v1/audio/speech", handler=self.openai, scope="speak",
+                method="POST", path="/v1/audio/speech", handler=self.openai,
                 summary="OpenAI's speech endpoint",
                 content_type=(*audio_types(OpenAiBody, "response_format"), "text/event-stream"),
                 body=OpenAiBody, tags=tags,

@@ -67,7 +67,7 @@ class SpeechSocket:
         """Return the routes for ``make_app``."""
         return [
             Route(
-                method="GET", path="/ws/tts", handler=self.handle, scope="speak",
+                method="GET", path="/ws/tts", handler=self.handle,
                 summary="Text or tokens to PCM (WebSocket)",
                 tags=["speech"],
             )

@@ -62,12 +62,12 @@ class Trials:
         """Return the routes for ``make_app``."""
         path, tags = "/v1/trial", ["models"]
         return [
-            Route(method="GET", path=path, handler=self.show, scope="admin",
+            Route(method="GET", path=path, handler=self.show,
                   summary="The model on trial", answer=TrialView, tags=tags),
-            Route(method="PUT", path=path, handler=self.begin, scope="admin",
+            Route(method="PUT", path=path, handler=self.begin,
                   summary="Give a share of the new calls to another model",
                   body=TrialBody, answer=TrialView, tags=tags),
-            Route(method="DELETE", path=path, handler=self.stop, scope="admin",
+            Route(method="DELETE", path=path, handler=self.stop,
                   summary="Return all calls to the active model", answer=TrialView, tags=tags),
         ]  # fmt: skip
 

@@ -124,12 +124,12 @@ class Usage:
         """Return the routes for ``make_app``."""
         return [
             Route(
-                method="GET", path="/v1/usage", handler=self.show, scope="speak",
+                method="GET", path="/v1/usage", handler=self.show,
                 summary="The tenant's usage, by day", content_type=("application/json", "text/csv"),
                 answer=UsageView, tags=["speech"],
             ),
             Route(
-                method="GET", path="/v1/records", handler=self.records, scope="read",
+                method="GET", path="/v1/records", handler=self.records,
                 summary="The tenant's records of calls and requests (since until after limit format)",
                 content_type=("application/json", "text/csv"), answer=RecordsView, tags=["calls"],
             ),

@@ -82,17 +82,17 @@ class Voices:
         """Return the routes for ``make_app``."""
         path, one, tags = "/v1/voices", "/v1/voices/{voice_id}", ["voices"]
         return [
-            Route(method="GET", path=path, handler=self.list, scope="speak",
+            Route(method="GET", path=path, handler=self.list,
                   summary="All voices", answer=VoicesView, tags=tags),
-            Route(method="GET", path="/v1/audio/voices", handler=self.list, scope="speak",
+            Route(method="GET", path="/v1/audio/voices", handler=self.list,
                   summary="The same", answer=VoicesView,
                   tags=tags),
-            Route(method="POST", path=path, handler=self.add, scope="speak",
+            Route(method="POST", path=path, handler=self.add,
                   summary="Register a voice from reference audio",
                   body=VoiceBody, takes=(JSON, MULTIPART), answer=VoiceView, tags=tags),
-            Route(method="GET", path=one, handler=self.show, scope="speak",
+            Route(method="GET", path=one, handler=self.show,
                   summary="A voice", answer=VoiceView, tags=tags),
-            Route(method="DELETE", path=one, handler=self.remove, scope="speak",
+            Route(method="DELETE", path=one, handler=self.remove,
                   summary="Remove a registered voice", tags=tags),
         ]  # fmt: skip
 

@@ -16,10 +16,12 @@ from uuid import UUID
 import aiohttp
 import jwt
 import pytest
+from aiohttp import web
 
 from gateway.call.expected import ExpectedCall
 from gateway.config import SCOPES
 from gateway.http.app import ROUTES
+from gateway.http.request.access import ACCESS
 from gateway.http.request.routes import Route
 from gateway.principal import ANYONE
 from gateway.seams.messages import Text
@@ -70,12 +72,6 @@ SECTIONS: dict[str, Any] = {
     },
 }  # fmt: skip
 
-OPEN = {
-    ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/"), ("GET", "/phone"), ("GET", "/web/{name}"),
-    ("POST", "/login"),
-}  # fmt: skip
-"""Routes that want no key; pages ask for one themselves. So do preflights of CORS; webhooks want a carrier's proof."""
-
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
     ("POST", "/v1/calls/{id}/messages"): {"json": {"type": "end"}},
@@ -95,25 +91,13 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 }  # fmt: skip
 """What to send where an empty request would not reach the thing of the other tenant."""
 
-HIDES = {
-    ("GET", "/v1/calls"), ("GET", "/v1/routes"), ("GET", "/v1/voices"), ("GET", "/v1/audio/voices"),
-    ("GET", "/v1/usage"), ("GET", "/v1/records"),
-}  # fmt: skip
-"""Lists: answered, without anything of the other tenant's."""
-
 ONCE_OR_UPGRADED = {
     "/v1/handoffs/{callSid}", "/v1/dialogue", "/ws/tts", "/v1/calls/{id}/listen", "/v1/calls/{id}/recording",
 }  # fmt: skip
 """Is taken once; are no upgrades; the call is not over."""
 
-SHARED = {
-    ("GET", "/v1/health"), ("GET", "/v1/models"), ("GET", "/v1/models/{model_id}"), ("GET", "/openapi.json"),
-    ("GET", "/docs"), ("GET", "/v1/webrtc/ice"),
-    ("GET", "/ws/tts"),  # a message names the voice; see the test of sockets
-    ("GET", "/v1/events"),  # has no end; see the test of events
-    ("POST", "/v1/voices"),  # makes an own voice
-}  # fmt: skip
-"""Nothing here is anybody's."""
+NOT_ASKED = {("GET", "/ws/tts"), ("GET", "/v1/events")}
+"""A message of the socket names the voice, and the events have no end: both have tests of their own."""
 
 
 def wanted(routes: list[Route]) -> list[Route]:
@@ -183,13 +167,30 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         await until(lambda: session.call_id not in [call.call_id for call in made.directory], "the call's end")
 
 
-async def test_every_route_declares_a_scope_or_is_known_to_be_open(house: House) -> None:
-    routes = house.made.app[ROUTES]
-    for route in routes:
-        known = (route.method, route.path) in OPEN or route.method == "OPTIONS" or route.path.startswith("/webhooks/")
-        assert (route.scope is None) == known, (route.method, route.path)
-    served = {(route.method, route.resource.canonical) for route in house.made.app.router.routes()}
-    assert served == {(route.method, route.path) for route in routes}
+async def test_every_served_route_has_a_row_and_every_row_is_served(house: House) -> None:
+    served = [(route.method, route.resource.canonical) for route in house.made.app.router.routes()]
+    assert set(served) == set(ACCESS) and len(served) == len(ACCESS)
+    assert {(route.method, route.path): route.access for route in house.made.app[ROUTES]} == ACCESS
+
+
+def test_a_route_without_a_row_cannot_be_declared() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response()
+
+    for method, path in (("GET", "/v1/everything"), ("PUT", "/v1/usage"), ("HEAD", "/metrics")):
+        with pytest.raises(LookupError, match=f"{method} {path} has no row"):
+            Route(method=method, path=path, handler=handler, summary="A new route")
+
+
+def test_the_rows_without_a_scope_are_those_that_need_no_key() -> None:
+    for (method, path), access in ACCESS.items():
+        assert (access.scope is None) == (access.owner in ("anyone", "carrier")), (method, path)
+        assert (access.scope == "admin") == (access.owner == "operator"), (method, path)
+        assert (access.owner == "carrier") == path.startswith("/webhooks/"), (method, path)
+        if access.owner == "anyone":  # nothing of /v1 but the browser's questions before its own requests
+            assert method == "OPTIONS" or not path.startswith(("/v1", "/ws", "/whip", "/metrics", "/docs")), path
+        if any(name in path for name in ("{id}", "{uuid}", "{callSid}", "{voice_id}", "{route}")):
+            assert access.owner in ("object", "anyone", "carrier"), (method, path)
 
 
 async def test_without_a_key_every_route_that_wants_a_scope_is_closed(house: House) -> None:
@@ -207,16 +208,15 @@ async def test_nothing_of_one_tenant_is_read_or_changed_by_another(house: House,
     before = house.state()
     wrong = {}
     for route in wanted(house.made.app[ROUTES]):
-        which = (route.method, route.path)
+        which, owner = (route.method, route.path), route.access.owner
         status, text, error = await house.ask(route, stranger)
-        if route.scope == "admin":
+        of_the_other = any(secret in text for secret in ('"a"', '"one', house.call_id, house.browser_id))
+        if owner == "operator":
             ok = status == 403 and error["code"] == "missing_scope"
-        elif which in HIDES:
-            ok = status == 200 and not any(secret in text for secret in ('"a"', '"one', house.call_id))
-        elif which in SHARED:
-            ok = status not in (401, 404)
-        else:
+        elif owner == "object" and which not in NOT_ASKED:
             ok = status == 404
+        else:
+            ok = status not in (401, 403, 404) and not of_the_other
         if not ok or house.state() != before:
             wrong[which] = (status, error, house.state())
     assert not wrong
@@ -232,7 +232,7 @@ async def test_the_owner_and_an_admin_reach_what_others_do_not(house: House, sho
                 continue
             status, text, error = await house.ask(route, shown_by(key, shown))
             assert status == (403 if route.scope == "admin" and key == "one" else 200), (key, route.path, error)
-            if (route.method, route.path) in HIDES - {("GET", "/v1/usage"), ("GET", "/v1/records")}:
+            if route.access.owner == "list" and route.path not in ("/v1/events", "/v1/records"):
                 assert any(own in text for own in ('"a"', "one--anna", house.call_id))
     for method, path, status in (
         ("GET", "/v1/handoffs/{callSid}", 200), ("POST", "/v1/calls/expected/{uuid}", 404),
