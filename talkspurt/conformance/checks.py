@@ -12,9 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import aiohttp
-
-from gateway.dialogue.relay import client_session
 from gateway.seams.messages import Dtmf, End, Interrupt, Prompt, Text
 from talkspurt.conformance.session import NO_CLOSE_FRAME, NO_CODE, CannotConnect, CheckedSession, Plan
 
@@ -39,7 +36,7 @@ def _count(number: int, noun: str) -> str:
 class Application:
     """The application under test: opens sessions, and keeps what the first checks have learned."""
 
-    def __init__(self, plan: Plan, client: aiohttp.ClientSession) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.talks = True
         """True if it keeps a session open. If not, no other check is possible."""
@@ -51,11 +48,10 @@ class Application:
         """True if it answers a final prompt."""
         self.problems: Counter[str] = Counter()
         """Unreadable messages by description, with their number."""
-        self._client = client
         self._sessions: list[CheckedSession] = []
 
     def session(self, *, digits: str = "", resumed: bool = False) -> CheckedSession:
-        made = CheckedSession(self.plan, self._client, digits=digits, resumed=resumed)
+        made = CheckedSession(self.plan, digits=digits, resumed=resumed)
         self._sessions.append(made)
         return made
 
@@ -267,19 +263,18 @@ async def run_checks(plan: Plan, tell: Callable[[Result], None] = lambda result:
         results.append(Result(check, outcome, detail))
         tell(results[-1])
 
-    async with client_session() as client:
-        app = Application(plan, client)
-        for name, check in CHECKS.items():
-            if not app.talks:
-                note(name, "skip", "the application does not keep a session open")
-                continue
-            try:
-                note(name, *await check(app))
-            except CannotConnect as exc:
-                if not results:
-                    raise
-                note(name, "fail", str(exc))
-            app.collect_problems()
+    app = Application(plan)
+    for name, check in CHECKS.items():
+        if not app.talks:
+            note(name, "skip", "the application does not keep a session open")
+            continue
+        try:
+            note(name, *await check(app))
+        except CannotConnect as exc:
+            if not results:
+                raise
+            note(name, "fail", str(exc))
+        app.collect_problems()
     for problem, times in app.problems.items():
         note("messages", "fail", f"{problem} ({times} times)" if times > 1 else problem)
     if not app.problems:

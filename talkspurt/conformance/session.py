@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-import aiohttp
-
 from gateway.carriers.signatures import twilio_signature
 from gateway.config import LimitsConfig
-from gateway.dialogue.line import CLOSE_REASON, NO_STATUS, setup_of
+from gateway.dialogue.line import CLOSE_REASON, setup_of
 from gateway.dialogue.wire import BadMessage, decode, encode
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import End, Inbound, Outbound, Play, Prompt, SendDigits, Setup, Text, Transfer
+from gateway.websocket_client import CannotOpen, ConnectionClosed, OutgoingWebSocket, open_websocket
 from talkspurt import __version__
 
 LIMITS = LimitsConfig()
@@ -47,7 +44,7 @@ class Plan:
         time to listen for messages that should not come. slow_s: a first token that takes longer is worth a warning.
         stop_s: time for which tokens of a stream may still arrive after ``interrupt``, because they were on their way.
         headers: further headers of the request. auth_token: key of ``X-Twilio-Signature``; empty: the request is not
-        signed.
+        signed. unix_path: UNIX socket on which the application listens; empty: the host of the URL.
     """
 
     url: str
@@ -59,6 +56,7 @@ class Plan:
     long_prompt: str = "Please tell me a long story."
     headers: Mapping[str, str] = field(default_factory=dict)
     auth_token: str = ""
+    unix_path: str = ""
 
 
 class CheckedSession:
@@ -69,7 +67,7 @@ class CheckedSession:
         resumed: True if this connection continues a session after a loss.
     """
 
-    def __init__(self, plan: Plan, client: aiohttp.ClientSession, *, digits: str = "", resumed: bool = False) -> None:
+    def __init__(self, plan: Plan, *, digits: str = "", resumed: bool = False) -> None:
         self.plan = plan
         self.digits = digits or secrets.token_hex(16)
         self.messages: list[tuple[float, Inbound]] = []
@@ -78,10 +76,9 @@ class CheckedSession:
         """Messages that the gateway cannot read, one sentence for each."""
         self.close_code: int | None = None
         """Code of the application's close; None while it has not closed."""
-        self._client = client
         self._resumed = resumed
         self._news = asyncio.Event()
-        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._socket: OutgoingWebSocket | None = None
         self._reader: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -94,36 +91,26 @@ class CheckedSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close(CLOSE_S)
 
-    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+    async def _connect(self) -> OutgoingWebSocket:
         plan = self.plan
         headers = {"User-Agent": f"talkspurt/{__version__}", **plan.headers}
         if plan.auth_token:
             headers["X-Twilio-Signature"] = twilio_signature(plan.auth_token, plan.url)
         try:
             async with asyncio.timeout(plan.wait_s):
-                return await self._client.ws_connect(
+                return await open_websocket(
                     plan.url,
                     headers=headers,
-                    compress=0,
-                    autoclose=False,
-                    max_msg_size=LIMITS.message_bytes,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=plan.wait_s),
+                    message_bytes=LIMITS.message_bytes,
+                    close_s=2 * plan.wait_s,  # `close` has its own, shorter bound
+                    unix_path=plan.unix_path,
                 )
         except TimeoutError:
             raise CannotConnect(f"no WebSocket within {plan.wait_s:g} s") from None
-        except aiohttp.WSServerHandshakeError as exc:
-            raise CannotConnect(
-                f"answered with HTTP {exc.status} ({exc.message}), expected 101 of a WebSocket"
-            ) from None
-        except aiohttp.ClientResponseError:  # its text has several lines
-            raise CannotConnect("answered with what is no HTTP, expected HTTP 101 of a WebSocket") from None
-        except aiohttp.InvalidURL:
-            raise CannotConnect("cannot connect: URL is no address") from None
-        except aiohttp.ClientConnectorError as exc:
-            why = "no server listens there" if isinstance(exc.os_error, ConnectionRefusedError) else exc
-            raise CannotConnect(f"cannot connect: {why}") from None
-        except (aiohttp.ClientError, OSError, ValueError) as exc:
-            raise CannotConnect(f"cannot connect: {exc or type(exc).__name__}") from None
+        except CannotOpen as exc:
+            if not exc.status:
+                raise CannotConnect(str(exc)) from None
+            raise CannotConnect(f"{exc} ({exc.phrase}), expected 101 of a WebSocket") from None
 
     def _setup(self) -> Setup:
         call = CallInfo(
@@ -141,23 +128,24 @@ class CheckedSession:
         )
         return replace(setup_of(call, codec="PCMU/8000", version=__version__), resumed=self._resumed)
 
-    async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _read(self, websocket: OutgoingWebSocket) -> None:
         """Read until one of the two sides closes."""
-        while True:
-            frame = await websocket.receive()
-            if frame.type is aiohttp.WSMsgType.TEXT:
-                self._take(frame.data)
-            elif frame.type is aiohttp.WSMsgType.BINARY:
-                self.problems.append(f"binary message of {len(frame.data)} bytes, expected JSON text")
-            else:
-                if frame.type is aiohttp.WSMsgType.ERROR:  # the frame breaks RFC 6455, or is too long
-                    self.problems.append(str(frame.data))
-                if frame.type is aiohttp.WSMsgType.CLOSE:
-                    self.close_code = _code(frame.data)
-                elif not self._closing:  # else we closed, and `close` gets the application's answer
-                    self.close_code = NO_CLOSE_FRAME
+        try:
+            while True:
+                data = await websocket.recv()
+                if isinstance(data, str):
+                    self._take(data)
+                else:
+                    self.problems.append(f"binary message of {len(data)} bytes, expected JSON text")
                 self._news.set()
-                return
+        except ConnectionClosed as exc:
+            if exc.sent is not None and not exc.rcvd_then_sent and not self._closing:
+                # websockets has closed: a frame breaks RFC 6455, or is too long
+                self.problems.append(exc.sent.reason or f"websockets closed with {exc.sent.code}")
+            if exc.rcvd is not None:
+                self.close_code = exc.rcvd.code
+            elif not self._closing:  # else `close` tells apart a cut and a silent application
+                self.close_code = NO_CLOSE_FRAME
             self._news.set()
 
     def _take(self, text: str) -> None:
@@ -188,8 +176,8 @@ class CheckedSession:
 
     async def send_text(self, text: str) -> None:
         assert self._socket is not None
-        with contextlib.suppress(ConnectionError, aiohttp.ClientError):
-            await self._socket.send_str(text)
+        with contextlib.suppress(ConnectionClosed):
+            await self._socket.send(text)
 
     async def until(self, condition: Callable[[], bool], within_s: float) -> bool:
         """Wait until messages make the condition true, or the application closes. Return whether it is true."""
@@ -244,10 +232,7 @@ class CheckedSession:
     def drop(self) -> None:
         """Cut the TCP connection without a close frame."""
         assert self._socket is not None
-        peer = self._socket.get_extra_info("socket")
-        if peer is not None:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(peer.fileno())) as own:
-                own.shutdown(socket.SHUT_RDWR)
+        self._socket.transport.abort()
 
     async def close(self, within_s: float) -> int | None:
         """Close with 1000, as at the end of a call.
@@ -256,25 +241,17 @@ class CheckedSession:
             The code of the application's close frame, ``NO_CLOSE_FRAME`` if it cut the connection, None if it did
             neither in time.
         """
-        if self._socket is None or self._reader is None:
+        if self._socket is None or self._reader is None or self._closing:
             return None
         self._closing = True
         try:
-            # The reader is not cancelled: aiohttp would treat that as the end of the connection, and would not wait for
-            # the application's close frame. `close` makes the reader return.
             async with asyncio.timeout(within_s):
-                await self._socket.close(code=1000, message=CLOSE_REASON)
+                await self._socket.close(1000, CLOSE_REASON.decode())
                 await self._reader
-        except (TimeoutError, ConnectionError, aiohttp.ClientError):
+        except TimeoutError:
             return None
         finally:
+            self._socket.transport.abort()
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
-        if isinstance(self._socket.exception(), TimeoutError):
-            return None
-        return self.close_code or _code(self._socket.close_code)
-
-
-def _code(reported: object) -> int:
-    """Return the close code that aiohttp reports."""
-    return reported if isinstance(reported, int) and reported != NO_STATUS else NO_CODE
+        return self.close_code or NO_CLOSE_FRAME

@@ -6,9 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession, UnixConnector
 
-from talkspurt.conformance import checks
 from talkspurt.conformance.checks import CHECKS, Result, run_checks
 from talkspurt.conformance.session import CannotConnect, Plan
 from tests.talkspurt.conformance.applications import (
@@ -116,16 +114,14 @@ WRONG: list[tuple[Application, float, set[tuple[str, str, str]]]] = [
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(tmp_path: Path) -> Path:
     """The UNIX socket of the application, to which all checks connect: its bytes need no time."""
-    path = tmp_path / "application"
-    monkeypatch.setattr(checks, "client_session", lambda: ClientSession(connector=UnixConnector(str(path))))
-    return path
+    return tmp_path / "application"
 
 
 async def checked(application: Application, path: Path, wait_s: float) -> list[Result]:
     async with serving(application, path) as url:
-        return await run_checks(Plan(url, wait_s=wait_s, quiet_s=1.0, slow_s=LONG_S, stop_s=2.0))
+        return await run_checks(Plan(url, wait_s=wait_s, quiet_s=1.0, slow_s=LONG_S, stop_s=2.0, unix_path=str(path)))
 
 
 @pytest.mark.virtual_time
@@ -156,7 +152,7 @@ async def test_a_wrong_application_is_told_what_is_wrong_and_nothing_else(
 @pytest.mark.virtual_time
 async def test_a_late_first_token_is_a_warning(path: Path) -> None:
     async with serving(SlowToAnswer(), path) as url:
-        results = await run_checks(Plan(url, wait_s=LONG_S, quiet_s=0.3, slow_s=0.5))
+        results = await run_checks(Plan(url, wait_s=LONG_S, quiet_s=0.3, slow_s=0.5, unix_path=str(path)))
     prompt = next(result for result in results if result.check == "prompt")
     assert (prompt.outcome, prompt.detail) == (
         "warn",
