@@ -94,6 +94,9 @@ class Metrics(Collector):
             "talkspurt_call_events", "Progress of placed calls, by transport and event.",
             ["transport", "event"], registry=registry,
         ))  # fmt: skip
+        self._bridge_legs = _by_label(Counter(
+            "talkspurt_bridge_legs", "Events of second legs, by event.", ["event"], registry=registry
+        ))  # fmt: skip
         self._calls_rejected = Counter(
             "talkspurt_calls_rejected", "Refused calls, by reason.", ["reason"], registry=registry
         )
@@ -254,6 +257,10 @@ class Metrics(Collector):
     def call_event(self, transport: str, event: str) -> None:
         """Count an event of a placed call. ``event``: see ``gateway.seams.messages.ProgressEvent``."""
         self._call_events(transport, event).inc()
+
+    def bridge_leg(self, event: str) -> None:
+        """Count an event of a second leg. ``event``: see ``gateway.seams.messages.LegEventName``."""
+        self._bridge_legs(event).inc()
 
     def call_rejected(self, reason: str) -> None:
         """Count a refused call. ``reason`` is the code of ``Rejected``."""

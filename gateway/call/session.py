@@ -150,6 +150,7 @@ class Session:
             call, self.seat, services.second_legs, services.clips, services.ticker,
             services.joining.get(call.route, JoiningPolicy()), tell=self.outbox.tell,
             hold_speech=self._hold_speech, pacing_error=services.meter.pacing_error(call.transport),
+            count=services.meter.bridge_leg,
         )  # fmt: skip
         self._transfers = Transfers(
             self.outbox, self.ending, call, self.seat, route, calling=services.calling, meter=services.meter,

@@ -124,6 +124,7 @@ class Bridge:
         tell: sends a message to the application.
         hold_speech: stops the bot's speech to the caller, or lets it resume.
         pacing_error: observes the lateness of each tick, seconds.
+        count: counts an event of a second leg.
     """
 
     owner: BridgeOwner
@@ -141,6 +142,7 @@ class Bridge:
         tell: Callable[[Outbound], None],
         hold_speech: Callable[[bool], None],
         pacing_error: Histogram,
+        count: Callable[[str], None],
     ) -> None:
         self._call = call
         self._seat = seat
@@ -151,6 +153,7 @@ class Bridge:
         self._tell = tell
         self._hold_speech = hold_speech
         self._pacing_error = pacing_error
+        self._count = count
         self._loop = asyncio.get_running_loop()
         self._now = timer.now
         self._room: Room | None = None
@@ -315,6 +318,7 @@ class Bridge:
         course = self._course
         if step.tell is not None:
             log.info("second leg", extra={"call": self._call.call_id, "leg": self.leg, "event": step.tell})
+            self._count(step.tell)
             self._tell(LegEvent(leg=self.leg, event=step.tell, cause=cause))
         for act in step.acts:
             match act:

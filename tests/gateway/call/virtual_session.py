@@ -394,6 +394,9 @@ class VirtualSession:
     def stalled(self, *, transport: str) -> None:
         self.note("stalled")
 
+    def bridge_leg(self, event: str) -> None:
+        self.note(f"leg {event}")
+
     def listener_joined(self) -> None:
         self.note("listener")
 

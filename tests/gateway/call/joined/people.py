@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gateway.call.session import Session
-from gateway.seams.messages import Error, Inbound, LegEvent, Outbound
+from gateway.seams.messages import Error, Inbound, LegEvent, Outbound, TurnEvent
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Request, Response
 from talkspurt.build import Gateway
@@ -24,6 +24,7 @@ from tests.peers.ports import free_port
 from tests.sip_bridge.phone import Phone, offer
 from tests.sip_bridge.test_outgoing import fresh, reply
 from tests.waiting import until
+from tts_engine.pipeline.engine import Engine
 from voicecodecs.g711 import decode_alaw, decode_ulaw, encode_alaw, encode_ulaw
 
 _RATE = 8000
@@ -162,6 +163,12 @@ class Told:
     def errors(self) -> list[str]:
         return [each.code for each in self.told if isinstance(each, Error)]
 
+    def turn(self, name: str) -> str:
+        """The latest event of a turn."""
+        return next(
+            (each.event for each in reversed(self.told) if isinstance(each, TurnEvent) and each.turn == name), ""
+        )
+
     async def hears_of(self, event: str) -> None:
         await until(lambda: event in self.events, f"leg {event}: {self.told}")
 
@@ -172,8 +179,9 @@ class Told:
 class World:
     """A gateway, a caller who talks with its bot, and a person who may be called."""
 
-    def __init__(self, made: Gateway, caller: Talker, person: Talker, app: Told) -> None:
+    def __init__(self, made: Gateway, engine: Engine, caller: Talker, person: Talker, app: Told) -> None:
         self.made = made
+        self.engine = engine
         self.caller = caller
         self.person = person
         self.app = app
@@ -206,7 +214,7 @@ async def world(
         },
         **sections,
     }
-    async with api_gateway(folder, clones=False, **sections) as (made, _, _):
+    async with api_gateway(folder, clones=False, **sections) as (made, engine, _):
         with Talker(port, codec=codecs[0]) as caller, Talker(port, codec=codecs[1], port=person) as called:
             caller.target = f"sip:+4930200@127.0.0.1:{port}"
             await caller.call(("Allow", allow), body=offer(caller.rtp_port, codecs=f"{codecs[0]} 101"))
@@ -214,7 +222,7 @@ async def world(
             (session,) = made.directory
             (call,) = made.sip
             await until(call.protocol.may_transfer, "the ACK")
-            yield World(made, caller, called, Told(made, session))
+            yield World(made, engine, caller, called, Told(made, session))
             for each in made.directory:
                 each.end("test is over", hang_up=True)
             await until(lambda: not len(made.directory))

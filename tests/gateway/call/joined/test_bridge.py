@@ -1,14 +1,18 @@
 """Bridged transfers by SIP, through a whole gateway: what both people hear, and what the application is told."""
 
+import asyncio
 import wave
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+import numpy as np
 import pytest
 
-from gateway.seams.messages import Background, End, HoldLeg, Leave, ResumeLeg, Transfer, Warm
+from gateway.seams.messages import Background, End, HoldLeg, Leave, ResumeLeg, Text, Transfer, Warm
 from sip_bridge.message.sip import response_to
 from tests.gateway.call.joined.people import World, world
-from tests.gateway.mixing.legs import tone
+from tests.gateway.mixing.legs import level_of, tone
 from tests.peers.ports import free_port
 from tests.waiting import until
 
@@ -151,6 +155,96 @@ async def test_people_go_on_when_the_application_is_lost(tmp_path: Path) -> None
         await bye(made)  # there is no bot to return to
         await made.caller.hung_up()
         await made.app.over()
+
+
+async def test_people_go_on_when_the_engine_is_lost(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await joined(made, on_hangup="return")
+        await made.caller.until_hears(B_HZ)
+        await made.engine.aclose()
+        made.app.say(Text(token="May I help you?", last=True, turn="late"))
+        await until(lambda: made.app.turn("late") == "failed")
+        for phone, hz in ((made.caller, B_HZ), (made.person, A_HZ)):
+            phone.heard.clear()
+            await phone.until_hears(hz)
+        assert not made.app.session.ending.decided and made.app.session.seat.joined
+
+
+async def test_a_drain_lets_people_finish(tmp_path: Path) -> None:
+    async with world(tmp_path, server={"drain_s": 60, "drain_notice_s": 0}) as made:
+        await joined(made)
+        await made.caller.until_hears(B_HZ)
+        drain = asyncio.create_task(made.made.drain())
+        await until(lambda: made.made.directory.draining)
+        made.caller.heard.clear()
+        await made.caller.until_hears(B_HZ)
+        await made.caller.bye()
+        await made.person.hung_up()
+        await drain
+        assert not len(made.made.directory)
+
+
+async def test_the_end_of_a_drain_ends_both_calls(tmp_path: Path) -> None:
+    async with world(tmp_path, server={"drain_s": 0.1, "drain_notice_s": 0}) as made:
+        await joined(made)
+        await made.made.drain()
+        await made.caller.hung_up()
+        await made.person.hung_up()
+        assert made.app.session.ending.reason == "drained"
+
+
+async def test_the_longest_time_ends_both_calls(tmp_path: Path) -> None:
+    async with world(tmp_path, calling={"bridge_longest_s": 0.6}) as made:
+        await joined(made, on_hangup="return")
+        await made.caller.hung_up()
+        await made.person.hung_up()
+        await made.app.over()
+        assert made.app.session.ending.reason == "too_long"
+
+
+async def test_both_calls_are_recorded_and_their_records_belong_together(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "routes": {"default": {"recording": True}},
+        "recording": {"folder": str(tmp_path / "sound")},
+        "calls": {"folder": str(tmp_path / "calls")},
+        "records": {"database_url": f"sqlite:///{tmp_path}/records.sqlite3"},
+    }
+    async with world(tmp_path, **sections) as made:
+        await joined(made)
+        first = made.app.session.call_id
+        second = next(each.call_id for each in made.made.directory if each.call_id != first)
+        await made.caller.until_hears(B_HZ)
+        await made.person.until_hears(A_HZ)
+        await until(lambda: len(made.caller.heard) > 80 and len(made.person.heard) > 80, "sound for the analysis")
+        await made.caller.bye()
+        await made.app.over()
+        for call, hears, says in ((first, B_HZ, A_HZ), (second, A_HZ, B_HZ)):
+            path = tmp_path / "sound" / f"{call}.wav"
+            await until(path.exists)
+            with wave.open(str(path)) as file:
+                both = np.frombuffer(file.readframes(file.getnframes()), np.int16).reshape(-1, 2)
+            for channel, hz in enumerate((says, hears)):
+                found = max(
+                    level_of(both[at : at + 4000, channel], hz, 8000) for at in range(0, len(both) - 4000, 2000)
+                )
+                assert found > 0.1, (call, channel)
+        url = f"http://127.0.0.1:{made.made.server.port}"
+        async with aiohttp.ClientSession() as http:
+
+            async def ids(path: str, name: str) -> dict[str, str]:
+                async with http.get(f"{url}{path}") as answer:
+                    return {
+                        each.get("callId") or each["id"]: each["correlationId"] for each in (await answer.json())[name]
+                    }
+
+            wanted = {first: first, second: first}
+
+            async def stored() -> bool:
+                return await ids("/v1/calls?ended=true", "calls") == await ids("/v1/records", "records") == wanted
+
+            await until(stored)
+            async with http.get(f"{url}/metrics") as answer:
+                assert 'talkspurt_bridge_legs_total{event="answered"} 1.0' in await answer.text()
 
 
 async def test_keys_reach_the_other_side_and_the_application(tmp_path: Path) -> None:
