@@ -122,10 +122,9 @@ class Tokens:
     def _stream_mac(self, signed: bytes, dialect: str, route: str) -> bytes:
         return self._mac(b"\0".join((signed, dialect.encode(), route.encode())))
 
-    @property
-    def nonce_key(self) -> bytes:
-        """The key of the nonces of our SIP challenges, the same in all workers."""
-        return self._mac(_NONCES)
+    def nonce_key(self, worker: int) -> bytes:
+        """Return the key of the nonces of a worker's SIP challenges, the same in all gateways."""
+        return self._mac(_NONCES + bytes([worker]))
 
     # --- browsers --------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from gateway.call.session import Services, Session
 from gateway.call_log.log import CallLog
 from gateway.calling.policy import CallingPolicy
 from gateway.clips.clips import Clips
+from gateway.cluster.outage_state import OutageState
 from gateway.cluster.siblings import FIRST, Siblings
 from gateway.config import TracingConfig
 from gateway.dialogue.dialogues import RouteDialogues
@@ -338,7 +339,9 @@ class TransportParts:
                 routes=config.routes,
                 ready=ready,
                 shared=place.sip if place is not None else None,
-                secret=tokens.nonce_key,
+                # A worker keeps the counts of its own nonces. At another worker they are stale, which costs a peer one
+                # more challenge. A peer of several gateways may answer at another gateway than asked.
+                secret=tokens.nonce_key(directory.worker) if config.directory.redis_url else b"",
                 elsewhere=place.sip_call if place is not None else None,
                 frames_first=ticker.catch_up,
                 on_recording_lost=metrics.stores.recording_lost,
@@ -417,7 +420,14 @@ class HttpParts:
             place.metrics if place is not None else None,
         )
         self.webhooks = Webhooks(
-            public_url, carriers, config.routes, tokens, state.handoffs, state.claims.is_spent, transports.carriers
+            public_url,
+            carriers,
+            config.routes,
+            tokens,
+            state.handoffs,
+            state.claims.is_spent,
+            OutageState(state.shared),
+            transports.carriers,
         )
         ended = EndedCalls(stores.call_log, config.recording)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")

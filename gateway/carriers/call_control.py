@@ -39,6 +39,16 @@ class Answer:
     """The value of the header, including parameters."""
     body: bytes
 
+    def to_bytes(self) -> bytes:
+        """Return the answer as bytes that ``from_bytes`` reads."""
+        return self.content_type.encode() + b"\n" + self.body
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Answer:
+        """Return the answer that was stored."""
+        content_type, _, body = stored.partition(b"\n")
+        return cls(content_type.decode(), body)
+
 
 @dataclass(frozen=True, slots=True)
 class StreamOrder:

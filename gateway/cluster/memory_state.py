@@ -1,4 +1,4 @@
-"""The shared state in the memory of the supervisor, which outlives its workers."""
+"""The shared state in the memory of one process: of the supervisor, which outlives its workers, or of the only one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 
 from gateway.seams.shared_state import Handoff
 
-TOKENS, HANDOFFS = 50_000, 10_000
+VALUES, HANDOFFS = 50_000, 10_000
 """Most entries of each kind, some hundred bytes each. The oldest are dropped first."""
+VALUE_BYTES = 32 * 1024 * 1024
+"""Most bytes of all values together."""
 
 
 class MemoryState:
@@ -21,20 +23,30 @@ class MemoryState:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._claimed: OrderedDict[bytes, float] = OrderedDict()
+        self._values: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        """Value and expiry time by key."""
+        self._bytes = 0
         self._left: OrderedDict[tuple[str, str], Handoff] = OrderedDict()
 
-    async def claim(self, token_id: bytes, *, keep_s: float) -> bool:
-        if await self.is_claimed(token_id):
-            return False
-        self._claimed[token_id] = self._clock() + keep_s
-        self._claimed.move_to_end(token_id)
-        while len(self._claimed) > TOKENS:
-            self._claimed.popitem(last=False)
-        return True
+    async def first(self, key: str, value: bytes, *, keep_s: float) -> bytes | None:
+        known = await self.find(key)
+        if known is None:
+            await self.put(key, value, keep_s=keep_s)
+        return known
 
-    async def is_claimed(self, token_id: bytes) -> bool:
-        return self._claimed.get(token_id, 0.0) > self._clock()
+    async def put(self, key: str, value: bytes, *, keep_s: float) -> None:
+        self._forget(key)
+        self._values[key] = (value, self._clock() + keep_s)
+        self._bytes += len(value)
+        while len(self._values) > VALUES or self._bytes > VALUE_BYTES:
+            self._forget(next(iter(self._values)))
+
+    async def find(self, key: str) -> bytes | None:
+        value, until = self._values.get(key, (None, 0.0))
+        return value if until > self._clock() else None
+
+    def _forget(self, key: str) -> None:
+        self._bytes -= len(self._values.pop(key, (b"", 0.0))[0])
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         self._left[dialect, call_sid] = handoff

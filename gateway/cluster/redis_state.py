@@ -1,8 +1,8 @@
 """The shared state in Redis, for gateways on several machines.
 
-A claimed token is a key that is set only if absent. The hand-offs of calls with one id are a hash by dialect, which
-Redis forgets after ``KEEP_S``. The clock of Redis orders the hand-offs of several dialects, so the gateways' clocks
-need not agree.
+The first value of a key is set only if the key is absent. The hand-offs of calls with one id are a hash by dialect,
+which Redis forgets after ``KEEP_S``. The clock of Redis orders the hand-offs of several dialects, so the gateways'
+clocks need not agree.
 """
 
 from __future__ import annotations
@@ -38,11 +38,15 @@ class RedisState:
     def __init__(self, url: str, *, timeout_s: float) -> None:
         self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
 
-    async def claim(self, token_id: bytes, *, keep_s: float) -> bool:
-        return bool(await asked(self._redis.set(_token(token_id), 1, nx=True, px=max(1, round(keep_s * 1000)))))
+    async def first(self, key: str, value: bytes, *, keep_s: float) -> bytes | None:
+        is_first = await asked(self._redis.set(_PREFIX + key, value, nx=True, px=_milliseconds(keep_s)))
+        return None if is_first else await self.find(key)
 
-    async def is_claimed(self, token_id: bytes) -> bool:
-        return bool(await asked(self._redis.exists(_token(token_id))))
+    async def put(self, key: str, value: bytes, *, keep_s: float) -> None:
+        await asked(self._redis.set(_PREFIX + key, value, px=_milliseconds(keep_s)))
+
+    async def find(self, key: str) -> bytes | None:
+        return cast("bytes | None", await asked(self._redis.get(_PREFIX + key)))
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         pipeline = self._redis.pipeline(transaction=True)
@@ -71,8 +75,11 @@ class RedisState:
         await self._redis.aclose()
 
 
-def _token(token_id: bytes) -> str:
-    return f"talkspurt:claimed:{token_id.hex()}"
+_PREFIX = "talkspurt:"
+
+
+def _milliseconds(keep_s: float) -> int:
+    return max(1, round(keep_s * 1000))
 
 
 def _calls(call_sid: str) -> str:

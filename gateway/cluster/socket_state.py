@@ -15,16 +15,21 @@ from gateway.errors import Rejected
 from gateway.seams.shared_state import Handoff, SharedState
 
 _TIMEOUT_S = 2.0
+_BYTES = "latin-1"
+"""Encoding of bytes as text, since JSON has no bytes."""
 
 
 def routes(state: SharedState) -> list[web.RouteDef]:
     """Return the routes that answer ``SocketState``: one for each method, with arguments and result in JSON."""
 
-    async def claim(token_id: str, keep_s: float) -> bool:
-        return await state.claim(bytes.fromhex(token_id), keep_s=keep_s)
+    async def first(key: str, value: str, keep_s: float) -> str | None:
+        return _text(await state.first(key, value.encode(_BYTES), keep_s=keep_s))
 
-    async def is_claimed(token_id: str) -> bool:
-        return await state.is_claimed(bytes.fromhex(token_id))
+    async def put(key: str, value: str, keep_s: float) -> None:
+        await state.put(key, value.encode(_BYTES), keep_s=keep_s)
+
+    async def find(key: str) -> str | None:
+        return _text(await state.find(key))
 
     async def leave(dialect: str, call_sid: str, handoff: dict[str, Any]) -> None:
         await state.leave(dialect, call_sid, Handoff(**handoff))
@@ -43,7 +48,7 @@ def routes(state: SharedState) -> list[web.RouteDef]:
 
         return answer
 
-    methods = (claim, is_claimed, leave, left, take)
+    methods = (first, put, find, leave, left, take)
     return [web.post(f"/state/{method.__name__}", answering(method)) for method in methods]
 
 
@@ -59,11 +64,14 @@ class SocketState:
             connector=aiohttp.UnixConnector(str(socket)), timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
         )
 
-    async def claim(self, token_id: bytes, *, keep_s: float) -> bool:
-        return bool(await self._ask("claim", token_id.hex(), keep_s))
+    async def first(self, key: str, value: bytes, *, keep_s: float) -> bytes | None:
+        return _bytes(await self._ask("first", key, _text(value), keep_s))
 
-    async def is_claimed(self, token_id: bytes) -> bool:
-        return bool(await self._ask("is_claimed", token_id.hex()))
+    async def put(self, key: str, value: bytes, *, keep_s: float) -> None:
+        await self._ask("put", key, _text(value), keep_s)
+
+    async def find(self, key: str) -> bytes | None:
+        return _bytes(await self._ask("find", key))
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         await self._ask("leave", dialect, call_sid, asdict(handoff))
@@ -88,3 +96,11 @@ class SocketState:
                 f"the workers' shared state is not available: {type(exc).__name__}",
                 status=503, code="directory_unavailable", retry_after_s=1.0,
             ) from None  # fmt: skip
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(_BYTES)
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else value.encode(_BYTES)

@@ -4,16 +4,16 @@ again."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 
 from gateway.carriers.call_control import Answer
 from gateway.carriers.signatures import twilio_signature
+from gateway.seams.shared_state import Values
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,9 @@ KEEP_S = 60.0
 """Time in which a repeated webhook gets the same answer, seconds."""
 _MAX_BODY_BYTES = 64 * 1024
 _MAX_ANSWERS = 10_000
+
+Call = tuple[str, str, str]
+"""Dialect, route and the carrier's call id."""
 
 
 class AfterUrl:
@@ -61,52 +64,83 @@ class AfterUrl:
             await self._http.close()
 
 
-@dataclass(slots=True)
-class _Given:
-    task: asyncio.Task[Answer]
-    until: float
-    """Time at which the answer is forgotten, seconds on the store's clock."""
+_WORKING, _NONE = b"\0", b""
+"""Stored while a process works on an answer; and after the call has begun again."""
+_LOOK_AGAIN_S = 0.2
 
 
 class GivenAnswers:
     """Answers by call, each kept for ``KEEP_S``. Requests for one call are answered one after the other, so an early
-    repetition waits for the first answer. Beyond ``limit`` the oldest is forgotten."""
+    repetition waits for the first answer, also at another process. Beyond ``limit`` the oldest request is not waited
+    for.
 
-    def __init__(self, *, limit: int = _MAX_ANSWERS, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        values: the answers, known to all processes that serve the same callers.
+    """
+
+    def __init__(self, values: Values, *, limit: int = _MAX_ANSWERS) -> None:
+        self._values = values
         self._limit = limit
-        self._clock = clock
-        self._given: OrderedDict[Hashable, _Given] = OrderedDict()
+        self._working: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()
+        """The last request of each call that has no answer yet."""
 
-    async def answer(self, call: Hashable, make: Callable[[Answer | None], Awaitable[Answer]]) -> Answer:
+    async def answer(self, call: Call, make: Callable[[Answer | None], Awaitable[Answer]]) -> Answer:
         """Return the answer that ``make`` gives. Its argument is the answer to the previous request for this call, or
         None; ``make`` returns that answer for a repetition. The work continues if the request is cancelled."""
-        now = self._clock()
-        while self._given:
-            oldest = next(iter(self._given.values()))
-            if oldest.until > now and len(self._given) < self._limit:
-                break
-            self._given.popitem(last=False)
-        earlier = self._given.pop(call, None)
-        task = asyncio.create_task(self._made(earlier, make), name="answer after a stream")
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the request gets it, if it waits
-        self._given[call] = _Given(task, now + KEEP_S)
+        key = _key(call)
+        while len(self._working) >= self._limit:
+            self._working.popitem(last=False)
+        earlier = self._working.pop(key, None)
+        task = asyncio.create_task(self._made(key, earlier, make), name="answer after a stream")
+        self._working[key] = task
+
+        def done(task: asyncio.Task[Answer]) -> None:
+            if self._working.get(key) is task:
+                del self._working[key]
+            if not task.cancelled():
+                task.exception()  # the request gets it, if it waits
+
+        task.add_done_callback(done)
         return await asyncio.shield(task)
 
-    def forget(self, call: Hashable) -> None:
+    async def forget(self, call: Call) -> None:
         """Forget the answer for a call that begins again."""
-        self._given.pop(call, None)
+        self._working.pop(_key(call), None)
+        await self._values.put(_key(call), _NONE, keep_s=KEEP_S)
 
-    async def _made(self, earlier: _Given | None, make: Callable[[Answer | None], Awaitable[Answer]]) -> Answer:
-        previous = None
+    async def _made(
+        self, key: str, earlier: asyncio.Task[Answer] | None, make: Callable[[Answer | None], Awaitable[Answer]]
+    ) -> Answer:
         if earlier is not None:
-            await asyncio.wait([earlier.task])
-            if not earlier.task.cancelled() and earlier.task.exception() is None:
-                previous = earlier.task.result()
-        return await make(previous)
+            await asyncio.wait([earlier])
+        known = await self._values.first(key, _WORKING, keep_s=KEEP_S)
+        if known == _WORKING:
+            known = await self._waited(key)
+        if known is not None:
+            await self._values.put(key, _WORKING, keep_s=KEEP_S)
+        answer = None
+        try:
+            answer = await make(Answer.from_bytes(known) if known else None)
+        finally:
+            await self._values.put(key, answer.to_bytes() if answer is not None else known or _NONE, keep_s=KEEP_S)
+        return answer
+
+    async def _waited(self, key: str) -> bytes:
+        """Wait for the answer that another process makes. Return ``_NONE`` if it does not come."""
+        waited_s = 0.0
+        while (known := await self._values.find(key)) == _WORKING and waited_s < TIMEOUT_S:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            waited_s += _LOOK_AGAIN_S
+        return _NONE if known in (None, _WORKING) else known
 
     async def aclose(self) -> None:
         """Cancel the work for requests that still wait."""
-        tasks = [given.task for given in self._given.values() if not given.task.done()]
+        tasks = [task for task in self._working.values() if not task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _key(call: Call) -> str:
+    # A digest, since the call id may be a telephone number.
+    return "after:" + hashlib.sha256("\0".join(call).encode(errors="replace")).hexdigest()

@@ -1,72 +1,50 @@
 """The proofs that carriers' webhooks came with. A proof is good for one call, on one route, by one method.
 
 A carrier that got no answer in time asks again, with the same proof. For ``KEEP_S`` it gets the first answer again,
-which starts nothing new. A client that shows the proof elsewhere has copied it.
+which starts nothing new. A client that shows the proof elsewhere has copied it. All processes that serve the same
+callers know the proofs.
 """
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
 
-from aiohttp import web
-
+from gateway.carriers.call_control import Answer
 from gateway.carriers.signatures import MAX_AGE_S
 from gateway.errors import Rejected
 from gateway.http.after import KEEP_S
+from gateway.seams.shared_state import Values
 
 Use = tuple[str, ...]
 """Kind of webhook, method, route and call id."""
 
 _REMEMBER_S = 2 * MAX_AGE_S
 """Time for which a proof is remembered, seconds. A signed time is good for ``MAX_AGE_S`` before and after it."""
-_MOST = 20_000
-
-
-@dataclass(slots=True)
-class _Proof:
-    use: Use
-    at: float
-    """Time of the first request, seconds on the store's clock."""
-    answer: tuple[str, bytes] | None = None
-    """Content type and body."""
 
 
 class UsedProofs:
-    """Remembers proofs by their id. Beyond ``limit`` the oldest is forgotten."""
+    """Proofs by their id, each with its first use and the answer to it."""
 
-    def __init__(self, *, limit: int = _MOST, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
-        self._clock = clock
-        self._proofs: OrderedDict[bytes, _Proof] = OrderedDict()
+    def __init__(self, values: Values) -> None:
+        self._values = values
 
-    def bind(self, proof_id: bytes, use: Use) -> None:
-        """Bind a proof to its first use.
+    async def bind(self, proof_id: bytes, use: Use) -> Answer | None:
+        """Bind a proof to its first use, and return the first answer if the use is repeated. None: there is no answer,
+        or it is older than ``KEEP_S``.
 
         Raises:
             Rejected: 403, the proof came with another call, route or method.
         """
-        now = self._clock()
-        while self._proofs:
-            oldest = next(iter(self._proofs.values()))
-            if oldest.at > now - _REMEMBER_S and len(self._proofs) < self._limit:
-                break
-            self._proofs.popitem(last=False)
-        if self._proofs.setdefault(proof_id, _Proof(use, now)).use != use:
-            raise Rejected("this proof came before, with another call, route or method", status=403, code="replayed")
-
-    def answer(self, proof_id: bytes) -> web.Response | None:
-        """Return the first answer again. None: there is none, or it is older than ``KEEP_S``."""
-        known = self._proofs.get(proof_id)
-        if known is None or known.answer is None or self._clock() - known.at >= KEEP_S:
+        # A digest, since the call id may be a telephone number.
+        wanted = hashlib.sha256("\0".join(use).encode(errors="replace")).digest()
+        known = await self._values.first(f"proof:{proof_id.hex()}", wanted, keep_s=_REMEMBER_S)
+        if known is None:
             return None
-        content_type, body = known.answer
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        if known != wanted:
+            raise Rejected("this proof came before, with another call, route or method", status=403, code="replayed")
+        kept = await self._values.find(f"answer:{proof_id.hex()}")
+        return None if kept is None else Answer.from_bytes(kept)
 
-    def store(self, proof_id: bytes, answer: web.Response) -> None:
+    async def store(self, proof_id: bytes, answer: Answer) -> None:
         """Keep the answer to the first request."""
-        known = self._proofs.get(proof_id)
-        if known is not None and isinstance(answer.body, bytes):
-            known.answer = (answer.headers["Content-Type"], answer.body)
+        await self._values.put(f"answer:{proof_id.hex()}", answer.to_bytes(), keep_s=KEEP_S)

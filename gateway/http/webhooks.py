@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -33,6 +33,7 @@ from gateway.listener.forwarded import PublicUrl
 from gateway.placing.carrier_calls import PLACED, CarrierCalls
 from gateway.seams.originate import Attempt
 from gateway.seams.plain_text import plain_fields
+from gateway.seams.shared_state import Values
 from gateway.tokens import Tokens
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class _Request:
     """True if the request has proven that it comes from the carrier."""
     proof_id: bytes
     """Id of what the proof covers. Empty: there is no proof of this request alone."""
+    repeated: Answer | None = None
+    """The answer that this request got before. None: it has none to get again."""
 
     @property
     def dialect(self) -> str:
@@ -67,6 +70,7 @@ class Webhooks:
 
     Args:
         is_spent: returns True if a call began with a stream token of this id.
+        values: used proofs and given answers, known to all processes that serve the same callers.
         placed: the calls that were placed at carriers. None: none can be placed.
     """
 
@@ -78,6 +82,7 @@ class Webhooks:
         tokens: Tokens,
         handoffs: Handoffs,
         is_spent: Callable[[bytes], Awaitable[bool]],
+        values: Values,
         placed: CarrierCalls | None = None,
     ) -> None:
         self._public_url = public_url
@@ -88,8 +93,8 @@ class Webhooks:
         self._is_spent = is_spent
         self._placed = placed
         self._after_url = AfterUrl()
-        self._given = GivenAnswers()
-        self._used = UsedProofs()
+        self._given = GivenAnswers(values)
+        self._used = UsedProofs(values)
 
     def public_url(self, request: web.Request) -> str:
         """Return our public scheme and authority, without a trailing slash."""
@@ -98,14 +103,14 @@ class Webhooks:
     async def start(self, request: web.Request) -> web.Response:
         """Answer the webhook of an incoming call."""
         asked = await self._checked(request, "start")
-        if asked.proof_id and (again := self._used.answer(asked.proof_id)) is not None:
-            return again
+        if asked.repeated is not None:
+            return _response(asked.repeated)
         dialect, route, control, form = asked.dialect, asked.route, asked.control, asked.form
         public = self.public_url(request)
         fields = control.caller_fields
         caller = {ours: form[theirs] for ours, names in fields.items() for theirs in names if form.get(theirs)}
         after = f"{public}/webhooks/{dialect}/{route}/after"
-        self._given.forget((dialect, route, caller.get("CallSid", "")))
+        await self._given.forget((dialect, route, caller.get("CallSid", "")))
         told = dict(caller)
         if control.names_call == "itself":
             told.pop("CallSid", None)
@@ -151,10 +156,10 @@ class Webhooks:
             parameters=as_parameters(told) | own,
             proven=asked.proven,
         )
-        answer = _response(control.start(asked.carrier.settings, stream))
+        answer = control.start(asked.carrier.settings, stream)
         if asked.proof_id:
-            self._used.store(asked.proof_id, answer)
-        return answer
+            await self._used.store(asked.proof_id, answer)
+        return _response(answer)
 
     async def after(self, request: web.Request) -> web.Response:
         """Tell the carrier what to do after our stream: transfer, hand off, or hang up."""
@@ -266,10 +271,10 @@ class Webhooks:
             form = {name: min(values) for name, values in fields.items()}
         proof_id = self._tokens.id_of(dialect.encode() + b"\0" + covered) if covered else b""
         asked = _Request(configured, control, route, plain_fields(form), proven, proof_id)
-        if proof_id:
-            call_sid = request.query.get("call") or asked.call_sid
-            self._used.bind(proof_id, (kind, request.method, route, call_sid))
-        return asked
+        if not proof_id:
+            return asked
+        call_sid = request.query.get("call") or asked.call_sid
+        return replace(asked, repeated=await self._used.bind(proof_id, (kind, request.method, route, call_sid)))
 
 
 def _without_carrier_fields(query: Mapping[str, str], control: CallControl[Any]) -> dict[str, str]:

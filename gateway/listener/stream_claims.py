@@ -35,7 +35,7 @@ class StreamClaims:
         if self._directory.is_spent(token_id) or self._shared is None:
             return self._directory.is_spent(token_id)
         with suppress(Rejected):
-            return await self._shared.is_claimed(token_id)
+            return await self._shared.find(_key(token_id)) is not None
         return False
 
     def begun(self, token: StreamToken, session: Session) -> None:
@@ -52,5 +52,9 @@ class StreamClaims:
 
     async def _claim(self, shared: SharedState, token: StreamToken, session: Session) -> None:
         with suppress(Rejected):
-            if not await shared.claim(token.id, keep_s=self._keep_s):
+            if await shared.first(_key(token.id), b"1", keep_s=self._keep_s) is not None:
                 session.end("spent_token", hang_up=True)
+
+
+def _key(token_id: bytes) -> str:
+    return f"claimed:{token_id.hex()}"

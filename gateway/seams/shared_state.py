@@ -1,5 +1,5 @@
-"""State that processes serving the same callers share: stream tokens that have begun a call, and handoffs of ended
-calls."""
+"""State that processes serving the same callers share: proofs and stream tokens that were used, answers that repeated
+requests get again, and handoffs of ended calls."""
 
 from __future__ import annotations
 
@@ -19,15 +19,24 @@ class Handoff:
     route: str = ""
 
 
-class SharedState(Protocol):
-    """Store of the shared state. Every method raises ``Rejected`` (503) while the store cannot be reached."""
+class Values(Protocol):
+    """Small values by key, each kept for a time. Every method raises ``Rejected`` (503) while the store cannot be
+    reached."""
 
-    async def claim(self, token_id: bytes, *, keep_s: float) -> bool:
-        """Record for ``keep_s`` seconds that a call begins with this stream token. False: another call has begun with
-        it."""
+    async def first(self, key: str, value: bytes, *, keep_s: float) -> bytes | None:
+        """Store a value for ``keep_s`` seconds, unless the key has one. Return the value that it has; None: it had
+        none, so the caller is the first."""
         ...
 
-    async def is_claimed(self, token_id: bytes) -> bool: ...
+    async def put(self, key: str, value: bytes, *, keep_s: float) -> None:
+        """Store a value for ``keep_s`` seconds instead of what the key has."""
+        ...
+
+    async def find(self, key: str) -> bytes | None: ...
+
+
+class SharedState(Values, Protocol):
+    """Store of the shared state. Every method raises ``Rejected`` (503) while the store cannot be reached."""
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         """Store the handoff of a call."""

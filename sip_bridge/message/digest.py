@@ -1,7 +1,8 @@
 """Digest authentication, both sides (RFC 7616, RFC 8760; RFC 2617 peers without qop). Pure.
 
-The server's nonces are signed and dated, not stored, so any worker can check them and a flood of requests costs no
-memory. The client answers the first challenge that it can, and counts the uses of the challenge's nonce.
+The server's nonces are signed and dated, not stored, so a flood of requests costs no memory. They are good at the
+worker that made them, which keeps their counts. The client answers the first challenge that it can, and counts the uses
+of the challenge's nonce.
 
 Not supported: ``auth-int`` and the ``-sess`` variants; no PBX asks for them.
 """
@@ -146,11 +147,12 @@ class ServerAuth:
     """Challenges peers and checks their answers.
 
     A nonce is signed and carries its time, so strangers cost no memory. It is valid for ``nonce_lifetime_s``.
-    Credentials are good once: the nonce count must grow (RFC 7616 section 3.4). The counts are those of this process.
+    Credentials are good once: the nonce count must grow (RFC 7616 section 3.4). A nonce that was signed with another
+    secret is stale, so credentials are good at one worker only.
 
     Args:
         realm: our realm.
-        secret: signs the nonces. It has at least 16 bytes and is the same in all workers.
+        secret: signs the nonces. It has at least 16 bytes and is another one in each worker.
     """
 
     realm: str

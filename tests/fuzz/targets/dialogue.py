@@ -23,6 +23,7 @@ from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
 from gateway.call.known_voices import KnownVoices
 from gateway.carriers.table import CARRIERS, CarriersConfig
+from gateway.cluster.memory_state import MemoryState
 from gateway.config import LimitsConfig, RouteConfig, ServerConfig
 from gateway.dialogue.wire import BadMessage, decode, encode, refusal
 from gateway.errors import ProtocolError
@@ -149,6 +150,7 @@ _WEBHOOKS = Webhooks(
     Tokens(None, lifetime_s=60),
     Handoffs(),
     StreamClaims(LocalDirectory(limit=1), None, keep_s=60).is_spent,
+    MemoryState(),
 )
 _ENGINE = _Engine()
 _VOICES = Voices(_ENGINE, KnownVoices(_ENGINE.list_voices, {}), LIMITS)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from gateway.carriers.carrier import token_in
 from gateway.carriers.dialect import Dialect
 from gateway.carriers.proof import Upgrade
 from gateway.carriers.table import CARRIERS, CarriersConfig
+from gateway.cluster.memory_state import MemoryState
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.request import errors
@@ -126,6 +127,7 @@ async def asked(dialect: str, hook: Json) -> Json:
         FixedTokens(None, lifetime_s=60),
         handoffs,
         StreamClaims(LocalDirectory(limit=1), None, keep_s=60).is_spent,
+        MemoryState(),
     )
     app = web.Application(middlewares=[errors.middleware])
     for path, handler in (("/after", hooks.after), ("/status", hooks.status), ("", hooks.start)):

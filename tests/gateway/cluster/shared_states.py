@@ -9,13 +9,15 @@ SECOND = Handoff("VX2", "transferred", None, "+4930000001", "support")
 
 
 async def check_contract(state: SharedState) -> None:
-    """Claims and handoffs, as two processes use them."""
-    token = bytes(range(8))
-    assert not await state.is_claimed(token)
-    assert await state.claim(token, keep_s=600)
-    assert not await state.claim(token, keep_s=600), "a token begins one call"
-    assert await state.is_claimed(token)
-    assert await state.claim(b"another!", keep_s=600)
+    """Values and handoffs, as two processes use them."""
+    value = bytes(range(256))
+    assert await state.find("a") is None
+    assert await state.first("a", value, keep_s=600) is None
+    assert await state.first("a", b"other", keep_s=600) == value, "the first value stays"
+    assert await state.find("a") == value
+    assert await state.first("b", b"", keep_s=600) is None and await state.find("b") == b""
+    await state.put("a", b"later", keep_s=600)
+    assert await state.first("a", value, keep_s=600) == b"later"
 
     assert await state.take("twilio", "c 1") is None and list(await state.left("c 1")) == []
     await state.leave("twilio", "c 1", FIRST)

@@ -20,7 +20,7 @@ async def test_a_socket_keeps_the_contract_and_says_when_nobody_answers(tmp_path
         await check_contract(state)
         await runner.cleanup()
         with pytest.raises(Rejected) as refused:
-            await state.is_claimed(b"token")
+            await state.find("a")
         assert (refused.value.status, refused.value.code) == (503, "directory_unavailable")
         assert refused.value.retry_after_s > 0
     finally:

@@ -365,6 +365,32 @@ async def test_a_browsers_token_sees_only_the_records_of_what_it_was_made_for(ho
     await until(lambda: other.call_id not in [call.call_id for call in house.made.directory], "the call's end")
 
 
+async def test_a_browsers_token_of_one_call_reaches_no_other_call_by_any_route(house: House) -> None:
+    other = house.made.calls.begin(replace(CALL, route="a", call_sid="c9"), Leg())
+    await until(lambda: other.call_id in house.made.dialogue.observers._sinks, "a call that can be watched")
+    body = {"scope": "read", "route": "a", "call": other.call_id}
+    async with house.http.post("/v1/tokens", json=body, headers=bearer("one")) as answer:
+        token = (await answer.json())["token"]
+    before, wrong = house.state(), {}
+    for route in wanted(house.made.app[ROUTES]):
+        which, owner = (route.method, route.path), route.access.owner
+        status, text, error = await house.ask(route, token)
+        others = any(theirs in text for theirs in (house.call_id, house.browser_id, "one--anna"))
+        if route.scope != "read":
+            ok = status == 403 and error["code"] == "missing_scope"
+        elif owner == "object":  # of the house's first call
+            ok = status == 404
+        else:
+            ok = status == 200 and not others
+        if not ok or house.state() != before:
+            wrong[which] = (status, error)
+    assert not wrong
+    async with house.http.get(f"/v1/calls/{other.call_id}", headers=bearer(token)) as answer:
+        assert answer.status == 200
+    other.end("test over", hang_up=True)
+    await until(lambda: other.call_id not in [call.call_id for call in house.made.directory], "the call's end")
+
+
 @BOTH_WAYS
 async def test_admin_means_every_scope(house: House, shown: str) -> None:
     key = "only-admin" if shown == "key" else signed("two", "admin")

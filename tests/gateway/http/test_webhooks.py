@@ -26,15 +26,16 @@ from gateway.carriers.plivo.dialect import Plivo
 from gateway.carriers.plivo.proof import plivo_signature
 from gateway.carriers.signatures import twilio_signature
 from gateway.carriers.table import CARRIERS, CarriersConfig
+from gateway.cluster.memory_state import MemoryState
+from gateway.cluster.outage_state import OutageState
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.http.after import KEEP_S, AfterUrl, GivenAnswers
-from gateway.http.used_proofs import UsedProofs
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.stream_claims import StreamClaims
 from gateway.seams.media_messages import StreamStarted
-from gateway.seams.shared_state import Handoff
+from gateway.seams.shared_state import Handoff, SharedState, Values
 from gateway.tokens import StreamToken, Tokens
 from talkspurt.config.settings import load
 from tests.talkspurt.config.test_settings import EXAMPLES, SECRETS
@@ -46,18 +47,20 @@ every = pytest.mark.parametrize("dialect", ASKING)
 
 
 class Harness:
-    def __init__(self) -> None:
-        self.handoffs = Handoffs()
-        self.tokens = Tokens(None, lifetime_s=60)
+    def __init__(self, shared: SharedState | None = None, values: Values | None = None) -> None:
+        self.handoffs = Handoffs(shared=shared)
+        self.values = OutageState(shared, values)
+        self.shared = shared
+        self.tokens = Tokens("of all workers", lifetime_s=60)
         self.routes: dict[str, RouteConfig] = {}
         self.directory: LocalDirectory[Any] = LocalDirectory(limit=10)
         self.client: TestClient[web.Request, web.Application]
 
     async def open(self, carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> None:
         self.routes["default"] = RouteConfig()
-        claims = StreamClaims(self.directory, None, keep_s=60)
+        self.claims = StreamClaims(self.directory, self.shared, keep_s=60)
         self.hooks = hooks = Webhooks(
-            PublicUrl(server), carriers, self.routes, self.tokens, self.handoffs, claims.is_spent
+            PublicUrl(server), carriers, self.routes, self.tokens, self.handoffs, self.claims.is_spent, self.values
         )
 
         def answering(handler: Any) -> Any:
@@ -95,8 +98,14 @@ PROVEN = CarriersConfig.model_validate(
 
 
 @asynccontextmanager
-async def serving(carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> AsyncIterator[Harness]:
-    made = Harness()
+async def serving(
+    carriers: Mapping[str, ConfiguredCarrier],
+    server: ServerConfig,
+    *,
+    shared: SharedState | None = None,
+    values: Values | None = None,
+) -> AsyncIterator[Harness]:
+    made = Harness(shared, values)
     await made.open(carriers, server)
     try:
         yield made
@@ -196,22 +205,23 @@ async def test_a_repeated_webhook_gets_the_same_answer_until_the_call_begins_aga
 
 async def test_an_answer_is_kept_for_a_minute_and_an_early_repetition_waits_for_it() -> None:
     now = [0.0]
-    given, first, asked = GivenAnswers(clock=lambda: now[0]), asyncio.Event(), []
+    given, first, asked = GivenAnswers(MemoryState(clock=lambda: now[0])), asyncio.Event(), []
+    call = ("twilio", "default", "c1")
 
     async def make(previous: Answer | None) -> Answer:
         asked.append(previous)
         await first.wait()
         return previous or Answer("text/xml", b"%d" % len(asked))
 
-    waiting = [asyncio.create_task(given.answer("c1", make)) for _ in range(3)]
+    waiting = [asyncio.create_task(given.answer(call, make)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting.pop().cancel()  # the carrier has given up, and the work continues
     first.set()
     assert [answer.body for answer in await asyncio.gather(*waiting)] == [b"1", b"1"]
     now[0] = KEEP_S - 1
-    assert (await given.answer("c1", make)).body == b"1"
+    assert (await given.answer(call, make)).body == b"1"
     now[0] = 2 * KEEP_S
-    assert (await given.answer("c1", make)).body != b"1"
+    assert (await given.answer(call, make)).body != b"1"
     await given.aclose()
 
 
@@ -440,7 +450,8 @@ async def test_a_host_that_is_none_is_a_bad_request(host: str) -> None:
 
 async def test_a_signed_webhook_that_is_repeated_after_its_call_began_opens_no_second_one() -> None:
     """Twilio signs no time, so what somebody has seen stays good for ever."""
-    async with serving(PROVEN, OUTSIDE) as harness:
+    now = 1000.0
+    async with serving(PROVEN, OUTSIDE, values=MemoryState(clock=lambda: now)) as harness:
 
         async def token(query: str = "", call: str = "c1") -> StreamToken | None:
             path, form = f"/webhooks/twilio/default{query}", {"CallSid": call}
@@ -452,8 +463,6 @@ async def test_a_signed_webhook_that_is_repeated_after_its_call_began_opens_no_s
             assert stream is not None
             return harness.tokens.check(stream.attrib["url"].rpartition("/")[2], "twilio", "default", now=time.time())
 
-        now = 1000.0
-        harness.hooks._used = UsedProofs(clock=lambda: now)
         first, again = await token(), await token()  # a carrier that got no answer in time asks again
         assert first is not None and again is not None and first.id == again.id
         harness.directory.spend(first, now=time.time())
@@ -464,6 +473,72 @@ async def test_a_signed_webhook_that_is_repeated_after_its_call_began_opens_no_s
         harness.directory.spend(StreamToken(b"another", 0, b""), now=time.time() + 3600)
         assert await token() is None, "forgotten as soon as the token had expired"
         assert await token(call="c2") is not None and await token("?again=1") is not None
+
+
+async def test_a_proof_that_was_shown_to_one_worker_is_known_to_the_other() -> None:
+    """A copied webhook finds its first use, its answer and its call at whichever worker it arrives."""
+    store = MemoryState()
+    async with (
+        serving(PROVEN, OUTSIDE, shared=store) as one,
+        serving(PROVEN, OUTSIDE, shared=store) as two,
+    ):
+        path, form = "/webhooks/twilio/default?CallSid=call-1", {"CallSid": "call-1"}
+        first = await one.client.get(path, headers=_twilio({}, path))
+        again = await two.client.get(path, headers=_twilio({}, path))
+        assert (first.status, again.status) == (200, 200) and await first.read() == await again.read()
+        for way, where in (
+            ("post", path),
+            ("get", path.replace("?", "/status?")),
+            ("get", path.replace("default", "b")),
+        ):
+            other = await two.client.request(way, where, headers=_twilio({}, path))
+            assert other.status in (403, 404), where
+        changed = await two.client.post(path, data=form, headers=_twilio(form, path))
+        assert changed.status == 200, "a proof of its own"
+
+        stream = ElementTree.fromstring(await first.text()).find("Connect/Stream")
+        assert stream is not None
+        url = stream.attrib["url"]
+        token = one.tokens.check(url.rpartition("/")[2], "twilio", "default", now=time.time())
+        assert await store.first(f"claimed:{token.id.hex()}", b"1", keep_s=60) is None  # the call begins at worker one
+        for key in [key for key in store._values if key.startswith("answer:")]:
+            await store.put(key, b"", keep_s=0)  # after a minute
+        two.values._here = MemoryState()
+        assert (await two.client.get(path, headers=_twilio({}, path))).status == 409
+        assert not any("call-1" in key for key in store._values), "no call id is a key"
+
+
+async def test_an_answer_after_a_stream_is_given_again_by_another_worker_also_while_it_is_made() -> None:
+    store, first, asked = MemoryState(), asyncio.Event(), asyncio.Event()
+    one, two = (GivenAnswers(OutageState(store)) for _ in range(2))
+    call = ("twilio", "default", "c1")
+
+    async def slow(previous: Answer | None) -> Answer:
+        asked.set()
+        await first.wait()
+        return Answer("text/xml", b"dial")
+
+    async def repeated(previous: Answer | None) -> Answer:
+        return previous or Answer("text/xml", b"hang up")
+
+    making = asyncio.create_task(one.answer(call, slow))
+    await asked.wait()
+    waiting = asyncio.create_task(two.answer(call, repeated))
+    first.set()
+    assert (await making).body == (await waiting).body == b"dial"
+    assert (await one.answer(call, repeated)).body == b"dial"
+    await two.forget(call)
+    assert (await one.answer(call, repeated)).body == b"hang up"
+
+    async def fails(previous: Answer | None) -> Answer:
+        raise Rejected("the store is away", status=503, code="directory_unavailable")
+
+    call = ("twilio", "default", "c2")
+    with pytest.raises(Rejected):
+        await one.answer(call, fails)
+    assert (await two.answer(call, repeated)).body == b"hang up", "no one waits for an answer that failed"
+    await one.aclose()
+    await two.aclose()
 
 
 def _twilio(form: Mapping[str, str], path: str = "/webhooks/twilio/default") -> dict[str, str]:

@@ -25,7 +25,7 @@ class Call:
 
 
 class Lost(MemoryState):
-    async def is_claimed(self, token_id: bytes) -> bool:
+    async def find(self, key: str) -> bytes | None:
         raise Rejected("down", status=503, code="directory_unavailable")
 
 

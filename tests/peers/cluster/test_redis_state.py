@@ -26,12 +26,12 @@ async def test_redis_keeps_the_contract_and_an_outage_is_said(tmp_path: Path) ->
         for key in await state._redis.keys("*"):
             assert 0 < await state._redis.ttl(key) <= 3600, "nothing stays for good"
         await server.stop()
-        for asking in (state.claim(b"x", keep_s=1), state.left("c2"), state.take("twilio", "c2")):
+        for asking in (state.first("x", b"1", keep_s=1), state.left("c2"), state.take("twilio", "c2")):
             with pytest.raises(Rejected) as refused:
                 await asking
             assert (refused.value.status, refused.value.code) == (503, "directory_unavailable")
         await server.start()
-        assert await state.claim(b"x", keep_s=60), "it answers again"
+        assert await state.first("x", b"1", keep_s=60) is None, "it answers again"
     finally:
         await state.aclose()
         await server.stop()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.tokens import Tokens
 from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.digest import ClientAuth, DigestVerdict, ServerAuth, is_stale, parse_auth
 
@@ -179,3 +180,18 @@ def test_credentials_are_good_once(qop: bool) -> None:
     if qop:  # a client that counts from one with a client nonce of its own
         other = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=URI, cnonce="d")
         assert judged(other) is DigestVerdict.GOOD
+
+
+def test_credentials_that_were_good_at_one_worker_are_stale_at_another() -> None:
+    tokens = Tokens("of all workers", lifetime_s=60)
+    one, two = (ServerAuth("example", tokens.nonce_key(worker)) for worker in range(2))
+    client = ClientAuth("ann", "secret")
+    copied = client.answer(one.challenges(now=1000.0), method="INVITE", uri=URI, cnonce="c")
+
+    def judged(server: ServerAuth, credentials: str | None) -> DigestVerdict:
+        return server.check([credentials or ""], PASSWORDS, method="INVITE", uri=URI, now=1001.0)[0]
+
+    assert judged(one, copied) is DigestVerdict.GOOD
+    assert judged(two, copied) is DigestVerdict.STALE, "a copy with another Call-ID, so at another worker"
+    again = client.answer(two.challenges(now=1001.0, stale=True), method="INVITE", uri=URI, cnonce="d")
+    assert judged(two, again) is DigestVerdict.GOOD
