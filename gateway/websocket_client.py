@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.datastructures import Headers, HeadersLike
 from websockets.exceptions import ConnectionClosed as ConnectionClosed
 from websockets.exceptions import (
     InvalidHandshake,
@@ -28,6 +29,7 @@ from websockets.exceptions import (
     ProxyError,
     SecurityError,
 )
+from websockets.http11 import Request
 
 _END_S = 0.1
 """Longest wait for the server to end TCP after both close frames, seconds (RFC 6455, 7.1.1)."""
@@ -56,6 +58,22 @@ class OutgoingWebSocket(ClientConnection):
         self._on_round_trip: Callable[[float], None] = lambda seconds: None
         self._watching: asyncio.TimerHandle | None = None
         self._ending: asyncio.TimerHandle | None = None
+
+    async def handshake(
+        self, additional_headers: HeadersLike | None = None, user_agent_header: str | None = None
+    ) -> None:
+        """Send a header of the caller instead of that of websockets, not as a second one: ``Host`` of a virtual
+        server."""
+        connect_request = self.protocol.connect
+
+        def request() -> Request:
+            made = connect_request()
+            for name in Headers(additional_headers or {}):
+                made.headers.pop(name, None)
+            return made
+
+        self.protocol.connect = request  # type: ignore[method-assign]
+        await super().handshake(additional_headers, user_agent_header)
 
     def watch(self, on_round_trip: Callable[[float], None]) -> None:
         """Cut the connection when nothing has come for one and a half ping intervals. Until then report the latency of

@@ -314,7 +314,7 @@ class Session:
         self.speech.playback(started=started, now=self._now())
 
     def on_round_trip(self, seconds: float) -> None:
-        """Report a new round-trip time of the media path."""
+        """Report a new round-trip time of the media path, or of the dialled manager's socket."""
         if self.wants_round_trip:
             self.outbox.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
 

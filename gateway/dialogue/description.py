@@ -712,7 +712,8 @@ TO_MANAGER: tuple[Message, ...] = (
         ),
         {"type": "info", "name": "tokensPlayed", "value": "Your order is on its way."},
         notes="Only what the route's `events` asks for: `speaker-events`, `tokens-played`, `debugging`, "
-        "`config-updated`, `caller-changed`. `noWords` is an extension for routes with a recogniser: no words have "
+        "`config-updated`, `caller-changed`. `roundTripDelayMs` is measured on the media path, and on a dialled socket "
+        "with its keepalive pings. `noWords` is an extension for routes with a recogniser: no words have "
         "followed an `interrupt` by speech, nor 1 s after the sound that caused it. Nothing resumes by itself.",
     ),
     Message(
@@ -937,7 +938,8 @@ made from the same table as this page, with an example of every message. `talksp
 
 * **The gateway dials out** to the route's `dialogue.url`, one WebSocket per call. `X-Twilio-Signature` signs the
   address if `dialogue.auth_token` is set. The gateway sends messages and fields marked + only if `dialogue.extensions`
-  is on. It always accepts them.
+  is on. It always accepts them. The environment may name a proxy (`https_proxy`, `http_proxy`, `socks_proxy`,
+  `no_proxy`); loopback addresses are dialled without one.
 * **The manager dials in** to `WS /v1/dialogue?route=NAME`: one socket for many calls. Every message in both directions
   then has `sessionId`, and extensions are on. Several sockets of one route share its calls in turn.
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import aiohttp
-
 from gateway.config import LimitsConfig, RouteConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats, setup_of
 from gateway.dialogue.observers import Observers
-from gateway.dialogue.relay import Relay, client_session
+from gateway.dialogue.relay import Relay
 from gateway.dialogue.script import load
 from gateway.dialogue.script_link import ScriptLink
 from gateway.seams.dialogue import DialogueLink, DialogueSink
@@ -41,7 +39,6 @@ class RouteDialogues:
         self._stats = stats
         self._version = version
         self._scripts = {name: load(route.dialogue.script) for name, route in routes.items() if route.dialogue.script}
-        self._client: aiohttp.ClientSession | None = None
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
         """Connect a call to its route's manager; returns at once.
@@ -62,14 +59,11 @@ class RouteDialogues:
         return self._observers.watch(call.route, setup, sink, link)
 
     def _dial(self, call: CallInfo, sink: DialogueSink, codec: str) -> DialogueLink:
-        if self._client is None:
-            self._client = client_session()
         relay = Relay(
             call,
             sink,
             self._routes[call.route].dialogue,
             limits=self._limits,
-            client=self._client,
             stats=self._stats,
             codec=codec,
             version=self._version,
@@ -81,5 +75,3 @@ class RouteDialogues:
         """Close the sockets that dialled in, and end all subscriptions. Calls have closed their links by then."""
         self._observers.close()
         await self._hub.aclose()
-        if self._client is not None:
-            await self._client.close()

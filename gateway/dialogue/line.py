@@ -21,10 +21,12 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 
 import aiohttp
 from aiohttp import web
 
+from gateway.dialogue.dialled_socket import NO_STATUS, DialledSocket
 from gateway.dialogue.wire import audio_prefix, encode
 from gateway.errors import ProtocolError
 from gateway.seams.dialogue import DialogueSink
@@ -55,10 +57,7 @@ MESSAGES_AT_ONCE = 8
 """Most messages of a line that are taken in one turn of the event loop. One line may serve all calls, and a message
 that begins a turn costs 0.1 ms and more, which would delay every due frame."""
 
-NO_STATUS = 0
-"""Value that aiohttp reports for a close frame without a code; ``ws.close()`` of many clients sends that."""
-
-WebSocket = aiohttp.ClientWebSocketResponse | web.WebSocketResponse
+WebSocket = DialledSocket | web.WebSocketResponse
 
 
 @dataclass(slots=True)
@@ -247,6 +246,10 @@ class Line:
             self._awaits_pong_for = 0
             self._wake.set()  # messages sent meanwhile need another ping
 
+    def _on_answered(self, mark: bytes, answered: asyncio.Future[float]) -> None:
+        if not answered.cancelled() and answered.exception() is None:
+            self._on_pong(mark)
+
     def _takes(self, text: str) -> bool:
         try:
             self._accept(text)
@@ -277,7 +280,10 @@ class Line:
                 if self._unread and not self._awaits_pong_for:
                     self._awaits_pong_for = len(self._unread)
                     self._pings += 1
-                    await self._websocket.ping(PING_MARK + str(self._pings).encode())
+                    mark = PING_MARK + str(self._pings).encode()
+                    answered = await self._websocket.ping(mark)
+                    if answered is not None:  # a dialled socket; others give the pong to `receive`
+                        answered.add_done_callback(partial(self._on_answered, mark))
                 self._wake.clear()
                 await self._wake.wait()
         except (ConnectionError, aiohttp.ClientError):

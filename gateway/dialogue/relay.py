@@ -7,10 +7,9 @@ import logging
 import random
 from collections.abc import Callable
 
-import aiohttp
-
 from gateway.carriers.signatures import twilio_signature
 from gateway.config import DialogueConfig, LimitsConfig
+from gateway.dialogue.dialled_socket import DialledSocket
 from gateway.dialogue.line import (
     CLOSE_TIMEOUT_S,
     QUEUE_MESSAGES,
@@ -26,6 +25,7 @@ from gateway.errors import ProtocolError
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Outbound
+from gateway.websocket_client import CannotOpen, open_websocket
 from tts_engine.correlation import CORRELATION, TRACE_KEY
 
 log = logging.getLogger(__name__)
@@ -38,18 +38,6 @@ RECONNECT_MAX_S = 5.0
 
 CONNECT_S = 5.0
 """Longest wait for one attempt, name look-up and handshake together, seconds."""
-
-
-def client_session() -> aiohttp.ClientSession:
-    """Return an HTTP session for dial-outs. It resolves names in a thread, and has no cookies and no limit on
-    sockets."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        # CONNECT_S bounds the handshake; the socket then lives as long as the call.
-        timeout=aiohttp.ClientTimeout(total=None),
-        skip_auto_headers=("Accept",),
-    )
 
 
 class Relay:
@@ -67,7 +55,6 @@ class Relay:
         config: DialogueConfig,
         *,
         limits: LimitsConfig,
-        client: aiohttp.ClientSession,
         stats: DialogueStats,
         codec: str,
         version: str,
@@ -77,7 +64,6 @@ class Relay:
         self._sink = sink
         self._config = config
         self._limits = limits
-        self._client = client
         self._stats = stats
         self._jitter = jitter
         self._version = version
@@ -131,13 +117,10 @@ class Relay:
                     websocket = await self._connect()
             except TimeoutError:
                 reason = f"no connection within {CONNECT_S:g} s"
-            # The texts of the next two exceptions contain the whole address, whose query may contain a key.
-            except aiohttp.WSServerHandshakeError as exc:
-                reason = f"cannot connect: answered with HTTP {exc.status}"
-            except ValueError:
-                reason = "cannot connect: dialogue.url is not a valid address"
-            except (aiohttp.ClientError, OSError) as exc:
-                reason = f"cannot connect: {exc}"
+            except (CannotOpen, OSError) as exc:
+                reason = str(exc)
+                if not reason.startswith("cannot connect"):
+                    reason = f"cannot connect: {reason}"
             else:
                 line = self._new_line(websocket)
                 up_since = loop.time()
@@ -165,7 +148,7 @@ class Relay:
             await asyncio.sleep(pause_s * (0.5 + 0.5 * self._jitter()))
             pause_s = min(2 * pause_s, RECONNECT_MAX_S)
 
-    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+    async def _connect(self) -> DialledSocket:
         url = self._config.url
         # Twilio requests no subprotocol and no compression (recorded).
         headers = {
@@ -179,18 +162,17 @@ class Relay:
         if self._config.auth_token is not None:
             # Twilio signs the URL as written, with wss:// and without appended parameters (recorded).
             headers["X-Twilio-Signature"] = twilio_signature(self._config.auth_token.get_secret_value(), url)
-        return await self._client.ws_connect(
+        websocket = await open_websocket(
             url,
             headers={**headers, **self._config.headers},
-            compress=0,
-            autoclose=False,
-            autoping=False,
-            heartbeat=self._config.ping_s,
-            max_msg_size=self._limits.message_bytes,
-            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+            message_bytes=self._limits.message_bytes,
+            close_s=CLOSE_TIMEOUT_S,
+            ping_s=self._config.ping_s,
+            on_round_trip=self._sink.on_round_trip,
         )
+        return DialledSocket(websocket)
 
-    def _new_line(self, websocket: aiohttp.ClientWebSocketResponse) -> Line:
+    def _new_line(self, websocket: DialledSocket) -> Line:
         return Line(
             websocket,
             queue_messages=QUEUE_MESSAGES,

@@ -34,6 +34,10 @@ class DialogueSink(Protocol):
         """The link has given up."""
         ...
 
+    def on_round_trip(self, seconds: float) -> None:
+        """A keepalive ping of a dialled socket was answered after that time."""
+        ...
+
 
 class DialogueLink(Protocol):
     """One call's connection to its manager."""

@@ -128,6 +128,9 @@ class _SharedSink:
     def on_dialogue_failed(self, description: str) -> None:
         log.debug("no dialogue manager except the browser", extra={"why": description})
 
+    def on_round_trip(self, seconds: float) -> None:
+        self._sink.on_round_trip(seconds)
+
 
 class _SharedLink:
     """A call's connection to its manager and its browser."""

@@ -13,75 +13,13 @@ from pathlib import Path
 import pytest
 
 from gateway.websocket_client import CannotOpen, ConnectionClosed, OutgoingWebSocket, open_websocket
-from tests.gateway.dialogue.dialogue_fakes import App, running_app
+from tests.gateway.dialogue.dialogue_fakes import running_app
+from tests.gateway.proxies import ADDRESS, proxied
 from tests.waiting import until
-
-ADDRESS = "ws://manager.test/relay?api_key=SECRET"
-"""A name that only the proxies of these tests know."""
 
 
 async def opened(url: str) -> OutgoingWebSocket:
     return await open_websocket(url, headers={"X-Mine": "1"}, message_bytes=1000, close_s=1.0)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(4096):
-            writer.write(data)
-    writer.close()
-
-
-class Proxy:
-    """A proxy that leads every host to one application."""
-
-    def __init__(self, app: App) -> None:
-        self.port = int(app.url.split(":")[2].split("/")[0])
-        self.asked: list[str] = []
-        self.refuses = False
-
-    async def http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """CONNECT (RFC 9110, 9.3.6)."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        self.asked.append(head.split(b" ")[1].decode())
-        if self.refuses:
-            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-            writer.close()
-            return
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await self._pass(reader, writer)
-
-    async def socks(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """SOCKS5 without a password, host by name (RFC 1928)."""
-        _version, methods = await reader.readexactly(2)
-        await reader.readexactly(methods)
-        writer.write(b"\x05\x00")
-        head = await reader.readexactly(5)
-        assert head[:4] == b"\x05\x01\x00\x03"
-        host, port = await reader.readexactly(head[4]), await reader.readexactly(2)
-        self.asked.append(f"{host.decode()}:{int.from_bytes(port)}")
-        writer.write(b"\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x00")
-        await self._pass(reader, writer)
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        app_reader, app_writer = await asyncio.open_connection("127.0.0.1", self.port)
-        await asyncio.gather(_copy(reader, app_writer), _copy(app_reader, writer))
-
-
-@asynccontextmanager
-async def proxied(monkeypatch: pytest.MonkeyPatch, kind: str) -> AsyncIterator[tuple[App, Proxy]]:
-    """An application behind a proxy of this kind (``http``, ``socks``) that the environment names."""
-    for name in ("no_proxy", "all_proxy", "http_proxy", "https_proxy", "ws_proxy", "wss_proxy", "socks_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    async with running_app() as app:
-        proxy = Proxy(app)
-        server = await asyncio.start_server(proxy.http if kind == "http" else proxy.socks, "127.0.0.1", 0)
-        scheme = {"http": "http", "socks": "socks5h"}[kind]
-        monkeypatch.setenv(f"{kind}_proxy", f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        try:
-            yield app, proxy
-        finally:
-            server.close()
 
 
 @pytest.mark.parametrize("kind", ["http", "socks"])
@@ -122,8 +60,8 @@ async def test_an_error_does_not_repeat_the_address(url: str) -> None:
     assert str(caught.value).startswith("cannot connect") and "SECRET" not in repr(caught.value)
 
 
-async def upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Do the server's part of the handshake by hand (RFC 6455, 4.2.2)."""
+async def upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Do the server's part of the handshake by hand (RFC 6455, 4.2.2). Return the request."""
     head = await reader.readuntil(b"\r\n\r\n")
     key = next(line.split(b": ")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key"))
     accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
@@ -131,6 +69,7 @@ async def upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n"
     )
+    return head
 
 
 @asynccontextmanager
@@ -139,6 +78,20 @@ async def serving(
 ) -> AsyncIterator[str]:
     async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+async def test_a_given_host_replaces_that_of_the_address() -> None:
+    requests: list[bytes] = []
+
+    async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await upgrade(reader, writer))
+        writer.close()
+
+    async with serving(closes) as url:
+        websocket = await open_websocket(url, headers={"host": "bot.internal"}, message_bytes=1000, close_s=1.0)
+        await websocket.wait_closed()
+    hosts = [line for line in requests[0].lower().split(b"\r\n") if line.startswith(b"host:")]
+    assert hosts == [b"host: bot.internal"]
 
 
 async def test_the_peers_close_is_the_end_although_it_keeps_tcp_open() -> None:

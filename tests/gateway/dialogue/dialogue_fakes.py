@@ -24,6 +24,7 @@ class RecordingSink:
         self.messages: list[Inbound] = []
         self.events: list[str] = []
         self.ready = 0
+        self.round_trips_s: list[float] = []
         self.raises: Exception | None = None
 
     def on_message(self, message: Inbound) -> None:
@@ -45,6 +46,9 @@ class RecordingSink:
 
     def on_dialogue_failed(self, description: str) -> None:
         self.events.append(f"failed: {description}")
+
+    def on_round_trip(self, seconds: float) -> None:
+        self.round_trips_s.append(seconds)
 
 
 class App:

@@ -10,15 +10,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import aiohttp
 import pytest
 
 from gateway.config import DialogueConfig, LimitsConfig
+from gateway.dialogue.dialled_socket import DialledSocket
 from gateway.dialogue.line import DialogueStats, Ending, Line
-from gateway.dialogue.relay import RECONNECT_FIRST_S, RECONNECT_MAX_S, Relay, client_session
+from gateway.dialogue.relay import RECONNECT_FIRST_S, RECONNECT_MAX_S, Relay
 from gateway.errors import ProtocolError
 from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app
+from tests.gateway.proxies import ADDRESS, proxied
 from tests.waiting import until
 from tts_engine.correlation import CORRELATION, Correlation
 
@@ -32,7 +33,6 @@ class Dialled:
 async def dial(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Dialled]]:
     monkeypatch.setattr("gateway.dialogue.relay.RECONNECT_FIRST_S", 0.01)
     monkeypatch.setattr("gateway.dialogue.relay.RECONNECT_MAX_S", 0.05)
-    client = client_session()
     relays = []
 
     def make(url: str, *, limits: LimitsConfig | None = None, kind: type[Relay] = Relay, **config: Any) -> Dialled:
@@ -42,7 +42,6 @@ async def dial(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., D
             sink,
             DialogueConfig(url=url, **config),
             limits=limits or LimitsConfig(),
-            client=client,
             stats=stats,
             codec="PCMU/8000",
             version="0.1.0",
@@ -54,7 +53,6 @@ async def dial(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., D
     yield make
     for relay in relays:
         await relay.aclose()
-    await client.close()
 
 
 async def test_setup_comes_first_with_the_headers_of_the_recording(dial: Callable[..., Dialled]) -> None:
@@ -160,7 +158,7 @@ async def test_broken_line_is_dialled_again_and_resumed(dial: Callable[..., Dial
 
 
 class NobodyThere(Relay):
-    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+    async def _connect(self) -> DialledSocket:
         raise ConnectionRefusedError
 
 
@@ -200,7 +198,7 @@ async def test_without_reconnect_a_loss_is_the_end(dial: Callable[..., Dialled])
 class DyingManager(Relay):
     """Its lines break as soon as they are up."""
 
-    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+    async def _connect(self) -> DialledSocket:
         return cast(Any, None)
 
     async def _serve(self, line: Line) -> Ending:
@@ -223,7 +221,7 @@ class PoisonedManager(Relay):
         self.dialled_at: list[float] = []
         self.lives_s = 1.0
 
-    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+    async def _connect(self) -> DialledSocket:
         self.dialled_at.append(asyncio.get_running_loop().time())
         return cast(Any, None)
 
@@ -295,6 +293,34 @@ async def test_what_a_dead_application_had_not_read_goes_to_the_next_one_once(di
             call_.relay.send(Dtmf(digit=digit))
         await until(lambda: len(app.received) == 2 and len(app.received[1]) == 4)
         assert [message.get("digit", message["type"]) for message in app.received[1]] == ["setup", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("kind", ["http", "socks"])
+async def test_a_manager_behind_a_proxy_that_drops_without_a_close_frame_is_dialled_again_and_gets_the_rest(
+    dial: Callable[..., Dialled], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(monkeypatch, kind) as (app, proxy):
+        call_ = dial(ADDRESS, auth_token="secret")
+        await until(lambda: app.received and app.received[0])
+        signature = hmac.new(b"secret", ADDRESS.encode(), hashlib.sha1).digest()
+        assert base64.b64decode(app.headers[0]["X-Twilio-Signature"]) == signature
+        call_.relay.send(Dtmf(digit="1"))
+        await until(lambda: len(app.received[0]) == 2)
+        app.drop()
+        for digit in "234":
+            call_.relay.send(Dtmf(digit=digit))
+        await until(lambda: len(app.received) == 2 and len(app.received[1]) == 4)
+        assert [message.get("digit", message["type"]) for message in app.received[1]] == ["setup", "2", "3", "4"]
+        assert call_.sink.events == ["lost", "resumed"] and call_.stats.reconnects == 1
+        assert proxy.asked == ["manager.test:80"] * 2
+
+
+async def test_the_latency_of_keepalive_pings_reaches_the_session(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url, ping_s=1.0)
+        await until(lambda: call_.sink.round_trips_s)
+        assert call_.sink.events == []
+    assert 0 < call_.sink.round_trips_s[0] < 10
 
 
 @asynccontextmanager
