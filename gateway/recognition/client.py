@@ -11,13 +11,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import aiohttp
 from yarl import URL
 
 from gateway.config import RecogniserConfig
 from gateway.errors import ProtocolError
 from gateway.recognition import listen
 from gateway.seams.recogniser import FRAME_BYTES, MAX_UTTERANCE_S, SAMPLE_RATE, RecognitionEvents, RecognitionStream
+from gateway.websocket_client import CannotOpen, ConnectionClosed, OutgoingWebSocket, open_websocket
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +69,10 @@ class ListenStream:
     def __init__(
         self,
         events: RecognitionEvents,
-        http: aiohttp.ClientSession,
         url: URL,
         config: RecogniserConfig,
         *,
+        unix_path: str,
         partials: bool,
         reconnect_max_s: float,
         on_dropped: Callable[[], None],
@@ -80,7 +80,7 @@ class ListenStream:
         self._events = events
         self._reconnect_max_s = reconnect_max_s
         self._on_dropped = on_dropped
-        self._http = http
+        self._unix_path = unix_path
         self._url = url
         self._config = config
         self._partials = partials
@@ -169,12 +169,13 @@ class ListenStream:
             begun = loop.time()
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    websocket = await self._http.ws_connect(
-                        self._url,
+                    websocket = await open_websocket(
+                        str(self._url),
                         headers=config.headers,
-                        heartbeat=_KEEP_ALIVE_S,
-                        max_msg_size=_MESSAGE_BYTES,
-                        timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
+                        message_bytes=_MESSAGE_BYTES,
+                        close_s=_CLOSE_S,
+                        ping_s=_KEEP_ALIVE_S,
+                        unix_path=self._unix_path,
                     )
                 async with websocket:
                     if down:
@@ -183,9 +184,7 @@ class ListenStream:
                     why = await self._use_connection(websocket)
             except TimeoutError:
                 why = f"no connection within {CONNECT_S:g} s"
-            except aiohttp.WSServerHandshakeError as exc:  # its text contains the whole address, including secrets
-                why = f"answered with HTTP {exc.status}"
-            except (aiohttp.ClientError, OSError, ProtocolError) as exc:
+            except (CannotOpen, ProtocolError) as exc:
                 why = str(exc)
             except Exception:  # an internal error must not leave the call without a recogniser
                 log.exception("recogniser stream failed")
@@ -198,54 +197,56 @@ class ListenStream:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, self._reconnect_max_s)
 
-    async def _use_connection(self, websocket: aiohttp.ClientWebSocketResponse) -> str:
+    async def _use_connection(self, websocket: OutgoingWebSocket) -> str:
         """Use one connection to its end. Return the reason of its end."""
         self._broken = False
         if self._waiting and self._waiting[0].sent:
             self._waiting[0].restart()
         writer = asyncio.create_task(self._write(websocket), name="recogniser writer")
         try:
-            async for message in websocket:
-                if message.type is aiohttp.WSMsgType.TEXT:
-                    results = listen.decode(message.data)
+            while True:
+                message = await websocket.recv()
+                if isinstance(message, str):
+                    results = listen.decode(message)
                     if isinstance(results, listen.Results):
                         self._take_results(results)
+        except ConnectionClosed:
+            return f"closed with {websocket.close_code}"
         finally:
             writer.cancel()
             (ended,) = await asyncio.gather(writer, return_exceptions=True)
-            if isinstance(ended, Exception) and not isinstance(ended, aiohttp.ClientError | OSError):
+            if isinstance(ended, Exception) and not isinstance(ended, ConnectionClosed):
                 log.error("recogniser writer failed", exc_info=ended)
-        return f"closed with {websocket.close_code}"
 
-    async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _write(self, websocket: OutgoingWebSocket) -> None:
         try:
             await self._send_all(websocket)
         finally:  # the reader must not wait for answers to messages that are never sent
             await websocket.close()
 
-    async def _send_all(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _send_all(self, websocket: OutgoingWebSocket) -> None:
         while not self._broken:
             self._wake.clear()
             utterance = self._waiting[0] if self._waiting else None
             if utterance is not None and utterance.sent < len(utterance.frames):
                 piece = b"".join(utterance.frames[utterance.sent :])
                 utterance.sent = len(utterance.frames)
-                await websocket.send_bytes(piece)
+                await websocket.send(piece)
             elif utterance is not None and utterance.finished and not utterance.finalized:
                 if not utterance.sent:  # the utterance ended without a frame
                     self._complete(utterance)
                     continue
                 utterance.finalized = True
-                await websocket.send_str(listen.FINALIZE)
+                await websocket.send(listen.FINALIZE)
             elif utterance is not None and utterance.paused:
                 utterance.paused = False
-                await websocket.send_str(listen.KEEP_ALIVE)
+                await websocket.send(listen.KEEP_ALIVE)
             else:
                 try:
                     async with asyncio.timeout(_KEEP_ALIVE_S):
                         await self._wake.wait()
                 except TimeoutError:
-                    await websocket.send_str(listen.KEEP_ALIVE)
+                    await websocket.send(listen.KEEP_ALIVE)
 
 
 class ListenRecogniser:
@@ -253,7 +254,7 @@ class ListenRecogniser:
 
     Args:
         url: ``ws://`` or ``wss://``; the query of ``listen.query`` is added to its own.
-        connector: replaces the TCP connector.
+        unix_path: UNIX socket of a recogniser on this machine; empty: the host of the URL.
         reconnect_max_s: longest pause between attempts, seconds.
     """
 
@@ -262,13 +263,13 @@ class ListenRecogniser:
         url: str,
         config: RecogniserConfig,
         *,
-        connector: aiohttp.BaseConnector | None = None,
+        unix_path: str = "",
         reconnect_max_s: float = 5.0,
     ) -> None:
         self._url = URL(url)
         self._reconnect_max_s = reconnect_max_s
         self._config = config
-        self._http = aiohttp.ClientSession(connector=connector or aiohttp.TCPConnector(limit=0))
+        self._unix_path = unix_path
         self.dropped = 0
         self.ready = True  # each stream connects by itself; its errors show a server that is away
 
@@ -285,9 +286,9 @@ class ListenRecogniser:
         url = self._url.extend_query(query)
         return ListenStream(
             events,
-            self._http,
             url,
             self._config,
+            unix_path=self._unix_path,
             partials=partials,
             reconnect_max_s=self._reconnect_max_s,
             on_dropped=self._count_dropped,
@@ -297,4 +298,4 @@ class ListenRecogniser:
         self.dropped += 1
 
     async def aclose(self) -> None:
-        await self._http.close()
+        """Nothing is open but the streams, which their calls close."""

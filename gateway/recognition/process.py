@@ -46,7 +46,7 @@ class EmbeddedRecogniser(ChildProcess):
         self._recogniser = ListenRecogniser(
             f"ws://localhost{listen.PATH}",
             local,
-            connector=aiohttp.UnixConnector(self._socket, limit=0),
+            unix_path=self._socket,
             reconnect_max_s=_RECONNECT_S,
         )
 

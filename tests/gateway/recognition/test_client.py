@@ -21,6 +21,7 @@ from gateway.recognition import listen
 from gateway.recognition.client import ListenRecogniser, ListenStream
 from gateway.recognition.server import PARTIAL_MS, ListenServer
 from gateway.seams.recogniser import FRAME_BYTES
+from gateway.websocket_client import open_websocket
 from tests.gateway.recognition.ear import Ear
 from tests.peers.ports import free_port
 from tests.waiting import until
@@ -111,13 +112,12 @@ async def test_what_is_said_before_the_recogniser_is_there_waits_for_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[object] = []
-    connect = aiohttp.ClientSession.ws_connect
 
     def counted(*args: Any, **more: Any) -> Any:
         tries.append(args)
-        return connect(*args, **more)
+        return open_websocket(*args, **more)
 
-    monkeypatch.setattr(aiohttp.ClientSession, "ws_connect", counted)
+    monkeypatch.setattr("gateway.recognition.client.open_websocket", counted)
     caplog.set_level("INFO", "gateway.recognition.client")
     ear = Ear()
     port = free_port()
