@@ -592,7 +592,7 @@ class ClipsConfig(Section):
     """Largest clip, bytes."""
 
 
-Scope = Literal["speak", "calls", "read", "admin", "browser"]
+Scope = Literal["speak", "calls", "supervise", "read", "admin", "browser"]
 """Permission of a key."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -604,9 +604,9 @@ class KeyRights(Section):
     tenant: str = Field("default", min_length=1)
     """Tenant of the key. Tenants do not see each other's routes, calls, events and usage."""
     scopes: tuple[Scope, ...] | None = None
-    """Permissions. `speak`: speech API, voices, models, usage. `calls`: place, lead, hear and end calls. `read`: calls,
-    events, routes. `browser`: calls from browsers, and tokens for them. `admin`: metrics, active model, all tenants'
-    routes. Default: all; with several tenants, all but `admin`."""
+    """Permissions. `speak`: speech API, voices, models, usage. `calls`: place, lead, hear and end calls. `supervise`:
+    join live calls. `read`: calls, events, routes. `browser`: calls from browsers, and tokens for them. `admin`:
+    metrics, active model, all tenants' routes. Default: all; with several tenants, all but `admin`."""
     requests_per_minute: int = Field(600, gt=0)
     """Most requests in any minute (a sliding window)."""
     concurrent_calls: int = Field(100, gt=0)

@@ -555,7 +555,7 @@ def _add_keys(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument(
         "--scope",
         action="append",
-        choices=("speak", "calls", "read", "browser", "admin"),
+        choices=("speak", "calls", "supervise", "read", "browser", "admin"),
         help="what it may do, several times for several scopes (default: as for auth.api_keys)",
     )
     p.add_argument("--days", type=_positive, metavar="N", help="how long it is good (default: until it is revoked)")

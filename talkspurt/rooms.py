@@ -37,6 +37,7 @@ from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.expected import ExpectedRoutes
 from gateway.http.call_api.listen import Listen
 from gateway.http.call_api.route_list import RouteList
+from gateway.http.call_api.supervise import Supervise
 from gateway.http.exposition import Exposition
 from gateway.http.health import Health
 from gateway.http.pages import Pages
@@ -456,6 +457,7 @@ class HttpParts:
                 *transports.webrtc.routes(),
                 *HandoffRoute(state.handoffs).routes(),
                 Listen(directory).route(),
+                *Supervise(directory, transports.webrtc.answer_joining).routes(),
                 *AttachRoutes(self.switches.attach, config.routes, directory, routes_elsewhere).routes(),
                 *(ExpectedRoutes(audiosocket, config.routes).routes() if audiosocket is not None else ()),
                 *Pages(self.auth, secure=secure).routes(),

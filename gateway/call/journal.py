@@ -8,7 +8,18 @@ from __future__ import annotations
 from typing import Literal
 
 from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
-from gateway.seams.call_record import CallRecord, Entry, Fault, HeardWords, Listened, Pressed, Progressed, Said
+from gateway.seams.call_record import (
+    CallRecord,
+    Entry,
+    Fault,
+    HeardWords,
+    Listened,
+    Pressed,
+    Progressed,
+    Said,
+    SupervisorEvent,
+    SupervisorMoved,
+)
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Call, Dtmf, Error, Outbound, Prompt
@@ -66,6 +77,10 @@ class Journal:
     def listened(self, by: str, event: Literal["joined", "left"], now: float) -> None:
         """Record that a client with a key of tenant ``by`` began or stopped listening in."""
         self._add(Listened(atMs=self._ms(now), by=by, event=event))
+
+    def supervised(self, by: str, leg: str, event: SupervisorEvent, now: float) -> None:
+        """Record what a supervisor's leg does that tenant ``by`` asked for."""
+        self._add(SupervisorMoved(atMs=self._ms(now), by=by, leg=leg, event=event))
 
     def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
         """Record the first audible frame of a turn."""

@@ -23,6 +23,7 @@ from gateway.call.hearing.listeners import Listener
 from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.joined.bridge import Bridge, JoiningPolicy
 from gateway.call.joined.second_legs import SecondLegs
+from gateway.call.joined.supervisors import Supervisors
 from gateway.call.journal import Journal
 from gateway.call.metering import Metering
 from gateway.call.outbox import Outbox
@@ -33,13 +34,14 @@ from gateway.call.transfers import Transfers
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import RouteConfig
 from gateway.mixing.seat import Seat
-from gateway.seams.call_record import CallLogSink, CallRecord
+from gateway.seams.call_record import CallLogSink, CallRecord, SupervisorEvent
 from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import Dialogues
 from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
     Background,
+    Cancel,
     ConfigChange,
     End,
     Ended,
@@ -122,7 +124,7 @@ class Session:
         call."""
         self._has_manager = False
         self._leg_on_hold = False
-        self._held_by_manager = False
+        self._held_by_manager = self._taken_over = False
         kept = services.call_log
         self.stats = CallStats(
             call.transport,
@@ -157,6 +159,8 @@ class Session:
             turns=self.turns, instructions=self._instructions, bridge=self._bridge, clock=self._now,
         )  # fmt: skip
         self._bridge.owner = self._transfers
+        self.supervisors = Supervisors(call, self._bridge, services.second_legs, tell=self.outbox.tell, owner=self)
+        self._bridge.guests = self.supervisors
         self.greeted = self.speech.greeted
         """Done when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         hearing = services.hearing.get(call.route)
@@ -244,6 +248,7 @@ class Session:
         """Release the call's parts. Each drops the references that would make a cycle."""
         now = self._now()
         self._transfers.close()
+        self.supervisors.close()
         self._bridge.close()
         self.seat.close()
         self.speech.close("ended" if self.ending.hangs_up else "hangup", now)
@@ -353,12 +358,32 @@ class Session:
         self._put_on_hold()
 
     def _put_on_hold(self) -> None:
-        self.speech.put_on_hold(self._leg_on_hold or self._held_by_manager or not self.metered.done(), self._now())
+        held = self._leg_on_hold or self._held_by_manager or self._taken_over or not self.metered.done()
+        self.speech.put_on_hold(held, self._now())
 
     def _hold_speech(self, on_hold: bool) -> None:
         """The manager has put the caller on hold, or ends that."""
         self._held_by_manager = on_hold
         self._put_on_hold()
+
+    # --- supervisors (SupervisedCall) -----------------------------------------------------------------------------
+
+    def taken_over(self, taken_over: bool) -> None:
+        """A supervisor speaks in place of the bot, or does so no more. What the bot was to say meanwhile is stale."""
+        self._taken_over = taken_over
+        self._instructions.on_message(Cancel(), self._now())
+        self._put_on_hold()
+        if not taken_over:
+            self._transfers.take_over_ends()
+
+    def accompanied(self, accompanied: bool) -> None:
+        """A supervisor talks with the caller, or does so no more."""
+        self._transfers.accompany(accompanied)
+
+    def note_supervisor(self, by: str, leg: str, event: SupervisorEvent) -> None:
+        """Enter what a supervisor does in the call's record."""
+        if self.stats.journal is not None:
+            self.stats.journal.supervised(by, leg, event, self._now())
 
     def on_transferred(self, problem: str, status: int = 0) -> None:
         """A transfer that was under way has ended; see ``CallEvents``."""
@@ -413,7 +438,8 @@ class Session:
     def on_dialogue_lost(self) -> None:
         """The manager's connection broke."""
         self._instructions.departure.has_manager = False
-        said = "" if self._bridge.joined else self._route.fallback.text  # two people talk; nothing is said between
+        people_talk = self._bridge.joined or self._taken_over  # nothing is said between
+        said = "" if people_talk else self._route.fallback.text
         self._instructions.on_dialogue_lost(said, self._now())
 
     def on_dialogue_resumed(self) -> None:

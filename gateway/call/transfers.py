@@ -122,7 +122,7 @@ class Transfers:
 
     def speech_complete(self, handoff_data: str | None) -> None:
         """End the call after the manager's ``end``, unless the end of a pending transfer decides."""
-        if not self.pending:
+        if not self.pending and not self._bridge.guests.taken_over:
             self._ending.leave("end", handoff_data)
 
     def ended(self, problem: str, status: int = 0) -> None:
@@ -163,7 +163,7 @@ class Transfers:
 
     def _set_bridging(self, bridging: bool) -> None:
         self._bridging = bridging
-        self._turns.silence.accompany(bridging, self._clock())
+        self.accompany(self._bridge.guests.taken_over)
 
     def bridge_failed(self, problem: str, code: str) -> None:
         """The person was not reached: the caller is with the bot again."""
@@ -196,8 +196,21 @@ class Transfers:
         """No dialogue manager is available any more: once no transfer is pending, transfer the call to the route's
         fallback target, or end it for the carrier's next step."""
         self._has_manager = False
-        if self._message is None:
+        if self._message is None and not self._bridge.guests.taken_over:
             self._fall_back()
+
+    def accompany(self, accompanied: bool) -> None:
+        """Note whether a supervisor talks with the caller, so that no silence is over meanwhile."""
+        self._turns.silence.accompany(accompanied or self._bridging, self._clock())
+
+    def take_over_ends(self) -> None:
+        """The caller is with the bot again, or the call ends if the bot has left meanwhile."""
+        if self._message is not None:
+            return
+        if not self._has_manager:
+            self._fall_back()
+        else:
+            self._end_if_alone()
 
     def close(self) -> None:
         """Stop waiting for speech."""
@@ -252,6 +265,9 @@ class Transfers:
             self._fall_back()
             return
         self._outbox.tell(error)
+        self._end_if_alone()
+
+    def _end_if_alone(self) -> None:
         ending = self._turns.ending
         # After the manager's ``end`` no manager controls the call.
         if ending is not None and self._turns.closed and not self._ending.decided:

@@ -696,6 +696,7 @@ TO_MANAGER: tuple[Message, ...] = (
                         "configUpdated",
                         "callerChanged",
                         "noWords",
+                        "supervisor",
                     ]
                 },
                 "Kind of information.",
@@ -706,7 +707,7 @@ TO_MANAGER: tuple[Message, ...] = (
                 _TEXT,
                 "`on` or `off`; text as heard; a number; JSON text of what was changed (inferred); JSON text with "
                 "`from` and `callerName` of the party that a PBX or carrier has connected instead of the caller (SIP); "
-                "the turn that was cut.",
+                "the turn that was cut; `join`, `takeover` or `none`.",
                 required=True,
             ),
         ),
@@ -714,7 +715,9 @@ TO_MANAGER: tuple[Message, ...] = (
         notes="Only what the route's `events` asks for: `speaker-events`, `tokens-played`, `debugging`, "
         "`config-updated`, `caller-changed`. `roundTripDelayMs` is measured on the media path, and on a dialled socket "
         "with its keepalive pings. `noWords` is an extension for routes with a recogniser: no words have "
-        "followed an `interrupt` by speech, nor 1 s after the sound that caused it. Nothing resumes by itself.",
+        "followed an `interrupt` by speech, nor 1 s after the sound that caused it. Nothing resumes by itself. "
+        "`supervisor` is an extension: a supervisor talks with the caller (`join`), in place of the bot (`takeover`: "
+        "what waits is dropped, later turns wait and are dropped at its end), or does so no more (`none`).",
     ),
     Message(
         "turn",

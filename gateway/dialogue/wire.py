@@ -607,7 +607,7 @@ _Split = tuple[dict[str, object] | None, dict[str, object]]
 
 def _info(m: Info) -> _Split:
     body: dict[str, object] = {"name": m.name, "value": m.value}
-    return (None, body) if m.name == "noWords" else (body, {})
+    return (None, body) if m.name in ("noWords", "supervisor") else (body, {})
 
 
 _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {

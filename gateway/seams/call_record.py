@@ -87,7 +87,24 @@ class Listened(_Entry):
     event: Literal["joined", "left"]
 
 
-Entry = Annotated[Said | HeardWords | Pressed | Fault | Progressed | Listened, Field(discriminator="kind")]
+SupervisorEvent = Literal["listen", "whisper", "join", "takeover", "left", "failed"]
+"""A mode of a supervisor that begins, the end of their leg, or that they were not reached."""
+
+
+class SupervisorMoved(_Entry):
+    """A supervisor's leg came into the call, changed its mode, or left."""
+
+    kind: Literal["supervised"] = "supervised"
+    by: str
+    """The tenant of the key that asked for it."""
+    leg: str
+    """The leg's session id."""
+    event: SupervisorEvent
+
+
+Entry = Annotated[
+    Said | HeardWords | Pressed | Fault | Progressed | Listened | SupervisorMoved, Field(discriminator="kind")
+]
 
 
 class CallSummary(BaseModel):

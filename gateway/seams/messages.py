@@ -331,7 +331,7 @@ class Error:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
     """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated``,
-    ``callerChanged`` or + ``noWords``; values are strings."""
+    ``callerChanged``, + ``noWords`` or + ``supervisor``; values are strings."""
 
     name: str
     value: str

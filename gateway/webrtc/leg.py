@@ -63,6 +63,8 @@ class WebRtcLeg(UnbufferedLeg):
         self.outbound = codec.outbound
         self.inbound = codec.inbound
         self.parameters = parameters
+        self.joined_to = ""
+        """Correlation id of the conversation that the leg joins. Empty: it is a call by itself."""
         self.browser = browser
         self.token = token
         self.arrival = Arrival()
@@ -87,6 +89,8 @@ class WebRtcLeg(UnbufferedLeg):
             inbound=self.inbound,
             call_id=self.call_id,
             call_type="CLIENT",
+            joined_to=self.joined_to,
+            greets=not self.joined_to,
             # Only carriers may name the caller, so a page's parameters under those names are left out.
             custom_parameters=without_fields(self.parameters),
         )

@@ -189,6 +189,15 @@ class WebRtc:
             headers=_resource_headers(leg),
         )
 
+    async def answer_joining(
+        self, request: web.Request, offer: str, route: str, joined_to: str, expect: Callable[[str], object]
+    ) -> str:
+        """Take the leg of a browser that joins a conversation; return the answer's SDP. See ``answer``."""
+        _, answer = await self.answer(
+            offer, request[WHO], route=route, address=self._address(request), joined_to=joined_to, expect=expect
+        )
+        return answer
+
     async def whip_offer(self, request: web.Request) -> web.Response:
         """Take a WHIP offer. Query parameters are the call's custom parameters; ``callId`` takes a call over."""
         parameters = {name: value for name, value in request.query.items() if name not in ("callId", "access_token")}
@@ -266,11 +275,15 @@ class WebRtc:
         parameters: Mapping[str, str] | None = None,
         call_id: str = "",
         address: str = "",
+        joined_to: str = "",
+        expect: Callable[[str], object] | None = None,
     ) -> tuple[WebRtcLeg, str]:
         """Take a call, or a new connection of call ``call_id``. Return its leg and the answer's SDP.
 
         Args:
             address: the peer's address, for the limit per address.
+            joined_to: correlation id of the conversation that the leg joins.
+            expect: gets the id of a new leg before its session begins.
 
         Raises:
             ProtocolError: the offer cannot be read, or there is no common codec.
@@ -298,6 +311,9 @@ class WebRtc:
             restart_s=self._config.restart_s,
             lead_ms=self._config.lead_ms,
         )  # fmt: skip
+        leg.joined_to = joined_to
+        if expect is not None:
+            expect(leg.call_id)
         self._legs[leg.call_id] = leg
         self._by_address[address] += 1
         return leg, await leg.connect(offer)

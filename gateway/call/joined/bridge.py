@@ -21,6 +21,7 @@ from gateway.call.joined.sounds import RINGBACK_HZ, ClipSamples, ringback
 from gateway.errors import ClipError, Rejected
 from gateway.histogram import Histogram
 from gateway.media.ticker import Ticker
+from gateway.mixing.mixer import Mixer
 from gateway.mixing.room import Room
 from gateway.mixing.seat import Seat, voice_of
 from gateway.mixing.sources import PlayedSource
@@ -98,6 +99,33 @@ class BridgeOwner(Protocol):
         ...
 
 
+class RoomGuests(Protocol):
+    """The legs beside the call's two sides: supervisors."""
+
+    @property
+    def present(self) -> bool:
+        """True if one of them is in the room."""
+        ...
+
+    @property
+    def taken_over(self) -> bool:
+        """True if one of them speaks in place of the bot."""
+        ...
+
+    def arrange(self, mixer: Mixer, person: str, *, caller_free: bool, person_free: bool) -> None:
+        """Let each of them hear and be heard. ``person``: name of the person's leg, or empty. A side that is not free
+        is on hold."""
+        ...
+
+
+class _NoGuests:
+    """A call that no one else has joined."""
+
+    present = taken_over = False
+
+    def arrange(self, mixer: Mixer, person: str, *, caller_free: bool, person_free: bool) -> None: ...
+
+
 class _Gone:
     """The owner of a bridge whose call is over."""
 
@@ -157,6 +185,9 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         self._now = timer.now
         self._room: Room | None = None
+        self._ringback = f"{call.call_id}:ringback"
+        self._music = f"{call.call_id}:music"
+        self._background_name = f"{call.call_id}:background"
         self._course: Course | None = None
         """The course of the present bridge. None: there is none."""
         self._problem = ""
@@ -169,6 +200,10 @@ class Bridge:
         """True if the caller hears music during a warm transfer."""
         self._background = False
         self._wanted_background: Background | None = None
+        self.guests: RoomGuests = _NoGuests()
+        self.elsewhere = ""
+        """Name of the named room in which the call is. Empty: none. Meanwhile it has no second leg, no hold and no
+        background."""
         self._timer_handle: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -177,7 +212,7 @@ class Bridge:
     @property
     def possible(self) -> bool:
         """True if this gateway can call a person."""
-        return self._legs.originator is not None and not self._call.joined_to
+        return self._legs.originator is not None and not self._call.joined_to and not self.elsewhere
 
     @property
     def joined(self) -> bool:
@@ -188,6 +223,27 @@ class Bridge:
     def leg(self) -> str:
         """Session id of the second leg. Empty: there is none."""
         return "" if self._attempt is None else self._attempt.call_id
+
+    @property
+    def has_person(self) -> bool:
+        """True while a person's leg is in the room: they hear the briefing, or talk with the caller."""
+        return self._leg is not None
+
+    @property
+    def used(self) -> bool:
+        """True if the call's room is in use, or a person is called."""
+        return self._room is not None or self._course is not None
+
+    def let_in(self, leg: JoinableCall) -> None:
+        """Let one of ``guests`` into the call's room; ``guests`` says what is heard."""
+        self._open_room().enter(leg.call_id, leg.seat)
+        self.arrange()
+
+    def let_out(self, name: str) -> None:
+        """Let one of ``guests`` out again."""
+        if self._room is not None:
+            self._room.leave(name)
+        self.arrange()
 
     def begin(self, transfer: Transfer, *, by_operator: bool = False) -> None:
         """Call a person. ``owner`` learns of a failure or of the end; the application gets ``leg`` events.
@@ -213,7 +269,7 @@ class Bridge:
         if self._room is not None:
             self._room.close()
             self._room = None
-        self.owner, self._hold_speech = _Gone(), _ignore  # each refers back to this bridge
+        self.owner, self._hold_speech, self.guests = _Gone(), _ignore, _NoGuests()  # each refers back to this bridge
 
     # --- calling the person ------------------------------------------------------------------------------------------
 
@@ -256,7 +312,7 @@ class Bridge:
         elif attempt.state == "answered":
             self._take(course.answered(self._now()))
         elif attempt.state == "failed":
-            self._legs.forget(attempt)
+            self._legs.forget(attempt.call_id)
             log.info("second leg not reached", extra={"call": self._call.call_id, "why": attempt.reason})
             self._problem = f"{attempt.status} {attempt.reason}"
             self._take(course.failed(_EVENTS.get(attempt.reason, "failed")), attempt.cause)
@@ -272,7 +328,7 @@ class Bridge:
         room.stop(self._ringback)
         room.enter(leg.call_id, leg.seat)
         self._take(course.began(self._now()))
-        self._arrange()
+        self.arrange()
 
     def leg_told(self, leg: JoinableCall, message: Outbound) -> None:
         """Pass on the person's words and keys; note the end of the briefing and of the leg."""
@@ -367,7 +423,7 @@ class Bridge:
             clip.become_background(self._seat.voice, gain_db=0.0, duck_db=_MUSIC_DUCK_DB)
             self._has_music = True
             room.play(self._music, clip, self._call.call_id)
-            self._arrange()
+            self.arrange()
 
     def _stop_music(self) -> None:
         self._has_music = False
@@ -379,7 +435,7 @@ class Bridge:
         leg, course = self._leg, self._course
         if leg is None or course is None or course.transfer.warm is None:
             return
-        self._arrange()
+        self.arrange()
         if course.transfer.warm.briefing.strip():
             leg.on_message(ConfigChange(report_input_during_agent_speech="any"))
             leg.on_message(Text(token=course.transfer.warm.briefing, last=True, turn=_BRIEFING, interruptible="dtmf"))
@@ -394,7 +450,7 @@ class Bridge:
         leg.on_message(Cancel())  # the rest of the briefing
         self._stop_music()
         log.info("calls joined", extra={"call": self._call.call_id, "leg": leg.call_id})
-        self._arrange()
+        self.arrange()
 
     def _set_timer(self) -> None:
         self._stop_timer()
@@ -417,7 +473,7 @@ class Bridge:
             if leg is not None:
                 self._room.leave(leg.call_id)
                 self._held.discard(leg.call_id)
-        self._arrange()
+        self.arrange()
 
     def _stop_timer(self) -> None:
         if self._timer_handle is not None:
@@ -442,7 +498,7 @@ class Bridge:
         self._held.add(name)
         if name == self._call.call_id:
             self._hold_speech(True)
-        self._arrange()
+        self.arrange()
         source = self._policy.hold_clip if message.source is None else message.source
         if source:
             self._own(self._play_hold(name, source))
@@ -462,12 +518,14 @@ class Bridge:
         self._held.discard(name)
         if self._room is not None:
             self._room.stop(_hold_of(name))
-        self._arrange()
+        self.arrange()
         if name == self._call.call_id:
             self._hold_speech(False)
 
     def _named(self, leg: str, kind: str) -> str:
         """Return a leg's name in the room. Empty: there is no such leg, and the application has received an error."""
+        if self._is_elsewhere(kind):
+            return ""
         if leg in ("", self._call.call_id):
             return self._call.call_id
         if self._leg is not None and leg == self._leg.call_id:
@@ -475,8 +533,18 @@ class Bridge:
         self._tell(Error(description=f"{kind}: no leg {leg[:40]!r}", code="unknown_leg", field="leg"))
         return ""
 
+    def _is_elsewhere(self, kind: str) -> bool:
+        """Return True if the call is in a named room; the application has received an error."""
+        if self.elsewhere:
+            self._tell(
+                Error(description=f"{kind}: the call is in the room {self.elsewhere}", code="in_room", field="type")
+            )
+        return bool(self.elsewhere)
+
     def background(self, message: Background) -> None:
         """Play a sound under the bot's voice, or stop it."""
+        if self._is_elsewhere("background"):
+            return
         self._wanted_background = message if message.source else None
         if message.source:
             self._own(self._play_background(message))
@@ -484,17 +552,17 @@ class Bridge:
             self._background = False
             if self._room is not None:
                 self._room.stop(self._background_name)
-            self._arrange()
+            self.arrange()
 
     async def _play_background(self, message: Background) -> None:
         clip = await self._decoded(message.source)
-        if clip is None or self._wanted_background is not message:
+        if clip is None or self._wanted_background is not message or self.elsewhere:
             return
         room = self._open_room()
         clip.become_background(self._seat.voice, gain_db=message.level, duck_db=message.duck)
         self._background = True
         room.play(self._background_name, clip, self._call.call_id)
-        self._arrange()
+        self.arrange()
 
     async def _decoded(self, source: str) -> PlayedSource | None:
         try:
@@ -506,18 +574,6 @@ class Bridge:
 
     # --- the room ----------------------------------------------------------------------------------------------------
 
-    @property
-    def _ringback(self) -> str:
-        return f"{self._call.call_id}:ringback"
-
-    @property
-    def _music(self) -> str:
-        return f"{self._call.call_id}:music"
-
-    @property
-    def _background_name(self) -> str:
-        return f"{self._call.call_id}:background"
-
     def _open_room(self) -> Room:
         """Return the call's room, which has the caller in it."""
         if self._room is None:
@@ -525,7 +581,7 @@ class Bridge:
             self._room.enter(self._call.call_id, self._seat)
         return self._room
 
-    def _arrange(self) -> None:
+    def arrange(self) -> None:
         """Let each leg hear what the present state asks for, and give up a room that no one needs."""
         caller, leg = self._call.call_id, self._leg
         if self._held:
@@ -533,17 +589,19 @@ class Bridge:
         room = self._room
         if room is None:
             return
-        if self._course is None and not self._held and not self._background:
+        if self._course is None and not self._held and not self._background and not self.guests.present:
             room.close()
             self._room = None
             return
         mixer = room.mixer
         caller_free = caller not in self._held
-        mixer.set_heard(caller, voice_of(caller), caller_free)
+        mixer.set_heard(caller, voice_of(caller), caller_free and not self.guests.taken_over)
         if self._background:
             mixer.set_heard(caller, self._background_name, caller_free and not self.joined)
         if self._has_music:
             mixer.set_heard(caller, self._music, caller_free)
+        person = "" if leg is None else leg.call_id
+        self.guests.arrange(mixer, person, caller_free=caller_free, person_free=person not in self._held)
         if leg is None:
             return
         other = leg.call_id

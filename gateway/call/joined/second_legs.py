@@ -79,15 +79,19 @@ class SecondLegs:
             self._owners[attempt.call_id] = owner
         return attempt
 
+    def expect(self, call_id: str, owner: Owner) -> None:
+        """Expect a leg that comes by itself, with this id and ``joined_to``."""
+        self._owners[call_id] = owner
+
     def cancel(self, attempt: Attempt) -> None:
         """Give up an attempt that is not answered. No effect afterwards."""
-        self.forget(attempt)
+        self.forget(attempt.call_id)
         if self.originator is not None:
             self.originator.cancel(attempt.call_id)
 
-    def forget(self, attempt: Attempt) -> None:
-        """Forget an attempt that will have no session."""
-        self._owners.pop(attempt.call_id, None)
+    def forget(self, call_id: str) -> None:
+        """Forget a leg that will have no session."""
+        self._owners.pop(call_id, None)
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
         """Connect a second leg to its owner, and any other call to its manager."""

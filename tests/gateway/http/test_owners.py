@@ -75,6 +75,8 @@ SECTIONS: dict[str, Any] = {
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
     ("POST", "/v1/calls/{id}/messages"): {"json": {"type": "end"}},
+    ("POST", "/v1/calls/{id}/supervise"): {"json": {"mode": "join", "to": "sip:ann@127.0.0.1:9"}},
+    ("PATCH", "/v1/calls/{id}/supervise/{leg}"): {"json": {"mode": "join"}},
     ("POST", "/v1/tokens"): {"json": {"scope": "call", "route": "a"}},
     ("GET", "/v1/dialogue"): {"params": {"route": "a"}},
     ("POST", "/v1/webrtc/offer"): {"json": {"sdp": CHROMIUM, "type": "offer", "route": "b"}},
@@ -121,7 +123,7 @@ class House:
         """Status, text, and the error if the answer is one."""
         which = (route.method, route.path)
         call_id = self.browser_id if route.path.startswith("/whip") else self.call_id
-        names = {"id": call_id, "route": "a", "uuid": str(UUID_), "callSid": "left"}
+        names = {"id": call_id, "leg": "VX0", "route": "a", "uuid": str(UUID_), "callSid": "left"}
         names |= {"voice_id": "one--anna", "model_id": "tone"}
         more = dict(BODIES.get(which, {}))
         if route.path == "/v1/webrtc/offer":
@@ -261,7 +263,7 @@ async def test_a_body_of_another_type_is_refused_by_every_route_that_reads_one(h
     before, tried = house.state(), set()
     for route in wanted(house.made.app[ROUTES]):
         if route.method in ("POST", "PUT", "PATCH"):
-            path = route.path.format(id=house.call_id, route="a", uuid=UUID_)
+            path = route.path.format(id=house.call_id, route="a", uuid=UUID_, leg="VX0")
             headers = bearer("office") | {"Content-Type": "text/plain"}
             async with house.http.request(route.method, path, headers=headers, data=b'{"type":"end"}') as answer:
                 assert answer.status == 415, path

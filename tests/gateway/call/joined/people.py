@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,10 @@ class Talker(Phone):
         await fresh(self, "ACK")
         return invite
 
+    @property
+    def uri(self) -> str:
+        return f"sip:ann@127.0.0.1:{self.port}"
+
     async def next(self, method: str) -> Request:
         return await fresh(self, method)
 
@@ -179,16 +183,24 @@ class Told:
 class World:
     """A gateway, a caller who talks with its bot, and a person who may be called."""
 
-    def __init__(self, made: Gateway, engine: Engine, caller: Talker, person: Talker, app: Told) -> None:
+    def __init__(self, made: Gateway, engine: Engine, caller: Talker, person: Talker, app: Told, url: str) -> None:
         self.made = made
         self.engine = engine
+        self.url = url
+        """Of the HTTP API."""
         self.caller = caller
         self.person = person
         self.app = app
 
     @property
     def target(self) -> str:
-        return f"sip:ann@127.0.0.1:{self.person.port}"
+        return self.person.uri
+
+    @contextmanager
+    def another(self, *, codec: int = 0) -> Iterator[Talker]:
+        """One more phone."""
+        with Talker(self.made.sip.endpoint.port, codec=codec) as phone:  # type: ignore[union-attr]
+            yield phone
 
 
 @asynccontextmanager
@@ -214,7 +226,7 @@ async def world(
         },
         **sections,
     }
-    async with api_gateway(folder, clones=False, **sections) as (made, engine, _):
+    async with api_gateway(folder, clones=False, **sections) as (made, engine, url):
         with Talker(port, codec=codecs[0]) as caller, Talker(port, codec=codecs[1], port=person) as called:
             caller.target = f"sip:+4930200@127.0.0.1:{port}"
             await caller.call(("Allow", allow), body=offer(caller.rtp_port, codecs=f"{codecs[0]} 101"))
@@ -222,7 +234,7 @@ async def world(
             (session,) = made.directory
             (call,) = made.sip
             await until(call.protocol.may_transfer, "the ACK")
-            yield World(made, engine, caller, called, Told(made, session))
+            yield World(made, engine, caller, called, Told(made, session), url)
             for each in made.directory:
                 each.end("test is over", hang_up=True)
             await until(lambda: not len(made.directory))
