@@ -2,7 +2,7 @@
 
     OPENAI_API_KEY=sk-... python examples/langchain_agent.py
 
-Needs: pip install aiohttp langchain-openai
+Needs: pip install websockets langchain-openai
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     OPENAI_API_KEY=sk-... python examples/llm_agent.py        (OPENAI_BASE_URL for another server, MODEL for its model)
 
-`voice_call.py` says how it meets talkspurt. Needs: pip install aiohttp openai
+`voice_call.py` says how it meets talkspurt. Needs: pip install websockets openai
 """
 
 from __future__ import annotations

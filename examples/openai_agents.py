@@ -2,7 +2,7 @@
 
     OPENAI_API_KEY=sk-... python examples/openai_agents.py
 
-Needs: pip install aiohttp openai-agents
+Needs: pip install websockets openai-agents
 """
 
 from __future__ import annotations

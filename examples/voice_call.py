@@ -6,7 +6,7 @@ An agent is an async generator that takes a `Call` and yields the text of one an
     python llm_agent.py "ws://127.0.0.1:8080/v1/dialogue?route=call"     the agent connects to talkspurt
 
 The first way is `routes.NAME.dialogue.url` of the configuration, one WebSocket a call. The second is one WebSocket for
-all calls of a route without `dialogue.url`. Needs: pip install aiohttp
+all calls of a route without `dialogue.url`. Needs: pip install websockets
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
-import aiohttp
-from aiohttp import web
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 Agent = Callable[["Call"], AsyncGenerator[str, None]]
-Socket = aiohttp.ClientWebSocketResponse | web.WebSocketResponse
+Socket = ClientConnection | ServerConnection
 
 
 class Call:
@@ -132,8 +133,8 @@ class Call:
             socket = self._socket
             try:
                 assert socket is not None
-                return await socket.send_json({**message, "sessionId": self.session_id})
-            except ConnectionError:  # lost: the answer under way waits until talkspurt is back
+                return await socket.send(json.dumps({**message, "sessionId": self.session_id}))
+            except ConnectionClosed:  # lost: the answer under way waits until talkspurt is back
                 if socket is self._socket:
                     self._connected.clear()
 
@@ -150,43 +151,29 @@ class Call:
 async def _converse(socket: Socket, calls: dict[str, Call], agent: Agent) -> None:
     """Read one WebSocket to its end. A dialled-out one names its call in `setup` only, since it has no other."""
     session_id = ""
-    async for frame in socket:
-        if frame.type is not aiohttp.WSMsgType.TEXT:
-            continue
-        message = json.loads(frame.data)
-        session_id = message.get("sessionId", session_id)
-        if message["type"] == "setup":  # after a reconnect the call is known: its history goes on
-            calls.setdefault(session_id, Call(message, agent)).connect(socket)
-        elif message["type"] == "ended":
-            if session_id in calls:
-                calls.pop(session_id).close()
-        elif session_id in calls:
-            await calls[session_id].receive(message)
-    if (
-        isinstance(socket, web.WebSocketResponse)
-        and socket.close_code == aiohttp.WSCloseCode.OK
-        and session_id in calls
-    ):
+    with suppress(ConnectionClosed):  # lost: talkspurt comes back
+        async for frame in socket:
+            if not isinstance(frame, str):
+                continue
+            message = json.loads(frame)
+            session_id = message.get("sessionId", session_id)
+            if message["type"] == "setup":  # after a reconnect the call is known: its history goes on
+                calls.setdefault(session_id, Call(message, agent)).connect(socket)
+            elif message["type"] == "ended":
+                if session_id in calls:
+                    calls.pop(session_id).close()
+            elif session_id in calls:
+                await calls[session_id].receive(message)
+    if isinstance(socket, ServerConnection) and socket.close_code == 1000 and session_id in calls:
         calls.pop(session_id).close()
 
 
 async def listen(agent: Agent, port: int) -> None:
     """Wait for talkspurt to connect, once a call."""
     calls: dict[str, Call] = {}
-
-    async def accept(request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(heartbeat=20)
-        await socket.prepare(request)
-        await _converse(socket, calls, agent)
-        return socket
-
-    app = web.Application()
-    app.router.add_get("/", accept)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    print(f"waiting for calls at ws://127.0.0.1:{runner.addresses[0][1]}/", flush=True)
-    await asyncio.Event().wait()
+    async with serve(lambda socket: _converse(socket, calls, agent), "127.0.0.1", port) as server:
+        print(f"waiting for calls at ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/", flush=True)
+        await server.serve_forever()
 
 
 async def dial_in(agent: Agent, url: str) -> None:
@@ -194,21 +181,19 @@ async def dial_in(agent: Agent, url: str) -> None:
     calls: dict[str, Call] = {}
     key = os.environ.get("TALKSPURT_API_KEY", "")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with aiohttp.ClientSession(headers=headers) as session:
-        while True:
-            try:
-                async with session.ws_connect(url, heartbeat=20) as socket:
-                    print(f"waiting for calls of {url}", flush=True)
-                    await _converse(socket, calls, agent)
-            except aiohttp.WSServerHandshakeError as exc:
-                if exc.status in (401, 403, 404):  # the same in a second
-                    sys.exit(
-                        f"{url} answers HTTP {exc.status}: check the route, and TALKSPURT_API_KEY where keys are needed"
-                    )
-                print(f"{url}: HTTP {exc.status}", file=sys.stderr)
-            except aiohttp.ClientError as exc:
-                print(f"{url}: {exc}", file=sys.stderr)
-            await asyncio.sleep(1)
+    while True:
+        try:
+            async with connect(url, additional_headers=headers) as socket:
+                print(f"waiting for calls of {url}", flush=True)
+                await _converse(socket, calls, agent)
+        except InvalidStatus as exc:
+            status = exc.response.status_code
+            if status in (401, 403, 404):  # the same in a second
+                sys.exit(f"{url} answers HTTP {status}: check the route, and TALKSPURT_API_KEY where keys are needed")
+            print(f"{url}: HTTP {status}", file=sys.stderr)
+        except (OSError, WebSocketException) as exc:
+            print(f"{url}: {exc}", file=sys.stderr)
+        await asyncio.sleep(1)
 
 
 def run(agent: Agent) -> None:
