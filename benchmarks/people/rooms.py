@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import oaconvolve
 
 Pcm = NDArray[np.float32]
 RATE = 8000
@@ -58,10 +59,9 @@ def in_room(pcm: Pcm, t60_s: float, *, distance_m: float = 1.0, seed: int = 0) -
 
 
 def convolve(pcm: Pcm, response: Pcm) -> Pcm:
-    """Return the convolution, by FFT."""
-    size = 1 << (len(pcm) + len(response) - 1).bit_length()
-    both = np.fft.irfft(np.fft.rfft(pcm, size) * np.fft.rfft(response, size), size)
-    return both[: len(pcm) + len(response) - 1].astype(np.float32)
+    """Return the convolution, by overlap-add: a sound of minutes needs no spectrum of its length."""
+    both: Pcm = oaconvolve(pcm, response)
+    return both
 
 
 def telephone_band(pcm: Pcm) -> Pcm:
