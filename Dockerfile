@@ -34,6 +34,8 @@ COPY gateway gateway
 COPY tts_engine tts_engine
 COPY sip_bridge sip_bridge
 COPY talkspurt talkspurt
+# The package carries these samples; there they are links.
+COPY configs configs
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.12-slim-bookworm AS build
@@ -122,4 +124,4 @@ EXPOSE 8080 40000-40099/udp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:%s/healthz' % os.environ['TALKSPURT__SERVER__PORT'], timeout=2)"]
 ENTRYPOINT ["talkspurt"]
-CMD ["serve", "-c", "configs/demo.yaml"]
+CMD ["demo"]

@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -71,9 +72,23 @@ def _fail(args: argparse.Namespace, exc: Exception, code: int) -> int:
 
 
 def serve(args: argparse.Namespace) -> int:
+    return _serve(args.config, {} if args.port is None else {"server.port": args.port})
+
+
+def demo(args: argparse.Namespace) -> int:
+    from talkspurt.samples import DEMO
+
+    with tempfile.TemporaryDirectory(prefix="talkspurt-demo-") as folder:
+        overrides = {} if args.port is None else {"server.port": args.port}
+        if "TALKSPURT__CALLS__FOLDER" not in os.environ:
+            overrides["calls.folder"] = folder  # the sample's is beside the package, which may be read-only
+        return _serve(DEMO, overrides)
+
+
+def _serve(path: Path | None, overrides: dict[str, str]) -> int:
     from talkspurt.config.settings import load
 
-    config = load(args.config, overrides={} if args.port is None else {"server.port": args.port})
+    config = load(path, overrides=overrides)
     _configure_log(config)
     module = "talkspurt.workers.supervisor" if config.server.workers > 1 else "talkspurt.build"
 
@@ -202,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
     root = _Parser(
         prog="talkspurt",
         description="Telephony voice-bot media server: text turns in, paced telephone speech out.",
-        epilog="First call: `talkspurt serve -c configs/demo.yaml`, then elsewhere `talkspurt call -o heard.wav`.",
+        epilog="First call: `talkspurt demo`, then elsewhere `talkspurt call -o heard.wav`.",
     )
     root.add_argument("--version", action="version", version=f"talkspurt {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -212,10 +227,19 @@ def parser() -> argparse.ArgumentParser:
         "serve",
         serve,
         "run the gateway, and the engine beside it unless the configuration names one",
-        "talkspurt serve -c configs/demo.yaml --port 8080",
+        "talkspurt config init laptop && talkspurt serve -c talkspurt.yaml --port 8080",
     )
     _add_config(p)
-    p.add_argument("--port", type=_port, metavar="N", help="TCP port instead of server.port; 0 takes a free one")
+    _add_serve_port(p)
+
+    p = _add(
+        commands,
+        "demo",
+        demo,
+        "serve the demo that the package carries: a script that answers, and a console with a phone",
+        "talkspurt demo --port 8080",
+    )
+    _add_serve_port(p)
 
     _add_engine(commands)
     _add_say(commands)
@@ -605,6 +629,26 @@ def _add_config_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     sub = p.add_subparsers(metavar="COMMAND", required=True)
     p = _add(
         sub,
+        "init",
+        delegated("talkspurt.commands.config_init"),
+        "write a commented configuration to begin with",
+        "talkspurt config init laptop\ntalkspurt config init twilio -o twilio.yaml",
+    )
+    p.add_argument(
+        "profile",
+        choices=("laptop", "twilio", "sip", "freeswitch", "gpu"),
+        help="a bot on this machine, a number at Twilio, a SIP trunk, FreeSWITCH, or CosyVoice on a GPU",
+    )
+    p.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("talkspurt.yaml"),
+        metavar="FILE",
+        help="new file (talkspurt.yaml); it may hold secrets, so only its owner reads it",
+    )
+    p = _add(
+        sub,
         "check",
         config_check,
         "report everything that is wrong, with its line",
@@ -652,6 +696,10 @@ def _add(
 
 def _add_config(p: argparse.ArgumentParser) -> None:
     p.add_argument("-c", "--config", type=Path, metavar="FILE", help="configuration file (default: built-in defaults)")
+
+
+def _add_serve_port(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--port", type=_port, metavar="N", help="TCP port instead of server.port; 0 takes a free one")
 
 
 def _add_json(p: argparse.ArgumentParser) -> None:

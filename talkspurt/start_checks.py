@@ -15,6 +15,7 @@ from talkspurt.config.settings import Config
 from talkspurt.greeting import without_keys
 from talkspurt.recognisers import deaf_routes
 from talkspurt.workers import listeners
+from tts_engine.config import ModelConfig
 
 _SQLITE = "sqlite:///"
 
@@ -24,16 +25,11 @@ def problems(config: Config) -> Iterator[str]:
     for key, folder in _written_folders(config):
         if why := _not_writable(Path(folder)):
             yield f"{key}: {folder} cannot be written: {why}"
-    engine = config.engine
-    if not engine.elsewhere:
-        models = {"engine": engine, **{f"engine.more_models.{name}": each for name, each in engine.more_models.items()}}
-        for name, model in models.items():
-            if model.kind in ("tone", "embedded"):
-                continue
-            if not model.model_folder:
-                yield f"{name}.model_folder is missing: the engine {model.kind} needs a model directory"
-            elif not Path(model.model_folder).is_dir():
-                yield f"{name}.model_folder: no such folder: {model.model_folder}"
+    for name, model in _local_models(config):
+        if not model.model_folder:
+            yield f"{name}.model_folder is missing: the engine {model.kind} needs a model directory"
+        elif not Path(model.model_folder).is_dir():
+            yield f"{name}.model_folder: no such folder: {model.model_folder}"
     if config.clips.folder and not Path(config.clips.folder).is_dir():
         yield f"clips.folder: no such folder: {config.clips.folder}"
 
@@ -44,6 +40,13 @@ def warnings(config: Config) -> Iterator[str]:
         yield closed
     for name, why in deaf_routes(config.routes).items():
         yield f"route {name} cannot hear: {why}"
+    for name, model in _local_models(config):
+        folder = Path(model.model_folder)
+        if not any((folder / f"{each}.yaml").is_file() for each in ("cosyvoice2", "cosyvoice3")):
+            yield (
+                f"{name}.model_folder: {folder} holds no model yet; the engine starts when the files of a CosyVoice "
+                "model are there"
+            )
     try:
         listeners.check(config)
     except OSError as exc:
@@ -55,6 +58,14 @@ def warnings(config: Config) -> Iterator[str]:
                 socket.getaddrinfo(host.strip("[]"), None)
             except OSError as exc:
                 yield f"sip.registrations.{number}.registrar: {host} has no address: {exc.strerror}"
+
+
+def _local_models(config: Config) -> Iterator[tuple[str, ModelConfig]]:
+    """Yield the models that this machine loads from a folder, each with its key."""
+    engine = config.engine
+    if not engine.elsewhere:
+        models = {"engine": engine, **{f"engine.more_models.{name}": each for name, each in engine.more_models.items()}}
+        yield from ((name, model) for name, model in models.items() if model.kind not in ("tone", "embedded"))
 
 
 def _written_folders(config: Config) -> Iterator[tuple[str, str]]:

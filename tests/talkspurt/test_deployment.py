@@ -72,9 +72,8 @@ def test_the_image_copies_what_is_there_and_not_ignored() -> None:
 
 def test_an_image_starts_with_an_example() -> None:
     commands = [json.loads(rest) for head, rest in instructions() if head == "CMD"]
-    assert len(commands) == 2
-    for command in commands:
-        assert command[:2] == ["serve", "-c"] and (ROOT / command[2]).is_file()
+    assert commands == [["serve", "-c", "configs/gpu-cosyvoice3.yaml"], ["demo"]]
+    assert (ROOT / commands[0][2]).is_file()
 
 
 def test_the_compose_file_pins_images_and_mounts_what_is_there() -> None:

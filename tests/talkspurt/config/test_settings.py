@@ -35,6 +35,8 @@ SECRETS = {
     "PBX_NETWORK": "192.0.2.0/28",
     "PBX_HOST": "pbx.example.com",
     "KOKORO_VOICES": "voices",
+    "STREAM_TOKEN": "value-of-stream_token",
+    "ESL_PASSWORD": "ClueCon",
 }
 
 
