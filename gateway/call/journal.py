@@ -72,7 +72,9 @@ class Journal:
             case Call():
                 self._add(Progressed(atMs=at_ms, event=message.event, sipStatus=message.sip_status, code=message.code))
             case Error():
-                self._add(Fault(atMs=at_ms, code=message.code, description=self._kept(message.description)))
+                # This one has no words of anyone.
+                told = message.description if message.code == "message_skipped" else self._kept(message.description)
+                self._add(Fault(atMs=at_ms, code=message.code, description=told))
 
     def listened(self, by: str, event: Literal["joined", "left"], now: float) -> None:
         """Record that a client with a key of tenant ``by`` began or stopped listening in."""

@@ -34,12 +34,16 @@ class Outbox:
             link.send(message)
         self._unsent.clear()
 
+    def note(self, message: Outbound) -> None:
+        """Record a message in the call log without sending it."""
+        if self._journal is not None:
+            self._journal.told(message, self._now())
+
     def tell(self, message: Outbound) -> None:
         """Send a message."""
         if self._closed:
             return
-        if self._journal is not None:
-            self._journal.told(message, self._now())
+        self.note(message)
         if self._link is None:
             self._unsent.append(message)
         else:

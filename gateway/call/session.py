@@ -446,6 +446,15 @@ class Session:
         """The manager is connected again."""
         self._instructions.departure.has_manager = True
 
+    def on_dialogue_skipped(self, kind: str, number: int) -> None:
+        """The manager failed twice on a message, which is not sent again."""
+        self.outbox.note(
+            Error(
+                description=f"message {number} ({kind}) is not sent again: the manager's line broke twice after it",
+                code="message_skipped",
+            )
+        )
+
     def on_dialogue_failed(self, description: str) -> None:
         """No dialogue manager is available for this call any more."""
         log.warning("dialogue manager lost", extra={"call": self.call_id, "route": self.call.route, "why": description})

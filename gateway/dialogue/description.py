@@ -958,6 +958,8 @@ at most `dialogue.give_up_s` and speaks the route's `fallback.text` meanwhile. T
 The new connection begins with `setup`: the same `sessionId`, and `resumed: true`. The messages that the manager had
 not read follow in order, the newest %(replay)d. A WebSocket ping after each batch tells the gateway what was read;
 WebSocket libraries answer pings themselves. If the connection broke before that answer, the last batch is sent again.
+If the manager closes abnormally within 1 s of the same message twice, this message is skipped and the next one
+follows. The log and the page of the call name it by its `type` and its number.
 Caller audio is not kept.
 
 ## Turns

@@ -211,7 +211,7 @@ class _Room:
                 self.forget(call)
                 call.link.sink.on_dialogue_closed()
             else:
-                call.link.line_down(leftover.get(session_id, []))
+                call.link.line_down(leftover.get(session_id, []), socket.line.blamed.get(session_id, []))
                 self.place(call)
 
 

@@ -8,6 +8,9 @@ lost. While a call has no line, its newest ``REPLAY_MESSAGES`` are kept, and aud
 Messages that a lost peer had not received are sent again to the next one. TCP does not show what a peer has received,
 so a WebSocket ping (RFC 6455 section 5.5.2) follows each batch of messages: its pong means that all messages before the
 ping were read. The next line begins with ``setup``, followed by the messages that no pong covers, in order, once.
+
+A message may be what makes its reader fail. After a line was lost within ``BLAME_S`` of a message, the messages are
+sent again one by one, each after the pong of the one before. If the line is lost so again, the message is skipped.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from enum import Enum, auto
 from functools import partial
 
 import aiohttp
+import orjson
 from aiohttp import web
 
 from gateway.dialogue.dialled_socket import NO_STATUS, DialledSocket
@@ -57,6 +61,9 @@ MESSAGES_AT_ONCE = 8
 """Most messages of a line that are taken in one turn of the event loop. One line may serve all calls, and a message
 that begins a turn costs 0.1 ms and more, which would delay every due frame."""
 
+BLAME_S = 1.0
+"""A line that its peer closes abnormally within this time of a message may have been lost because of it, seconds."""
+
 WebSocket = DialledSocket | web.WebSocketResponse
 
 
@@ -71,7 +78,7 @@ class DialogueStats:
     audio_dropped: int = 0
     """Audio messages dropped because the manager was too slow."""
     messages_dropped: int = 0
-    """Other messages dropped while a call had no line."""
+    """Other messages dropped while a call had no line, or because its manager failed twice on them."""
     replayed: int = 0
     """Messages sent on a later line, because no line was up or the earlier peer had not read them."""
     bad_messages: int = 0
@@ -124,8 +131,13 @@ class Line:
         self._accept = accept
         self._refuse = refuse
         self._queue: deque[tuple[str, str | bytes]] = deque()
-        self._unread: deque[tuple[str, str]] = deque()
-        """Text messages that were sent and that no pong covers yet, oldest first."""
+        self._unread: deque[tuple[str, str, float]] = deque()
+        """Text messages that were sent, with the time, and that no pong covers yet, oldest first."""
+        self._one_by_one = 0
+        """Number of queued messages that are each sent after the pong of the one before."""
+        self.blamed: dict[str, list[str]] = {}
+        """Call's id -> unread messages that were sent less than ``BLAME_S`` before the peer ended the line abnormally.
+        ``run`` sets it. They are the objects of ``leftover``, since two messages may have the same text."""
         self._awaits_pong_for = 0
         """Number of ``_unread`` messages that the awaited pong will cover. 0: no pong is awaited."""
         self._pings = 0
@@ -146,8 +158,14 @@ class Line:
         self._queue.append((session_id, payload))
         self._wake.set()
 
-    def replay(self, session_id: str, texts: list[str]) -> None:
-        """Queue messages that an earlier line of the call did not deliver, beyond the bound of the queue."""
+    def replay(self, session_id: str, texts: list[str], *, one_by_one: bool = False) -> None:
+        """Queue messages that an earlier line of the call did not deliver, beyond the bound of the queue.
+
+        Args:
+            one_by_one: send each message of the queue after the pong of the one before, or after ``BLAME_S``.
+        """
+        if one_by_one:
+            self._one_by_one = len(self._queue) + len(texts)
         self._replaying += len(texts)
         self._replayed += len(texts)
         self._queue.extend((session_id, text) for text in texts)
@@ -169,7 +187,7 @@ class Line:
         """Return the text messages that the peer has not read, each with its call's id. Call this only after
         ``run``."""
         queued = [(session_id, payload) for session_id, payload in self._queue if isinstance(payload, str)]
-        return [*self._unread, *queued]
+        return [*((session_id, text) for session_id, text, _ in self._unread), *queued]
 
     def finish(self) -> None:
         """Send the queued messages, then close with 1000."""
@@ -192,6 +210,11 @@ class Line:
                     await asyncio.wait({writer}, timeout=CLOSE_TIMEOUT_S)
                     await self._close(1007, MALFORMED_REASON)
                     return Ending.MALFORMED
+                if ending is Ending.LOST:
+                    since = asyncio.get_running_loop().time() - BLAME_S
+                    for session_id, text, sent in self._unread:
+                        if sent > since:
+                            self.blamed.setdefault(session_id, []).append(text)
                 await self._close(1000, b"", timeout_s=ECHO_TIMEOUT_S)
                 return ending
             if writer.done() and writer.result() is Ending.FINISHED:
@@ -271,6 +294,9 @@ class Line:
                     if isinstance(payload, str):
                         self._remember(session_id, payload)
                         await self._websocket.send_str(payload)
+                        if self._one_by_one and not self._finishing:
+                            self._one_by_one -= 1
+                            await self._until_read()
                     else:
                         self._audio -= 1
                         await self._websocket.send_bytes(payload)
@@ -278,20 +304,32 @@ class Line:
                     self._unread.clear()  # the call is over; unread messages are not replayed
                     return Ending.FINISHED
                 if self._unread and not self._awaits_pong_for:
-                    self._awaits_pong_for = len(self._unread)
-                    self._pings += 1
-                    mark = PING_MARK + str(self._pings).encode()
-                    answered = await self._websocket.ping(mark)
-                    if answered is not None:  # a dialled socket; others give the pong to `receive`
-                        answered.add_done_callback(partial(self._on_answered, mark))
+                    await self._ping()
                 self._wake.clear()
                 await self._wake.wait()
         except (ConnectionError, aiohttp.ClientError):
             return Ending.LOST
 
+    async def _ping(self) -> None:
+        self._awaits_pong_for = len(self._unread)
+        self._pings += 1
+        mark = PING_MARK + str(self._pings).encode()
+        answered = await self._websocket.ping(mark)
+        if answered is not None:  # a dialled socket; others give the pong to `receive`
+            answered.add_done_callback(partial(self._on_answered, mark))
+
+    async def _until_read(self) -> None:
+        """Wait for the pong of all that was sent, for ``BLAME_S`` at most."""
+        await self._ping()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BLAME_S):
+                while self._awaits_pong_for and not self._finishing:
+                    self._wake.clear()
+                    await self._wake.wait()
+
     def _remember(self, session_id: str, text: str) -> None:
         """Keep a message until a pong covers it. Beyond the bound, the oldest counts as read."""
-        self._unread.append((session_id, text))
+        self._unread.append((session_id, text, asyncio.get_running_loop().time()))
         if len(self._unread) > self.limit + self._replayed:
             self._unread.popleft()
             self._awaits_pong_for = max(0, self._awaits_pong_for - 1)
@@ -355,6 +393,10 @@ class CallLink:
         self._pending: deque[str] = deque(maxlen=replay_messages)
         self._setup_text = ""
         """Text of the ``setup`` queued on the current line."""
+        self._numbered = 0
+        """Number of messages since the first ``setup``, those that wait included."""
+        self._suspects: list[str] = []
+        """Messages that may have ended the last line."""
         self._lost = False
         self.closed = False
 
@@ -364,6 +406,7 @@ class CallLink:
         text = encode(message, extensions=self._extensions, session_id=self._session_id_sent)
         if text is None:
             return
+        self._numbered += 1
         if self._line is not None:
             self._line.put(self.session_id, text)
             return
@@ -384,7 +427,7 @@ class CallLink:
         line.put(self.session_id, text)
         self._setup_text = text
         self._stats.replayed += len(self._pending) if self._setup.resumed else 0
-        line.replay(self.session_id, list(self._pending))
+        line.replay(self.session_id, list(self._pending), one_by_one=bool(self._suspects))
         self._pending.clear()
         self._line = line
         if not self._setup.resumed:
@@ -395,16 +438,42 @@ class CallLink:
             self._lost = False
             self.sink.on_dialogue_resumed()
 
-    def line_down(self, leftover: list[str]) -> None:
-        """Keep the messages that were not delivered, and report each loss once."""
+    def line_down(self, leftover: list[str], blamed: list[str] | None = None) -> None:
+        """Keep the messages that were not delivered, without one that ended two lines, and report each loss once.
+
+        Args:
+            leftover: messages that the lost line did not deliver.
+            blamed: those of them that may have ended the line. None: there was no line.
+        """
         self._line = None
+        # Messages that are sent one by one are blamed alone, so no other message is skipped beside the one that fails.
+        twice = {id(text) for text in blamed or ()} & {id(text) for text in self._suspects}
+        poison = next((text for text in leftover if id(text) in twice), None)
         later, self._pending = self._pending, deque(maxlen=self._pending.maxlen)  # empty, unless this is called twice
-        for text in (*leftover, *later):
-            if text != self._setup_text:  # the next line begins with its own setup
-                self._keep(text)
+        # The next line begins with its own setup.
+        kept = [text for text in (*leftover, *later) if text != self._setup_text]
+        if poison is not None:
+            place = next(place for place, text in enumerate(kept) if text is poison)
+            self._skip(kept.pop(place), self._numbered - len(kept) + place)
+            self._suspects = blamed = []  # it explains both losses
+        for text in kept:
+            self._keep(text)
+        if blamed is not None:
+            suspects = {id(text) for text in (*blamed, *self._suspects)}
+            self._suspects = [text for text in kept if id(text) in suspects]
         if not self._lost and not self.closed:
             self._lost = True
             self.sink.on_dialogue_lost()
+
+    def _skip(self, text: str, number: int) -> None:
+        kind = str(orjson.loads(text).get("type", ""))
+        log.warning(
+            "dialogue message skipped: its manager failed twice on it",
+            extra={"call": self.session_id, "kind": kind, "number": number},
+        )
+        self._stats.messages_dropped += 1
+        if not self.closed:
+            self.sink.on_dialogue_skipped(kind, number)
 
     def close(self) -> None:
         """The call is over for its manager: from now on nothing is sent and nothing is reported."""

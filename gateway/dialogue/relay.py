@@ -142,7 +142,8 @@ class Relay:
                 self._failed(f"dialogue manager of route {self._route} lost for {waited_s:.1f} s: {reason}")
                 return
             log.info("dialogue line down", extra={"route": self._route, "reason": reason, "pause_s": pause_s})
-            self._link.line_down([text for _, text in line.leftover()] if line else [])
+            leftover = [text for _, text in line.leftover()] if line else []
+            self._link.line_down(leftover, line.blamed.get(self._link.session_id, []) if line else None)
             # A random wait between half and all of the pause keeps calls that were lost together from reconnecting
             # together.
             await asyncio.sleep(pause_s * (0.5 + 0.5 * self._jitter()))

@@ -30,6 +30,15 @@ class DialogueSink(Protocol):
         """The link has reconnected and has sent ``setup`` with ``resumed``."""
         ...
 
+    def on_dialogue_skipped(self, kind: str, number: int) -> None:
+        """The manager failed twice on a message, which is not sent again.
+
+        Args:
+            kind: ``type`` of the message.
+            number: place among the call's messages to the manager, counted from 1 after ``setup``.
+        """
+        ...
+
     def on_dialogue_failed(self, description: str) -> None:
         """The link has given up."""
         ...

@@ -125,6 +125,9 @@ class _SharedSink:
     def on_dialogue_resumed(self) -> None:
         pass
 
+    def on_dialogue_skipped(self, kind: str, number: int) -> None:
+        self._sink.on_dialogue_skipped(kind, number)
+
     def on_dialogue_failed(self, description: str) -> None:
         log.debug("no dialogue manager except the browser", extra={"why": description})
 

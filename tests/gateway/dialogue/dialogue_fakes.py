@@ -44,6 +44,9 @@ class RecordingSink:
     def on_dialogue_resumed(self) -> None:
         self.events.append("resumed")
 
+    def on_dialogue_skipped(self, kind: str, number: int) -> None:
+        self.events.append(f"skipped: {kind} {number}")
+
     def on_dialogue_failed(self, description: str) -> None:
         self.events.append(f"failed: {description}")
 

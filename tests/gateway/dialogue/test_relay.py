@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from aiohttp import web
 
 from gateway.config import DialogueConfig, LimitsConfig
 from gateway.dialogue.dialled_socket import DialledSocket
@@ -18,7 +19,7 @@ from gateway.dialogue.line import DialogueStats, Ending, Line
 from gateway.dialogue.relay import RECONNECT_FIRST_S, RECONNECT_MAX_S, Relay
 from gateway.errors import ProtocolError
 from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
-from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app
+from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app, served
 from tests.gateway.proxies import ADDRESS, proxied
 from tests.waiting import until
 from tts_engine.correlation import CORRELATION, Correlation
@@ -429,3 +430,49 @@ async def test_oversized_message_breaks_the_line_and_not_the_call(dial: Callable
         await app.sockets[0].send_str("x" * 2000)
         await until(lambda: "resumed" in call_.sink.events)
         assert app.closed == [1009]
+
+
+async def test_a_message_that_kills_the_application_twice_is_skipped_and_the_next_ones_follow(
+    dial: Callable[..., Dialled], caplog: pytest.LogCaptureFixture
+) -> None:
+    got: list[str] = []
+    deaths = 0
+
+    async def handler(request: web.Request) -> web.WebSocketResponse:
+        nonlocal deaths
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            event = message.json()
+            got.append(event.get("digit", event["type"]))
+            if event.get("digit") == "2":  # the program dies before its library answers a ping
+                deaths += 1
+                assert request.transport is not None
+                request.transport.abort()
+                return socket
+        return socket
+
+    async with served(handler) as url:
+        dialled = dial(url)
+        for digit in "1223":
+            dialled.relay.send(Dtmf(digit=digit))
+        await until(lambda: "3" in got, "the message after both that fail")
+        skipped = [event for event in dialled.sink.events if event.startswith("skipped")]
+        assert skipped == ["skipped: dtmf 2", "skipped: dtmf 3"]
+        assert deaths == 4, "each is tried twice"
+        assert got.count("1") <= 2 and got[-1] == "3"
+        said = [record for record in caplog.records if "skipped" in record.message]
+        assert [(record.kind, record.number) for record in said] == [("dtmf", 2), ("dtmf", 3)]
+        assert dialled.stats.messages_dropped == 2
+
+
+async def test_the_same_key_after_each_restart_is_not_taken_for_one_that_fails(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        dialled = dial(app.url)
+        await until(lambda: app.received and app.received[0])
+        for number in (1, 2, 3):
+            app.drop()
+            dialled.relay.send(Dtmf(digit="1"))
+            await until(lambda number=number: len(app.received) == number + 1 and len(app.received[-1]) == 2)
+            assert app.received[-1][1]["digit"] == "1"
+        assert not [event for event in dialled.sink.events if event.startswith("skipped")]
