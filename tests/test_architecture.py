@@ -144,6 +144,13 @@ def test_onnxruntime_is_imported_where_its_reports_are_switched_off() -> None:
 PACKAGES = ("codecs/voicecodecs", "tts_engine", "gateway", "sip_bridge", "talkspurt")
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_part_of_a_server_imports_scipy(package: str) -> None:
+    """It costs 2 s of processor time and 97 MB, and is not among the installed packages (docs/dependencies.md)."""
+    assert not [path for path in files(package) if "scipy" in imported(path)]
+    assert not re.search(r"^scipy==", (ROOT / "requirements/base.txt").read_text(), re.MULTILINE)
+
+
 def _modules() -> dict[str, Path]:
     """Every module of ours but the generated ones, by its dotted name."""
     found = {}
