@@ -46,7 +46,7 @@ def test_every_alert_says_how_bad_it_is_and_has_its_entry_in_the_runbook() -> No
     entries = re.findall(r"^## (\w+)$", (ROOT / "docs/runbook.md").read_text(), re.M)
     assert entries == [rule["alert"] for rule in ALERTS]
     for rule in ALERTS:
-        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == "{{ $externalLabels.docs }}/runbook.md#" + rule["alert"].lower()
         assert rule["labels"]["severity"] in ("page", "ticket") and rule["annotations"]["summary"]
         named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
         assert named <= set().union(*labels_by_series().values())

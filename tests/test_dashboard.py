@@ -19,7 +19,9 @@ from tts_engine.metrics import REGISTRY
 
 FILE = ROOT / "configs/grafana/dashboards/talkspurt.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text())
-PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+ROWS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+STATS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+PANELS = [*STATS, *(panel for row in ROWS for panel in row["panels"])]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 PROMETHEUS = {"up": {"job", "instance"}, "ALERTS": {"alertname", "alertstate", "severity"}}
 
@@ -75,17 +77,25 @@ def test_grafanas_own_types_know_every_field() -> None:
     ] == []
 
 
-def test_rows_are_questions_and_panels_lie_beside_each_other() -> None:
-    rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert len(rows) >= 9 and all(title.endswith("?") for title in rows)
+def overlap(panels: list[dict[str, Any]]) -> bool:
     squares = [
         (x, y)
-        for place in (panel["gridPos"] for panel in DASHBOARD["panels"])
+        for place in (panel["gridPos"] for panel in panels)
         for x in range(place["x"], place["x"] + place["w"])
         for y in range(place["y"], place["y"] + place["h"])
     ]
-    assert len(set(squares)) == len(squares) and max(x for x, _ in squares) < 24
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    return len(set(squares)) < len(squares) or max(x for x, _ in squares) > 23
+
+
+def test_numbers_are_on_top_and_the_rows_below_are_closed_questions() -> None:
+    assert len(ROWS) >= 9 and all(row["title"].endswith("?") and row["collapsed"] for row in ROWS)
+    assert [panel["type"] for panel in STATS] == ["stat"] * len(STATS)
+    top = {panel["gridPos"]["y"] for panel in STATS}
+    assert top == {0} and all(row["gridPos"]["y"] >= 4 for row in ROWS)
+    assert not overlap(DASHBOARD["panels"]) and not any(overlap([row, *row["panels"]]) for row in ROWS)
+    numbers = [panel["id"] for panel in (*PANELS, *ROWS)]
+    assert len(set(numbers)) == len(numbers)
+    assert DASHBOARD["refresh"] == "15s"
 
 
 def test_every_series_and_label_of_a_query_exists() -> None:

@@ -1,7 +1,8 @@
 """Writes the dashboard: ``python configs/grafana/make_dashboard.py``, after a change here or in the alert rules.
 
-Each row is a question of whoever runs the service. A panel without queries of its own shows the figure that its alert
-compares, with the alert's threshold as a dashed line, so that the line is crossed when the alert waits to fire.
+The first row shows single numbers. The other rows are closed; each is a question about running the service. A panel
+without queries of its own shows the figure that its alert compares, with the alert's threshold as a dashed line, so
+that the line is crossed when the alert waits to fire.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import yaml
 ROOT = Path(__file__).parent.parent.parent
 DASHBOARD = ROOT / "configs/grafana/dashboards/talkspurt.json"
 ALERTS = ROOT / "configs/prometheus/alerts.yaml"
+
+DOCS = "https://docs.example.com/talkspurt/docs"
+"""Base of the links to documents until a viewer writes another one."""
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _ROUTED = ("talkspurt_dialogue_connected", "talkspurt_dialogue_failed_total")
@@ -63,6 +67,19 @@ def quantiles(histogram: str) -> tuple[tuple[str, str], ...]:
     """Return the queries of a distribution."""
     return tuple((p(share, histogram), f"p{share * 100:g}") for share in (0.5, 0.95, 0.99))
 
+
+STATS: tuple[Panel, ...] = (
+    Panel(
+        "Alerts", "short", "Alerts that fire now.", "runbook.md",
+        (('count(ALERTS{alertname=~"Talkspurt.*", alertstate="firing"}) or vector(0)', ""),),
+    ),
+    Panel("Live calls", "short", "Of all gateways.", "billing.md", (("sum(talkspurt_calls_active)", ""),)),
+    Panel("Calls of those allowed", "percentunit", "Live calls by limits.calls.", "TalkspurtNearlyFull"),
+    Panel("First packet, p95", "s", "One caller in twenty waits longer.", "TalkspurtSlowFirstPacket"),
+    Panel("Gaps a turn", "percentunit", "Times that a listener ran dry within a turn.", "TalkspurtGaps"),
+    Panel("Turns not spoken to their end", "percentunit", "Without interrupted turns.", "TalkspurtTurnsFail"),
+)  # fmt: skip
+"""Single numbers on top."""
 
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Is anything wrong now?": (
@@ -434,6 +451,20 @@ def _legend(expr: str) -> str:
     return " ".join(f"{{{{{label}}}}}" for label in labels) or " / ".join(sorted(series(expr)))
 
 
+def _stat(panel: Panel, compared: list[Figure], place: dict[str, int], number: int) -> dict[str, Any]:
+    """Return a panel of one number, coloured by the alert's threshold."""
+    drawn = _drawn(panel, compared, place, number)
+    defaults = drawn["fieldConfig"]["defaults"]
+    del defaults["custom"]
+    if panel.title == "Alerts":
+        defaults["thresholds"]["steps"].append({"color": "red", "value": 1})
+    options = {
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "colorMode": "value", "graphMode": "area", "textMode": "value", "justifyMode": "auto", "orientation": "auto",
+    }  # fmt: skip
+    return drawn | {"type": "stat", "options": options}
+
+
 def _drawn(panel: Panel, compared: list[Figure], place: dict[str, int], number: int) -> dict[str, Any]:
     queries = panel.queries or tuple((figure.expr, _legend(figure.expr)) for figure in compared)
     shown = set().union(*(series(expr) for expr, _ in queries))
@@ -492,29 +523,29 @@ def _chooser(name: str, label: str, query: str) -> dict[str, Any]:
 def dashboard() -> dict[str, Any]:
     """Return the dashboard as Grafana reads it."""
     compared = figures()
-    panels: list[dict[str, Any]] = []
-    y = 0
-    for question, row in ROWS.items():
+    width = 24 // len(STATS)
+    panels = [
+        _stat(panel, compared.get(panel.see, []), {"h": 4, "w": width, "x": width * at, "y": 0}, at + 1)
+        for at, panel in enumerate(STATS)
+    ]
+    number = len(panels)
+    for y, (question, row) in enumerate(ROWS.items(), 4):
         place = {"h": 1, "w": 24, "x": 0, "y": y}
-        panels.append(
-            {
-                "id": len(panels) + 1,
-                "type": "row",
-                "title": question,
-                "collapsed": False,
-                "panels": [],
-                "gridPos": place,
-            }
-        )
-        y += 1
+        number += 1
+        closed: dict[str, Any] = {"id": number, "type": "row", "title": question, "collapsed": True, "gridPos": place}
         across = 4 if len(row) == 4 else 3
-        for at, panel in enumerate(row):
-            width = 24 // across
-            place = {"h": 8, "w": width, "x": width * (at % across), "y": y + 8 * (at // across)}
-            panels.append(_drawn(panel, compared.get(panel.see, []), place, len(panels) + 1))
-        y += 8 * -(-len(row) // across)
+        wide = 24 // across
+        closed["panels"] = [
+            _drawn(
+                panel, compared.get(panel.see, []),
+                {"h": 8, "w": wide, "x": wide * (at % across), "y": y + 1 + 8 * (at // across)}, number + 1 + at,
+            )
+            for at, panel in enumerate(row)
+        ]  # fmt: skip
+        number += len(row)
+        panels.append(closed)
     source = {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "hide": 0}
-    docs = {"name": "docs", "label": "Address of docs/", "type": "textbox", "query": "docs", "hide": 0}
+    docs = {"name": "docs", "label": "Address of docs/", "type": "textbox", "query": DOCS, "hide": 0}
     everything = '{__name__=~"talkspurt_build_info|talkspurt_engine_admission_waiting"}'
     return {
         "uid": "talkspurt",
@@ -525,14 +556,14 @@ def dashboard() -> dict[str, Any]:
         "version": 1,
         "editable": False,
         "graphTooltip": 1,
-        "refresh": "5s",
+        "refresh": "15s",
         "time": {"from": "now-15m", "to": "now"},
         "templating": {
             "list": [
                 source | {"current": {"text": "Prometheus", "value": "prometheus"}},
                 _chooser("instance", "Gateway or engine", f"label_values({everything}, instance)"),
                 _chooser("route", "Route (managers)", "label_values(talkspurt_dialogue_connected, route)"),
-                docs | {"current": {"text": "docs", "value": "docs"}},
+                docs | {"current": {"text": DOCS, "value": DOCS}},
             ]
         },
         "annotations": {"list": []},
