@@ -97,6 +97,8 @@ class Metrics(Collector):
         self._bridge_legs = _by_label(Counter(
             "talkspurt_bridge_legs", "Events of second legs, by event.", ["event"], registry=registry
         ))  # fmt: skip
+        self._rooms = Gauge("talkspurt_rooms", "Named rooms.", registry=registry)
+        self._room_legs = Gauge("talkspurt_room_legs", "Legs of named rooms.", registry=registry)
         self._calls_rejected = Counter(
             "talkspurt_calls_rejected", "Refused calls, by reason.", ["reason"], registry=registry
         )
@@ -391,6 +393,11 @@ class Metrics(Collector):
         for outcome, total in (("replayed", replayed), ("dropped", dropped)):
             self._dialogue_missed.labels(outcome).inc(total - self._missed[outcome])
             self._missed[outcome] = total
+
+    def rooms(self, rooms: int, legs: int) -> None:
+        """Take the numbers of named rooms and of their legs."""
+        self._rooms.set(rooms)
+        self._room_legs.set(legs)
 
     def listener_joined(self) -> None:
         """Count a new listener of a call."""

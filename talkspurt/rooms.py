@@ -17,6 +17,7 @@ from gateway.call.expected import ExpectedCalls
 from gateway.call.handoff import Handoffs
 from gateway.call.hearing.listening import hearing
 from gateway.call.joined.bridge import JoiningPolicy
+from gateway.call.joined.conferences import Conferences
 from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.known_voices import KnownVoices
 from gateway.call.session import Services, Session
@@ -36,6 +37,7 @@ from gateway.http.call_api.calls import Calls, HandoffRoute
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.expected import ExpectedRoutes
 from gateway.http.call_api.listen import Listen
+from gateway.http.call_api.rooms import Rooms
 from gateway.http.call_api.route_list import RouteList
 from gateway.http.call_api.supervise import Supervise
 from gateway.http.exposition import Exposition
@@ -222,7 +224,10 @@ class CallParts:
         self.placed = CallProgress(observers.publish, observers.forget, metrics.call_event, stores.call_log)
         engine.on_model_failed = self.trials.error
         self.second_legs = SecondLegs(BrowserDialogues(dialogue.dialogues, config.routes, browser, version=__version__))
+        tenants = tenants_of_routes(sole, config.routes)
+        self.conferences = Conferences(self.second_legs, ticker, tenants, counted=metrics.rooms)
         self.services = Services(
+            conferences=self.conferences,
             engine=engine,
             trials=self.trials,
             ticker=ticker,
@@ -433,6 +438,7 @@ class HttpParts:
         ended = EndedCalls(stores.call_log, config.recording)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         routes_elsewhere = place.siblings.routes_of if place is not None else None
+        calls.conferences.elsewhere = place.siblings.has_room if place is not None else None
         audiosocket, directory = transports.audiosocket, state.directory
         self.app: web.Application = make_app(
             auth=self.auth,
@@ -458,6 +464,7 @@ class HttpParts:
                 *HandoffRoute(state.handoffs).routes(),
                 Listen(directory).route(),
                 *Supervise(directory, transports.webrtc.answer_joining).routes(),
+                *Rooms(calls.conferences, directory, config.routes, transports.webrtc.answer_joining).routes(),
                 *AttachRoutes(self.switches.attach, config.routes, directory, routes_elsewhere).routes(),
                 *(ExpectedRoutes(audiosocket, config.routes).routes() if audiosocket is not None else ()),
                 *Pages(self.auth, secure=secure).routes(),

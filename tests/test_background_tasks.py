@@ -19,6 +19,7 @@ SHORT = {
     "gateway/carriers/telnyx/calls.py:run": 1,
     "gateway/clips/clips.py:_load": 1,
     "gateway/call/joined/bridge.py:_own": 1,
+    "gateway/call/joined/room_place.py:_own": 1,
     "gateway/cluster/manager_relay.py:handle": 1,
     "gateway/cluster/manager_relay.py:run": 3,
     "gateway/cluster/passing.py:_socket_by": 2,

@@ -320,6 +320,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((rate("talkspurt_model_turns_total", "model"), "{{model}}"),),
         ),
         Panel(
+            "Named rooms", "short", "Conferences, and their legs.", "hand-over.md",
+            (
+                ('sum(talkspurt_rooms{instance=~"$instance"})', "rooms"),
+                ('sum(talkspurt_room_legs{instance=~"$instance"})', "legs"),
+            ),
+        ),
+        Panel(
             "Listeners", "ops", "Who began to listen in to a call, and sound that slow listeners lost.", "browser.md",
             ((rate("talkspurt_listeners_total"), "began"), (rate("talkspurt_listener_drops_total"), "pieces lost")),
         ),

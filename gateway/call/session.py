@@ -22,6 +22,8 @@ from gateway.call.hearing.caller import Caller
 from gateway.call.hearing.listeners import Listener
 from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.joined.bridge import Bridge, JoiningPolicy
+from gateway.call.joined.conferences import Conferences
+from gateway.call.joined.room_place import RoomPlace
 from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.joined.supervisors import Supervisors
 from gateway.call.journal import Journal
@@ -50,8 +52,10 @@ from gateway.seams.messages import (
     HoldLeg,
     Inbound,
     Info,
+    Join,
     Language,
     Leave,
+    Mute,
     Record,
     ResumeLeg,
     Subscribe,
@@ -88,6 +92,8 @@ class Services(Means):
     hearing: Mapping[str, ListeningSettings] = field(default_factory=dict)
     """``ListeningSettings`` by the name of the route; a route that is missing has no recogniser."""
     placed: PlacedCalls = field(default_factory=NoPlacedCalls)
+    conferences: Conferences | None = None
+    """The named rooms. None: there are none."""
 
 
 class Session:
@@ -161,6 +167,9 @@ class Session:
         self._bridge.owner = self._transfers
         self.supervisors = Supervisors(call, self._bridge, services.second_legs, tell=self.outbox.tell, owner=self)
         self._bridge.guests = self.supervisors
+        self.rooms = RoomPlace(
+            call, self.seat, self._bridge, self.supervisors, services.conferences, tell=self.outbox.tell, owner=self
+        )
         self.greeted = self.speech.greeted
         """Done when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         hearing = services.hearing.get(call.route)
@@ -249,6 +258,7 @@ class Session:
         now = self._now()
         self._transfers.close()
         self.supervisors.close()
+        self.rooms.close()
         self._bridge.close()
         self.seat.close()
         self.speech.close("ended" if self.ending.hangs_up else "hangup", now)
@@ -366,7 +376,7 @@ class Session:
         self._held_by_manager = on_hold
         self._put_on_hold()
 
-    # --- supervisors (SupervisedCall) -----------------------------------------------------------------------------
+    # --- supervisors and rooms (SupervisedCall, Company) ----------------------------------------------------------
 
     def taken_over(self, taken_over: bool) -> None:
         """A supervisor speaks in place of the bot, or does so no more. What the bot was to say meanwhile is stale."""
@@ -377,8 +387,17 @@ class Session:
             self._transfers.take_over_ends()
 
     def accompanied(self, accompanied: bool) -> None:
-        """A supervisor talks with the caller, or does so no more."""
+        """A supervisor or others of a room talk with the caller, or do so no more."""
         self._transfers.accompany(accompanied)
+
+    def returned(self) -> None:
+        """The call has left a named room: the caller is with the bot again."""
+        self._transfers.take_over_ends()
+
+    @property
+    def without_bot(self) -> bool:
+        """True if the bot has left the call."""
+        return self._transfers.bot_has_left
 
     def note_supervisor(self, by: str, leg: str, event: SupervisorEvent) -> None:
         """Enter what a supervisor does in the call's record."""
@@ -408,8 +427,10 @@ class Session:
                     )
             case Transfer():
                 self._transfers.begin(message, self._now())
-            case Leave():
+            case Leave() if not self.rooms.joined and not message.room:
                 self._bridge.take_off(message)
+            case Join() | Leave() | Mute():
+                self.rooms.on_message(message)
             case HoldLeg():
                 self._bridge.hold(message)
             case ResumeLeg():
@@ -438,7 +459,7 @@ class Session:
     def on_dialogue_lost(self) -> None:
         """The manager's connection broke."""
         self._instructions.departure.has_manager = False
-        people_talk = self._bridge.joined or self._taken_over  # nothing is said between
+        people_talk = self._bridge.joined or self._bridge.without_bot  # nothing is said between
         said = "" if people_talk else self._route.fallback.text
         self._instructions.on_dialogue_lost(said, self._now())
 

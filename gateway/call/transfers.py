@@ -122,7 +122,7 @@ class Transfers:
 
     def speech_complete(self, handoff_data: str | None) -> None:
         """End the call after the manager's ``end``, unless the end of a pending transfer decides."""
-        if not self.pending and not self._bridge.guests.taken_over:
+        if not self.pending and not self._bridge.without_bot:
             self._ending.leave("end", handoff_data)
 
     def ended(self, problem: str, status: int = 0) -> None:
@@ -163,7 +163,7 @@ class Transfers:
 
     def _set_bridging(self, bridging: bool) -> None:
         self._bridging = bridging
-        self.accompany(self._bridge.guests.taken_over)
+        self.accompany(self._bridge.without_bot)
 
     def bridge_failed(self, problem: str, code: str) -> None:
         """The person was not reached: the caller is with the bot again."""
@@ -196,12 +196,17 @@ class Transfers:
         """No dialogue manager is available any more: once no transfer is pending, transfer the call to the route's
         fallback target, or end it for the carrier's next step."""
         self._has_manager = False
-        if self._message is None and not self._bridge.guests.taken_over:
+        if self._message is None and not self._bridge.without_bot:
             self._fall_back()
 
     def accompany(self, accompanied: bool) -> None:
         """Note whether a supervisor talks with the caller, so that no silence is over meanwhile."""
         self._turns.silence.accompany(accompanied or self._bridging, self._clock())
+
+    @property
+    def bot_has_left(self) -> bool:
+        """True if no bot is left: its manager is gone, or has ended the session."""
+        return not self._has_manager or (self._turns.ending is not None and self._turns.closed)
 
     def take_over_ends(self) -> None:
         """The caller is with the bot again, or the call ends if the bot has left meanwhile."""

@@ -59,13 +59,20 @@ async def named_call(request: web.Request) -> str:
     """Return the id of the call that a request names; empty: none."""
     resource = request.match_info.route.resource
     if request.method == "POST" and resource is not None and resource.canonical == "/v1/tokens":
-        try:
-            return str(orjson.loads(await request.read()).get("call", ""))
-        except (orjson.JSONDecodeError, AttributeError):
-            return ""
+        return await _field(request, "call")
+    if resource is not None and resource.canonical.startswith("/v1/rooms/"):
+        return request.match_info.get("leg") or await _field(request, "call")
     if request.path.startswith("/webhooks/"):
         return request.query.get("placed", "")
     return request.match_info.get("id", "")
+
+
+async def _field(request: web.Request, name: str) -> str:
+    """Return a field of a request's JSON; empty: it has none."""
+    try:
+        return str(orjson.loads(await request.read()).get(name, ""))
+    except (orjson.JSONDecodeError, AttributeError):
+        return ""
 
 
 async def answered_by(

@@ -80,6 +80,7 @@ class Siblings:
         together: dict[tuple[str, str], Handler] = {
             ("GET", "/v1/calls"): self._calls,
             ("GET", "/v1/events"): self._events,
+            ("GET", "/v1/rooms"): self._rooms,
             ("GET", "/v1/health"): self._health,
             ("GET", "/v1/usage"): self._usage,
         }
@@ -219,6 +220,17 @@ class Siblings:
         if any("calls" not in part for part in parts):
             return await self.pass_on(request, self.index)
         return _json({key: [one for part in parts for one in part[key]] for key in ("calls", "placed")})
+
+    async def _rooms(self, request: web.Request) -> web.StreamResponse:
+        parts, refused = await self._parts(request)
+        if refused is not None:
+            return refused
+        return _json({"rooms": [one for part in parts for one in part["rooms"]]})
+
+    async def has_room(self, tenant: str, name: str) -> bool:
+        """Return True if another worker has the named room of a tenant. A worker that is gone has none."""
+        others = [worker for worker in self.all if worker != self.index]
+        return any(await asyncio.gather(*(self.ask(worker, "/room", tenant=tenant, name=name) for worker in others)))
 
     async def _usage(self, request: web.Request) -> web.StreamResponse:
         """Combine the usage of all workers. With records in a database, every worker sees all; else each has its own

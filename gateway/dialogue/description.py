@@ -456,11 +456,44 @@ FROM_MANAGER: tuple[Message, ...] = (
     Message(
         "leave",
         m.Leave,
-        (Field("leg", _TEXT, "The person's leg.", default="the second leg of the call", extension=True),),
-        {"type": "leave", "leg": "VX00000000000000000000000000000002"},
+        (
+            Field(
+                "leg",
+                _TEXT,
+                "The person's leg, or a leg of the room.",
+                default="the second leg of the call, or in a named room the call itself",
+                extension=True,
+            ),
+            Field("room", _TEXT, "A named room.", default="the room in which the call is, if any", extension=True),
+        ),
+        {"type": "leave", "leg": "VX00000000000000000000000000000002", "room": "team-7"},
         extension=True,
         notes="It works from the first `leg` event on: while the phone rings, in the briefing, and when both are "
-        "joined. The answer is `leg` with `hangup`.",
+        "joined. The answer is `leg` with `hangup`. In a named room, the leg leaves the room: one that was called for "
+        "it ends, and a call is with its bot again.",
+    ),
+    Message(
+        "join",
+        m.Join,
+        (
+            Field("room", _TEXT, "Name of the room: letters, digits, `_`, `.`, `-`.", required=True, extension=True),
+            Field("muted", {"type": "boolean"}, "Join without being heard.", default="false", extension=True),
+        ),
+        {"type": "join", "room": "team-7", "muted": False},
+        extension=True,
+        notes="All legs of a room hear each other, and each call's bot. The answer is `room` with `joined`, or an "
+        "`error`.",
+    ),
+    Message(
+        "mute",
+        m.Mute,
+        (
+            Field("room", _TEXT, "A named room.", default="the room in which the call is", extension=True),
+            Field("leg", _TEXT, "A leg of that room.", default="the call itself", extension=True),
+            Field("muted", {"type": "boolean"}, "`false`: it is heard again.", default="true", extension=True),
+        ),
+        {"type": "mute", "room": "team-7", "leg": "VX00000000000000000000000000000002", "muted": False},
+        extension=True,
     ),
     Message(
         "holdLeg",
@@ -778,6 +811,31 @@ TO_MANAGER: tuple[Message, ...] = (
         {"type": "silence", "seconds": 8.0},
         extension=True,
         notes="It is sent once for each silence. A key that the caller presses ends a silence.",
+    ),
+    Message(
+        "room",
+        m.RoomEvent,
+        (
+            Field("room", _TEXT, "Name of the room.", required=True, extension=True),
+            Field("leg", _TEXT, "The leg's session id, also `{id}` in REST.", required=True, extension=True),
+            Field(
+                "event",
+                {"enum": list(get_args(m.RoomEventName))},
+                "`muted`: see the field `muted`. `speaking`: the leg is the loudest now; at most one a second.",
+                required=True,
+                extension=True,
+            ),
+            Field("muted", {"type": "boolean"}, "True: no one hears the leg.", required=True, extension=True),
+        ),
+        {
+            "type": "room",
+            "room": "team-7",
+            "leg": "VX00000000000000000000000000000002",
+            "event": "speaking",
+            "muted": False,
+        },
+        extension=True,
+        notes="Every call of the room gets the events of all its legs.",
     ),
     Message(
         "leg",

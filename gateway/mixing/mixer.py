@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -88,6 +89,18 @@ class MixListener:
             self.hear(np.zeros(self._rate * TICK_MS // 1000, np.int16), now)
 
 
+class Watch(Protocol):
+    """Hears every leg by itself, whether others hear it or not. Then no payload passes unchanged as it comes."""
+
+    def hear(self, name: str, pcm: Pcm) -> None:
+        """Take 20 ms of a leg, at the mixer's rate."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """All legs of these 20 ms have been heard."""
+        ...
+
+
 class Mixer:
     """Sources, listeners, and gains between them. The names of both are chosen by the owner.
 
@@ -100,6 +113,7 @@ class Mixer:
         """Present rate of the mixes, Hz."""
         self.idle = True
         """True if nothing needs a tick: no one hears anything, or every payload is relayed as it comes."""
+        self.watch: Watch | None = None
         self._on_change = on_change
         self._speaks = False
         """True if the bot spoke in the last tick, or is about to."""
@@ -165,8 +179,10 @@ class Mixer:
     def settle(self) -> None:
         """Choose the rate and what is relayed, after sources, listeners or gains have changed."""
         self._choose_rate()
-        relayed = self._relays()
+        relayed = self._relays() if self.watch is None else {}
         heard = {name for gains in self._gains.values() for name in gains}
+        if self.watch is not None:
+            heard |= {name for name, source in self._sources.items() if isinstance(source, LegSource)}
         for name, source in self._sources.items():
             if isinstance(source, LegSource):
                 listener = relayed.get(name)
@@ -227,6 +243,11 @@ class Mixer:
             listener.use_rate(self.rate)
         for source in self._sources.values():
             source.advance(now)
+        if self.watch is not None:
+            for name, source in self._sources.items():
+                if isinstance(source, LegSource) and source.sounds:
+                    self.watch.hear(name, source.pcm())
+            self.watch.tick(now)
         for name, listener in self._listeners.items():
             heard = [
                 (source, factor)

@@ -212,7 +212,28 @@ class Leave:
     """+ Takes a person off: their leg ends, and the caller is with the bot again."""
 
     leg: str = ""
-    """The leg's session id. Empty: the second leg of this call."""
+    """The leg's session id. Empty: the second leg of this call; in a named room, this call."""
+    room: str = ""
+    """A named room. Empty: the one in which the call is, if it is in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """+ Lets the call into a named room. The room is made for its first leg."""
+
+    room: str
+    muted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mute:
+    """+ Mutes a leg of the call's named room, or lets it be heard again."""
+
+    room: str = ""
+    """Empty: the room in which the call is."""
+    leg: str = ""
+    """The leg's session id. Empty: this call."""
+    muted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +280,8 @@ Inbound = (
     | Record
     | Transfer
     | Leave
+    | Join
+    | Mute
     | HoldLeg
     | ResumeLeg
     | Background
@@ -399,6 +422,21 @@ class LegEvent:
     cause: EndCause = field(default=UNKNOWN, repr=False)  # its text may be anyone's: keep it out of logs
 
 
+RoomEventName = Literal["joined", "left", "muted", "speaking"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomEvent:
+    """+ An event of the named room in which the call is."""
+
+    room: str
+    leg: str
+    """The leg's session id."""
+    event: RoomEventName
+    muted: bool = False
+    """True if no one hears the leg; ``muted`` also reports that it is heard again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """+ The progress of a call that the gateway has placed. The first events come with ``setup``, because the manager
@@ -434,6 +472,7 @@ Outbound = (
     | BothSilent
     | OfLeg
     | LegEvent
+    | RoomEvent
     | Call
     | Ended
 )

@@ -66,6 +66,8 @@ const ENTRY = {
   },
   heard: ({text, lang}) => ["Caller", words({text, heardChars: Infinity, what: "text"}), element("p", {className: "small muted", text: lang})],
   pressed: ({digit}) => ["Caller", element("p", {className: "text", text: digit === null ? "pressed a key" : `pressed ${digit}`})],
+  supervised: ({by, event}) => ["Supervisor", element("p", {className: "text", text: `${event} (${by})`})],
+  call: ({event, code}) => ["Network", element("p", {className: "text", text: code ? `${event} (${code})` : event})],
   listened: ({by, event}) => ["Supervisor", element("p", {className: "text", text: event === "joined" ? `started to listen (${by})` : `stopped listening (${by})`})],
   fault: ({code, description}) => ["Error", element("p", {className: "text bad", text: [code, description].filter(Boolean).join(": ")})],
 };

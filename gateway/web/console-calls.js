@@ -2,6 +2,7 @@
 
 import {ask, repeat} from "./console-api.js";
 import {makeListener} from "./console-listen.js";
+import {makeSupervisor} from "./console-supervise.js";
 import {STAGES, byId, cell, duration, element, ms, shortId} from "./console-parts.js";
 
 const MANY = 50; // number of calls above which they are polled less often
@@ -124,6 +125,7 @@ export function showCalls({announce, problem, own, ended}) {
     },
     problem,
   });
+  const supervisor = makeSupervisor({chosen: () => chosen, announce, problem});
   const hangUp = guarded(id => ask(`/v1/calls/${id}`, {method: "DELETE"}));
   const send = (id, message) => ask(`/v1/calls/${id}/messages`, {json: message});
 
@@ -135,6 +137,7 @@ export function showCalls({announce, problem, own, ended}) {
       row.classList.toggle("chosen", other === id);
     }
     byId("speak").disabled = byId("cancel").disabled = !id;
+    supervisor.show();
     showLog();
   }
 

@@ -31,6 +31,8 @@ NAMES = {
     "talkspurt_database_answers": {"of"},
     "talkspurt_database_waiting": {"of"},
     "talkspurt_recordings_lost_total": {"reason"},
+    "talkspurt_rooms": set(),
+    "talkspurt_room_legs": set(),
     "talkspurt_listeners_total": set(),
     "talkspurt_listener_drops_total": set(),
     "talkspurt_dialogue_connected": {"route"},

@@ -65,6 +65,8 @@ OTHERWISE = {
     "talkspurt_database_answers": "no database is shared",
     "talkspurt_database_waiting": "the same",
     "talkspurt_recordings_lost_total": "no call is recorded",
+    "talkspurt_rooms": "no one joins a named room",
+    "talkspurt_room_legs": "the same",
     "talkspurt_listeners_total": "nobody listens in",
     "talkspurt_listener_drops_total": "nobody listens in",
     "talkspurt_model_trial_returns_total": "no model is on trial",

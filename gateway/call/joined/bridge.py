@@ -230,6 +230,11 @@ class Bridge:
         return self._leg is not None
 
     @property
+    def without_bot(self) -> bool:
+        """True if the call lasts without a bot: a supervisor has taken over, or the caller is in a named room."""
+        return self.guests.taken_over or bool(self.elsewhere)
+
+    @property
     def used(self) -> bool:
         """True if the call's room is in use, or a person is called."""
         return self._room is not None or self._course is not None

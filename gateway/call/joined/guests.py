@@ -85,7 +85,7 @@ class Guest:
         self._legs.forget(self.name)
         if self.leg is not None:
             self.leg.end(reason, hang_up=True)
-        elif self._attempt is not None:
+        if self._attempt is not None and not self._answered:
             self._legs.cancel(self._attempt)
 
     def _progress(self, attempt: Attempt) -> None:

@@ -233,8 +233,9 @@ class Supervisors:
     def guest_came(self, guest: Guest, leg: JoinableCall) -> None:
         """The supervisor is here."""
         known = self._all.get(guest)
-        if known is None or self._owner is None:
+        if known is None or self._owner is None or self._bridge.elsewhere:
             guest.dismiss("ended")
+            self._left(guest, "failed")
             return
         self._note(known, known.mode)
         self._bridge.let_in(leg)

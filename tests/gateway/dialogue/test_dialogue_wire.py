@@ -213,6 +213,11 @@ def read(body: dict[str, Any]) -> m.Inbound:
             m.Transfer(target="a", warm=m.Warm(briefing="b", accept=("9", "ok"), decline=())),
         ),
         ({"type": "leave"}, m.Leave()),
+        ({"type": "leave", "leg": "VX2", "room": "r"}, m.Leave(leg="VX2", room="r")),
+        ({"type": "join", "room": "r"}, m.Join(room="r")),
+        ({"type": "join", "room": "r", "muted": True}, m.Join(room="r", muted=True)),
+        ({"type": "mute"}, m.Mute()),
+        ({"type": "mute", "leg": "VX2", "muted": False}, m.Mute(leg="VX2", muted=False)),
     ],
 )
 def test_every_message_of_a_manager_is_read(body: dict[str, Any], message: m.Inbound) -> None:
@@ -362,6 +367,12 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
         (m.MarkReached(name="a", cleared=True), None, {"type": "mark", "name": "a", "cleared": True}),
         (m.Withdrawn(what="end"), None, {"type": "withdrawn", "what": "end"}),
         (m.LegEvent(leg="VX2", event="ringing"), None, {"type": "leg", "leg": "VX2", "event": "ringing"}),
+        (
+            m.RoomEvent(room="r", leg="VX2", event="joined"),
+            None,
+            {"type": "room", "room": "r", "leg": "VX2", "event": "joined", "muted": False},
+        ),
+        (m.Info(name="supervisor", value="join"), None, {"type": "info", "name": "supervisor", "value": "join"}),
         (m.OfLeg(leg="VX2", message=m.Dtmf(digit="5")), None, {"type": "dtmf", "digit": "5", "leg": "VX2"}),
         (m.Ended(reason="hangup", duration_ms=9), None, {"type": "ended", "reason": "hangup", "durationMs": 9}),
         (

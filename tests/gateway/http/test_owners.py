@@ -75,6 +75,8 @@ SECTIONS: dict[str, Any] = {
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
     ("POST", "/v1/calls/{id}/messages"): {"json": {"type": "end"}},
+    ("POST", "/v1/rooms/{name}/legs"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
+    ("PATCH", "/v1/rooms/{name}/legs/{leg}"): {"json": {"muted": True}},
     ("POST", "/v1/calls/{id}/supervise"): {"json": {"mode": "join", "to": "sip:ann@127.0.0.1:9"}},
     ("PATCH", "/v1/calls/{id}/supervise/{leg}"): {"json": {"mode": "join"}},
     ("POST", "/v1/tokens"): {"json": {"scope": "call", "route": "a"}},
@@ -123,7 +125,8 @@ class House:
         """Status, text, and the error if the answer is one."""
         which = (route.method, route.path)
         call_id = self.browser_id if route.path.startswith("/whip") else self.call_id
-        names = {"id": call_id, "leg": "VX0", "route": "a", "uuid": str(UUID_), "callSid": "left"}
+        leg = self.call_id if route.path.startswith("/v1/rooms") else "VX0"
+        names = {"id": call_id, "leg": leg, "name": "team", "route": "a", "uuid": str(UUID_), "callSid": "left"}
         names |= {"voice_id": "one--anna", "model_id": "tone"}
         more = dict(BODIES.get(which, {}))
         if route.path == "/v1/webrtc/offer":
@@ -145,6 +148,7 @@ class House:
             self.made.audiosocket.expected.get(UUID_),
             len(self.made.sip.outgoing),
             list(self.made.state.handoffs._by_call),
+            [(leg.name, leg.muted) for room in self.made.call_parts.conferences for leg in room.legs],
         )
 
 
@@ -164,6 +168,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         async with http.post("/v1/voices", json=body, headers=bearer("one")) as answer:
             assert (await answer.json())["voice_id"] == "one--anna"
         await until(lambda: session.call_id in made.dialogue.observers._sinks, "a call that can be watched")
+        await session.rooms.join("team")
         yield House(made, http, session.call_id, leg.call_id)
         session.end("test over", hang_up=True)
         await until(lambda: session.call_id not in [call.call_id for call in made.directory], "the call's end")
@@ -263,7 +268,7 @@ async def test_a_body_of_another_type_is_refused_by_every_route_that_reads_one(h
     before, tried = house.state(), set()
     for route in wanted(house.made.app[ROUTES]):
         if route.method in ("POST", "PUT", "PATCH"):
-            path = route.path.format(id=house.call_id, route="a", uuid=UUID_, leg="VX0")
+            path = route.path.format(id=house.call_id, route="a", uuid=UUID_, leg="VX0", name="team")
             headers = bearer("office") | {"Content-Type": "text/plain"}
             async with house.http.request(route.method, path, headers=headers, data=b'{"type":"end"}') as answer:
                 assert answer.status == 415, path

@@ -18,10 +18,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
+from tests.gateway.mixing.legs import level_of
 from tests.peers.live_server import Live, TestCall
 from tests.peers.programs import needs_chromium
 from tests.peers.web.browsers import Page, chromium
 from tests.waiting import until
+from voicecodecs.g711 import decode_ulaw
 
 pytestmark = needs_chromium
 
@@ -310,6 +312,37 @@ async def test_a_supervisor_listens_in_by_keyboard_and_stops(driver: webdriver.C
         await page.press(Keys.SPACE)
         assert await page.do(pressed, row(call, ".listen")) == "false"
         assert not await page.errors()
+
+
+async def test_a_supervisor_takes_over_by_the_microphone_and_leaves(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    """The microphone says a tone of 440 Hz."""
+    async with (
+        console(driver, tmp_path, webrtc={"addresses": ["127.0.0.1"]}) as page,
+        TestCall(page.live, "talk") as call,
+    ):
+        await page.until_text(row(call, ".call"), "talk")
+        await page.click("#supervise [value=whisper]")
+        await page.until_text("#problem", "has none")  # there is no person to whisper to
+        await page.click("#supervise [value=takeover]")
+        pressed = "return document.querySelector('#supervise [value=takeover]').ariaPressed"
+        await page.until(lambda value: value == "true", pressed)
+
+        def hears() -> bool:
+            pcm = decode_ulaw(bytes(call.leg.playout.heard[-4000:]))
+            return len(pcm) >= 4000 and level_of(pcm, 440, 8000) > 0.05
+
+        await until(hears, "the supervisor at the caller")
+        await until(lambda: {"info", "supervisor", "takeover"} <= told(call), "the manager is told")
+        await page.click("#supervise [value=listen]")
+        await until(lambda: {"supervisor", "none"} <= told(call), "the bot is alone with the caller")
+        await page.click("#supervise-leave")
+        await page.until(
+            lambda value: value == "false", "return document.querySelector('#supervise [value=listen]').ariaPressed"
+        )
+
+
+def told(call: TestCall) -> set[object]:
+    return {value for message in call.messages if message["type"] == "info" for value in message.values()}
 
 
 async def test_everything_works_by_keyboard(driver: webdriver.Chrome, tmp_path: Path) -> None:

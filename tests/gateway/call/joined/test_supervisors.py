@@ -9,9 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiortc import RTCSessionDescription
 
 from gateway.seams.messages import End, Info, Text, Transfer, TurnEvent
 from tests.gateway.call.joined.people import Talker, World, world
+from tests.gateway.mixing.legs import level_of, tone
+from tests.gateway.webrtc.webrtc_gateway import Phone as Browser
+from tests.gateway.webrtc.webrtc_gateway import SilentMicrophone
 from tests.waiting import until
 
 A_HZ, B_HZ, S_HZ = 600, 1000, 1400
@@ -118,6 +122,23 @@ async def test_the_caller_goes_on_with_a_supervisor_when_the_application_is_lost
         assert not session.ending.decided
         made.made.app.session.supervisors.remove(made.leg)
         await made.made.app.over()
+
+
+async def test_a_browser_takes_over(tmp_path: Path) -> None:
+    async with desk(tmp_path, webrtc={"addresses": ["127.0.0.1"]}) as made:
+        caller, browser = made.made.caller, Browser(microphone=SilentMicrophone(tone(S_HZ, 48000, 60.0)), channel=False)
+        try:
+            status, answer = await made.ask("POST", mode="takeover", offer=await browser.offer())
+            assert (status, answer["state"]) == (201, "calling"), answer
+            await browser.connection.setRemoteDescription(RTCSessionDescription(answer["sdp"], "answer"))
+            caller.talk(A_HZ)
+            await caller.until_hears(S_HZ)
+            await until(lambda: level_of(browser.pcm[-24_000:], A_HZ, 48000) > 0.1, "the caller at the browser")
+            assert level_of(browser.pcm[-24_000:], S_HZ, 48000) < 0.01 and made.told == ["takeover"]
+        finally:
+            await browser.close()
+        await until(lambda: made.told == ["takeover", "none"], "the browser's end")
+        assert not made.made.app.session.ending.decided
 
 
 async def test_the_callers_end_ends_the_supervisor(tmp_path: Path) -> None:

@@ -1,0 +1,354 @@
+"""Named rooms: conferences of calls and of legs that the gateway calls. Everyone hears everyone but the muted, and the
+bot of each call too. A room is made for its first leg, and closed with its last one. It belongs to a tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from gateway.call.joined.guests import Guest
+from gateway.call.joined.second_legs import JoinableCall, SecondLegs
+from gateway.errors import Rejected
+from gateway.media.ticker import Ticker
+from gateway.mixing.active_speaker import ActiveSpeaker
+from gateway.mixing.room import Room
+from gateway.mixing.seat import Seat, voice_of
+from gateway.seams.calling import Allowance
+from gateway.seams.end_cause import EndCause
+from gateway.seams.messages import Dtmf, OfLeg, Outbound, Prompt, RoomEvent, RoomEventName
+
+log = logging.getLogger(__name__)
+
+MOST_ROOMS = 1000
+"""Most rooms of a process."""
+
+MOST_LEGS = 32
+"""Most legs of a room, those that are still called included."""
+
+GAIN_DB = (-40.0, 20.0)
+"""Range of a leg's gain, decibels."""
+
+_BROWSER_WAIT_S = 20.0
+"""Longest wait for a browser's connection after its offer was answered."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def is_room_name(name: str) -> bool:
+    """Return True if a room may have this name: letters, digits, ``_``, ``.`` and ``-``, at most 64."""
+    return _NAME.fullmatch(name) is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class RoomLeg:
+    """One leg of a room, or one that is called."""
+
+    name: str = ""
+    """Session id of the leg."""
+    muted: bool = False
+    gain_db: float = 0.0
+    seat: Seat | None = None
+    """None: the leg is still called."""
+    guest: Guest | None = None
+    """A leg that was called for the room. None: a call that joined."""
+    tell: Callable[[Outbound], None] | None = None
+    """Sends a message to the application of a call that joined."""
+    removed: Callable[[], None] | None = None
+    """Called when a call that joined has been let out, or is the only leg left (``alone``)."""
+    alone: Callable[[], None] | None = None
+    """Called when a call that joined is the only leg left."""
+
+
+class Conference:
+    """One named room. ``Conferences`` makes it.
+
+    Args:
+        changed: called when legs have come or gone.
+    """
+
+    def __init__(
+        self, tenant: str, name: str, legs: SecondLegs, timer: Ticker, *, changed: Callable[[Conference], None]
+    ) -> None:
+        self.tenant = tenant
+        self.name = name
+        self.correlation_id = f"RM{uuid.uuid4().hex}"
+        """The id that the legs called for the room share."""
+        self._second_legs = legs
+        self._changed = changed
+        self._room = Room(timer)
+        self._speakers = ActiveSpeaker(self._speaks)
+        self._room.mixer.watch = self._speakers
+        self._legs: list[RoomLeg] = []
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    @property
+    def legs(self) -> list[RoomLeg]:
+        """All legs, those that are still called included."""
+        return list(self._legs)
+
+    @property
+    def speaking(self) -> str:
+        """Session id of the leg that speaks. Empty: none."""
+        return self._speakers.speaking
+
+    def find(self, leg: str) -> RoomLeg | None:
+        """Return a leg by its session id. None: it is not in this room."""
+        return next((each for each in self._legs if each.name == leg), None)
+
+    def enter(self, leg: RoomLeg) -> None:
+        """Let a call in.
+
+        Raises:
+            Rejected: 429, the room is full.
+        """
+        self.check_place()
+        self._legs.append(leg)
+        self._seat(leg)
+
+    async def call(
+        self, target: str, *, route: str, muted: bool = False, gain_db: float = 0.0, allowance: Allowance | None = None
+    ) -> RoomLeg:
+        """Call a leg by SIP.
+
+        Raises:
+            Rejected: 429, the room is full; see also ``SecondLegs.place``.
+        """
+        leg, guest = self._new_guest(route, muted=muted, gain_db=gain_db)
+        try:
+            await guest.call(target, allowance=allowance)
+        except BaseException:
+            self._drop(leg)
+            raise
+        leg.name = guest.name
+        return leg
+
+    def expect(self, name: str, *, route: str, muted: bool = False, gain_db: float = 0.0) -> RoomLeg:
+        """Expect the leg of a browser, whose session has this id.
+
+        Raises:
+            Rejected: 429, the room is full.
+        """
+        leg, guest = self._new_guest(route, muted=muted, gain_db=gain_db)
+        leg.name = name
+        guest.expect(name)
+        asyncio.get_running_loop().call_later(_BROWSER_WAIT_S, self._expire, leg)
+        return leg
+
+    def change(self, leg: RoomLeg, *, muted: bool | None = None, gain_db: float | None = None) -> None:
+        """Mute a leg or let it be heard, and set its gain."""
+        was_muted = leg.muted
+        if gain_db is not None:
+            leg.gain_db = gain_db
+        if muted is not None:
+            leg.muted = muted
+        if leg.seat is None:
+            return
+        if leg.muted:
+            self._speakers.forget(leg.name)
+        self._arrange(leg)
+        if leg.muted != was_muted:
+            self._tell_all(leg, "muted")
+
+    def remove(self, leg: RoomLeg) -> None:
+        """Let a leg out. One that was called for the room ends; a call that joined is with its bot again."""
+        guest, removed = leg.guest, leg.removed
+        self._leave(leg)
+        if guest is not None:
+            guest.dismiss("removed")
+        elif removed is not None:
+            removed()
+
+    def check_place(self) -> None:
+        """Check that one more leg has a place.
+
+        Raises:
+            Rejected: 429, the room is full.
+        """
+        if len(self._legs) >= MOST_LEGS:
+            raise Rejected(f"the room has {MOST_LEGS} legs already", status=429, code="room_full", param="name")
+
+    def _new_guest(self, route: str, *, muted: bool, gain_db: float) -> tuple[RoomLeg, Guest]:
+        self.check_place()
+        guest = Guest(self._second_legs, self, route=route, joined_to=self.correlation_id)
+        leg = RoomLeg(muted=muted, gain_db=gain_db, guest=guest)
+        self._legs.append(leg)
+        self._changed(self)
+        return leg, guest
+
+    def _expire(self, leg: RoomLeg) -> None:
+        if leg.guest is not None and leg.guest.state == "calling":
+            leg.guest.dismiss("no_media")
+            self._drop(leg)
+
+    # --- the room ----------------------------------------------------------------------------------------------------
+
+    def _seat(self, leg: RoomLeg) -> None:
+        """Let a leg hear the others, and the others hear it."""
+        assert leg.seat is not None
+        self._room.enter(leg.name, leg.seat)
+        for other in self._others(leg):
+            self._arrange(other)
+        self._arrange(leg)
+        log.info("joined a room", extra={"leg": leg.name, "room": self.name, "tenant": self.tenant})
+        self._changed(self)
+        self._tell_all(leg, "joined")
+
+    def _others(self, leg: RoomLeg) -> list[RoomLeg]:
+        return [each for each in self._legs if each is not leg and each.seat is not None]
+
+    def _arrange(self, leg: RoomLeg) -> None:
+        """Let all others hear a leg as its mute and gain say."""
+        mixer = self._room.mixer
+        for other in self._others(leg):
+            if leg.muted:
+                mixer.unhear(other.name, leg.name)
+            else:
+                mixer.hear(other.name, leg.name, leg.gain_db)
+            mixer.set_heard(other.name, voice_of(leg.name), True)
+
+    def _leave(self, leg: RoomLeg) -> None:
+        if leg.seat is None or leg not in self._legs:
+            self._drop(leg)
+            return
+        self._tell_all(leg, "left")
+        self._legs.remove(leg)
+        leg.seat = None
+        self._speakers.forget(leg.name)
+        self._room.leave(leg.name)
+        log.info("left a room", extra={"leg": leg.name, "room": self.name, "tenant": self.tenant})
+        self._changed(self)
+        if len(self._legs) == 1 and self._legs[0].alone is not None:
+            self._legs[0].alone()
+
+    def _drop(self, leg: RoomLeg) -> None:
+        """Forget a leg that never came."""
+        if leg in self._legs:
+            self._legs.remove(leg)
+            self._changed(self)
+
+    def close(self) -> None:
+        """Release the mixer; the last leg has left."""
+        self._room.mixer.watch = None
+        self._room.close()
+
+    def _tell_all(self, leg: RoomLeg, event: RoomEventName) -> None:
+        for each in list(self._legs):
+            if each.tell is not None:
+                each.tell(RoomEvent(room=self.name, leg=leg.name, event=event, muted=leg.muted))
+
+    def _speaks(self, name: str) -> None:
+        leg = self.find(name)
+        if leg is not None:
+            self._tell_all(leg, "speaking")
+
+    # --- the legs that were called (GuestHost) -----------------------------------------------------------------------
+
+    def guest_came(self, guest: Guest, leg: JoinableCall) -> None:
+        """A leg is here."""
+        known = self._of(guest)
+        if known is None:
+            guest.dismiss("removed")
+            return
+        known.name, known.seat = leg.call_id, leg.seat
+        self._seat(known)
+
+    def guest_told(self, guest: Guest, message: Outbound) -> None:
+        """Tell the applications what a leg says that has none of its own."""
+        if isinstance(message, Prompt | Dtmf):
+            for each in list(self._legs):
+                if each.tell is not None:
+                    each.tell(OfLeg(leg=guest.name, message=message))
+
+    def guest_gone(self, guest: Guest, cause: EndCause) -> None:
+        """A leg has hung up, or was not reached."""
+        known = self._of(guest)
+        if known is not None:
+            self._leave(known)
+
+    def _of(self, guest: Guest) -> RoomLeg | None:
+        return next((each for each in self._legs if each.guest is guest), None)
+
+
+class Conferences:
+    """The named rooms of a process.
+
+    Args:
+        tenants: tenant of each route.
+        counted: gets the numbers of rooms and of their legs.
+    """
+
+    def __init__(
+        self,
+        legs: SecondLegs,
+        timer: Ticker,
+        tenants: Mapping[str, str],
+        *,
+        counted: Callable[[int, int], None] = lambda rooms, legs: None,
+    ) -> None:
+        self.elsewhere: Callable[[str, str], Awaitable[bool]] | None = None
+        """Returns True if another process of this server has the room of a tenant. None: there is no other one."""
+        self._second_legs = legs
+        self._timer = timer
+        self._tenants = tenants
+        self._counted = counted
+        self._rooms: dict[tuple[str, str], Conference] = {}
+        self._wanted: dict[tuple[str, str], int] = {}
+        """Number of requests that hold a room open which has no leg yet."""
+
+    def __iter__(self) -> Iterator[Conference]:
+        return iter(list(self._rooms.values()))
+
+    def tenant_of(self, route: str) -> str:
+        """Return the tenant whose rooms the calls of a route may join."""
+        return self._tenants.get(route, "")
+
+    def find(self, tenant: str, name: str) -> Conference | None:
+        """Return a room. None: this process has no such room."""
+        return self._rooms.get((tenant, name))
+
+    @asynccontextmanager
+    async def opened(self, route: str, name: str) -> AsyncIterator[Conference]:
+        """Return the room of this name, made if necessary, for a leg of this route. It closes if no leg enters.
+
+        Raises:
+            Rejected: 422, the name is none; 409, another process has the room; 503, there are too many rooms.
+        """
+        if not is_room_name(name):
+            raise Rejected(
+                "a room's name has letters, digits, _, . and -, at most 64",
+                status=422, code="invalid_room", param="name",
+            )  # fmt: skip
+        tenant = self.tenant_of(route)
+        key = (tenant, name)
+        room = self._rooms.get(key)
+        if room is None:
+            if len(self._rooms) >= MOST_ROOMS:
+                raise Rejected(f"{MOST_ROOMS} rooms are open", status=503, code="too_many_rooms", param="name")
+            room = Conference(tenant, name, self._second_legs, self._timer, changed=self._changed)
+            self._rooms[key] = room
+        self._wanted[key] = self._wanted.get(key, 0) + 1
+        try:
+            if not room.legs and self.elsewhere is not None and await self.elsewhere(tenant, name):
+                raise Rejected(
+                    f"the room {name} is in another process of this server, and legs cannot reach it yet",
+                    status=409, code="other_worker", param="name",
+                )  # fmt: skip
+            yield room
+        finally:
+            self._wanted[key] -= 1
+            if not self._wanted[key]:
+                del self._wanted[key]
+            self._changed(room)
+
+    def _changed(self, room: Conference) -> None:
+        key = (room.tenant, room.name)
+        if not room.legs and key not in self._wanted and self._rooms.get(key) is room:
+            del self._rooms[key]
+            room.close()
+        self._counted(len(self._rooms), sum(len(each.legs) for each in self._rooms.values()))

@@ -1,0 +1,197 @@
+"""Named rooms, by SIP through a whole gateway: each phone says its tone, and what it hears is looked at by its
+spectrum."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gateway.call.joined import conferences
+from gateway.seams.messages import Background, End, Join, Leave, Mute, RoomEvent, Text, Transfer
+from tests.gateway.call.joined.people import Talker, World, world
+from tests.waiting import until
+
+A_HZ, B_HZ, C_HZ = 600, 1000, 1400
+
+
+class Meeting:
+    """The room ``team``: its caller with the bot, and phones that are called."""
+
+    def __init__(self, made: World, http: aiohttp.ClientSession) -> None:
+        self.made = made
+        self.http = http
+
+    async def ask(self, method: str, path: str, **body: object) -> tuple[int, Any]:
+        async with self.http.request(method, f"{self.made.url}{path}", json=body or None) as answer:
+            return answer.status, await answer.json() if answer.status != 204 else None
+
+    async def comes(self, phone: Talker, hz: float, **more: object) -> str:
+        """A phone is called into the room, answers and speaks; return its leg."""
+        status, made = await self.ask("POST", "/v1/rooms/team/legs", to=phone.uri, **more)
+        assert (status, made["state"]) == (201, "calling"), made
+        await phone.answers()
+        phone.talk(hz)
+        await until(lambda: self.present(made["leg"]), "the leg")
+        return str(made["leg"])
+
+    def present(self, leg: str) -> bool:
+        return any(each.name == leg and each.seat is not None for room in self.rooms for each in room.legs)
+
+    @property
+    def rooms(self) -> list[conferences.Conference]:
+        return list(self.made.made.call_parts.conferences)
+
+    @property
+    def caller(self) -> str:
+        return self.made.app.session.call_id
+
+    def events(self, leg: str) -> list[str]:
+        """What the caller's application is told of a leg, but who speaks."""
+        told = [each for each in self.made.app.told if isinstance(each, RoomEvent) and each.leg == leg]
+        return [each.event for each in told if each.event != "speaking"]
+
+
+@asynccontextmanager
+async def meeting(folder: Path, **sections: Any) -> AsyncIterator[Meeting]:
+    async with world(folder, **sections) as made, aiohttp.ClientSession() as http:
+        yield Meeting(made, http)
+
+
+async def test_three_hear_each_other_and_a_muted_one_is_heard_by_nobody(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as made:
+        caller, person = made.made.caller, made.made.person
+        with made.made.another(codec=8) as third:
+            made.made.app.say(Join(room="team"))
+            caller.talk(A_HZ)
+            b = await made.comes(person, B_HZ)
+            c = await made.comes(third, C_HZ)
+            await caller.until_hears(B_HZ, C_HZ)
+            await person.until_hears(A_HZ, C_HZ)
+            await third.until_hears(A_HZ, B_HZ)
+            assert caller.hears(A_HZ) < 0.01 and person.hears(B_HZ) < 0.01 and third.hears(C_HZ) < 0.01
+            assert made.events(made.caller) == made.events(b) == made.events(c) == ["joined"]
+
+            status, changed = await made.ask("PATCH", f"/v1/rooms/team/legs/{b}", muted=True)
+            assert (status, changed["muted"]) == (200, True)
+            await until(lambda: caller.hears(B_HZ) < 0.01 and third.hears(B_HZ) < 0.01, "the muted leg is not heard")
+            await person.until_hears(A_HZ, C_HZ)
+            made.made.app.say(Mute(leg=b, muted=False))
+            made.made.app.say(Mute())
+            await caller.until_hears(B_HZ)
+            await until(lambda: third.hears(A_HZ) < 0.01, "the caller is muted")
+            assert made.events(b) == ["joined", "muted", "muted"]
+
+            before = caller.hears(C_HZ)
+            await made.ask("PATCH", f"/v1/rooms/team/legs/{c}", gainDb=-20)
+            await until(lambda: caller.hears(C_HZ) < before / 5, "the quiet leg")
+
+            _, listed = await made.ask("GET", "/v1/rooms")
+            (room,) = listed["rooms"]
+            assert [(each["leg"], each["muted"], each["gainDb"]) for each in room["legs"]] == [
+                (made.caller, True, 0.0), (b, False, 0.0), (c, False, -20.0),
+            ]  # fmt: skip
+
+            assert (await made.ask("DELETE", f"/v1/rooms/team/legs/{c}"))[0] == 204
+            await third.hung_up()
+            await until(lambda: "left" in made.events(c), "the end of the leg")
+
+
+async def test_the_bot_is_heard_by_all_and_speakers_are_reported(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as made:
+        made.made.app.say(Join(room="team", muted=True))
+        with made.made.another() as third:
+            for phone in (made.made.person, third):
+                status, _ = await made.ask("POST", "/v1/rooms/team/legs", to=phone.uri)
+                assert status == 201
+                await phone.answers()
+            await until(lambda: len(made.rooms[0].legs) == 3 and all(each.seat for each in made.rooms[0].legs))
+            made.made.app.say(Text(token="Good morning. " * 20, last=True))
+            await until(lambda: third.loudness() > 300 and made.made.person.loudness() > 300, "the bot")
+            third.talk(C_HZ)
+            told = made.made.app.told
+            await until(lambda: any(isinstance(e, RoomEvent) and e.event == "speaking" for e in told), "a speaker")
+            (leg,) = {each.leg for each in told if isinstance(each, RoomEvent) and each.event == "speaking"}
+            assert leg == made.rooms[0].legs[2].name == made.rooms[0].speaking
+
+
+async def test_a_call_that_leaves_is_with_its_bot_again_and_the_room_closes_with_its_last_leg(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as made:
+        app, session = made.made.app, made.made.app.session
+        status, _ = await made.ask("POST", "/v1/rooms/team/legs", call=made.caller)
+        assert status == 201
+        await made.comes(made.made.person, B_HZ)
+        await made.made.caller.until_hears(B_HZ)
+        app.say(Leave())
+        assert not session.seat.joined and not session.ending.decided and len(made.rooms) == 1
+        app.say(Text(token="We are alone.", last=True))
+        await until(lambda: made.made.caller.loudness() > 300, "the bot")
+        made.rooms[0].remove(made.rooms[0].legs[0])
+        await made.made.person.hung_up()
+        assert made.rooms == []
+        app.say(Join(room="team"))  # and again
+        await until(lambda: session.rooms.joined)
+
+
+async def test_people_talk_on_when_the_bot_has_left_and_the_last_call_ends(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as made:
+        made.made.app.say(Join(room="team"))
+        leg = await made.comes(made.made.person, B_HZ)
+        made.made.app.say(End())
+        made.made.caller.heard.clear()
+        await made.made.caller.until_hears(B_HZ)
+        await made.ask("DELETE", f"/v1/rooms/team/legs/{leg}")
+        await made.made.caller.hung_up()
+        await made.made.app.over()
+        assert made.rooms == []
+
+
+async def test_joins_that_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    async with meeting(tmp_path) as made:
+        app = made.made.app
+        refusals: list[tuple[dict[str, object], str, int, str]] = [
+            ({"call": "VX0"}, "team", 404, "unknown_call"),
+            ({"to": "sip:x@192.0.2.1"}, "team", 403, "target_not_allowed"),
+            ({"call": made.caller}, "no%20name", 422, "invalid_room"),
+            ({"call": made.caller, "to": "x"}, "team", 422, "invalid_body"),
+            ({"call": made.caller, "gainDb": 90}, "team", 422, "invalid_body"),
+            ({"to": made.made.person.uri, "route": "other"}, "team", 404, "unknown_route"),
+        ]
+        for body, path, status, code in refusals:
+            answer = await made.ask("POST", f"/v1/rooms/{path}/legs", **body)
+            assert (answer[0], answer[1]["error"]["code"]) == (status, code), (body, answer)
+        assert made.rooms == []
+        app.say(Join(room="team"))
+        await until(lambda: app.session.rooms.joined)
+        app.say(Join(room="other"))
+        app.say(Background(source="x.wav"))
+        app.say(Mute(leg="VX0"))
+        app.say(Leave(room="other"))
+        app.say(Transfer(target=made.made.target, mode="bridge"))
+        await until(lambda: len(app.errors) == 5, "five errors")
+        assert set(app.errors) == {"in_room", "unknown_leg", "unknown_room", "not_supported"}
+        path = f"/v1/calls/{made.caller}/supervise"
+        status, refused = await made.ask("POST", path, mode="join", to=made.made.person.uri)
+        assert (status, refused["error"]["code"]) == (409, "in_room")
+        monkeypatch.setattr(conferences, "MOST_LEGS", 1)
+        status, refused = await made.ask("POST", "/v1/rooms/team/legs", to=made.made.person.uri)
+        assert (status, refused["error"]["code"]) == (429, "room_full")
+
+
+async def test_a_room_of_another_process_is_a_clear_error(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as made:
+
+        async def elsewhere(tenant: str, name: str) -> bool:
+            return name == "team"
+
+        made.made.made.call_parts.conferences.elsewhere = elsewhere
+        status, refused = await made.ask("POST", "/v1/rooms/team/legs", call=made.caller)
+        assert (status, refused["error"]["code"]) == (409, "other_worker")
+        made.made.app.say(Join(room="team"))
+        await until(lambda: made.made.app.errors == ["other_worker"])
+        assert made.rooms == [] and not made.made.app.session.seat.joined
+        made.made.app.say(Join(room="ours"))
+        await until(lambda: made.made.app.session.rooms.joined)
