@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 
+from gateway.carriers.signatures import twilio_signature
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.manager import ManagedCall, SimulatedManager
@@ -255,3 +256,24 @@ async def test_a_server_that_stops_lets_the_calls_of_all_workers_end(tmp_path: P
             await leg.aclose()
         await asyncio.wait_for(server.live.process.wait(), PATIENCE_S)
         assert server.live.process.returncode == 0
+
+
+async def test_a_copied_webhook_starts_nothing_new_at_any_worker(tmp_path: Path) -> None:
+    """Each request comes over a connection of its own, so both workers get some of them."""
+    secret = "a-secret-of-at-least-thirty-two-bytes"
+    config = CONFIG.replace("twilio: {}", f"twilio: {{auth_token: {secret}}}")
+    async with serve(tmp_path, config, {"TEST_KEY": KEY, "OTHER_KEY": OTHER}) as live:
+
+        async def send(method: str, path: str, signed: str) -> tuple[int, str]:
+            headers = {"X-Twilio-Signature": twilio_signature(secret, live.http + signed)}
+            async with (
+                aiohttp.ClientSession(live.http) as http,
+                http.request(method, path, headers=headers) as answer,
+            ):
+                return answer.status, await answer.text()
+
+        path = "/webhooks/twilio/default?CallSid=CA1"
+        first = await send("GET", path, path)
+        assert first[0] == 200
+        assert {(await send("POST", path, path))[0] for _ in range(8)} == {403}
+        assert {await send("GET", path, path) for _ in range(8)} == {first}
