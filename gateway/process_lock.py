@@ -17,3 +17,11 @@ def lock(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def wait_for_lock(path: Path) -> int:
+    """Lock a file, creating it if needed, when no other process has the lock. Return the descriptor, which keeps the
+    lock until it is closed."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor

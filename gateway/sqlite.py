@@ -1,14 +1,21 @@
-"""Opens the SQLite files that several processes of a server write."""
+"""Opens the SQLite files that several processes of a server write, and sets damaged ones aside."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from gateway.process_lock import wait_for_lock
+
+log = logging.getLogger(__name__)
 
 
 def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
@@ -42,3 +49,37 @@ def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
             connection.execute("PRAGMA wal_autocheckpoint=0")  # for this SQLite syncs twice
 
     return database
+
+
+def is_damaged(fault: BaseException) -> bool:
+    """Return True if SQLite found that its file is damaged or no database."""
+    cause = fault.orig if isinstance(fault, DBAPIError) else fault
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest is the extended part
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def set_aside(path: Path) -> None:
+    """Rename a damaged file and its log, so that a new one can be begun. Leave a sound one, with which another process
+    has replaced it. Close your own connections first.
+
+    Raises:
+        OSError: the file cannot be renamed.
+    """
+    held = wait_for_lock(path.with_name(f".{path.name}.damaged.lock"))
+    try:
+        if not _is_sound(path):
+            aside = f"{path.name}.damaged-{time.time_ns() // 1_000_000_000}"
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    path.with_name(path.name + suffix).rename(path.with_name(aside + suffix))
+            log.error("damaged database set aside, a new one begins", extra={"file": aside})
+    finally:
+        os.close(held)
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(path, timeout=1.0)) as connection:
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.DatabaseError as fault:
+        return not is_damaged(fault)

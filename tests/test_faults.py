@@ -60,9 +60,11 @@ SHOWN_BY = {
     "Redis gone (directory)": (
         "peers/cluster/test_gateways.py::test_a_request_finds_the_gateway_that_has_the_call_and_a_lost_one_is_told",
         "peers/cluster/test_redis_state.py::test_redis_keeps_the_contract_and_an_outage_is_said",
+        "gateway/cluster/test_memory_state.py::test_without_the_shared_store_this_process_knows_its_own_values",
     ),
     "PostgreSQL gone": (
         "peers/server/test_shared_store.py::test_a_database_that_is_slow_hung_or_gone_costs_no_record_and_reads_say_so",
+        "peers/server/test_shared_store.py::test_calls_that_begin_speak_and_end_while_the_database_is_gone_are_found_when_it_is_back",
         "gateway/test_postgres.py::test_of_too_many_that_wait_the_oldest_are_given_up_and_counted",
     ),
     "PostgreSQL hung": (
@@ -101,8 +103,14 @@ SHOWN_BY = {
         "gateway/metering/test_store.py::test_a_full_or_lost_disk_costs_the_record_and_nothing_else",
         "gateway/call_log/test_log.py::test_a_folder_that_cannot_be_written_costs_the_records_alone",
     ),
-    "the file of records locked by another program": (
+    "the file of records or of ended calls locked by another program": (
+        "gateway/call_log/test_log.py::test_a_record_waits_while_another_program_holds_the_file",
         "gateway/metering/test_store.py::test_the_end_of_a_call_is_written_when_another_program_lets_go_of_the_file",
+    ),
+    "the file of records or of ended calls damaged": (
+        "gateway/call_log/test_log.py::test_a_damaged_file_is_set_aside_and_the_log_continues_in_a_new_one",
+        "gateway/call_log/test_log.py::test_of_two_processes_with_a_damaged_file_one_replaces_it_and_both_write_the_new_one",
+        "gateway/metering/test_store.py::test_a_damaged_file_is_set_aside_and_records_continue_in_a_new_one",
     ),
     "no free file descriptors": (
         "tts_engine/service/test_child.py::test_a_health_check_without_files_of_our_own_ends_no_engine",
@@ -110,12 +118,20 @@ SHOWN_BY = {
         "sip_bridge/io/test_idle_strangers.py::test_with_few_descriptors_left_strangers_take_each_others_place",
         "gateway/listener/test_sockets.py::test_with_few_descriptors_left_a_connection_stays_only_in_place_of_another",
     ),
+    "no memory or process table for a new process": (
+        "tts_engine/service/test_child.py::test_a_process_that_cannot_be_made_is_unavailable_and_tried_again",
+        "tts_engine/service/test_child.py::test_a_child_whose_start_fails_in_an_unforeseen_way_is_started_again",
+    ),
     "disk hung": (
         "gateway/uplink/test_worker.py::test_a_disk_that_never_answers_costs_the_recordings_and_nothing_else",
         "gateway/metering/test_store.py::test_a_disk_that_hangs_holds_up_the_first_calls_for_the_bound_and_later_ones_not_at_all",
         "gateway/call_log/test_log.py::test_a_full_queue_costs_the_newest_record",
     ),
-    "the machine's clock is stepped": ("gateway/call/test_session.py::test_a_stepped_clock_changes_no_duration",),
+    "the machine's clock is stepped": (
+        "gateway/call/test_session.py::test_a_stepped_clock_changes_no_duration",
+        "gateway/test_tokens.py::test_after_a_step_of_the_clock_new_tokens_open_calls_and_old_ones_at_most_one",
+        "sip_bridge/message/test_digest.py::test_after_a_step_of_the_clock_a_peer_is_challenged_once_more_and_let_in",
+    ),
     "RTP: 5 % loss, 50 ms jitter, reordering": (
         "gateway/media/test_lossy_relay.py::test_what_a_bad_network_leaves_is_heard_in_order_and_what_it_took_is_concealed",
     ),

@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,14 +22,14 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, Row, Select, delete, event, insert, select, true, tuple_
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from gateway.call_log.schema import SCHEMA, calls
 from gateway.config import CallsConfig, PostgresConfig
 from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
 from gateway.seams.call_record import CallRecord, CallSummary, Entry, HeardWords, Said
-from gateway.sqlite import open_sqlite
+from gateway.sqlite import is_damaged, open_sqlite, set_aside
 from tts_engine.supervision import SUPERVISOR, SupervisedThread
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,9 @@ QUEUED = 1_000
 
 _TIDY_EVERY = 100  # records; deleting old calls with each record would cost more than writing one
 _BUSY_S = 5.0  # longest wait for another process's writer
+_AGAIN_S = 5.0  # pause before a locked file or a full disk is tried again
 _CLOSE_S = 5.0
+_FILE = "calls.sqlite3"
 
 _PART = 20
 """Rows that a thread handles before it yields: 0.2 ms."""
@@ -93,6 +96,9 @@ class CallLog:
         self._waiting: queue.Queue[CallRecord | None] = queue.Queue(QUEUED)
         self._writer: SupervisedThread | None = None
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="call log reader")
+        self._unwritten: deque[CallRecord] = deque()
+        """Records that the writer has taken, at most ``QUEUED`` of them while the disk refuses them."""
+        self._written = 0
         self._lock = threading.Lock()
         self._database: Engine | None = None
         self.shared: SharedDatabase | None = None
@@ -173,23 +179,60 @@ class CallLog:
     # --- the writer's thread ---------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
-        written = 0
-        while (record := self._waiting.get()) is not None:
+        ends = False
+        while not ends:
             try:
-                with self._opened().begin() as connection:
-                    if written % _TIDY_EVERY == 0:
-                        self._tidy(connection)
-                    # The record may exist already, if it was written and then queued again.
-                    there = select(calls.c.call_id).where(calls.c.call_id == record.callId)
-                    if connection.execute(there).first() is None:
-                        connection.execute(insert(calls).values(**_columns(record)))
-                written += 1
+                record = self._waiting.get(timeout=_AGAIN_S if self._unwritten else None)
+                ends = record is None
+            except queue.Empty:
+                record = None
+            if record is not None:
+                self._unwritten.append(record)
+            self._write_what_waits(last=ends)
+
+    def _write_what_waits(self, *, last: bool) -> None:
+        """Write the records in order. If the file is locked or the disk full, keep them unless it is the ``last``
+        try."""
+        while self._unwritten:
+            record = self._unwritten[0]
+            try:
+                self._write(record)
             except Exception as exc:  # one record, or the disk, which may have recovered by the next one
                 log.error(
                     "call log cannot be written",
                     extra={"call": record.callId, "route": record.route, "why": type(exc).__name__},
                 )
+                if isinstance(exc, OperationalError) and not last:
+                    while len(self._unwritten) > QUEUED:
+                        self._unwritten.pop()
+                        self._on_lost("not_written")
+                    return
                 self._on_lost("not_written")
+            self._unwritten.popleft()
+
+    def _write(self, record: CallRecord) -> None:
+        try:
+            with self._opened().begin() as connection:
+                if self._written % _TIDY_EVERY == 0:
+                    self._tidy(connection)
+                # The record may exist already, if it was written and then queued again.
+                there = select(calls.c.call_id).where(calls.c.call_id == record.callId)
+                if connection.execute(there).first() is None:
+                    connection.execute(insert(calls).values(**_columns(record)))
+        except DatabaseError as exc:
+            if not is_damaged(exc):
+                raise
+            self._replace_damaged()
+            with self._opened().begin() as connection:
+                connection.execute(insert(calls).values(**_columns(record)))
+        self._written += 1
+
+    def _replace_damaged(self) -> None:
+        with self._lock:
+            if self._database is not None:
+                self._database.dispose()
+            self._database = None
+            set_aside(Path(self._config.folder, _FILE))
 
     def _tidy(self, connection: Connection) -> int:
         """Delete expired calls and the oldest beyond ``max_calls``. Return their number."""
@@ -238,7 +281,7 @@ def _unreadable(why: str) -> Rejected:
 
 
 def _open(folder: Path) -> Engine:
-    database = open_sqlite(folder / "calls.sqlite3", busy_s=_BUSY_S)
+    database = open_sqlite(folder / _FILE, busy_s=_BUSY_S)
 
     @event.listens_for(database, "connect")
     def _settings(connection: Any, _: object) -> None:

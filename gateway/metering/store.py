@@ -19,12 +19,11 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from gateway.config import PostgresConfig, RecordsConfig
@@ -37,7 +36,7 @@ from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import SCHEMA, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
 from gateway.process_lock import lock
-from gateway.sqlite import open_sqlite
+from gateway.sqlite import is_damaged, open_sqlite, set_aside
 
 log = logging.getLogger(__name__)
 
@@ -263,8 +262,7 @@ class Records:
         """
 
         def working() -> T:
-            with self._transaction() as connection:
-                done = work(connection)
+            done = self._transact(work)
             self._ask_for_sync()
             return done
 
@@ -298,8 +296,8 @@ class Records:
 
     def _begin(self, begun: Sequence[MeterRecord]) -> None:
         try:
-            with self._transaction() as connection:  # the next write asks for a sync
-                ledger.begin(connection, begun, self._owner)
+            self._transact(lambda connection: ledger.begin(connection, begun, self._owner))
+            # The next write asks for a sync.
         except Exception as exc:
             if len(begun) > 1 and not isinstance(exc, OperationalError):  # one of them is at fault, not the disk
                 for record in begun:
@@ -351,13 +349,15 @@ class Records:
             return
         self._waiting += 1
 
+        def write(connection: Connection) -> None:
+            work(connection)
+            for record in self._unwritten:
+                self._end(connection, record, self._owner)
+            self._tidy(connection)
+
         def writing() -> None:
             try:
-                with self._transaction() as connection:
-                    work(connection)
-                    for record in self._unwritten:
-                        self._end(connection, record, self._owner)
-                    self._tidy(connection)
+                self._transact(write)
                 self._unwritten.clear()
                 self._ask_for_sync()
             except Exception as exc:  # one record, or the disk: the next work may succeed
@@ -379,7 +379,7 @@ class Records:
         """Write the ends that the disk refused, for the last time."""
         for record in self._unwritten:
             try:
-                with self._transaction() as connection:
+                with self._opened().begin() as connection:
                     self._end(connection, record, self._owner)
             except SQLAlchemyError:
                 self._lost("not_written", True)
@@ -390,8 +390,19 @@ class Records:
             log.error("record lost", extra={"why": reason})
             self._meter.record_lost(reason)
 
-    def _transaction(self) -> AbstractContextManager[Connection]:
-        return self._opened().begin()
+    def _transact(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in a transaction. If the file is damaged, set it aside, and run it in a new one."""
+        try:
+            with self._opened().begin() as connection:
+                return work(connection)
+        except DatabaseError as exc:
+            if not is_damaged(exc) or not self.keeps_records:
+                raise
+        self._opened().dispose()
+        set_aside(Path(self._config.path))
+        self._open_file()
+        with self._opened().begin() as connection:
+            return work(connection)
 
     def _ask_for_sync(self) -> None:
         if self._sync is not None:
@@ -405,12 +416,20 @@ class Records:
                 SCHEMA.bring_up_to_date(connection)
             return
         path = Path(self._config.path)
-        self._database = open_sqlite(path, busy_s=_BUSY_S, syncs=False)
+        try:
+            self._open_file()
+        except DatabaseError as exc:
+            if not is_damaged(exc):
+                raise
+            set_aside(path)
+            self._open_file()
+        self._lock_file = lock(_lock_path(path, self._owner))
+        self._transact(self._end_dead_records)
+
+    def _open_file(self) -> None:
+        self._database = open_sqlite(Path(self._config.path), busy_s=_BUSY_S, syncs=False)
         with self._database.begin() as connection:
             SCHEMA.bring_up_to_date(connection)
-        self._lock_file = lock(_lock_path(path, self._owner))
-        with self._database.begin() as connection:
-            self._end_dead_records(connection)
 
     def _handover(self) -> Handover:
         def delete_old(connection: Connection) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 
+from gateway.call.directory import LocalDirectory
 from gateway.errors import Rejected
 from gateway.tokens import GRANT, Tokens
 
@@ -45,3 +47,23 @@ def test_what_is_changed_foreign_or_meant_for_something_else_is_refused() -> Non
 def test_a_token_does_not_let_its_key_be_guessed() -> None:
     """Who has a token knows no function of the key that could be tried offline."""
     assert Tokens("one", lifetime_s=60).mark(KEY) != Tokens("other", lifetime_s=60).mark(KEY)
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
+def test_after_a_step_of_the_clock_new_tokens_open_calls_and_old_ones_at_most_one(step_s: float) -> None:
+    tokens, calls = Tokens("secret", lifetime_s=60), LocalDirectory[Any](limit=10)
+
+    def opens(token: str, now: float) -> bool:
+        try:
+            calls.spend(tokens.check(token, "twilio", "default", now=now), now=now)
+        except Rejected:
+            return False
+        return True
+
+    before = [tokens.make("twilio", "default", now=NOW) for _ in range(2)]
+    assert opens(before[0], NOW) and not opens(before[0], NOW)
+    after = NOW + step_s
+    fresh = tokens.make("twilio", "default", now=after)
+    assert opens(fresh, after) and not opens(fresh, after)
+    assert not opens(before[0], after), "it has opened a call"
+    assert opens(before[1], after) == (step_s < 0)

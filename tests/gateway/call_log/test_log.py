@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,66 @@ async def test_a_folder_that_cannot_be_written_costs_the_records_alone(tmp_path:
     await written(kept, record(2))  # the disk was mended
     assert len(await kept.find(Query())) == 1
     await kept.aclose()
+
+
+@pytest.mark.parametrize("when", ["before the start", "while it is open"])
+async def test_a_damaged_file_is_set_aside_and_the_log_continues_in_a_new_one(tmp_path: Path, when: str) -> None:
+    file, lost = tmp_path / "calls.sqlite3", list[str]()
+    kept = CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lost.append)
+    if when == "before the start":
+        file.write_bytes(b"no database at all" * 1000)
+    kept.start()
+    if when == "while it is open":
+        await written(kept, record(1))
+        kept._opened().dispose()  # else SQLite has the pages in its memory
+        damage(file)
+    await written(kept, record(2))
+    assert [call.callId for call in await kept.find(Query())] == [record(2).callId] and lost == []
+    (aside,) = tmp_path.glob("calls.sqlite3.damaged-*[0-9]")
+    assert aside.stat().st_size > 1000 and stat.S_IMODE(file.stat().st_mode) == 0o600
+    await kept.aclose()
+
+
+async def test_of_two_processes_with_a_damaged_file_one_replaces_it_and_both_write_the_new_one(tmp_path: Path) -> None:
+    logs = [CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lambda why: None) for _ in range(2)]
+    for kept in logs:
+        kept.start()
+        await written(kept, record(1))
+        kept._opened().dispose()
+    damage(tmp_path / "calls.sqlite3")
+    for number, kept in enumerate(logs, 2):
+        await written(kept, record(number))
+    assert len(list(tmp_path.glob("calls.sqlite3.damaged-*[0-9]"))) == 1
+    for kept in logs:
+        assert len(await kept.find(Query())) == 2
+        await kept.aclose()
+
+
+async def test_a_record_waits_while_another_program_holds_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.call_log.log._BUSY_S", 0.01)
+    monkeypatch.setattr("gateway.call_log.log._AGAIN_S", 0.01)
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lost.append)
+    kept.start()
+    await written(kept, record(1))
+    with closing(sqlite3.connect(tmp_path / "calls.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        kept.add(record(2))
+        await until(lambda: len(kept._unwritten) == 1, "a record that waits")
+        assert await kept.get(record(2).callId) is None
+    await until(lambda: kept.get(record(2).callId), "the record")
+    assert lost == []
+    await kept.aclose()
+
+
+def damage(file: Path) -> None:
+    """Overwrite the database and its log, as a faulty disk does."""
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        if path.exists():
+            with path.open("r+b") as written:
+                written.write(b"\xff" * path.stat().st_size)
 
 
 async def test_a_full_queue_costs_the_newest_record(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gateway.metering.record import MeterRecord
 from gateway.metering.schema import SCHEMA
 from gateway.metering.store import COUNTED_TOGETHER, Records, RecordsMeter
 from gateway.postgres import DatabaseState
+from tests.gateway.call_log.test_log import damage
 from tests.waiting import PATIENCE_S, until
 
 DAY_S = 86_400
@@ -266,6 +267,27 @@ async def test_the_end_of_a_call_is_written_when_another_program_lets_go_of_the_
         (record,) = await found(records)
     assert (record.outcome, record.audioSeconds) == ("completed", 1.5)
     assert lost.reasons == []
+
+
+@pytest.mark.parametrize("when", ["before the start", "while it is open"])
+async def test_a_damaged_file_is_set_aside_and_records_continue_in_a_new_one(tmp_path: Path, when: str) -> None:
+    lost, file = Lost(), tmp_path / "new" / "records.sqlite3"
+    if when == "before the start":
+        file.parent.mkdir()
+        file.write_bytes(b"no database at all" * 1000)
+    async with opened(tmp_path, meter=lost) as records:
+        if when == "while it is open":
+            begun(records, call(1))
+            await found(records)
+            await records.in_thread(lambda: records._opened().dispose())  # else SQLite has the pages in its memory
+            damage(file)
+        begun(records, call(2))
+        records.end(ended(call(1)))
+        records.end(ended(call(2)))
+        after = await found(records)
+        assert [(record.outcome, record.audioSeconds) for record in after] == [("completed", 1.5)] * 2
+        assert sum(day.calls for day in await records.usage("shop")) == 2
+    assert len(list(file.parent.glob("records.sqlite3.damaged-*[0-9]"))) == 1 and lost.reasons == []
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ CONFIG = """
 server: {{stream_token_secret: "the same for both of them"}}
 engine: {{kind: tone}}
 carriers: {{twilio: {{verify: false}}}}
-routes: {{default: {{}}}}
+routes: {{default: {{}}, meanwhile: {{}}}}
 directory: {{redis_url: "{redis}", address: "http://127.0.0.1:{port}", redis_timeout_s: 2}}
 """
 
@@ -65,6 +65,8 @@ async def test_a_request_finds_the_gateway_that_has_the_call_and_a_lost_one_is_t
             async with http.get(f"/v1/calls/{own.call.session_id}") as answer:
                 assert answer.status == 200
             assert (await own.spoken("Still here.")).outcome == "finished"
+            async with TestCall(asked, "meanwhile", number=3) as meanwhile:
+                assert (await meanwhile.spoken("Hello.")).outcome == "finished"
             await redis.start()
             await until(lambda: seen.exists(lease), "a lease")
 

@@ -399,7 +399,7 @@ async def test_ended_calls_of_two_gateways_are_searched_filtered_and_paged_as_on
 CONFIG = """
 engine: {kind: tone}
 carriers: {twilio: {verify: false}}
-routes: {default: {}}
+routes: {default: {}, meanwhile: {}}
 records: {database_url: "sqlite:///records.sqlite3"}
 calls: {folder: calls}
 postgres: {url: "${DATABASE_URL}", timeout_s: 2}
@@ -445,3 +445,31 @@ async def test_calls_speak_on_while_the_database_hangs_and_another_gateway_sees_
         line.go_on()
         await until(lambda: seen(2, 2), "the second call")
         assert server.url(database, line.port) not in one.logged()
+
+
+async def test_calls_that_begin_speak_and_end_while_the_database_is_gone_are_found_when_it_is_back(
+    tmp_path: Path, server: PostgresServer, database: str
+) -> None:
+    environment = {"DATABASE_URL": server.url(database)}
+    async with serve(tmp_path, CONFIG, environment) as live, aiohttp.ClientSession(live.http) as http:
+
+        async def listed() -> list[str]:
+            async with http.get("/v1/calls?ended=true") as answer:
+                return [call["callId"] for call in (await answer.json())["calls"]] if answer.status == 200 else []
+
+        async with TestCall(live, "default") as first:
+            assert (await first.spoken("Hello.")).outcome == "finished"
+            server.stop()
+            assert (await first.spoken("Still here.")).outcome == "finished"
+            await until(lambda: live.metric_is("talkspurt_database_answers", 0.0, of="records"), "the fault")
+            async with TestCall(live, "meanwhile", number=2) as second:
+                assert (await second.spoken("I called meanwhile.")).outcome == "finished"
+            ended_meanwhile = second.call.session_id
+            assert await live.status("/readyz") == 200 and await listed() == []
+            server.start()
+
+            async def found() -> bool:
+                return ended_meanwhile in await listed()
+
+            await until(found, "the call that ended meanwhile")
+            assert (await first.spoken("And now.")).outcome == "finished"

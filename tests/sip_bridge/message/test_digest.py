@@ -195,3 +195,18 @@ def test_credentials_that_were_good_at_one_worker_are_stale_at_another() -> None
     assert judged(two, copied) is DigestVerdict.STALE, "a copy with another Call-ID, so at another worker"
     again = client.answer(two.challenges(now=1001.0, stale=True), method="INVITE", uri=URI, cnonce="d")
     assert judged(two, again) is DigestVerdict.GOOD
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
+def test_after_a_step_of_the_clock_a_peer_is_challenged_once_more_and_let_in(step_s: float) -> None:
+    server, client = ServerAuth(SERVER.realm, SERVER.secret), ClientAuth("ann", "secret")
+
+    def judged(challenges: list[str], now: float) -> DigestVerdict:
+        credentials = client.answer(challenges, method="INVITE", uri=URI, cnonce="c")
+        return server.check([credentials or ""], PASSWORDS, method="INVITE", uri=URI, now=now)[0]
+
+    before, after = 1_700_000_000.0, 1_700_000_000.0 + step_s
+    challenges = server.challenges(now=before)
+    assert judged(challenges, before) is DigestVerdict.GOOD
+    assert judged(challenges, after) is DigestVerdict.STALE
+    assert judged(server.challenges(now=after, stale=True), after) is DigestVerdict.GOOD
