@@ -123,6 +123,8 @@ class DialogueConfig(Section):
     """WebSocket of the dialogue manager, `ws://` or `wss://`; one connection per call."""
     script: LocalPath = ""
     """YAML file of the built-in script dialogue (`docs/script.md`)."""
+    audio: bool = False
+    """The manager makes its own sound: it opens `/v1/audio/{call}` for each announced call (`docs/raw-audio.md`)."""
     headers: dict[str, str] = {}
     """Extra request headers of the dial-out."""
     auth_token: SecretStr | None = Field(None, min_length=1)
@@ -148,6 +150,8 @@ class DialogueConfig(Section):
     def _one_way(self) -> DialogueConfig:
         if self.url and self.script:
             raise ValueError("dialogue names both url and script; a route has one of them")
+        if self.audio and (self.url or self.script):
+            raise ValueError("dialogue.audio excludes url and script: the manager opens the call's audio socket")
         if self.url and not self.url.startswith(("ws://", "wss://")):
             raise ValueError(f"dialogue.url has the scheme {_scheme(self.url)!r}, expected ws:// or wss://")
         return self

@@ -180,6 +180,11 @@ class Metrics(Collector):
         self._tokens_dropped = Counter(
             "talkspurt_stale_tokens", "Tokens dropped because their turn had been cut.", registry=registry
         )
+        self._sound_refused = Counter(
+            "talkspurt_audio_socket_refused_seconds",
+            "Sound of dialogue managers that was dropped because too much of it waited.",
+            registry=registry,
+        )
         self._stalls = Counter(
             "talkspurt_send_stalls", "Frames dropped at a full socket buffer.", ["transport"], registry=registry
         )
@@ -410,6 +415,10 @@ class Metrics(Collector):
     def tokens_dropped(self, count: int) -> None:
         """Count tokens that came for a turn that was already cut."""
         self._tokens_dropped.inc(count)
+
+    def sound_refused(self, seconds: float) -> None:
+        """Count sound of a dialogue manager that there was no room for."""
+        self._sound_refused.inc(seconds)
 
     # --- out -------------------------------------------------------------------------------------------------------
 

@@ -453,6 +453,7 @@ class HttpParts:
             ended=ended,
             webhooks=self.webhooks,
             hub=dialogue.hub,
+            audio=dialogue.dialogues.audio,
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,

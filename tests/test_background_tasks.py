@@ -24,7 +24,7 @@ SHORT = {
     "gateway/cluster/manager_relay.py:run": 3,
     "gateway/cluster/passing.py:_socket_by": 2,
     "gateway/cluster/siblings.py:_events": 1,
-    "gateway/dialogue/hub.py:handle": 1,
+    "gateway/dialogue/line.py:serve_socket": 1,
     "gateway/dialogue/hub.py:aclose": 1,
     "gateway/dialogue/line.py:run": 3,
     "gateway/dialogue/relay.py:start": 1,

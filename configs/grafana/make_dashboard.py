@@ -168,6 +168,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "protocol.md", ((rate("talkspurt_stale_tokens_total"), "tokens"),),
         ),
         Panel(
+            "Sound of bots that was dropped", "s", "Seconds in a second, because a minute of it waited already.",
+            "raw-audio.md", ((rate("talkspurt_audio_socket_refused_seconds_total"), "sound"),),
+        ),
+        Panel(
             "Dropped messages, packets and audio", "ops",
             "What arrived and was not used, by what and why. Some is normal: strangers, late packets, scanners.",
             "TalkspurtRtpLoss", ((rate("talkspurt_dropped_total", "what"), "{{what}}"),),

@@ -1,8 +1,8 @@
 """The speech of one call. ``Speech`` carries out the decisions of ``Turns`` and owns a task for each turn in synthesis.
 
-Text goes to the engine, files and digits to the clips. Their frames go into the playout, and the ticker sends them to
-the leg. While the playout holds ``BUFFER_S`` of a turn, reading from the engine pauses. Nothing here waits
-inside a tick.
+Text goes to the engine; files, digits and the manager's own sound go to the clips. Their frames go into the playout,
+and the ticker sends them to the leg. While the playout holds ``BUFFER_S`` of a turn, reading from the engine pauses.
+Nothing here waits inside a tick.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from gateway.call.turn_taking.turn import FirstPacket, Reason, Turn, TurnDefault
 from gateway.call.turn_taking.turns import Effects
 from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
+from gateway.media.own_sound import OwnSound
 from gateway.media.playout import Playout, StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.mixing.seat import Seat
@@ -52,6 +54,17 @@ class ClipSource(Protocol):
         ...
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance: ...
+
+    def own_sound(
+        self,
+        sound: OwnSound,
+        fmt: AudioFormat,
+        *,
+        buffered_s: Callable[[], float],
+        complete: Callable[[], None],
+        route: str = "",
+        call_id: str = "",
+    ) -> Utterance: ...
 
     async def samples(self, source: str, *, route: str = "", call_id: str = "") -> tuple[NDArray[np.int16], int]:
         """Return the samples of a clip, and their rate, hertz. Raises ``ClipError``."""
@@ -310,6 +323,10 @@ class Speech(Effects):
         """Count late tokens that were dropped."""
         self._stats.meter.tokens_dropped(count)
 
+    def refused_sound(self, seconds: float) -> None:
+        """Count sound of the manager that there was no room for."""
+        self._stats.meter.sound_refused(seconds)
+
     # --- making sound ----------------------------------------------------------------------------------------------
 
     async def _make(self, turn: Turn) -> None:
@@ -360,6 +377,12 @@ class Speech(Effects):
             return await self._means.clips.open(
                 turn.source, fmt, turn.loop, route=self._correlation.route, call_id=self._call_id
             )
+        if turn.sound is not None:
+            return self._means.clips.own_sound(
+                turn.sound, fmt, buffered_s=partial(self._buffered_s, turn),
+                complete=partial(self.turns.complete_text, turn),
+                route=self._correlation.route, call_id=self._call_id,
+            )  # fmt: skip
         if turn.kind == "digits":
             by_leg = self.leg.carries_dtmf(turn.text)
             if by_leg:

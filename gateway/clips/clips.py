@@ -22,8 +22,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -32,13 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.clips.fair_pool import FairPool, Whose
+from gateway.clips.framed import Framed, FramedOwnSound
 from gateway.config import ClipsConfig
 from gateway.dialogue.wire import LOOP_MAX
 from gateway.errors import ClipError
-from tts_engine.api import AudioChunk, Utterance
+from gateway.media.own_sound import OwnSound
+from tts_engine.api import Utterance
 from voicecodecs.dtmf import tones
-from voicecodecs.packetizer import Packetizer
-from voicecodecs.pcm import to_float32, to_int16
+from voicecodecs.pcm import to_int16
 from voicecodecs.registry import AudioFormat
 
 FETCH_S = 10.0
@@ -230,6 +231,21 @@ class Clips:
         clip.grow(pcm, fmt.sample_rate)
         clip.end()
         return _Sound(clip, fmt, 1, self._threads, _OURS, {})
+
+    def own_sound(
+        self,
+        sound: OwnSound,
+        fmt: AudioFormat,
+        *,
+        buffered_s: Callable[[], float],
+        complete: Callable[[], None],
+        route: str = "",
+        call_id: str = "",
+    ) -> Utterance:
+        """Return sound of a dialogue manager as an utterance; see ``FramedOwnSound``."""
+        return FramedOwnSound(
+            sound, fmt, self._threads, self._whose(route, call_id), buffered_s=buffered_s, complete=complete
+        )
 
     async def aclose(self) -> None:
         loading = list(self._loading)
@@ -467,8 +483,8 @@ def _mono(block: av.AudioFrame) -> NDArray[np.int16]:
     return block.to_ndarray().reshape(-1).astype(np.int16, copy=False)
 
 
-class _Sound:
-    """PCM as an ``Utterance``. Frames are encoded in a thread, piece by piece, when the session asks for them."""
+class _Sound(Framed):
+    """A clip as an ``Utterance``."""
 
     def __init__(
         self,
@@ -479,40 +495,11 @@ class _Sound:
         whose: Whose,
         stages_ms: dict[str, float],
     ) -> None:
+        super().__init__(clip.rate, fmt, threads, whose, "clip", stages_ms)
         self._clip = clip
-        self._format = fmt
         self._loop = loop
-        self._threads = threads
-        self._whose = whose
-        self._stages_ms = stages_ms
-        self._packetizer = Packetizer(fmt, clip.rate)
-        self._closed = False
 
-    def feed(self, text: str) -> None:
-        raise RuntimeError("a clip takes no text")
-
-    def end_text(self) -> None: ...
-
-    def played(self, samples: int, *, at: float) -> None: ...
-
-    async def __aiter__(self) -> AsyncIterator[AudioChunk]:
-        first_sample = 0
-        async for pcm in self._pieces():
-            started = time.monotonic()
-            frames: list[bytes] = await self._threads.run(self._whose, partial(self._encode, pcm))
-            if self._closed:
-                return
-            if not frames:
-                continue
-            samples = len(frames) * self._format.frame_samples
-            stages_ms = {**self._stages_ms, "codec": (time.monotonic() - started) * 1000}
-            yield AudioChunk(
-                frames=frames, first_sample=first_sample, samples=samples, stages_ms=stages_ms, engine="clip"
-            )
-            first_sample += samples
-            self._stages_ms = {}
-
-    async def _pieces(self) -> AsyncIterator[NDArray[np.int16] | None]:
+    async def pieces(self) -> AsyncIterator[NDArray[np.int16] | None]:
         """Yield the samples of each piece, for all rounds. None at the end flushes the codec."""
         length_ms = FIRST_PIECE_MS
         for _ in range(self._loop):
@@ -521,17 +508,3 @@ class _Sound:
                 yield pcm
                 start, length_ms = start + len(pcm), PIECE_MS
         yield None
-
-    def _encode(self, pcm: NDArray[np.int16] | None) -> list[bytes]:
-        return self._packetizer.flush() if pcm is None else self._packetizer.push(to_float32(pcm))
-
-    async def aclose(self) -> None:
-        self._closed = True
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()

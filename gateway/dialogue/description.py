@@ -601,6 +601,12 @@ TO_MANAGER: tuple[Message, ...] = (
                 "without extensions too.",
                 extension=True,
             ),
+            Field(
+                "audio",
+                _TEXT,
+                "Path of the call's [audio socket](raw-audio.md), for a route with `dialogue.audio`; else left out.",
+                extension=True,
+            ),
         ),
         {
             "type": "setup",
@@ -620,6 +626,7 @@ TO_MANAGER: tuple[Message, ...] = (
             "codec": "PCMU/8000",
             "version": "0.1.0",
             "resumed": False,
+            "audio": "/v1/audio/VX0123456789abcdef0123456789abcdef",
         },
         notes="Fields without a + are always present, and empty if unknown.",
     ),
@@ -966,6 +973,24 @@ def asyncapi(version: str) -> Json:
             "channel": {"$ref": "#/channels/dialogue"},
             "messages": [{"$ref": f"#/channels/dialogue/messages/{name}"} for name in names],
         }
+    audio = {
+        "address": "/v1/audio/{call}",
+        "description": "Raw audio of a call both ways; text messages are those of the dialogue, without sessionId.",
+        "parameters": {"call": {"description": "sessionId of a call of a route with dialogue.audio"}},
+        "bindings": {
+            "ws": {"query": {"type": "object", "properties": {"sampleRate": {"enum": list(wire.SAMPLE_RATES)}}}}
+        },
+        "messages": {
+            **channel["messages"],
+            "sound": {"$ref": "#/components/messages/sound"},
+            "clear": {"$ref": "#/components/messages/clear"},
+        },
+    }
+    parts["sound"] = {"contentType": "application/octet-stream", "payload": {"type": "string", "format": "binary"}}
+    parts["clear"] = {
+        "contentType": "application/json",
+        "payload": {"type": "object", "required": ["type"], "properties": {"type": {"const": "clear"}}},
+    }
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -973,11 +998,11 @@ def asyncapi(version: str) -> Json:
             "version": version,
             "description": "ConversationRelay with extensions. The application is the gateway.",
         },
-        "channels": {"dialogue": channel},
+        "channels": {"dialogue": channel, "audio": audio},
         "operations": operations,
         "components": {
             "messages": parts,
-            "schemas": {name: schemas[name] for name in parts},
+            "schemas": {name: schemas[name] for name in parts if name in schemas},
         },
     }
 
@@ -1003,6 +1028,8 @@ made from the same table as this page, with an example of every message. `talksp
   `no_proxy`); loopback addresses are dialled without one.
 * **The manager dials in** to `WS /v1/dialogue?route=NAME`: one socket for many calls. Every message in both directions
   then has `sessionId`, and extensions are on. Several sockets of one route share its calls in turn.
+
+A manager that makes its own sound also opens `WS /v1/audio/{call}`; see [raw audio](raw-audio.md).
 
 Over REST, `POST /v1/calls/{id}/messages` takes any message below, and `GET /v1/calls/{id}/events` sends those of the
 gateway.

@@ -1,10 +1,12 @@
-"""Connection of calls to the managers of their routes: dialled out, scripted or dialled in."""
+"""Connection of calls to the managers of their routes: dialled out, scripted, dialled in, or with an
+audio socket."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from gateway.config import LimitsConfig, RouteConfig
+from gateway.dialogue.audio_socket import AudioSockets
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats, setup_of
 from gateway.dialogue.observers import Observers
@@ -38,6 +40,8 @@ class RouteDialogues:
         self._observers = observers
         self._stats = stats
         self._version = version
+        self.audio = AudioSockets(routes, hub=hub, limits=limits, stats=stats, version=version)
+        """The calls whose managers make their own sound, and the handler of their sockets."""
         self._scripts = {name: load(route.dialogue.script) for name, route in routes.items() if route.dialogue.script}
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
@@ -47,13 +51,15 @@ class RouteDialogues:
             KeyError: there is no such route. The edge that accepts a call looks its route up first.
         """
         config = self._routes[call.route].dialogue
-        setup = setup_of(call, codec=codec, version=self._version)
+        setup = setup_of(call, codec=codec, version=self._version, audio=config.audio)
         link: DialogueLink
         if config.url:
             link = self._dial(call, sink, codec)
         elif config.script:
             link = script = ScriptLink(self._scripts[call.route], setup, sink)
             script.start()
+        elif config.audio:
+            link = self.audio.attach(call, sink, codec=codec)
         else:
             link = self._hub.attach(call, sink, codec=codec)
         return self._observers.watch(call.route, setup, sink, link)
@@ -74,4 +80,5 @@ class RouteDialogues:
     async def aclose(self) -> None:
         """Close the sockets that dialled in, and end all subscriptions. Calls have closed their links by then."""
         self._observers.close()
+        await self.audio.aclose()
         await self._hub.aclose()

@@ -24,6 +24,7 @@ from gateway.dialogue.line import (
     DialogueStats,
     Ending,
     Line,
+    serve_socket,
     setup_of,
 )
 from gateway.dialogue.wire import BadMessage, decode, encode, refusal
@@ -239,7 +240,7 @@ class DialogueHub:
         """
         room = self._rooms[call.route]
         link = CallLink(
-            setup_of(call, codec=codec, version=self._version),
+            setup_of(call, codec=codec, version=self._version, audio=room.config.audio),
             sink,
             extensions=room.extensions,
             multiplexed=True,
@@ -271,24 +272,10 @@ class DialogueHub:
                 code="not_found",
                 param="route",
             )
-        websocket = web.WebSocketResponse(
-            timeout=CLOSE_TIMEOUT_S,
-            heartbeat=room.config.ping_s,
-            compress=False,
-            autoclose=False,
-            autoping=False,
-            max_msg_size=self._limits.message_bytes,
-        )
-        await websocket.prepare(request)
-        # aiohttp cancels a handler as soon as TCP is gone. A close on purpose that arrived before must still count, so
-        # a separate task reads it.
-        serving = asyncio.create_task(room.serve(websocket, request.query.get("callSid", "")), name="dialogue-socket")
-        try:
-            await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            await serving
-            raise
-        return websocket
+        return await serve_socket(
+            request, lambda websocket: room.serve(websocket, request.query.get("callSid", "")),
+            ping_s=room.config.ping_s, max_bytes=self._limits.message_bytes,
+        )  # fmt: skip
 
     async def aclose(self) -> None:
         """Send the queued messages of every socket, then close the sockets."""

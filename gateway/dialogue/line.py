@@ -21,7 +21,7 @@ import logging
 import os
 import socket
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
@@ -104,6 +104,10 @@ class Ending(Enum):
     """Closed here, after ``finish``."""
 
 
+def _refuse_binary(message: bytes) -> None:
+    raise ProtocolError(f"binary message of {len(message)} bytes, expected JSON text")
+
+
 class Line:
     """One WebSocket. Call ``run`` once; it returns when the line fails, the peer closes, ``finish`` is called or it is
     cancelled.
@@ -112,6 +116,7 @@ class Line:
         queue_messages: bound of the outgoing queue; the hub raises ``limit`` with the calls on the line.
         accept: takes one text message; raises ``ProtocolError`` if the message is bad.
         refuse: queues the error that answers a bad message (a text, or the bytes of a binary message).
+        hear: takes one binary message; raises ``ProtocolError`` if it is bad. None: binary messages are bad.
     """
 
     def __init__(
@@ -123,7 +128,9 @@ class Line:
         stats: DialogueStats,
         accept: Callable[[str], None],
         refuse: Callable[[str | bytes, ProtocolError], None],
+        hear: Callable[[bytes], None] | None = None,
     ) -> None:
+        self._hear = hear or _refuse_binary
         self.limit = queue_messages
         self._websocket = websocket
         self._errors_in_a_row = errors_in_a_row
@@ -239,13 +246,8 @@ class Line:
                 await asyncio.sleep(0)
             row += 1
             message = await self._websocket.receive()
-            if message.type is aiohttp.WSMsgType.TEXT:
+            if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                 errors = 0 if self._takes(message.data) else errors + 1
-            elif message.type is aiohttp.WSMsgType.BINARY:
-                reason = ProtocolError(f"binary message of {len(message.data)} bytes, expected JSON text")
-                self._stats.bad_messages += 1
-                self._refuse(message.data, reason)
-                errors += 1
             elif message.type is aiohttp.WSMsgType.PING:
                 await self._websocket.pong(message.data)
                 continue
@@ -273,12 +275,15 @@ class Line:
         if not answered.cancelled() and answered.exception() is None:
             self._on_pong(mark)
 
-    def _takes(self, text: str) -> bool:
+    def _takes(self, message: str | bytes) -> bool:
         try:
-            self._accept(text)
+            if isinstance(message, str):
+                self._accept(message)
+            else:
+                self._hear(message)
         except ProtocolError as reason:
             self._stats.bad_messages += 1
-            self._refuse(text, reason)
+            self._refuse(message, reason)
             return False
         except Exception:  # an internal error in one call must not end the line of the others
             log.exception("dialogue message failed")
@@ -348,8 +353,42 @@ class Line:
                 own.shutdown(socket.SHUT_RDWR)
 
 
-def setup_of(call: CallInfo, *, codec: str, version: str) -> Setup:
-    """Return the ``setup`` of a call. Without a carrier's id, ``callSid`` is derived from the call id."""
+async def serve_socket(
+    request: web.Request, serve: Callable[[web.WebSocketResponse], Awaitable[None]], *, ping_s: float, max_bytes: int
+) -> web.WebSocketResponse:
+    """Answer a WebSocket request, and serve the socket to its end.
+
+    Args:
+        serve: runs the socket's line.
+        ping_s: WebSocket ping interval, seconds.
+        max_bytes: longest message.
+    """
+    websocket = web.WebSocketResponse(
+        timeout=CLOSE_TIMEOUT_S, heartbeat=ping_s, compress=False, autoclose=False, autoping=False,
+        max_msg_size=max_bytes,
+    )  # fmt: skip
+    await websocket.prepare(request)
+
+    async def to_the_end() -> None:
+        await serve(websocket)
+
+    # aiohttp cancels a handler as soon as TCP is gone. A close on purpose that arrived before must still count, so a
+    # separate task reads it.
+    serving = asyncio.create_task(to_the_end(), name="dialogue-socket")
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        await serving
+        raise
+    return websocket
+
+
+def setup_of(call: CallInfo, *, codec: str, version: str, audio: bool = False) -> Setup:
+    """Return the ``setup`` of a call. Without a carrier's id, ``callSid`` is derived from the call id.
+
+    Args:
+        audio: the call's audio can be had at the path that ``setup`` names.
+    """
     return Setup(
         session_id=call.call_id,
         call_sid=call.call_sid or f"CA{call.call_id.removeprefix('VX')}",
@@ -366,6 +405,7 @@ def setup_of(call: CallInfo, *, codec: str, version: str) -> Setup:
         transport=call.transport,
         codec=codec,
         version=version,
+        audio=f"/v1/audio/{call.call_id}" if audio else "",
     )
 
 

@@ -14,6 +14,7 @@ import orjson
 
 from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError
+from gateway.media.own_sound import SAMPLE_BYTES
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import (
     Background,
@@ -56,6 +57,7 @@ from gateway.seams.messages import (
     SendDigits,
     Sensitivity,
     Setup,
+    Sound,
     Subscribe,
     Text,
     Transfer,
@@ -535,9 +537,29 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
 INBOUND_TYPES = tuple(_READERS)
 """Types of the messages that a dialogue manager sends."""
 
+_AUDIO_READERS: Mapping[str, Callable[[_Fields], Inbound]] = {"clear": lambda f: Cancel(), **_READERS}
+"""Readers of the messages on an audio socket, where ``clear`` drops all sound, as on carriers' media streams."""
 
-def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tuple[str, Inbound]:
+
+def decode_sound(pcm: bytes, *, sample_rate: int) -> Sound:
+    """Check one binary message of an audio socket.
+
+    Raises:
+        BadMessage: it is not whole samples. Nothing else is raised.
+    """
+    if len(pcm) % SAMPLE_BYTES:
+        raise BadMessage(
+            f"binary message is {len(pcm)} bytes, expected whole samples of s16le mono (an even number of bytes)"
+        )
+    return Sound(pcm=pcm, sample_rate=sample_rate)
+
+
+def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool, audio: bool = False) -> tuple[str, Inbound]:
     """Parse one JSON message of a dialogue manager (bytes: UTF-8).
+
+    Args:
+        multiplexed: the socket serves many calls, and the message names its call.
+        audio: the socket carries the call's audio.
 
     Returns:
         The ``sessionId`` and the message. Without ``multiplexed`` the id is empty, since the socket identifies the
@@ -560,10 +582,10 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tup
     try:
         if multiplexed and not _SESSION_ID.fullmatch(known):
             raise _Fields("message", body, limits).bad("sessionId", "VX and 32 hex digits, as in setup")
-        kind = body.get("type")
-        if not isinstance(kind, str) or kind not in _READERS:
-            raise _Fields("message", body, limits).bad("type", f"one of {', '.join(_READERS)}")
-        return known, _READERS[kind](_Fields(kind, body, limits))
+        kind, readers = body.get("type"), _AUDIO_READERS if audio else _READERS
+        if not isinstance(kind, str) or kind not in readers:
+            raise _Fields("message", body, limits).bad("type", f"one of {', '.join(readers)}")
+        return known, readers[kind](_Fields(kind, body, limits))
     except ProtocolError as exc:
         raise BadMessage(
             str(exc),
@@ -594,7 +616,10 @@ def _setup(m: Setup) -> tuple[dict[str, object], dict[str, object]]:
         "callStatus": m.call_status,
         "customParameters": dict(m.custom_parameters),
         **again,
-    }, {"transport": m.transport, "codec": m.codec, "version": m.version, "resumed": m.resumed}
+    }, {
+        "transport": m.transport, "codec": m.codec, "version": m.version, "resumed": m.resumed,
+        **({"audio": m.audio} if m.audio else {}),
+    }  # fmt: skip
 
 
 def _cause(cause: EndCause) -> dict[str, object]:

@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from gateway.config import LimitsConfig
+from gateway.dialogue.audio_socket import AudioSockets
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
 from gateway.http import api_page
@@ -95,6 +96,7 @@ def make_app(
     ended: EndedCalls,
     webhooks: Webhooks,
     hub: DialogueHub,
+    audio: AudioSockets,
     limits: LimitsConfig,
     metrics: Callable[[], Awaitable[bytes]] | None,
     version: str,
@@ -115,6 +117,9 @@ def make_app(
 
     async def dial_in(request: web.Request) -> web.StreamResponse:
         return await hub.handle(request, request[WHO])
+
+    async def open_audio(request: web.Request) -> web.StreamResponse:
+        return await audio.handle(request, request[WHO])
 
     routes = [
         Route(method="GET", path="/healthz", handler=health.live, summary="Liveness"),
@@ -157,6 +162,11 @@ def make_app(
         Route(
             method="GET", path="/v1/dialogue", handler=dial_in,
             summary="Dialogue manager dials in (WebSocket)",
+            tags=["dialogue"],
+        ),
+        Route(
+            method="GET", path="/v1/audio/{id}", handler=open_audio,
+            summary="Raw audio of a call (WebSocket): s16le mono both ways at sampleRate, 8000, 16000 or 24000",
             tags=["dialogue"],
         ),
         *more,

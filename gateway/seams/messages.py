@@ -61,6 +61,15 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sound:
+    """+ Sound that the manager makes itself: a binary message of an audio socket."""
+
+    pcm: bytes
+    """s16le, mono, whole samples."""
+    sample_rate: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendDigits:
     """Touch tones, sent after the speech queued before them; ``w`` waits half a second."""
 
@@ -267,6 +276,7 @@ class Background:
 Inbound = (
     Text
     | Play
+    | Sound
     | SendDigits
     | Language
     | ConfigChange
@@ -310,6 +320,7 @@ class Setup:
     codec: str = ""  # +
     version: str = ""  # +
     resumed: bool = False  # +
+    audio: str = ""  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

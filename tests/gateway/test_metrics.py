@@ -91,6 +91,7 @@ def used() -> Metrics:
     metrics.model_failure("next", "error")
     metrics.trial_returned("errors")
     metrics.tokens_dropped(4)
+    metrics.sound_refused(1.5)
     metrics.rtp(RtpReport(lost=2, jitter_s=0.003, dropped={"late": 3}))
     metrics.rtp(RtpReport(dropped={"rejected": 1}))
     metrics.dropped({"sip_limited": 2})

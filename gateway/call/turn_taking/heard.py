@@ -73,6 +73,12 @@ class Heard:
         heard = self._samples(turn, now)
         while turn.marks:
             chars, name = turn.marks[0]
+            if turn.kind == "audio":
+                if heard * 1000 < chars * self._rate:
+                    return
+                turn.marks.pop(0)
+                self._tell(MarkReached(name=name, cleared=False))
+                continue
             after = next((span for span in turn.spans if span.end_char > chars), None)
             before = [span for span in turn.spans if span.end_char <= chars]
             # A mark has been heard only when the word after it has begun, or when the word before it is over and is the

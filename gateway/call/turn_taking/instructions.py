@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.call.turn_taking.departure import Departure
-from gateway.call.turn_taking.turn import Event, Place, Turn, TurnDefaults
+from gateway.call.turn_taking.turn import Event, Kind, Place, Turn, TurnDefaults
 from gateway.call.turn_taking.turn_queue import TurnQueue
 from gateway.call.turn_taking.turns import Effects, Turns
 from gateway.call.turn_taking.untagged import UntaggedText
+from gateway.media.own_sound import SAMPLE_BYTES, OwnSound
 from gateway.media.playout import Playout
 from gateway.seams.messages import (
     Cancel,
@@ -27,8 +28,15 @@ from gateway.seams.messages import (
     Outbound,
     Play,
     SendDigits,
+    Sound,
     Text,
 )
+
+SOUND_S = 60.0
+"""Most sound of a manager that waits for the playout, seconds; the playout holds further 20 s."""
+
+SOUND_MARKS = 4096
+"""Most marks that wait in one turn of a manager's sound. Some managers send one after each piece."""
 
 
 def new_turns(
@@ -73,6 +81,8 @@ class Instructions:
         self._queue = queue
         self._untagged = untagged
         self._tell = tell
+        self._sound_refused = False
+        """True since sound was refused, until half of the room is free; only the first refusal is told."""
 
     @property
     def declared_languages(self) -> int:
@@ -88,6 +98,8 @@ class Instructions:
                 self._text(message, now)
             case Play():
                 self._play(message, now)
+            case Sound():
+                self._sound(message, now)
             case SendDigits():
                 self._send_digits(message, now)
             case Language():
@@ -102,7 +114,7 @@ class Instructions:
                 if turn is not None:
                     self._turns.interrupt([turn], "discarded", now, now)
             case Mark():
-                self._mark(message)
+                self._mark(message, now)
             case End():
                 self._end(message, now)
             case _:
@@ -151,10 +163,10 @@ class Instructions:
             turn = self._queue.get(message.turn)
             late = turn is None and self._queue.remembers(message.turn)
         else:
-            turn = self._untagged.turn
+            turn = self._open_turn("text")
             late = self._untagged.is_tail(now, last=message.last)
         if late:
-            self._turns.drop_late_token()
+            self._turns.drop()
             return
         if turn is not None and turn.complete:
             self._queue.refuse(f"turn {turn.id!r} is complete, expected a new id", "repeated_turn", turn.id, "turn")
@@ -192,6 +204,40 @@ class Instructions:
             turn.source = message.source
             turn.loop = message.loop
             self._accept_whole(turn, "", now)
+
+    def _sound(self, message: Sound, now: float) -> None:
+        if self._untagged.is_tail(now, last=False):
+            self._turns.drop()
+            return
+        seconds = len(message.pcm) / (SAMPLE_BYTES * message.sample_rate)
+        waiting_s = sum(turn.sound.waiting_s for turn in self._queue.live if turn.sound is not None)
+        if waiting_s + seconds > SOUND_S:
+            self._turns.drop(too_much_s=seconds)
+            if not self._sound_refused:
+                self._sound_refused = True
+                full = f"{waiting_s:.0f} s of sound wait to be sent, expected at most {SOUND_S:g} s; this is dropped"
+                self._queue.refuse(full, "too_much_sound", "", "")
+            return
+        self._sound_refused &= waiting_s > SOUND_S / 2
+        turn = self._open_turn("audio")
+        if turn is None:
+            turn = self._queue.admit("", "audio", now)
+            if turn is None:
+                self._turns.drop(too_much_s=seconds)
+                return
+            turn.sound = OwnSound(message.sample_rate)
+            self._untagged.turn = turn
+            self._turns.accept(turn, now)
+        assert turn.sound is not None
+        turn.sound.push(message.pcm)
+
+    def _open_turn(self, kind: Kind) -> Turn | None:
+        """Return the turn that takes the next token or piece of sound. One of another kind is complete now."""
+        turn = self._untagged.turn
+        if turn is not None and turn.kind != kind:
+            self._turns.complete_text(turn)
+            return None
+        return turn
 
     def _send_digits(self, message: SendDigits, now: float) -> None:
         turn = self._queue.admit("", "digits", now)
@@ -243,15 +289,21 @@ class Instructions:
         else:
             self._turns.interrupt(self._queue.live, "cancel", now, now)
 
-    def _mark(self, message: Mark) -> None:
+    def _mark(self, message: Mark, now: float) -> None:
         before = self._queue.in_line
         if not before:
-            self._tell(MarkReached(name=message.name, cleared=False))
-        elif len(before[-1].marks) >= self._turns.defaults.turns_queued:
-            waiting = f"{len(before[-1].marks)} marks wait already (limits.turns_queued)"
-            self._queue.refuse(waiting, "too_many_marks", "", "name")
+            self._tell(MarkReached(name=message.name, cleared=self._untagged.follows_lost_sound(now)))
+            return
+        turn = before[-1]
+        most = self._turns.defaults.turns_queued if turn.sound is None else SOUND_MARKS
+        if len(turn.marks) >= most:
+            bound = "limits.turns_queued" if turn.sound is None else f"at most {SOUND_MARKS}"
+            self._queue.refuse(f"{len(turn.marks)} marks wait already ({bound})", "too_many_marks", "", "name")
+        elif turn.sound is None:
+            turn.marks.append((len(turn.text), message.name))
         else:
-            before[-1].marks.append((len(before[-1].text), message.name))
+            turn.marks.append((round(turn.sound.total_s * 1000), message.name))
+            turn.sound.mark()
 
     def _end(self, message: End, now: float) -> None:
         if self._queue.ending is not None:

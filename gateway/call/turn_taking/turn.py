@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from gateway.call.turn_taking.barge_in import Rules
 from gateway.call.turn_taking.speakable import Lexicon, Speakable
+from gateway.media.own_sound import OwnSound
 from gateway.media.playout import FirstFrame, Track
 from gateway.seams.messages import ExpectedReply, Interruptible
 from tts_engine.api import AudioChunk, TextSpan
@@ -84,7 +85,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 }
 """The legal transitions. A row without a new place or work keeps the old one."""
 
-Kind = Literal["text", "play", "digits"]
+Kind = Literal["text", "play", "digits", "audio"]
 Reason = Literal["speech", "dtmf", "cancel", "preempted", "discarded", "hangup", "ended"]
 INTERRUPTIONS = ("speech", "dtmf", "cancel")
 """The reasons that come from the caller or the manager while a turn is heard."""
@@ -153,6 +154,8 @@ class Turn:
         self.instruct = ""
         self.source = ""
         self.loop = 1
+        self.sound: OwnSound | None = None
+        """The manager's own sound, for turns of kind ``audio``."""
         self.expect: ExpectedReply | None = None
         """The answer that the manager expects. None: it has not said."""
         self.waits_for_caller = False
@@ -170,7 +173,7 @@ class Turn:
         self.captioned_spans = 0
         self.captioned_chars = 0
         self.marks: list[tuple[int, str]] = []
-        """Marks of the turn: (characters before the mark, name)."""
+        """Marks of the turn: (characters before the mark, or milliseconds for kind ``audio``; name)."""
         self.front_at: float | None = None
         self.engine = ""
         """The engine that makes the turn's sound, as named by its first chunk."""

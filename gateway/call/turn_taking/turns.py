@@ -65,6 +65,9 @@ class Effects:
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens of an ended turn; they were dropped."""
 
+    def refused_sound(self, seconds: float) -> None:
+        """Count sound of the manager that was dropped because too much waits."""
+
 
 class Turns:
     """All turns of one call. Not reentrant; ``gateway.call.turn_taking.instructions.new_turns`` makes it."""
@@ -181,9 +184,12 @@ class Turns:
         if turn.asked and spoken:
             self._effects.feed(turn, spoken)
 
-    def drop_late_token(self) -> None:
-        """Count a token that came after the end of its turn."""
-        self._effects.dropped_tokens(1)
+    def drop(self, *, too_much_s: float = 0.0) -> None:
+        """Count a token or a piece of sound that came after the end of its turn, or seconds of sound without room."""
+        if too_much_s:
+            self._effects.refused_sound(too_much_s)
+        else:
+            self._effects.dropped_tokens(1)
 
     def complete_text(self, turn: Turn) -> None:
         """Mark the text of a turn as complete."""

@@ -79,6 +79,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/v1/events"): Access("read", "list"),
     ("GET", "/v1/routes"): Access("read", "list"),
     ("GET", "/v1/dialogue"): Access("calls", "object"),
+    ("GET", "/v1/audio/{id}"): Access("calls", "object"),
     ("POST", "/v1/tokens"): Access("browser", "object"),
     ("POST", "/v1/webrtc/offer"): Access("browser", "object"),
     ("OPTIONS", "/v1/webrtc/offer"): _ANYONE,

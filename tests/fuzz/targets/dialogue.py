@@ -25,7 +25,7 @@ from gateway.call.known_voices import KnownVoices
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.cluster.memory_state import MemoryState
 from gateway.config import LimitsConfig, RouteConfig, ServerConfig
-from gateway.dialogue.wire import BadMessage, decode, encode, refusal
+from gateway.dialogue.wire import BadMessage, decode, decode_sound, encode, refusal
 from gateway.errors import ProtocolError
 from gateway.http.call_api.attach import AttachRoutes
 from gateway.http.request import errors as http_errors
@@ -85,6 +85,19 @@ def run_manager(data: bytes) -> None:
                 said = encode(refusal(frame, exc), extensions=True, session_id=exc.session_id)
                 assert said is not None and len(said) < 40_000
                 orjson.loads(said)
+
+
+def run_audio_socket(data: bytes) -> None:
+    """A binary message is whole samples, or refused; a text message is read or refused."""
+    try:
+        sound = decode_sound(data, sample_rate=16000)
+        assert sound.pcm == data and len(data) % 2 == 0
+    except BadMessage as exc:
+        assert len(data) % 2 and len(refusal(data, exc).description) < 300
+    try:
+        assert_plain(decode(data, limits=LIMITS, multiplexed=False, audio=True))
+    except BadMessage as exc:
+        assert len(refusal(data, exc).description) < 40_000
 
 
 def run_recogniser(data: bytes) -> None:
@@ -382,6 +395,10 @@ TARGETS = [
         name="dialogue", run=run_manager, covers=("gateway/dialogue/wire.py", "gateway/seams/plain_text.py"),
         words=WORDS,
         seeds=[orjson.dumps({"sessionId": SESSION, **message}) for message in MESSAGES],
+    ),
+    Target(
+        name="audio-socket", run=run_audio_socket, covers=("gateway/dialogue/audio_socket.py",), words=WORDS,
+        seeds=(bytes(640), b'{"type":"clear"}', b'{"type":"mark","name":"m"}'),
     ),
     Target(
         name="recogniser", run=run_recogniser, covers=("gateway/recognition/listen.py",), words=WORDS,

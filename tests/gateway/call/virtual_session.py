@@ -23,6 +23,7 @@ from gateway.calling.policy import CallingPolicy
 from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
 from gateway.errors import ClipError
 from gateway.histogram import Histogram
+from gateway.media.own_sound import OwnSound
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import SLOT_S, Ticker
 from gateway.seams.dialogue import DialogueSink
@@ -391,6 +392,9 @@ class VirtualSession:
     def tokens_dropped(self, count: int) -> None:
         self.note(f"dropped {count}")
 
+    def sound_refused(self, seconds: float) -> None:
+        self.note(f"refused {seconds:.2f} s of sound")
+
     def stalled(self, *, transport: str) -> None:
         self.note("stalled")
 
@@ -448,6 +452,20 @@ class _Clips:
         if source == "missing":
             raise ClipError("missing")
         return self._world.begins(source, "la la la")
+
+    def own_sound(
+        self,
+        sound: OwnSound,
+        fmt: AudioFormat,
+        *,
+        buffered_s: Callable[[], float],
+        complete: Callable[[], None],
+        route: str = "",
+        call_id: str = "",
+    ) -> Spoken:
+        self._world.note(f"own sound at {sound.sample_rate} Hz")
+        complete()
+        return self._world.begins("own", "")
 
     async def samples(self, source: str, *, route: str = "", call_id: str = "") -> tuple[NDArray[np.int16], int]:
         if source == "missing":

@@ -62,7 +62,7 @@ EXPECTED = {"route": "a", "customParameters": {"secret": "of one"}}
 WAV = base64.b64encode(reference_wav()).decode()
 SECTIONS: dict[str, Any] = {
     "auth": {"api_keys": KEYS, "jwt": JWT},
-    "routes": {"a": {"tenant": "one"}, "b": {"tenant": "two"}, "default": {}},
+    "routes": {"a": {"tenant": "one", "dialogue": {"audio": True}}, "b": {"tenant": "two"}, "default": {}},
     "webrtc": {"addresses": ["127.0.0.1"]},
     "audiosocket": {"port": 0},
     "carriers": {"freeswitch": {"esl": {"host": "127.0.0.1", "port": 1, "password": "x"}}},
@@ -96,7 +96,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 """What to send where an empty request would not reach the thing of the other tenant."""
 
 ONCE_OR_UPGRADED = {
-    "/v1/handoffs/{callSid}", "/v1/dialogue", "/ws/tts", "/v1/calls/{id}/listen", "/v1/calls/{id}/recording",
+    "/v1/handoffs/{callSid}", "/v1/dialogue", "/v1/audio/{id}", "/ws/tts", "/v1/calls/{id}/listen",
+    "/v1/calls/{id}/recording",
 }  # fmt: skip
 """Is taken once; are no upgrades; the call is not over."""
 
