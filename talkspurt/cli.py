@@ -387,7 +387,9 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
     what = p.add_mutually_exclusive_group()
     what.add_argument("--text", metavar="T", help="text that the gateway speaks to this call")
-    what.add_argument("--script", type=Path, metavar="FILE", help="what the caller does, step by step")
+    what.add_argument(
+        "--script", type=Path, metavar="FILE", help="what the caller does, step by step (docs/simulated-calls.md)"
+    )
     p.add_argument("--say-wav", type=Path, metavar="FILE", help="WAV file that the caller says")
     p.add_argument("--dtmf", metavar="KEYS", help="keys that the caller presses, e.g. 12#")
     p.add_argument(
@@ -397,6 +399,8 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="interrupt this long after the first sound: by --say-wav, --dtmf, or else a cancel of the manager",
     )
     p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="longest wait for quiet (default 60)")
+    p.add_argument("--from", dest="from_", metavar="NUMBER", help="who calls")
+    p.add_argument("--to", metavar="NUMBER", help="who is called; a SIP address names it")
     p.add_argument(
         "--parameter", metavar="NAME=VALUE", action="append", default=[], help="custom parameter of the stream"
     )

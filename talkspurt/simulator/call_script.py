@@ -1,16 +1,5 @@
-"""The steps of a simulated caller: the YAML of ``talkspurt call --script``. Pure.
-
-- expect: {speech_ms: 3000}    # something audible within 3 s
-- wait: 800                    # milliseconds
-- say: question.wav            # a file beside the script
-- dtmf: "12#"
-- text: "Hello."               # as the dialogue manager of the call
-- cancel: true                 # as the dialogue manager: stop speaking
-- expect: {clear_ms: 500}      # a clear since the previous step
-- expect: {quiet_ms: 20000}    # everything that is being said ends
-- expect: {hang_up_ms: 5000}   # the other side closes
-- hang_up: true
-"""
+"""The steps of a simulated caller: the YAML of ``talkspurt call --script``. Pure. Times are seconds, as in a route's
+script; ``STEPS`` describes them."""
 
 from __future__ import annotations
 
@@ -19,6 +8,20 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
+
+STEPS = """\
+- expect: {speech_s: 3}     # something audible within 3 s
+- pause: 0.8                # seconds
+- say: question.wav         # a WAV file beside the script
+- dtmf: "12#"
+- text: "Hello."            # as the call's dialogue manager: a turn
+- cancel: true              # as the dialogue manager: stop speaking
+- expect: {clear_s: 0.5}    # the carrier was told to clear since the previous step
+- expect: {quiet_s: 20}     # all that is being said ends
+- expect: {hang_up_s: 5}    # the other side closes
+- hang_up: true
+"""
+"""Every step, as a script."""
 
 
 class CallScriptError(ValueError):
@@ -107,11 +110,15 @@ def read_script(path: Path) -> list[Step]:
 
 def _step(entry: Any, folder: Path) -> Step:
     if not isinstance(entry, dict) or len(entry) != 1:
-        raise CallScriptError("a step is one key with its value, such as 'wait: 500'")
+        raise CallScriptError("a step is one key with its value, such as 'pause: 0.5'")
     ((verb, value),) = entry.items()
     match verb, value:
+        case "pause", int() | float():
+            return Wait(_ms(value))
         case "wait", int() | float():
-            return Wait(_positive(value))
+            raise CallScriptError(
+                f"'wait: {value:g}' counted milliseconds; write 'pause: {value / 1000:g}', in seconds"
+            )
         case "say", str():
             return SayStep(folder / value)
         case "dtmf", str() | int():
@@ -124,18 +131,20 @@ def _step(entry: Any, folder: Path) -> Step:
             return HangUpStep()
         case "expect", {**one} if len(one) == 1:
             ((name, within),) = one.items()
-            what = str(name).removesuffix("_ms")
-            if f"{what}_ms" != name or what not in get_args(What):
-                raise CallScriptError(f"expect knows {[f'{w}_ms' for w in get_args(What)]}, got {name!r}")
+            what = str(name).removesuffix("_s")
+            if str(name).endswith("_ms"):
+                raise CallScriptError(f"expect.{name} counted milliseconds; write {str(name)[:-3]}_s, in seconds")
+            if f"{what}_s" != name or what not in get_args(What):
+                raise CallScriptError(f"expect knows {[f'{w}_s' for w in get_args(What)]}, got {name!r}")
             if not isinstance(within, int | float):
-                raise CallScriptError(f"expect.{name} has to be milliseconds, got {type(within).__name__}")
-            return Expect(what, _positive(within))  # type: ignore[arg-type]  # checked against What above
+                raise CallScriptError(f"expect.{name} has to be seconds, got {type(within).__name__}")
+            return Expect(what, _ms(within))  # type: ignore[arg-type]  # checked against What above
     raise CallScriptError(
-        f"unknown step or wrong value: {verb!r} with {type(value).__name__}; see talkspurt call --help"
+        f"unknown step or wrong value: {verb!r} with {type(value).__name__}; see docs/simulated-calls.md"
     )
 
 
-def _positive(value: float) -> float:
-    if not 0 <= value <= 3_600_000:
-        raise CallScriptError(f"{value} ms is not between 0 and an hour")
-    return float(value)
+def _ms(seconds: float) -> float:
+    if not 0 <= seconds <= 3600:
+        raise CallScriptError(f"{seconds} s is not between 0 and an hour")
+    return 1000.0 * seconds

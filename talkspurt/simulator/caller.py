@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import secrets
 import sys
 import time
@@ -43,7 +44,9 @@ from talkspurt.simulator.call_script import (
 from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, SimulatedUplink
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
+from talkspurt.simulator.carriers.carrier import FROM, TO
 from talkspurt.simulator.carriers.sip import SipCarrier
+from talkspurt.simulator.conversation import Conversation
 from talkspurt.simulator.figures import GAP_S, interarrival_errors_ms, pacing_errors_ms, summary
 from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 from talkspurt.simulator.peer_socket import HTTP_HINT, PeerSocketError, http_server
@@ -419,6 +422,24 @@ def steps_of(args: argparse.Namespace) -> tuple[Step, ...]:
     return (*steps, Expect("quiet", longest_ms))
 
 
+def _numbers(args: argparse.Namespace) -> dict[str, str]:
+    """Return who calls whom as parameters of the stream, as a carrier's webhook leaves them there.
+
+    Raises:
+        CallScriptError: an option is no number or name, or the transport does not carry it.
+    """
+    given = {FROM: args.from_, TO: args.to}
+    numbers = {name: value for name, value in given.items() if value is not None}
+    for value in numbers.values():
+        if not re.fullmatch(r"[\w+*#.-]{1,64}", value, re.ASCII):
+            raise CallScriptError(f"--from and --to take a number or a name, got {value[:40]!r}")
+    if numbers and args.dialect == AudioSocketCarrier.dialect:
+        raise CallScriptError("--from and --to: AudioSocket carries no numbers")
+    if TO in numbers and args.dialect == SipCarrier.dialect:
+        raise CallScriptError("--to: a SIP address names who is called, sip:NUMBER@HOST")
+    return numbers
+
+
 def run(args: argparse.Namespace) -> int:
     """Run ``talkspurt call``.
 
@@ -438,7 +459,7 @@ def run(args: argparse.Namespace) -> int:
             url=args.url or default_url(args.dialect),
             dialect=args.dialect,
             steps=steps_of(args),
-            parameters=dict(pair.split("=", 1) for pair in args.parameter),
+            parameters=_numbers(args) | dict(pair.split("=", 1) for pair in args.parameter),
             api_key=os.environ.get("TALKSPURT_API_KEY", ""),
             carrier_secret=os.environ.get("TALKSPURT_CARRIER_SECRET", ""),
         )
@@ -454,7 +475,10 @@ async def _place(options: CallOptions, *, wav: Path | None, as_json: bool) -> No
     caller = SimulatedCaller(options)
     failure: CallFailed | None = None
     try:
-        await caller.run()
+        if as_json:
+            await caller.run()
+        else:
+            await _show(caller)
     except CallFailed as exc:
         failure = exc
     report = caller.report() | ({"error": str(failure)} if failure else {})
@@ -466,6 +490,23 @@ async def _place(options: CallOptions, *, wav: Path | None, as_json: bool) -> No
         print(readable(report))
     if failure is not None:
         raise JobError(str(failure)) from failure
+
+
+async def _show(caller: SimulatedCaller) -> None:
+    """Make the call, and print the conversation as it happens."""
+    options = caller.options
+    _, dialogue = media_and_dialogue_urls(options.url, managed=options.managed)
+    server = urlsplit(dialogue)
+    conversation, ready = Conversation(caller.leg.carrier.call_sid, sys.stdout), asyncio.Event()
+    http = f"{server.scheme.replace('ws', 'http')}://{server.netloc}"
+    following = asyncio.create_task(conversation.follow(http, options.api_key, ready), name="conversation")
+    try:
+        await ready.wait()
+        await caller.run()
+        await conversation.end()
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 def readable(report: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from talkspurt.simulator.carrier_leg import Leg
 from talkspurt.simulator.carrier_playout import PHONE_BUFFER_S
-from talkspurt.simulator.carriers.carrier import Message
+from talkspurt.simulator.carriers.carrier import FROM, Message
 from talkspurt.simulator.carriers.sip import EVENTS, PCMU, SipCarrier
 from talkspurt.simulator.peer_socket import PeerSocketError
 
@@ -91,7 +91,7 @@ class SipLeg(Leg):
             f"m=audio {port} RTP/AVP {PCMU} {EVENTS}\r\na=rtpmap:{PCMU} PCMU/8000\r\n"
             f"a=rtpmap:{EVENTS} telephone-event/8000\r\na=ptime:20\r\n"
         )
-        own = {f"X-{name}": value for name, value in self._phone.parameters.items()}
+        own = {f"X-{name}": value for name, value in self._phone.parameters.items() if name != FROM}
         more = {**headers, **own, "Content-Type": "application/sdp"}
         self._answer = asyncio.get_running_loop().create_future()
         pause_s = _T1_S
@@ -115,7 +115,7 @@ class SipLeg(Leg):
             f"Via: SIP/2.0/UDP {host}:{port};branch={branch};rport",
             "Max-Forwards: 70",
             *(f"Route: {route}" for route in self._routes),
-            f"From: <sip:caller@phone.invalid>;tag={self._tag}",
+            f"From: <sip:{self._phone.parameters.get(FROM, 'caller')}@phone.invalid>;tag={self._tag}",
             f"To: {self._to or f'<{self._target}>'}",
             f"Call-ID: {self._phone.call_sid}",
             f"CSeq: {number} {method}",

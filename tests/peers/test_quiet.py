@@ -166,7 +166,9 @@ async def test_the_ivr_of_the_examples_and_the_program_that_calls_it(folder: Pat
     async with server(Recording(folder / "server"), config) as address:
         caller = Recording(folder / "caller")
         url = f"ws://{address}/media/twilio"
-        (caller.work / "steps.yaml").write_text(f"[dtmf: '1', expect: {{speech_ms: {PATIENT_MS}}}, hang_up: true]")
+        (caller.work / "steps.yaml").write_text(
+            f"[dtmf: '1', expect: {{speech_s: {PATIENT_MS / 1000}}}, hang_up: true]"
+        )
         await caller.run(*TALKSPURT, "call", url, "--script", "steps.yaml", "-o", "heard.wav")
     assert_quiet(caller)
 

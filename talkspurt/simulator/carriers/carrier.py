@@ -8,6 +8,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from voicecodecs.registry import AudioFormat
 
+FROM, TO = "talkspurt.From", "talkspurt.To"
+"""Parameters of a stream that say who calls whom, as the gateway's webhooks leave them there."""
+
 Message = str | bytes
 """A WebSocket message: text, or binary."""
 

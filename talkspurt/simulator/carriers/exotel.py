@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, MediaFrame, Violation
+from talkspurt.simulator.carriers.carrier import FROM, TO, Clear, Command, MarkRequest, MediaFrame, Violation
 from talkspurt.simulator.carriers.shape import audio, parsed
 from voicecodecs.registry import AudioFormat
 
@@ -39,8 +39,8 @@ class ExotelCarrier:
             "stream_sid": self.stream_sid,
             "call_sid": self.call_sid,
             "account_sid": "acme1",
-            "from": "09000000001",
-            "to": "08000000002",
+            "from": self._parameters.get(FROM, "09000000001"),
+            "to": self._parameters.get(TO, "08000000002"),
             "custom_parameters": self._parameters,
             # As in logs of real calls, the encoding is that of the transport.
             "media_format": {"encoding": "base64", "sample_rate": "8000", "bit_rate": "128kbps"},

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import CarrierHangsUp, Clear, Command, MarkRequest, Noted, Violation
+from talkspurt.simulator.carriers.carrier import FROM, TO, CarrierHangsUp, Clear, Command, MarkRequest, Noted, Violation
 from talkspurt.simulator.carriers.shape import parsed, whole
 from voicecodecs.registry import AudioFormat
 
@@ -37,8 +37,8 @@ class JambonzCarrier:
             "callSid": self.call_sid,
             "accountSid": str(UUID(int=0)),
             "direction": "inbound",
-            "from": "+4930000001",
-            "to": "+4930000002",
+            "from": self._metadata.get(FROM, "+4930000001"),
+            "to": self._metadata.get(TO, "+4930000002"),
             "sampleRate": self.format.sample_rate,
             "mixType": "mono",
         }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from talkspurt.simulator.carriers.carrier import Clear, Command, MarkRequest, MediaFrame, Violation
+from talkspurt.simulator.carriers.carrier import FROM, TO, Clear, Command, MarkRequest, MediaFrame, Violation
 from talkspurt.simulator.carriers.shape import audio, parsed
 from voicecodecs.registry import AudioFormat
 
@@ -40,8 +40,8 @@ class TelnyxCarrier:
             "user_id": str(UUID(int=0)),
             "call_control_id": self.call_sid,
             "call_session_id": str(UUID(int=1)),
-            "from": "+4930000001",
-            "to": "+4930000002",
+            "from": self._parameters.get(FROM, "+4930000001"),
+            "to": self._parameters.get(TO, "+4930000002"),
             "tags": [],
             "client_state": None,
             "custom_parameters": self._parameters,

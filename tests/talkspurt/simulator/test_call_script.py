@@ -1,8 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from talkspurt.simulator.call_script import (
+    STEPS,
     CallScriptError,
     CancelStep,
     Expect,
@@ -23,13 +25,13 @@ def script(tmp_path: Path, text: str) -> Path:
 
 def test_all_steps_are_read(tmp_path: Path) -> None:
     text = """
-    - expect: {speech_ms: 3000}
-    - wait: 800
+    - expect: {speech_s: 3}
+    - pause: 0.8
     - say: q.wav
     - dtmf: "12#"
     - text: Hello.
     - cancel: true
-    - expect: {hang_up_ms: 5000}
+    - expect: {hang_up_s: 5}
     - hang_up: true
     """
     assert read_script(script(tmp_path, text)) == [
@@ -49,14 +51,16 @@ def test_all_steps_are_read(tmp_path: Path) -> None:
     [
         ("", "list of steps"),
         ("a: [", "not YAML"),
-        ("- wait: soon", "step 1"),
-        ("- wait: 5\n- shout: 5", "step 2"),
-        ("- wait: -1", "between 0 and an hour"),
-        ("- {wait: 5, say: x}", "one key"),
+        ("- pause: soon", "step 1"),
+        ("- pause: 5\n- shout: 5", "step 2"),
+        ("- pause: -1", "between 0 and an hour"),
+        ("- {pause: 5, say: x}", "one key"),
+        ("- wait: 800", "write 'pause: 0.8', in seconds"),
+        ("- expect: {quiet_ms: 800}", "write quiet_s, in seconds"),
         ("- dtmf: 1x", "0-9"),
-        ("- expect: {speech: 5}", "speech_ms"),
-        ("- expect: {speech_ms: x}", "milliseconds"),
-        ("- expect: {speech_ms: 1, clear_ms: 2}", "unknown step"),
+        ("- expect: {speech: 5}", "speech_s"),
+        ("- expect: {speech_s: x}", "seconds"),
+        ("- expect: {speech_s: 1, clear_s: 2}", "unknown step"),
     ],
 )
 def test_a_wrong_script_is_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
@@ -67,3 +71,11 @@ def test_a_wrong_script_is_refused_with_the_place(tmp_path: Path, text: str, mes
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(CallScriptError, match="none.yaml"):
         read_script(tmp_path / "none.yaml")
+
+
+def test_the_page_shows_every_step(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/simulated-calls.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    assert shown == STEPS
+    steps = read_script(script(tmp_path, shown))
+    assert {type(step) for step in steps} == {Wait, SayStep, Press, TextStep, CancelStep, Expect, HangUpStep}
