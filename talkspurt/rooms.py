@@ -31,7 +31,8 @@ from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
-from gateway.http.app import make_app
+from gateway.http import api_page
+from gateway.http.app import DESCRIPTION, make_app
 from gateway.http.call_api.attach import AttachRoutes
 from gateway.http.call_api.calls import Calls, HandoffRoute
 from gateway.http.call_api.ended_calls import EndedCalls
@@ -440,6 +441,7 @@ class HttpParts:
         routes_elsewhere = place.siblings.routes_of if place is not None else None
         calls.conferences.elsewhere = place.siblings.has_room if place is not None else None
         audiosocket, directory = transports.audiosocket, state.directory
+        pages = Pages(self.auth, secure=secure)
         self.app: web.Application = make_app(
             auth=self.auth,
             health=health,
@@ -468,7 +470,7 @@ class HttpParts:
                 *Rooms(calls.conferences, directory, config.routes, transports.webrtc.answer_joining).routes(),
                 *AttachRoutes(self.switches.attach, config.routes, directory, routes_elsewhere).routes(),
                 *(ExpectedRoutes(audiosocket, config.routes).routes() if audiosocket is not None else ()),
-                *Pages(self.auth, secure=secure).routes(),
+                *pages.routes(),
                 RouteList(config.routes).route(),
                 BrowserTokens(config.auth, config.routes, self.auth, directory).route(),
                 *self.speech.routes(),
@@ -479,6 +481,8 @@ class HttpParts:
                 *Trials(engine, calls.trials).routes(),
             ],
         )
+        described = self.app[DESCRIPTION]
+        pages.publish("/docs", api_page.page(described))
         self.app.on_response_prepare.append(transports.webrtc.add_cors)
         self.app.on_response_prepare.append(rate_limit.add)
         if state.gateways is not None:

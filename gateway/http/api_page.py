@@ -1,7 +1,8 @@
 """The HTML page ``/docs``, which describes the HTTP API. Pure.
 
-The page is made from the OpenAPI description (``gateway.http.request.routes``) when the server starts. It loads nothing
-and runs no script. ``talkspurt.reference`` makes ``docs/http-api.md`` from the same operations.
+The page is made from the OpenAPI description (``gateway.http.request.openapi``) when the server starts. It loads files
+of this server only, and can be read without its script. ``talkspurt.reference`` makes ``docs/http-api.md`` from the
+same operations.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ def operations(description: Mapping[str, Any]) -> list[Operation]:
             path=path,
             summary=each["summary"],
             group=(each["tags"] or ["server"])[0],
-            scope="".join(next(iter(each.get("security", [{}])[0].values()), [])),
+            scope="".join(next(iter(next(iter(each.get("security", [])), {}).values()), [])),
             body=_schema(body := each.get("requestBody", {}).get("content", {})),
             takes=tuple(body),
-            answer=_schema(answer := each["responses"]["200"]["content"]),
+            answer=_schema(answer := _done(each).get("content", {})),
             gives=tuple(answer),
         )
         for path, methods in description["paths"].items()
@@ -111,28 +112,113 @@ def about(schema: Mapping[str, Any]) -> str:
 
 
 def page(description: Mapping[str, Any]) -> str:
-    """Return the whole page of ``/docs``."""
+    """Return the whole page of ``/docs``. ``gateway/web/docs.js`` adds the trial of an operation."""
     info, found = description["info"], operations(description)
     groups = list(dict.fromkeys(each.group for each in found))
     parts = [
-        f"<h1>talkspurt {_text(info['version'])}: HTTP API</h1>",
-        '<p>For programs: <a href="/openapi.json">/openapi.json</a> (OpenAPI 3.1). A key goes into the header '
+        f"<p>HTTP interface of talkspurt {_text(info['version'])}. For programs: "
+        '<a href="/openapi.json">/openapi.json</a> (OpenAPI 3.1). A key goes into the header '
         "<code>Authorization: Bearer KEY</code>; <em>scope</em> is the right that it needs. Every answer has a header "
         "<code>X-Request-Id</code>. Media WebSockets of carriers are at <code>/media/{dialect}[/{route}]</code>.</p>",
-        "<nav>" + " ".join(f'<a href="#{name}">{name}</a>' for name in (*groups, "schemas")) + "</nav>",
+        '<nav class="groups" aria-label="Groups">'
+        + " ".join(f'<a href="#{name}">{name}</a>' for name in (*groups, "schemas"))
+        + "</nav>",
     ]
     for group in groups:
-        rows = [_operation_row(each) for each in found if each.group == group]
-        head = ("operation", "does", "scope", "body", "answer")
-        parts.append(f'<h2 id="{group}">{group.capitalize()}</h2>' + _table(head, rows))
+        parts.append(f'<h2 id="{group}">{group.capitalize()}</h2>')
+        for each in (each for each in found if each.group == group):
+            parts.append(_operation(each, description["paths"][each.path][each.method.lower()]))
     parts.append('<h2 id="schemas">Schemas</h2>')
     for name, schema in schemas(description).items():
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (_code(each.name), each.value, _code(each.default), _marked(each.about)) for each in fields(schema, _linked)
         ]
-        parts.append(f'<h3 id="{name}">{name}</h3><p>{_marked(about(schema))}</p>')
-        parts.append(_table(("field", "value", "default", "meaning"), rows))
+        parts.append(f'<section class="card"><h3 id="{name}">{name}</h3><p>{_marked(about(schema))}</p>')
+        parts.append(_table(("field", "value", "default", "meaning"), rows) + "</section>")
     return _PAGE % "\n".join(parts)
+
+
+def _operation(each: Operation, described: Mapping[str, Any]) -> str:
+    """Return an operation: its line, which opens its parameters, its trial, its curl line and its answers."""
+    name = described.get("operationId", "")
+    scope = f"Needs a key with the scope <code>{_text(each.scope)}</code>." if each.scope else "Needs no key."
+    rows: list[tuple[str, ...]] = [
+        (
+            f"<code>{status}</code>",
+            _marked(answer.get("description", "")),
+            _answer(answer.get("content", {})),
+        )
+        for status, answer in described["responses"].items()
+    ]
+    return (
+        f'<details class="card operation" id="{_text(name)}"><summary><b class="method">{each.method}</b> '
+        f"<code>{_text(each.path)}</code> <span>{_marked(each.summary)}</span></summary>"
+        f"<p>{scope}</p>{_trial(each, described, name)}<h3>Answers</h3>"
+        f"{_table(('status', 'meaning', 'content'), rows)}</details>"
+    )
+
+
+def _trial(each: Operation, described: Mapping[str, Any], name: str) -> str:
+    """Return the form that tries an operation, filled in with the examples, and its curl line."""
+    inputs = []
+    for parameter in described.get("parameters", ()):
+        ident = f"{name}-{parameter['name']}"
+        told = _marked(parameter.get("description", "part of the path"))
+        value = _attribute(str(parameter.get("example", "")))
+        inputs.append(
+            f'<label for="{ident}">{_text(parameter["name"])} <span class="muted">{told}</span></label>'
+            f'<input id="{ident}" name="{_attribute(parameter["name"])}" data-in="{parameter["in"]}" value="{value}">'
+        )
+    bodies = described.get("requestBody", {}).get("content", {})
+    taken = bodies.get("application/json", {})
+    text = json.dumps(taken["example"], indent=2) if "example" in taken else ""
+    if text:
+        link = f" ({_linked(each.body)})" if each.body else ""
+        inputs.append(
+            f'<label for="{name}-body">body{link}</label>'
+            f'<textarea id="{name}-body" name="body" rows="{text.count(chr(10)) + 2}" spellcheck="false">'
+            f"{_text(text)}</textarea>"
+        )
+    can_try = "101" not in described["responses"]
+    button = '<button class="primary" type="submit">Try it</button>' if can_try else ""
+    return (
+        f'<form class="stack" data-method="{each.method}" data-path="{_attribute(each.path)}">{"".join(inputs)}'
+        f'<pre class="curl" tabindex="0">{_text(curl(each, text))}</pre><p>{button}</p>'
+        '<pre class="outcome" tabindex="0" role="status" hidden></pre></form>'
+    )
+
+
+def curl(each: Operation, body: str) -> str:
+    """Return the command that asks for an operation. A path's parameters stay in braces, which curl leaves with -g."""
+    parts = [
+        "curl -g" + ("" if each.method == "GET" else f" -X {each.method}") + f" 'http://127.0.0.1:8080{each.path}'"
+    ]
+    if each.scope:
+        parts.append('-H "Authorization: Bearer $TALKSPURT_API_KEY"')
+    if body:
+        one_line = json.dumps(json.loads(body)).replace("'", "'\\''")
+        parts += ["-H 'Content-Type: application/json'", f"-d '{one_line}'"]
+    return " \\\n  ".join(parts)
+
+
+def _answer(content: Mapping[str, Any]) -> str:
+    """Return the content types of an answer, its schema and its example."""
+    said = []
+    for kind, each in content.items():
+        name = str(each.get("schema", {}).get("$ref", "")).removeprefix(_REF)
+        said.append(f"{_text(kind)} {_linked(name) if name else ''}")
+        if "example" in each and name != "Error":
+            said.append(f'<pre tabindex="0">{_text(json.dumps(each["example"], indent=2))}</pre>')
+    return "<br>".join(said).replace("<br><pre", "<pre")
+
+
+def _attribute(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def _done(operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the response of success."""
+    return next(each for status, each in operation["responses"].items() if status < "4")
 
 
 def _schema(content: Mapping[str, Any]) -> str:
@@ -157,16 +243,6 @@ def _value(schema: Mapping[str, Any], link: Callable[[str], str]) -> str:
         kind = f"object of {_value(schema['additionalProperties'], link)}"
     bounds = [said.format(schema[name]) for name, said in _BOUNDS.items() if name in schema]
     return f"{kind} ({', '.join(bounds)})" if bounds else str(kind)
-
-
-def _operation_row(each: Operation) -> tuple[str, ...]:
-    return (
-        f"<code><b>{each.method}</b> {_text(each.path)}</code>",
-        _marked(each.summary),
-        _text(each.scope or "-"),
-        _linked(each.body) if each.body else _text(", ".join(each.takes)),
-        _linked(each.answer) if each.answer else _text(", ".join(each.gives)),
-    )
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -194,18 +270,22 @@ def _marked(text: str) -> str:
 
 
 _PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>talkspurt: HTTP API</title>
-<style>
-:root { color-scheme: light dark }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem }
-nav { display: flex; flex-wrap: wrap; gap: .3rem 1rem }
-h2 { margin-top: 2.5rem }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; width: 100%% }
-th, td { border-bottom: 1px solid #8886; padding: .35rem .7rem .35rem 0; text-align: left; vertical-align: top }
-:target { background: #fd08 }
-</style></head><body><main>
+<link rel="icon" href="/web/icon.svg">
+<link rel="stylesheet" href="/web/base.css">
+<link rel="stylesheet" href="/web/docs.css">
+<script type="module" src="/web/docs.js"></script>
+<body class="docs">
+<header>
+<h1 class="brand"><img src="/web/icon.svg" alt="" width="24" height="24"> talkspurt API</h1>
+<nav aria-label="Elsewhere"><a href="/">Console</a> <a href="/phone">Phone</a></nav>
+</header>
+<main>
 %s
-</main></body></html>
+</main>
+</body>
+</html>
 """

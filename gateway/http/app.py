@@ -12,19 +12,22 @@ from gateway.config import LimitsConfig
 from gateway.dialogue.audio_socket import AudioSockets
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
-from gateway.http import api_page
 from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, MessageBody, PlaceCallBody
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.health import Health, HealthView
 from gateway.http.request import errors, request_id
 from gateway.http.request.auth import WHO, Authenticator
-from gateway.http.request.routes import JSON, Handler, Route, openapi
+from gateway.http.request.openapi import openapi
+from gateway.http.request.routes import JSON, Handler, Route
 from gateway.http.webhooks import Webhooks
 from gateway.listener.sites import Sites
 from gateway.seams.plain_text import is_plain
 
 ROUTES: web.AppKey[list[Route]] = web.AppKey("routes", list)
 """All routes of the application."""
+
+DESCRIPTION: web.AppKey[dict[str, Any]] = web.AppKey("description", dict)
+"""The OpenAPI description of the routes."""
 
 _UNDER_ANY_HOST = ("/healthz", "/readyz", "/webhooks/")
 """Paths that are served under any host name. Probes use any address of the process, and carriers sign their
@@ -190,17 +193,12 @@ def make_app(
     async def show_description(request: web.Request) -> web.Response:
         return web.json_response(description)
 
-    async def show_docs(request: web.Request) -> web.Response:
-        return web.Response(text=to_read, content_type="text/html")
-
     async def show_metrics(request: web.Request) -> web.Response:
         assert metrics is not None
         return web.Response(body=await metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     routes += [
         Route(method="GET", path="/openapi.json", handler=show_description, summary="API description"),
-        Route(method="GET", path="/docs", handler=show_docs, summary="API description to read",
-              content_type="text/html"),
     ]  # fmt: skip
     if metrics is not None:
         routes.append(
@@ -208,7 +206,6 @@ def make_app(
                   content_type="text/plain")
         )  # fmt: skip
     description = openapi(routes, version=version)
-    to_read = api_page.page(description)
 
     app = web.Application(
         middlewares=[
@@ -219,7 +216,7 @@ def make_app(
         ],
         client_max_size=limits.message_bytes,
     )
-    app[ROUTES] = routes
+    app[ROUTES], app[DESCRIPTION] = routes, description
     app.on_response_prepare.append(request_id.on_prepare)
     for route in routes:
         handler = auth.guard(route)

@@ -22,8 +22,8 @@ from gateway.http.request.auth import COOKIE, Authenticator
 from gateway.http.request.forms import read_form
 from gateway.http.request.routes import FORM, Route
 
-PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html"}
-"""Path -> file of ``gateway/web``."""
+PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html", "/docs": ""}
+"""Path -> file of ``gateway/web``. Empty: a page that ``publish`` adds."""
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -78,6 +78,12 @@ class Pages:
         self._auth = auth
         self._secure = secure
         self._files = _read()
+        self._made: dict[str, _File] = {}
+
+    def publish(self, path: str, text: str) -> None:
+        """Add a page that is made when the server starts."""
+        body = text.encode()
+        self._made[path] = _File(body, "text/html", hashlib.sha256(body).hexdigest()[:32])
 
     def routes(self) -> list[Route]:
         """Return the routes for ``make_app``. Pages check the key themselves, since they show a form to a browser
@@ -112,7 +118,8 @@ class Pages:
         token = request.query.get("access_token")
         if token:
             return self._enter(request.path, token)
-        return self._answer(request, self._files[PAGES[request.path]], _PAGE_HEADERS)
+        page = self._made.get(request.path) or self._files[PAGES[request.path]]
+        return self._answer(request, page, _PAGE_HEADERS)
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         """Return a file that pages load."""

@@ -9,7 +9,8 @@ from typing import Any
 from gateway.http import api_page
 from gateway.http.api_page import Operation
 from gateway.http.app import ROUTES
-from gateway.http.request.routes import Route, openapi
+from gateway.http.request.openapi import openapi
+from gateway.http.request.routes import Route
 from talkspurt import __version__
 from talkspurt.build import Gateway
 from talkspurt.config.settings import Config
