@@ -43,6 +43,7 @@ import uvloop
 from picows import WSMsgType, ws_create_server
 
 from gateway.call.defaults import turn_defaults
+from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.carriers.twilio.dialect import Twilio
@@ -171,8 +172,10 @@ class Gateway:
         self._uplink = UplinkWorker({"": self._route}, BargeInConfig(), clock=self.ticker.now)
         self._uplink.close()  # its thread; ``hear`` does the work
         ready: Any = Ready(seconds)
+        second_legs = SecondLegs(ready)
         self._services = Services(
-            engine=ready, ticker=self.ticker, dialogues=ready, clips=ready, meter=Metrics(), uplink=self._uplink,
+            engine=ready, ticker=self.ticker, dialogues=second_legs, second_legs=second_legs, clips=ready,
+            meter=Metrics(), uplink=self._uplink,
             playout=PlayoutConfig(), start=StartPolicy(quantile=1.0, max_delay_s=0.0),
             calling=CallingPolicy(CallingConfig(), {"": self._route}),
         )  # fmt: skip

@@ -119,8 +119,8 @@ class Session:
         self._begun = self._now()
         self.ending = CallEnd(call)
         self.wants_round_trip = "debugging" in route.events
-        self._wants_caller = "caller-changed" in route.events
         """True if the manager receives round-trip times. A leg that measures them only for that may check it first."""
+        self._wants_caller = "caller-changed" in route.events
         loop = asyncio.get_running_loop()
         self.metered: asyncio.Future[None] = loop.create_future()
         """Done when the call's record permits answering and speaking (``wait_until_metered``)."""
