@@ -320,6 +320,7 @@ class TransportParts:
             on_failed=metrics.call_rejected,
             on_cause=metrics.call_cause,
         )
+        calls.second_legs.carriers = self.carriers
         self.webrtc = WebRtc(
             config.webrtc,
             config.routes,

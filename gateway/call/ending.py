@@ -59,11 +59,19 @@ class CallEnd:
             self.handoff_data = handoff_data
             self._decided.set()
 
-    def leave(self, reason: str, handoff_data: str | None, *, target: str = "", cause: EndCause = UNKNOWN) -> None:
+    def leave(
+        self,
+        reason: str,
+        handoff_data: str | None,
+        *,
+        target: str = "",
+        conference: str = "",
+        cause: EndCause = UNKNOWN,
+    ) -> None:
         """End the call and leave a handoff for the next step of the carrier. ``target``: the transfer's target, empty
-        without a transfer. No effect if the call has already been told to end."""
+        without a transfer; ``conference``: the carrier's conference in which the call continues. No effect if the call
+        has already been told to end."""
         if not self.decided:
-            self.handoff = Handoff(
-                self._call.call_id, "ended" if reason == "end" else reason, handoff_data, target, self._call.route
-            )
+            shown = "ended" if reason == "end" else reason
+            self.handoff = Handoff(self._call.call_id, shown, handoff_data, target, self._call.route, conference)
             self.end(reason, hang_up=True, handoff_data=handoff_data, cause=cause)

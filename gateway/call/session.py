@@ -278,6 +278,10 @@ class Session:
         """End the call; ``hang_up`` also closes the leg. Later calls change nothing: the first reason stays."""
         self.ending.end(reason, hang_up=hang_up)
 
+    def move(self, conference: str) -> None:
+        """End the call here; it continues in a conference of its carrier."""
+        self.ending.leave("transferred", None, conference=conference)
+
     @contextmanager
     def listen_in(self, tenant: str) -> Iterator[Listener]:
         """Let a client with a key of ``tenant`` hear both sides while the context lasts; the journal records it.

@@ -105,7 +105,9 @@ class Transfers:
                 self._call,
                 message.target,
                 now=now,
-                by_sip=self._may_bridge(message) and self._leg_calls_no_one(message),
+                by_sip=self._may_bridge(message)
+                and self._leg_calls_no_one(message)
+                and self._bridge.reach.by_sip(message.target),
             )
         except Rejected as exc:
             self._refuse(exc)
@@ -127,7 +129,10 @@ class Transfers:
 
     def ended(self, problem: str, status: int = 0) -> None:
         """The leg's transfer has ended; see ``CallEvents.on_transferred``."""
-        if self._speech_wait.waits or self._bridging:
+        if self._bridging:
+            self._bridge.handed_over(problem, status)
+            return
+        if self._speech_wait.waits:
             return  # the report is about an earlier transfer
         message, self._message = self._message, None
         if message is None:
@@ -150,11 +155,11 @@ class Transfers:
     # --- bridges (BridgeOwner) ---------------------------------------------------------------------------------------
 
     def _may_bridge(self, message: Transfer) -> bool:
-        return message.mode != "refer" and self._bridge.possible
+        return (message.mode != "refer" or message.warm is not None) and self._bridge.possible
 
     def _leg_calls_no_one(self, message: Transfer) -> bool:
         """True if the gateway calls the target without asking the leg first."""
-        return message.mode == "bridge" or self.leg.refuses_transfers
+        return message.mode == "bridge" or message.warm is not None or self.leg.refuses_transfers
 
     def _begin_bridge(self, message: Transfer) -> None:
         self._message = message
@@ -191,6 +196,13 @@ class Transfers:
         self._set_bridging(False)
         self._message = None
         self._ending.end("too_long", hang_up=True)
+
+    def bridge_moved(self, conference: str) -> None:
+        """The peer has joined the two, or the carrier does it in this conference."""
+        self._set_bridging(False)
+        message, self._message = self._message, None
+        handoff_data = None if message is None else message.handoff_data
+        self._ending.leave("transferred", handoff_data, conference=conference)
 
     def manager_gone(self) -> None:
         """No dialogue manager is available any more: once no transfer is pending, transfer the call to the route's
@@ -233,12 +245,13 @@ class Transfers:
         may_bridge = self._may_bridge(message)
         wanted = message.mode == "bridge" or message.warm is not None
         if wanted and not may_bridge:
-            self._failed(
-                Error(
-                    description="transfer: the gateway calls no one itself: section sip is not configured",
-                    code="not_supported", field="mode",
-                )
-            )  # fmt: skip
+            why = self._bridge.reach.missing or "this call is itself a second leg"
+            self._not_supported(f"the gateway calls no one itself: {why}")
+            return
+        if message.mode == "refer" and wanted and not self._bridge.reach.may_hand_over(message.target):
+            self._not_supported(
+                "refer with warm needs a caller on SIP, or a number that the caller's carrier calls; bridge does not"
+            )
             return
         if wanted or (may_bridge and self.leg.refuses_transfers):
             self._begin_bridge(message)
@@ -257,6 +270,9 @@ class Transfers:
             if message.mode != "refer":
                 description += "; with section sip configured, the gateway calls the target itself"
             self._failed(Error(description=description, code="not_supported", field="type"))
+
+    def _not_supported(self, why: str) -> None:
+        self._failed(Error(description=f"transfer: {why}", code="not_supported", field="mode"))
 
     def _refuse(self, why: Rejected) -> None:
         self._meter.call_rejected(why.code)

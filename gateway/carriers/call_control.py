@@ -67,9 +67,11 @@ class StreamOrder:
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """The action after a stream: a transfer, or, without a target, the end of the call."""
+    """The action after a stream: a transfer, a conference, or, without both, the end of the call."""
 
     dial: str = ""
+    conference: str = ""
+    """Name of a conference of the carrier, which ends when one of its callers leaves."""
 
     @property
     def is_sip(self) -> bool:
@@ -131,6 +133,9 @@ def connect(stream: StreamOrder, **given: str) -> Answer:
 
 def xml_after(following: NextAction, *, sip: str = "Sip") -> Answer:
     """Return the next action in TwiML. ``sip`` is the noun for SIP addresses."""
+    if following.conference:
+        given = attributes({"beep": "false", "endConferenceOnExit": "true"})
+        return xml_answer(f"<Dial><Conference{given}>{escape(following.conference)}</Conference></Dial>")
     if following.dial:
         noun = sip if following.is_sip else "Number"
         return xml_answer(f"<Dial><{noun}>{escape(following.dial)}</{noun}></Dial>")

@@ -391,9 +391,10 @@ FROM_MANAGER: tuple[Message, ...] = (
             Field(
                 "mode",
                 {"enum": ["auto", "refer", "bridge"]},
-                "`refer`: the peer or carrier calls the target. `bridge`: the gateway calls it by SIP and joins both "
-                "calls. `auto`: the first; the second where the peer does not transfer (no REFER in its `Allow`; 405, "
-                "501, 603; no outcome within `sip.timeouts.transfer_s`).",
+                "`refer`: the peer or carrier calls the target. `bridge`: the gateway calls it, or the caller's "
+                "carrier calls a number, and the gateway joins both calls. `auto`: the first; the second where the "
+                "peer does not transfer (no REFER in its `Allow`; 405, 501, 603; no outcome within "
+                "`sip.timeouts.transfer_s`).",
                 default="auto",
                 extension=True,
             ),
@@ -424,7 +425,8 @@ FROM_MANAGER: tuple[Message, ...] = (
                 },
                 "The person hears `briefing` alone, then accepts or declines. `accept` and `decline` are keys, or "
                 "words with which their answer begins; a list has several. Defaults: `1` and `2`. It implies "
-                "`bridge`.",
+                "`bridge`; with `refer`, the peer (REFER with Replaces) or the carrier (a conference) joins the two "
+                "after the acceptance, and the bridge stays if the peer refuses.",
                 extension=True,
             ),
             Field(

@@ -403,8 +403,6 @@ def _transfer(f: _Fields) -> Transfer:
     if on_hangup not in _ON_HANGUP:
         raise f.bad("onHangup", "end or return")
     warm = _warm(f)
-    if warm is not None and mode == "refer":
-        raise f.bad("mode", "auto or bridge with warm")
     return Transfer(
         target=f.string("target", max_chars=SOURCE_CHARS, empty=False),
         handoff_data=f.handoff(),

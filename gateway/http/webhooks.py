@@ -178,8 +178,8 @@ class Webhooks:
             log.info("stream ended", extra={"call": handoff.session_id, "route": asked.route, "dialect": asked.dialect})
         if handoff is None:
             return previous or control.after(NextAction())
-        if handoff.transfer_target:
-            return control.after(NextAction(dial=handoff.transfer_target))
+        if handoff.transfer_target or handoff.conference:
+            return control.after(NextAction(dial=handoff.transfer_target, conference=handoff.conference))
         after_url = control.after_address(asked.carrier.settings)
         if not after_url:
             return control.after(NextAction())

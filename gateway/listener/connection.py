@@ -544,6 +544,11 @@ class MediaConnection(WSListener):
         goes_on = self._transferred or self.dialect.call_outlives_stream
         return TransferStart.HANDED_OVER if goes_on else TransferStart.REFUSED
 
+    @property
+    def asks_webhook(self) -> bool:
+        """True if the carrier asks our webhook what to do with the call after the stream."""
+        return self._api is None and self.dialect.call_outlives_stream
+
     def close(self, code: WSCloseCode, why: str) -> None:
         """Close the socket with a reason, which is cut to 120 bytes."""
         self._postponed.clear()

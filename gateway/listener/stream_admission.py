@@ -98,7 +98,10 @@ class StreamAdmission:
         if attempt is None:
             call = replace(call, call_id=self._directory.new_call_id(token_id))
         else:
-            call = replace(call, call_id=attempt.call_id, direction="outbound", from_=attempt.from_, to=attempt.to)
+            call = replace(
+                call, call_id=attempt.call_id, direction="outbound", from_=attempt.from_, to=attempt.to,
+                joined_to=attempt.joined_to, greets=call.greets and not attempt.joined_to,
+            )  # fmt: skip
         session = self._begin(call, connection)
         if token is not None:
             self._claims.begun(token, session)

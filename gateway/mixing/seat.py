@@ -110,6 +110,11 @@ class Seat:
         return self.leg.refuses_transfers
 
     @property
+    def asks_webhook(self) -> bool:
+        """True if the carrier asks our webhook what to do with the call after the stream."""
+        return self.leg.asks_webhook
+
+    @property
     def max_lead_ms(self) -> int:
         """Most audio that may be sent ahead of real time, milliseconds."""
         return self.leg.max_lead_ms

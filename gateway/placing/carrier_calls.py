@@ -19,7 +19,7 @@ from gateway.placing.api_client import ApiClient
 from gateway.placing.progress import CallProgress
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import ProgressEvent
-from gateway.seams.originate import FINAL_EVENTS, Attempt, AttemptState, CallOrder
+from gateway.seams.originate import FINAL_EVENTS, Attempt, AttemptState, CallOrder, no_progress
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,16 @@ class CarrierCalls:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def missing(self, transport: str) -> str:
+        """Return what is not configured for second legs of a carrier's calls. Empty: they can be placed."""
+        if transport not in self._carriers:
+            return f"a {transport} call has no carrier"
+        try:
+            self._carrier(transport)
+        except Rejected as exc:
+            return str(exc)
+        return "" if self.public_url() else "server.public_url is not set"
+
     async def place(self, order: CallOrder) -> Attempt:
         """Place a call; see ``Originator``."""
         if order.route not in self._routes:
@@ -97,13 +107,16 @@ class CarrierCalls:
         now = asyncio.get_running_loop().time()
         allowed = self._calling.place(order, transport=order.carrier, domain="", now=now)
         call_id, token_id = self._new_call()
+        second = order.second_leg
         attempt = Attempt(
             call_id=call_id,
             route=order.route,
             transport=order.carrier,
             to=allowed.target,
-            from_=allowed.from_ or self._calling.default_caller_id,
+            from_=allowed.from_ or self._calling.default_caller_id or ("" if second is None else second.own_number),
             token_id=token_id,
+            joined_to="" if second is None else second.joined_to,
+            on_progress=no_progress if second is None else second.on_progress,
             custom_parameters=dict(order.custom_parameters),
         )
 
@@ -268,10 +281,14 @@ class CarrierCalls:
             return
         if event not in FINAL_EVENTS:
             self._watch(attempt, LONGEST_S if event == "answered" else SILENT_S)
-        elif attempt.state == "failed":
+        on_progress = attempt.on_progress
+        if event in FINAL_EVENTS:
+            attempt.on_progress = no_progress
+        if event in FINAL_EVENTS and attempt.state == "failed":
             self._on_failed(attempt.reason)
             self._on_cause(attempt.cause)
             log.info("call not answered", extra={"call": attempt.call_id, "event": event, "code": code})
+        on_progress(attempt)
 
     def _watch(self, attempt: Attempt, seconds: float) -> None:
         self._unwatch(attempt)

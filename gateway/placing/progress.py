@@ -147,6 +147,7 @@ def _record(attempt: Attempt) -> CallRecord:
         from_=attempt.from_,
         to=attempt.to,
         startedAt=attempt.started_at,
+        correlationId=attempt.joined_to or attempt.call_id,
         durationMs=max(0, round((now - attempt.started_at) * 1000)),
         reason=attempt.reason or last.event,
         endedBy=attempt.cause.by,

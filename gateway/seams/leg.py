@@ -113,6 +113,11 @@ class MediaLeg(Protocol):
         ...
 
     @property
+    def asks_webhook(self) -> bool:
+        """True if the carrier asks our webhook what to do with the call after the stream."""
+        ...
+
+    @property
     def outbound(self) -> AudioFormat:
         """Format of the sent audio; it does not change during the call."""
         ...
@@ -168,6 +173,7 @@ class UnbufferedLeg:
     can_clear = False
     in_real_time = True
     refuses_transfers = False
+    asks_webhook = False
 
     def send_mark(self, name: str) -> None:
         """Do nothing: there are no marks, and the timetable gives the played position."""

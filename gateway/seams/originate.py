@@ -21,6 +21,10 @@ def _nothing() -> None:
     """Do nothing: nothing was counted."""
 
 
+def no_progress(_attempt: Attempt) -> None:
+    """Do nothing: no one follows the attempt."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressStep:
     """One event of a placed call."""
@@ -45,9 +49,11 @@ class SecondLeg:
     shown_name: str = ""
     diverted_from: str = ""
     """The number that the caller called, for Diversion (RFC 5806). Empty: no Diversion."""
+    own_number: str = ""
+    """Our number in the first call, for a carrier that needs a caller id."""
     by_operator: bool = False
     """True: the operator configured the target, so no list needs to allow it; a denied target is refused."""
-    on_progress: Callable[[Attempt], None] = lambda attempt: None
+    on_progress: Callable[[Attempt], None] = no_progress
     """Called after each change of the attempt's state, on the loop."""
 
 
@@ -106,6 +112,10 @@ class Attempt:
     """The progress so far, at most ``gateway.placing.progress.EVENTS``."""
     over: Callable[[], None] = _nothing
     """Called once when the call is over."""
+    joined_to: str = ""
+    """Id of the call for whose caller this one is placed. Empty: this is no second leg."""
+    on_progress: Callable[[Attempt], None] = no_progress
+    """Called after each change of the state of a second leg at a carrier."""
 
 
 class PlacedCalls(Protocol):

@@ -17,6 +17,8 @@ class Handoff:
     handoff_data: str | None = None
     transfer_target: str = ""
     route: str = ""
+    conference: str = ""
+    """Conference of the carrier in which the call continues."""
 
 
 class Values(Protocol):

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from gateway.call.joined.course import BridgeAct, Course, Step
-from gateway.call.joined.second_legs import JoinableCall, SecondLegs
+from gateway.call.joined.second_legs import JoinableCall, Reach, SecondLegs
 from gateway.call.joined.sounds import RINGBACK_HZ, ClipSamples, ringback
 from gateway.errors import ClipError, Rejected
 from gateway.histogram import Histogram
@@ -26,7 +26,7 @@ from gateway.mixing.room import Room
 from gateway.mixing.seat import Seat, voice_of
 from gateway.mixing.sources import PlayedSource
 from gateway.seams.end_cause import UNKNOWN, EndCause
-from gateway.seams.leg import CallInfo
+from gateway.seams.leg import CallInfo, TransferStart
 from gateway.seams.messages import (
     Background,
     Cancel,
@@ -57,7 +57,7 @@ _TONE_HZ = 8000
 _EVENTS: dict[str, LegEventName] = {"busy": "busy", "no_answer": "noAnswer", "declined": "declined"}
 """Event of a failed attempt by its reason; every other one is ``failed``."""
 
-_REASONS = {BridgeAct.GONE: "hangup", BridgeAct.TOO_LONG: "too_long"}
+_REASONS = {BridgeAct.GONE: "hangup", BridgeAct.TOO_LONG: "too_long", BridgeAct.MOVED: "transferred"}
 """Reason of the end of the person's leg, by the end of the course."""
 
 _BRIEFING = "briefing"
@@ -65,6 +65,9 @@ _BRIEFING = "briefing"
 
 _MUSIC_DUCK_DB = 12.0
 """Attenuation of the music under the bot's voice."""
+
+_REPLACE_WAIT_S = 15.0
+"""Time for the peer's new call to replace the person's leg, after the caller's leg has ended."""
 
 _BY_MANAGER = EndCause(by="manager")
 
@@ -96,6 +99,10 @@ class BridgeOwner(Protocol):
 
     def bridge_too_long(self) -> None:
         """The longest time is over; the person's leg has been ended."""
+        ...
+
+    def bridge_moved(self, conference: str) -> None:
+        """The peer has joined the two, or the carrier does it in this conference."""
         ...
 
 
@@ -134,6 +141,8 @@ class _Gone:
     def bridge_over(self, cause: EndCause, *, returns: bool) -> None: ...
 
     def bridge_too_long(self) -> None: ...
+
+    def bridge_moved(self, conference: str) -> None: ...
 
 
 def _ignore(_on_hold: bool) -> None:
@@ -175,6 +184,7 @@ class Bridge:
         self._call = call
         self._seat = seat
         self._legs = legs
+        self.reach = Reach(legs, call, seat)
         self._clips = clips
         self._timer = timer
         self._policy = policy
@@ -194,6 +204,10 @@ class Bridge:
         """The reason for which a person was not reached, for the application's error."""
         self._attempt: Attempt | None = None
         self._leg: JoinableCall | None = None
+        self._handing_over = False
+        """True while the caller's peer is asked to join the two."""
+        self._conference = ""
+        """Conference of the carrier in which the two continue."""
         self._held: set[str] = set()
         """Names of the legs on hold."""
         self._has_music = False
@@ -212,7 +226,7 @@ class Bridge:
     @property
     def possible(self) -> bool:
         """True if this gateway can call a person."""
-        return self._legs.originator is not None and not self._call.joined_to and not self.elsewhere
+        return not self.reach.missing and not self._call.joined_to and not self.elsewhere
 
     @property
     def joined(self) -> bool:
@@ -269,6 +283,9 @@ class Bridge:
         """End everything, because the call is over."""
         for task in self._tasks:
             task.cancel()
+        if self._handing_over and self._leg is not None:  # the person's leg is about to be replaced
+            self._loop.call_later(_REPLACE_WAIT_S, partial(self._leg.end, "transferred", hang_up=True))
+            self._leg = None
         if self._course is not None:
             self._take(self._course.caller_gone())
         if self._room is not None:
@@ -280,15 +297,18 @@ class Bridge:
 
     async def _place(self, course: Course, by_operator: bool) -> None:
         call, shown = self._call, self._policy.shows_caller
+        target = course.transfer.target
         order = CallOrder(
-            target=course.transfer.target,
+            target=target,
             route=call.route,
+            carrier=self._legs.carrier_of(call.transport, target),
             parent_call_sid=call.call_sid,
             second_leg=SecondLeg(
                 joined_to=call.correlation_id,
                 shown_number=call.from_ if shown else "",
                 shown_name=call.caller_name if shown else "",
                 diverted_from=call.to if shown else "",
+                own_number=call.from_ if call.direction == "outbound" else call.to,
                 by_operator=by_operator,
                 on_progress=partial(self._progress, course),
             ),
@@ -319,7 +339,7 @@ class Bridge:
         elif attempt.state == "failed":
             self._legs.forget(attempt.call_id)
             log.info("second leg not reached", extra={"call": self._call.call_id, "why": attempt.reason})
-            self._problem = f"{attempt.status} {attempt.reason}"
+            self._problem = f"{attempt.status or ''} {attempt.reason}".strip()
             self._take(course.failed(_EVENTS.get(attempt.reason, "failed")), attempt.cause)
 
     def leg_began(self, leg: JoinableCall) -> None:
@@ -362,7 +382,7 @@ class Bridge:
                     self._held.discard(leg.call_id)
                 self._leg = None
                 self._problem = "the person has hung up"
-                self._take(course.hung_up(), cause)
+                self._take(course.moved() if self._handing_over else course.hung_up(), cause)
 
     def take_off(self, message: Leave) -> None:
         """End the person's leg; the caller is with the bot again."""
@@ -412,6 +432,8 @@ class Bridge:
                 self.owner.bridge_over(cause, returns=transfer is not None and transfer.on_hangup == "return")
             case BridgeAct.TOO_LONG:
                 self.owner.bridge_too_long()
+            case BridgeAct.MOVED:
+                self.owner.bridge_moved(self._conference)
 
     def _let_ring(self) -> None:
         """Let the caller hear that the phone rings. In a warm transfer the route's clip takes the ringing's place."""
@@ -449,29 +471,58 @@ class Bridge:
 
     def _join(self) -> None:
         """Let the caller and the person hear each other."""
-        leg = self._leg
-        if leg is None:
+        leg, course = self._leg, self._course
+        if leg is None or course is None:
             return
-        leg.on_message(Cancel())  # the rest of the briefing
         self._stop_music()
         log.info("calls joined", extra={"call": self._call.call_id, "leg": leg.call_id})
         self.arrange()
+        # The person's session may be in the middle of handling the key that has decided.
+        self._loop.call_soon(self._follow_up, course, leg)
+
+    def _follow_up(self, course: Course, leg: JoinableCall) -> None:
+        """Cut the rest of the briefing; in mode ``refer``, let the caller's peer or carrier join the two. The bridge
+        stays if that is refused."""
+        if course is not self._course or self._attempt is None:
+            return
+        leg.on_message(Cancel())
+        if course.transfer.mode != "refer" or course.transfer.warm is None:
+            return
+        if self._attempt.transport != "sip":
+            self._conference = f"talkspurt-{self._call.call_id}"
+            leg.move(self._conference)
+            self._take(course.moved())
+            return
+        try:
+            self._handing_over = self._seat.transfer(leg.call_id) is TransferStart.UNDER_WAY
+        except Rejected as exc:
+            log.info("bridge stays", extra={"call": self._call.call_id, "why": exc.code})
+
+    def handed_over(self, problem: str, status: int) -> None:
+        """The peer has joined the two, or a ``problem`` says why not."""
+        handing_over, self._handing_over = self._handing_over, False
+        if self._course is None or not handing_over:
+            return
+        if problem or status:
+            log.info("bridge stays", extra={"call": self._call.call_id, "why": problem or status})
+        else:
+            self._take(self._course.moved())
 
     def _set_timer(self) -> None:
-        self._stop_timer()
-        if self._course is not None and self._course.deadline is not None:
-            delay_s = max(0.0, self._course.deadline - self._now())
-            self._timer_handle = self._loop.call_later(delay_s, self._on_time)
-
-    def _on_time(self) -> None:
-        if self._course is not None:
-            self._take(self._course.expire(self._now()))
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
+        course = self._course
+        if course is not None and course.deadline is not None:
+            delay_s = max(0.0, course.deadline - self._now())
+            self._timer_handle = self._loop.call_later(delay_s, lambda: self._take(course.expire(self._now())))
 
     def _over(self) -> None:
         """Forget the second leg. The caller is alone with the bot."""
-        self._stop_timer()
         leg = self._leg
         self._course, self._attempt, self._leg = None, None, None
+        self._set_timer()
+        self._handing_over = False
         self._stop_music()
         if self._room is not None:
             self._room.stop(self._ringback)
@@ -479,11 +530,6 @@ class Bridge:
                 self._room.leave(leg.call_id)
                 self._held.discard(leg.call_id)
         self.arrange()
-
-    def _stop_timer(self) -> None:
-        if self._timer_handle is not None:
-            self._timer_handle.cancel()
-            self._timer_handle = None
 
     def _pass_key(self, digit: str, seat: Seat, name: str) -> None:
         """Give a key of one side to the other, as an event or as a tone."""

@@ -41,7 +41,7 @@ _PUNCTUATION = re.compile(r"[^\w*#+']+")
 
 
 class BridgeAct(Enum):
-    """One thing that the bridge does. The last five end the course."""
+    """One thing that the bridge does. The last six end the course."""
 
     RING = auto()
     """Let the caller hear that the phone rings."""
@@ -61,11 +61,15 @@ class BridgeAct(Enum):
     """End as ``onHangup`` says: the person has hung up."""
     TOO_LONG = auto()
     """End the call: the longest time is over."""
+    MOVED = auto()
+    """End the call here: the peer or the carrier has joined the two."""
     GONE = auto()
     """Forget all: the call is over."""
 
 
-ENDINGS = frozenset({BridgeAct.FAIL, BridgeAct.RETURN, BridgeAct.FINISH, BridgeAct.TOO_LONG, BridgeAct.GONE})
+ENDINGS = frozenset(
+    {BridgeAct.FAIL, BridgeAct.RETURN, BridgeAct.FINISH, BridgeAct.TOO_LONG, BridgeAct.MOVED, BridgeAct.GONE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,10 @@ class Course:
     def taken_off(self) -> Step:
         """The application takes the person off."""
         return _NOTHING if self.stage == "over" else self._end("hangup", *self._give_up(), BridgeAct.RETURN)
+
+    def moved(self) -> Step:
+        """The peer or the carrier has joined the two."""
+        return self._end(None, BridgeAct.RELEASE, BridgeAct.MOVED) if self.stage == "joined" else _NOTHING
 
     def caller_gone(self) -> Step:
         """The caller's call is over."""

@@ -28,6 +28,18 @@ class JoinableCall(DialogueSink, Protocol):
         """End the call; ``hang_up`` also closes its leg."""
         ...
 
+    def move(self, conference: str) -> None:
+        """End the call here; it continues in a conference of its carrier."""
+        ...
+
+
+class CarrierLegs(Originator, Protocol):
+    """Places calls at carriers."""
+
+    def missing(self, transport: str) -> str:
+        """Return what is not configured for second legs of a carrier's calls. Empty: they can be placed."""
+        ...
+
 
 class Owner(Protocol):
     """The call that a second leg is placed for."""
@@ -61,10 +73,32 @@ class SecondLegs:
 
     def __init__(self, inner: Dialogues) -> None:
         self.originator: Originator | None = None
-        """Places the calls. None: this gateway places none."""
+        """Places the calls by SIP. None: there is no SIP."""
+        self.carriers: CarrierLegs | None = None
+        """Places the calls at carriers. None: there are no carriers."""
         self._inner = inner
         self._owners: dict[str, Owner] = {}
         """Owners of the attempts that have no session yet, by call id."""
+
+    def missing(self, transport: str) -> str:
+        """Return why a call of this transport can have no second leg. Empty: it can."""
+        if self.originator is not None:
+            return ""
+        why = "section sip is not configured"
+        if self.carriers is None:
+            return why
+        at_carrier = self.carriers.missing(transport)
+        return f"{why}; {at_carrier}" if at_carrier else ""
+
+    def carrier_of(self, transport: str, target: str) -> str:
+        """Return the carrier that calls a target for a call of this transport. Empty: the gateway calls it by SIP.
+
+        The carrier of a call calls numbers if its REST interface is configured, and SIP addresses if there is no SIP.
+        """
+        if self.carriers is None or self.carriers.missing(transport):
+            return ""
+        by_sip = self.originator is not None and target.startswith(("sip:", "sips:"))
+        return "" if by_sip else transport
 
     async def place(self, order: CallOrder, owner: Owner) -> Attempt:
         """Place a second leg.
@@ -72,9 +106,10 @@ class SecondLegs:
         Raises:
             Rejected: no calls can be placed, or the policy or the path refuses; see ``Originator.place``.
         """
-        if self.originator is None:
+        originator = self.carriers if order.carrier else self.originator
+        if originator is None:
             raise Rejected("calls cannot be placed: section sip is not configured", status=503, code="not_supported")
-        attempt = await self.originator.place(order)
+        attempt = await originator.place(order)
         if attempt.state != "failed":
             self._owners[attempt.call_id] = owner
         return attempt
@@ -86,8 +121,9 @@ class SecondLegs:
     def cancel(self, attempt: Attempt) -> None:
         """Give up an attempt that is not answered. No effect afterwards."""
         self.forget(attempt.call_id)
-        if self.originator is not None:
-            self.originator.cancel(attempt.call_id)
+        for originator in (self.originator, self.carriers):
+            if originator is not None:
+                originator.cancel(attempt.call_id)
 
     def forget(self, call_id: str) -> None:
         """Forget a leg that will have no session."""
@@ -105,6 +141,28 @@ class SecondLegs:
             return _Link(_Nobody(), leg)
         owner.leg_began(leg)
         return _Link(owner, leg)
+
+
+class Reach:
+    """The ways in which a person can be called for one call."""
+
+    def __init__(self, legs: SecondLegs, call: CallInfo, seat: Seat) -> None:
+        self._legs = legs
+        self._transport = call.transport
+        self._seat = seat
+
+    @property
+    def missing(self) -> str:
+        """The reason for which this gateway can call no one. Empty: it can."""
+        return self._legs.missing(self._transport)
+
+    def by_sip(self, target: str) -> bool:
+        """Return True if a target is called by SIP, and not by the caller's carrier."""
+        return not self._legs.carrier_of(self._transport, target)
+
+    def may_hand_over(self, target: str) -> bool:
+        """Return True if the caller's peer or carrier may be asked to join the caller with a target."""
+        return self._transport == "sip" if self.by_sip(target) else self._seat.asks_webhook
 
 
 class _Nobody:

@@ -9,6 +9,7 @@ from gateway.carriers.call_control import (
     TWILIO_FIELDS,
     Answer,
     CallControl,
+    NextAction,
     StreamOrder,
     attributes,
     xml_after,
@@ -44,9 +45,16 @@ def _start(settings: PlivoConfig, stream: StreamOrder) -> Answer:
     )
 
 
+def _after(following: NextAction) -> Answer:
+    if following.conference:
+        given = attributes({"endConferenceOnExit": "true"})
+        return xml_answer(f"<Conference{given}>{escape(following.conference)}</Conference>")
+    return xml_after(following, sip="User")
+
+
 CALL_CONTROL = CallControl(
     start=_start,
-    after=lambda following: xml_after(following, sip="User"),
+    after=_after,
     after_address=lambda settings: settings.after_url,
     secret=lambda settings: settings.auth_token,
     own_fields=TWILIO_FIELDS,

@@ -22,6 +22,8 @@ def _start(settings: VonageConfig, stream: StreamOrder) -> Answer:
 
 
 def _after(following: NextAction) -> Answer:
+    if following.conference:
+        return json_answer([{"action": "conversation", "name": following.conference, "endOnExit": True}])
     if not following.dial:
         return json_answer([])
     endpoint = (

@@ -30,6 +30,7 @@ class Leg:
     can_clear = True
     in_real_time = True
     refuses_transfers = False
+    asks_webhook = False
     outbound = AudioFormat()
 
     def __init__(self) -> None:

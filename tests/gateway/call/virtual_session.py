@@ -165,6 +165,7 @@ class VirtualSession:
     can_clear: bool
     in_real_time = True
     refuses_transfers = False
+    asks_webhook = False
     outbound = AudioFormat()
 
     def __init__(

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
+from xml.etree.ElementTree import canonicalize
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from gateway.carriers.call_control import NextAction
 from gateway.carriers.call_status import CarrierStatus, read_status
 from gateway.carriers.placing import ApiRequest, CarrierOrder, Placing, call_sid_of, error_code_of
 from gateway.carriers.table import CARRIERS
@@ -127,6 +129,18 @@ def test_keys_that_are_not_set_are_named(name: str) -> None:
     rest, settings = placing(name)
     assert rest.missing(settings) == []
     assert rest.missing(CARRIERS[name].settings()) == list(rest.needs)
+
+
+@every
+def test_a_conference_is_the_verb_of_the_vendors_own_sdk(name: str) -> None:
+    control = CARRIERS[name].call_control
+    assert control is not None
+    ours = control.after(NextAction(conference="talkspurt-VX01")).body.decode()
+    theirs = vector(name, "conference")["answer"]
+    if name == "vonage":
+        assert json.loads(ours) == json.loads(theirs)
+    else:
+        assert canonicalize(ours, strip_text=True) == canonicalize(theirs, strip_text=True)
 
 
 def test_no_secret_stands_in_an_address_or_a_body() -> None:

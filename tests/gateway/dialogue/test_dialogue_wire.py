@@ -421,7 +421,6 @@ def test_refusal_reads_as_recorded_and_says_why() -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"mode": "refer"}, "mode"),
         ({"warm": {"briefing": "b", "accept": []}}, "accept"),
         ({"warm": {"briefing": "b", "accept": "2"}}, "decline"),
         ({"warm": {"briefing": "b", "decline": [""]}}, "decline"),

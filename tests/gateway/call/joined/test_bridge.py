@@ -4,13 +4,14 @@ import asyncio
 import wave
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import numpy as np
 import pytest
 
 from gateway.seams.messages import Background, End, HoldLeg, Leave, ResumeLeg, Text, Transfer, Warm
-from sip_bridge.message.sip import response_to
+from sip_bridge.message.sip import Request, response_to
 from tests.gateway.call.joined.people import World, world
 from tests.gateway.mixing.legs import level_of, tone
 from tests.peers.ports import free_port
@@ -419,6 +420,57 @@ async def test_the_application_takes_the_person_off(tmp_path: Path, accepted: bo
         await made.app.hears_of("hangup")
         await made.person.hung_up()
         assert not made.app.session.ending.decided and not made.app.session.seat.joined
+
+
+# --- the peer joins the two -----------------------------------------------------------------------------------------
+
+
+async def handed_over(made: World) -> Request:
+    """The REFER that asks the caller's peer to replace the person's leg."""
+    await briefed(made, mode="refer", on_hangup="return")
+    made.person.press(1)
+    await made.app.hears_of("accepted")
+    refer = await made.caller.next("REFER")
+    invite = made.person.invite
+    assert invite is not None
+    assert f"Replaces={quote(str(invite.headers.get('Call-ID')), safe='')}" in str(refer.headers.get("Refer-To"))
+    return refer
+
+
+async def test_the_peer_joins_the_two_after_the_acceptance(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        refer = await handed_over(made)
+        made.caller.send(response_to(refer, 202))
+        headers = [("Event", "refer"), ("Subscription-State", "terminated;reason=noresource")]
+        made.caller.send(made.caller.request("NOTIFY", *headers, body=b"SIP/2.0 200 OK\r\n", content="message/sipfrag"))
+        await made.caller.response(200)
+        await made.caller.hung_up()
+        await made.person.hung_up()
+        await made.app.over()
+        assert made.app.session.ending.reason == "transferred" and made.app.errors == []
+
+
+@pytest.mark.parametrize("status", [405, 603])
+async def test_the_bridge_stays_if_the_peer_refuses_to_join_the_two(tmp_path: Path, status: int) -> None:
+    async with world(tmp_path) as made:
+        refer = await handed_over(made)
+        made.caller.send(response_to(refer, status))
+        for phone, hz in ((made.caller, B_HZ), (made.person, A_HZ)):
+            phone.heard.clear()
+            await phone.until_hears(hz)
+        await bye(made)
+        await made.app.hears_of("hangup")
+        assert not made.app.session.ending.decided and not made.app.session.seat.joined, "the bot has returned"
+
+
+async def test_a_replaced_leg_that_ends_first_is_the_success(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        refer = await handed_over(made)
+        made.caller.send(response_to(refer, 202))
+        await bye(made)
+        await made.caller.hung_up()
+        await made.app.over()
+        assert made.app.session.ending.reason == "transferred"
 
 
 # --- hold and background ----------------------------------------------------------------------------------------------
