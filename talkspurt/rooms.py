@@ -71,6 +71,7 @@ from gateway.placing.carrier_calls import CarrierCalls
 from gateway.placing.originators import Originators
 from gateway.placing.progress import CallProgress
 from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
+from gateway.seams.messages import Call
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.shared_state import SharedState
 from gateway.seams.sip_state import SipState
@@ -310,6 +311,12 @@ class TransportParts:
             token_id = tokens.fresh_id()
             return directory.new_call_id(token_id), token_id
 
+        def on_incoming(transport: str, call_sid: str, message: Call) -> None:
+            for session in directory:
+                if (session.call.transport, session.call.call_sid) == (transport, call_sid):
+                    metrics.call_event(transport, message.event)
+                    session.outbox.tell(message)
+
         self.carriers = CarrierCalls(
             config.carriers.configured(),
             calls.calling,
@@ -319,6 +326,7 @@ class TransportParts:
             check_room=directory.check_room,
             on_failed=metrics.call_rejected,
             on_cause=metrics.call_cause,
+            on_incoming=on_incoming,
         )
         calls.second_legs.carriers = self.carriers
         self.webrtc = WebRtc(

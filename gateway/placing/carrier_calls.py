@@ -18,7 +18,7 @@ from gateway.errors import Rejected
 from gateway.placing.api_client import ApiClient
 from gateway.placing.progress import CallProgress
 from gateway.seams.end_cause import EndCause
-from gateway.seams.messages import ProgressEvent
+from gateway.seams.messages import Call, ProgressEvent
 from gateway.seams.originate import FINAL_EVENTS, Attempt, AttemptState, CallOrder, no_progress
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ class CarrierCalls:
         check_room: raises ``Rejected`` if there is no room for a call.
         on_failed: takes the reason of each call that was not answered, for the metric.
         on_cause: takes the cause of each of them.
+        on_incoming: takes the report of a status callback about a call that was not placed here: transport, the
+            carrier's id of the call, message.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class CarrierCalls:
         check_room: Callable[[], None],
         on_failed: Callable[[str], None],
         on_cause: Callable[[EndCause], None],
+        on_incoming: Callable[[str, str, Call], None] = lambda transport, call_sid, message: None,
     ) -> None:
         self._carriers = carriers
         self._calling = calling
@@ -75,6 +78,7 @@ class CarrierCalls:
         self._check_room = check_room
         self._on_failed = on_failed
         self._on_cause = on_cause
+        self._on_incoming = on_incoming
         self._client = ApiClient()
         self._under_way: dict[str, Attempt] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -178,8 +182,11 @@ class CarrierCalls:
         return attempt
 
     def reported(self, call_id: str, transport: str, call_sid: str, status: CarrierStatus) -> None:
-        """Take a status callback. Callbacks about calls that were not placed here say nothing."""
+        """Take a status callback."""
         attempt = self._under_way.get(call_id) or self._placed.find(transport, call_sid)
+        if attempt is None and not call_id and call_sid:
+            message = Call(event=status.event, sip_status=status.sip_status, code=status.code)
+            self._on_incoming(transport, call_sid, message)
         if attempt is None or attempt.transport != transport:
             return
         attempt.call_sid = attempt.call_sid or call_sid

@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
 from aiohttp import web
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
+from tests.gateway.answering.line_sounds import silence, tone
 from tests.gateway.carriers.test_outgoing import NAMES, SECTIONS, vector
 from tests.gateway.http.api_gateway import api_gateway
 from tests.gateway.http.test_webhooks import stream_of
 from tests.waiting import until
+from voicecodecs.g711 import encode_ulaw
+from voicecodecs.pcm import to_int16
 
 every = pytest.mark.parametrize("name", NAMES)
 CALLING = {"allowed_targets": ["+4930*"], "caller_ids": ["+4930654321"]}
@@ -248,6 +252,64 @@ async def test_what_is_not_set_is_named(tmp_path: Path) -> None:
         assert status == 503 and "carriers.twilio.account_sid" in body["error"]["message"]
         status, body = await order(carrier, carrier="exotel")
         assert (status, body["error"]["param"]) == (422, "carrier")
+
+
+async def test_a_recording_tone_of_an_answered_call_reaches_observers_and_metrics(tmp_path: Path) -> None:
+    sound = np.concatenate((silence(0.5), tone(1000, seconds=0.4), silence(0.5)))
+    frames = [encode_ulaw(to_int16(sound[at : at + 160])) for at in range(0, len(sound), 160)]
+    async with calling(tmp_path, "twilio") as (made, carrier):
+        call_id = await ordered(carrier)
+        async with carrier.http.get("/v1/events") as events:
+            await events.content.readuntil(b"\n\n")
+            url, parameters = await carrier.answered()
+            leg = CarrierLeg(CARRIERS["twilio"](1, parameters))
+            await leg.connect(url)
+            await until(lambda: made.directory.get(call_id), "the call")
+            for frame in frames:
+                leg.say([frame])
+                leg.send_uplink()
+            async for line in events.content:
+                told = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+                if told.get("type") == "beep":
+                    break
+        assert told["sessionId"] == call_id
+        assert told["lengthMs"] == pytest.approx(400, abs=20)
+        assert "talkspurt_beeps_total 1.0" in made.metrics.exposition().decode()
+        await leg.aclose()
+
+
+async def test_status_callbacks_of_an_incoming_call_reach_observers_log_and_metrics(tmp_path: Path) -> None:
+    async with calling(tmp_path, "twilio") as (made, carrier):
+        called = {"CallSid": "CA7", "From": "+4930123456", "To": "+4930654321", "Direction": "inbound"}
+        async with carrier.http.get("/v1/events") as events:
+            await events.content.readuntil(b"\n\n")
+            async with carrier.http.post("/webhooks/twilio/default", data=called) as answer:
+                url, parameters = stream_of("twilio", await answer.text())
+            leg = CarrierLeg(CARRIERS["twilio"](7, parameters))
+            leg.carrier.call_sid = "CA7"
+            await leg.connect(url)
+            session = await until(lambda: next(iter(made.directory), None), "the call")
+            failed = {"CallSid": session.call.call_sid, "StreamEvent": "stream-error", "StreamErrorCode": "31924"}
+            other = failed | {"CallSid": "CAother"}
+            for form in (other, failed):
+                async with carrier.http.post("/webhooks/twilio/default/status", data=form) as answer:
+                    assert answer.status == 204
+            async for line in events.content:
+                told = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+                if told.get("type") == "call":
+                    break
+        assert told == {"type": "call", "sessionId": session.call_id, "event": "failed", "code": "31924"}
+        assert (
+            'talkspurt_call_events_total{event="failed",transport="twilio"} 1.0' in made.metrics.exposition().decode()
+        )
+        await leg.aclose()
+
+        async def logged() -> dict[str, Any] | None:
+            found = await show(carrier, session.call_id)
+            return found if "entries" in found else None
+
+        record = await until(logged, "the record")
+        assert [entry["code"] for entry in record["entries"] if entry["kind"] == "call"] == ["31924"]
 
 
 async def test_observers_hear_of_a_call_before_it_is_answered(tmp_path: Path) -> None:
