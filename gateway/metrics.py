@@ -91,7 +91,7 @@ class Metrics(Collector):
             ["by", "sip", "q850"], registry=registry,
         )  # fmt: skip
         self._call_events = _by_label(Counter(
-            "talkspurt_call_events", "Progress of placed calls, by transport and event.",
+            "talkspurt_call_events", "Progress of calls as carriers and SIP report it, by transport and event.",
             ["transport", "event"], registry=registry,
         ))  # fmt: skip
         self._bridge_legs = _by_label(Counter(
@@ -173,6 +173,7 @@ class Metrics(Collector):
             ["route"],
             registry=registry,
         )
+        self._beeps = Counter("talkspurt_beeps", "Recording tones heard on outgoing calls.", registry=registry)
         self._listeners = Counter("talkspurt_listeners", "Listeners that joined a call.", registry=registry)
         self._listener_drops = Counter(
             "talkspurt_listener_drops", "Pieces of sound that slow listeners lost.", registry=registry
@@ -403,6 +404,10 @@ class Metrics(Collector):
         """Take the numbers of named rooms and of their legs."""
         self._rooms.set(rooms)
         self._room_legs.set(legs)
+
+    def beep(self) -> None:
+        """Count a recording tone."""
+        self._beeps.inc()
 
     def listener_joined(self) -> None:
         """Count a new listener of a call."""

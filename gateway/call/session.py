@@ -43,6 +43,7 @@ from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
     Background,
+    Beep,
     Cancel,
     ConfigChange,
     End,
@@ -64,7 +65,7 @@ from gateway.seams.messages import (
 from gateway.seams.originate import NoPlacedCalls, PlacedCalls
 from gateway.seams.session_recording import SessionRecordingClient
 from gateway.seams.tracing import CallTrace, Tracer
-from gateway.seams.uplink import Uplink
+from gateway.seams.uplink import LineTone, Uplink
 from tts_engine.correlation import Correlation
 from voicecodecs.registry import AudioFormat
 
@@ -174,6 +175,8 @@ class Session:
         """Done when the first turn has ended in any way; a leg that speaks before it answers may then answer."""
         hearing = services.hearing.get(call.route)
         self.caller = Caller(route, self.turns, self.outbox, hearing, clock=self._now)
+        if call.direction.startswith("outbound") and not call.joined_to:
+            self.caller.on_line_tone = self._on_line_tone
         self._copy = CallCopy(route, services.session_recording, self.caller, self.outbox)
         self._configuration = Configuration(
             call, self.turns, self.caller, self._instructions, hearing, voice_problem=services.voice_problem,
@@ -304,6 +307,11 @@ class Session:
         )
         if self.stats.journal is not None:
             self.stats.journal.listened(tenant, event, self._now())
+
+    def _on_line_tone(self, tone: LineTone, ended_at: float) -> None:
+        if tone.kind == "beep":
+            self._meter.beep()
+            self.outbox.tell(Beep(length_s=tone.length_s))
 
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 

@@ -847,6 +847,23 @@ TO_MANAGER: tuple[Message, ...] = (
         notes="Every call of the room gets the events of all its legs.",
     ),
     Message(
+        "beep",
+        m.Beep,
+        (
+            Field(
+                "lengthMs",
+                {"type": "integer", "minimum": 0},
+                "Its length, milliseconds.",
+                required=True,
+                extension=True,
+            ),
+        ),
+        {"type": "beep", "lengthMs": 410},
+        extension=True,
+        notes="It comes within 100 ms of its end. A tone that may be a ringing or busy tone comes later, when no "
+        "cadence has followed.",
+    ),
+    Message(
         "leg",
         m.LegEvent,
         (
@@ -889,8 +906,8 @@ TO_MANAGER: tuple[Message, ...] = (
         ),
         {"type": "call", "event": "failed", "sipStatus": 503, "code": "32009"},
         extension=True,
-        notes="Only for calls that `POST /v1/calls` has placed. The manager is connected when the call is answered, so "
-        "the events before come together with `setup`. Observers get each at its time.",
+        notes="Observers get each event at its time. Of an incoming call, `failed` with a code may mean only its media "
+        "stream, and the session continues.",
     ),
     Message(
         "ended",

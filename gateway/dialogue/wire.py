@@ -18,6 +18,7 @@ from gateway.media.own_sound import SAMPLE_BYTES
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import (
     Background,
+    Beep,
     BothSilent,
     Call,
     Cancel,
@@ -668,6 +669,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     LegEvent: ("leg", lambda m: (None, {"leg": m.leg, "event": m.event, **_cause(m.cause)})),
     RoomEvent: ("room", lambda m: (None, {"room": m.room, "leg": m.leg, "event": m.event, "muted": m.muted})),
     Call: ("call", lambda m: (None, {"event": m.event, **_call_codes(m)})),
+    Beep: ("beep", lambda m: (None, {"lengthMs": round(m.length_s * 1000)})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms, **_cause(m.cause)})),
 }
 

@@ -450,14 +450,23 @@ class RoomEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """+ The progress of a call that the gateway has placed. The first events come with ``setup``, because the manager
-    is connected when the call is answered."""
+    """+ The progress of a call that the gateway has placed, or of an incoming one whose carrier sends status callbacks.
+
+    The first events of a placed call come with ``setup``, because the manager is connected when the call is answered.
+    """
 
     event: ProgressEvent
     sip_status: int | None = None
     code: str = ""
     past: bool = False
     """True if observers have had the event already; it is not sent to them again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beep:
+    """+ A recording tone of an outgoing call has ended: a machine records from now on."""
+
+    length_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,5 +494,6 @@ Outbound = (
     | LegEvent
     | RoomEvent
     | Call
+    | Beep
     | Ended
 )

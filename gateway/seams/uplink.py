@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from gateway.seams.messages import RecordState
 from voicecodecs.registry import AudioFormat
+
+ToneKind = Literal["beep", "ringback", "busy", "congestion", "dial", "information", "fax"]
+"""``beep``: a recording tone. ``congestion``: the fast busy tone. ``information``: the three rising tones before an
+announcement of the network (ITU-T E.180). ``fax``: a calling or an answer tone of a fax machine (ITU-T T.30)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineTone:
+    """A tone that has ended. Of ``ringback``, ``busy`` and ``congestion`` each burst is reported once it is known."""
+
+    kind: ToneKind
+    length_s: float
+    ago_s: float
+    """Seconds of sound between the end of the tone and this report."""
+    hz: tuple[float, ...]
+    """Frequencies of its components, rounded. A tone with a changing frequency has its first and its last one."""
 
 
 class UplinkEvents(Protocol):
@@ -48,6 +65,10 @@ class UplinkEvents(Protocol):
 
     def on_dtmf_heard(self, digit: str) -> None:
         """A touch tone was found in the audio."""
+        ...
+
+    def on_tone(self, tone: LineTone, *, ended_at: float) -> None:
+        """A tone of the line has ended, at monotonic second ``ended_at``. Only while ``tones`` are wanted."""
         ...
 
     def on_pcm(self, pcm: bytes) -> None:
@@ -94,7 +115,10 @@ class UplinkStream(Protocol):
         """Pause, resume or end the recording. False: the call is not recorded."""
         ...
 
-    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
+    def want(
+        self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False,
+        tones: bool = False,
+    ) -> None:  # fmt: skip
         """Set what is needed from now on.
 
         Args:
@@ -103,6 +127,7 @@ class UplinkStream(Protocol):
             dtmf: find touch tones in the audio.
             speech: pass speech to ``on_speech``; needs ``vad``.
             lulls: report ``on_lull`` and ``on_speech_resumed``.
+            tones: find beeps and call-progress tones.
         """
         ...
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Protocol
 
+from gateway.answering.tones import LineTones
 from gateway.seams.messages import RecordState
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.echo_canceller import EchoCanceller
@@ -101,6 +102,7 @@ class Stream:
         """Onset of a short sound, the time at which it counts as a word of its own, and its audio."""
         self._dtmf_wanted = False
         self._lulls_wanted = False
+        self._tones_wanted = False
         self._speech_is_over = False
         self._pcm_rate = 0
         self._closed = False
@@ -116,7 +118,7 @@ class Stream:
         self._feed = RecogniserFeed(inbound.sample_rate, max_hum_s=max_hum_s)
         self._subscriber: tuple[int, Pieces] | None = None
 
-    # Only the thread uses these two, created on first use: many calls need neither.
+    # Only the thread uses these three, created on first use: many calls need none.
 
     @cached_property
     def _decoder(self) -> ConcealingDecoder:
@@ -125,6 +127,10 @@ class Stream:
     @cached_property
     def _dtmf(self) -> Detector:
         return Detector(self._inbound.sample_rate)
+
+    @cached_property
+    def _tones(self) -> LineTones:
+        return LineTones(self._inbound.sample_rate)
 
     # --- on the loop -----------------------------------------------------------------------------------------------
 
@@ -184,12 +190,16 @@ class Stream:
         self.tapes.listened = wanted
         self._worker.listen(self, wanted)
 
-    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
+    def want(
+        self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False,
+        tones: bool = False,
+    ) -> None:  # fmt: skip
         """Set what is needed from now on."""
         self._vad_wanted = vad
         self._speech_wanted = speech
         self._dtmf_wanted = dtmf
         self._lulls_wanted = lulls
+        self._tones_wanted = tones
         self._pcm_rate = pcm_rate
 
     @property
@@ -209,7 +219,7 @@ class Stream:
     @property
     def needed(self) -> bool:
         """True if pushed audio is used for anything now."""
-        return self._vad_wanted or self._dtmf_wanted or self._pcm_rate > 0 or self.tapes.wanted
+        return self._vad_wanted or self._dtmf_wanted or self._tones_wanted or self._pcm_rate > 0 or self.tapes.wanted
 
     def close(self) -> None:
         """End the stream; no more audio follows."""
@@ -255,6 +265,9 @@ class Stream:
         if self._dtmf_wanted:
             for digit in self._dtmf.process(pcm):
                 post(partial(self._events.on_dtmf_heard, digit))
+        if self._tones_wanted:
+            for tone in self._tones.process(pcm):
+                post(partial(self._events.on_tone, tone, ended_at=now - tone.ago_s))
         if self._pcm_rate:
             for piece in self._subscribed(pcm):
                 post(partial(self._events.on_pcm, piece))

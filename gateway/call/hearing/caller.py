@@ -17,7 +17,7 @@ from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
 from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
 from gateway.seams.recogniser import RecognitionError
-from gateway.seams.uplink import Uplink, UplinkStream
+from gateway.seams.uplink import LineTone, Uplink, UplinkStream
 from voicecodecs.registry import AudioFormat
 
 
@@ -77,6 +77,9 @@ class Caller:
         of a turn's first frames arrives later."""
         self.listeners = Listeners(self._listen)
         """Clients that listen in to the call."""
+        self.on_line_tone: Callable[[LineTone, float], None] | None = None
+        """Takes each tone of the line with the monotonic second at which it ended. None: no tones are searched. Call
+        ``refresh`` after a change during the call."""
         self._leg_reports_dtmf = False
         self._subscribed_rate = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -109,7 +112,7 @@ class Caller:
     async def aclose(self) -> None:
         """Close and drop the uplink stream and the recogniser; no audio and no words come after this."""
         self.listeners.close()
-        uplink, self._uplink, self.spoke = self._uplink, None, _ignore_frame
+        uplink, self._uplink, self.spoke, self.on_line_tone = self._uplink, None, _ignore_frame, None
         if uplink is not None:
             uplink.close()
         listening, self._listening, self._reports_speaking = self._listening, None, False
@@ -131,7 +134,10 @@ class Caller:
             vad = speech or self._reports_speaking or self._turns.needs_vad
             dtmf = self._inband_dtmf and not self._leg_reports_dtmf
             lulls = self._listening is not None and self._listening.has_turn_model
-            self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls)
+            self._uplink.want(
+                vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls,
+                tones=self.on_line_tone is not None,
+            )  # fmt: skip
             self.wanted = self._uplink.needed
 
     def _on_due(self) -> None:
@@ -266,6 +272,11 @@ class Caller:
         """The uplink found a touch tone in the audio. It is ignored once the leg itself has reported a key."""
         if not self._leg_reports_dtmf:
             self._turns.on_digit(digit, self._now())
+
+    def on_tone(self, tone: LineTone, *, ended_at: float) -> None:
+        """A tone of the line has ended."""
+        if self.on_line_tone is not None:
+            self.on_line_tone(tone, ended_at)
 
     def on_pcm(self, pcm: bytes) -> None:
         """Pass the caller's audio to a manager that subscribed."""

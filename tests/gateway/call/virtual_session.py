@@ -402,6 +402,9 @@ class VirtualSession:
     def bridge_leg(self, event: str) -> None:
         self.note(f"leg {event}")
 
+    def beep(self) -> None:
+        self.note("beep")
+
     def listener_joined(self) -> None:
         self.note("listener")
 
@@ -492,7 +495,10 @@ class _Uplink:
     def open(self, *_: object) -> _Uplink:
         return self
 
-    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
+    def want(
+        self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False,
+        tones: bool = False,
+    ) -> None:  # fmt: skip
         self._world.speech_wanted, self._world.vad_wanted = speech, vad
 
     @property

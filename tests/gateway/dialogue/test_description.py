@@ -41,6 +41,7 @@ SAMPLES: tuple[m.Outbound, ...] = (
     m.Withdrawn(what="end"),
     m.RoomEvent(room="r", leg="VX2", event="muted", muted=True),
     m.LegEvent(leg="VX2", event="busy", cause=EndCause(by="caller", sip_status=486, q850=17, text="x")),
+    m.Beep(length_s=0.4),
     m.BothSilent(seconds=1.0),
     m.Ended(reason="", duration_ms=0, cause=EndCause(by="caller", sip_status=200, q850=16, text="x")),
 )  # fmt: skip

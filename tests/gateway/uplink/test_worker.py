@@ -24,12 +24,14 @@ from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.stream import Stream
 from gateway.uplink.worker import UplinkWorker
+from tests.gateway.answering.line_sounds import silence, tone
 from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
 from tests.waiting import until
 from voicecodecs.dtmf import WaryDetector, tones
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, encoder
+from voicecodecs.resample import resample
 
 L16 = AudioFormat("L16", 16000)
 
@@ -111,6 +113,23 @@ async def test_each_call_gets_its_own_audio_in_order() -> None:
         await settled(worker)
     for number, heard in enumerate(calls):
         assert levels(heard) == [1000 * (number + 1) + index for index in range(60)]
+
+
+async def test_a_recording_tone_is_reported_with_the_second_of_its_end() -> None:
+    heard = Heard()
+    sound = np.concatenate((silence(0.4), tone(1000, seconds=0.4), silence(0.4)))
+    wide = resample(sound, 8000, 16000)
+    with running() as worker:
+        stream = worker.open("VX", L16, L16, "r", heard)
+        stream.want(vad=False, pcm_rate=0, tones=True)
+        assert stream.needed
+        for number in range(60):
+            piece = to_int16(wide[number * L16.frame_samples : (number + 1) * L16.frame_samples])
+            stream.push(piece.astype("<i2").tobytes(), now=number * 0.02)
+        await settled(worker)
+    ((found, ended_at),) = heard.tones
+    assert (found.kind, found.length_s) == ("beep", pytest.approx(0.4, abs=0.02))
+    assert ended_at == pytest.approx(0.8, abs=0.03)
 
 
 async def test_a_stream_is_needed_by_whoever_wants_something_and_a_recording_wants_all(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from gateway.seams.uplink import LineTone
 from gateway.uplink.worker import UplinkWorker
 from voicecodecs.registry import AudioFormat
 
@@ -26,11 +27,15 @@ class Heard:
         self.pcm: list[bytes] = []
         self.speech: list[bytes] = []
         self.dtmf = ""
+        self.tones: list[tuple[LineTone, float]] = []
         self.both: list[bytes] = []
         self.lost: list[str] = []
 
     def on_dtmf_heard(self, digit: str) -> None:
         self.dtmf += digit
+
+    def on_tone(self, tone: LineTone, *, ended_at: float) -> None:
+        self.tones.append((tone, ended_at))
 
     def on_speech_started(self, *, onset: float) -> None:
         self.onsets.append(onset)
