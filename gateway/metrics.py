@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import RtpReport
+from gateway.seams.messages import AnsweredBy
 from gateway.seams.sip_state import SipState
 from gateway.store_metrics import StoreMetrics
 
@@ -173,6 +174,10 @@ class Metrics(Collector):
             ["route"],
             registry=registry,
         )
+        self._answers = _by_label(Counter(
+            "talkspurt_answers", "Outgoing calls by who answered; a revised verdict counts again.", ["by"],
+            registry=registry,
+        ))  # fmt: skip
         self._beeps = Counter("talkspurt_beeps", "Recording tones heard on outgoing calls.", registry=registry)
         self._listeners = Counter("talkspurt_listeners", "Listeners that joined a call.", registry=registry)
         self._listener_drops = Counter(
@@ -404,6 +409,10 @@ class Metrics(Collector):
         """Take the numbers of named rooms and of their legs."""
         self._rooms.set(rooms)
         self._room_legs.set(legs)
+
+    def answered(self, by: AnsweredBy) -> None:
+        """Count a verdict on who or what has answered an outgoing call."""
+        self._answers(by).inc()
 
     def beep(self) -> None:
         """Count a recording tone."""

@@ -183,6 +183,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 (rate("talkspurt_call_events_total", "transport, event"), "placed: {{transport}} {{event}}"),
                 (rate("talkspurt_bridge_legs_total", "event"), "second leg: {{event}}"),
                 (rate("talkspurt_beeps_total"), "recording tones"),
+                (rate("talkspurt_answers_total", "by"), "who answered: {{by}}"),
             ),
         ),
         Panel(

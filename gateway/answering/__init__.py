@@ -1,2 +1,2 @@
-"""The other end of an outgoing call: its tones, and who or what has answered. This room decides from sound, words and
-time; it knows neither the leg nor the carrier."""
+"""The tones on the line of an outgoing call: recording tones, and those that are none. This room decides from sound; it
+knows neither the leg nor the carrier."""

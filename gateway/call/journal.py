@@ -19,10 +19,11 @@ from gateway.seams.call_record import (
     Said,
     SupervisorEvent,
     SupervisorMoved,
+    WhoAnswered,
 )
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallInfo
-from gateway.seams.messages import Call, Dtmf, Error, Outbound, Prompt
+from gateway.seams.messages import Answered, Call, Dtmf, Error, Outbound, Prompt
 
 ENTRIES = 2_000
 """Most entries of a call; later ones are only counted."""
@@ -71,6 +72,16 @@ class Journal:
                 self._add(Pressed(atMs=at_ms, digit=self._kept(message.digit)))
             case Call():
                 self._add(Progressed(atMs=at_ms, event=message.event, sipStatus=message.sip_status, code=message.code))
+            case Answered():
+                self._add(
+                    WhoAnswered(
+                        atMs=at_ms,
+                        by=message.by,
+                        confidence=message.confidence,
+                        text=self._kept(message.text),
+                        waiting=message.waiting,
+                    )
+                )
             case Error():
                 # This one has no words of anyone.
                 told = message.description if message.code == "message_skipped" else self._kept(message.description)

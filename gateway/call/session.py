@@ -15,6 +15,7 @@ from typing import Literal
 
 import orjson
 
+from gateway.call.answering.other_end import OtherEnd
 from gateway.call.configuration import Configuration
 from gateway.call.defaults import interruptible_word
 from gateway.call.ending import CallEnd
@@ -43,7 +44,6 @@ from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
     Background,
-    Beep,
     Cancel,
     ConfigChange,
     End,
@@ -65,7 +65,7 @@ from gateway.seams.messages import (
 from gateway.seams.originate import NoPlacedCalls, PlacedCalls
 from gateway.seams.session_recording import SessionRecordingClient
 from gateway.seams.tracing import CallTrace, Tracer
-from gateway.seams.uplink import LineTone, Uplink
+from gateway.seams.uplink import Uplink
 from tts_engine.correlation import Correlation
 from voicecodecs.registry import AudioFormat
 
@@ -176,7 +176,9 @@ class Session:
         hearing = services.hearing.get(call.route)
         self.caller = Caller(route, self.turns, self.outbox, hearing, clock=self._now)
         if call.direction.startswith("outbound") and not call.joined_to:
-            self.caller.on_line_tone = self._on_line_tone
+            self.caller.other_end = OtherEnd(
+                route.language, tell=self.outbox.tell, meter=services.meter, clock=self._now
+            )
         self._copy = CallCopy(route, services.session_recording, self.caller, self.outbox)
         self._configuration = Configuration(
             call, self.turns, self.caller, self._instructions, hearing, voice_problem=services.voice_problem,
@@ -307,11 +309,6 @@ class Session:
         )
         if self.stats.journal is not None:
             self.stats.journal.listened(tenant, event, self._now())
-
-    def _on_line_tone(self, tone: LineTone, ended_at: float) -> None:
-        if tone.kind == "beep":
-            self._meter.beep()
-            self.outbox.tell(Beep(length_s=tone.length_s))
 
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 

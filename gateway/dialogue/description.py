@@ -864,6 +864,32 @@ TO_MANAGER: tuple[Message, ...] = (
         "cadence has followed.",
     ),
     Message(
+        "answered",
+        m.Answered,
+        (
+            Field("by", {"enum": list(get_args(m.AnsweredBy))}, "Who or what.", required=True, extension=True),
+            Field(
+                "confidence",
+                {"type": "number", "minimum": 0, "maximum": 1},
+                "An order, no measured probability.",
+                required=True,
+                extension=True,
+            ),
+            Field(
+                "text",
+                _TEXT,
+                "Words of the latest utterance; empty without a recogniser.",
+                required=True,
+                extension=True,
+            ),
+            Field("waiting", _FLAG, "A person may still come.", required=True, extension=True),
+        ),
+        {"type": "answered", "by": "machine", "confidence": 0.95, "text": "Please leave a message", "waiting": False},
+        extension=True,
+        notes="A later one replaces it: words of a recording after a short greeting, a person after a queue or a "
+        "screening assistant, the first words after a long silence.",
+    ),
+    Message(
         "leg",
         m.LegEvent,
         (

@@ -17,6 +17,7 @@ from gateway.errors import ProtocolError
 from gateway.media.own_sound import SAMPLE_BYTES
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import (
+    Answered,
     Background,
     Beep,
     BothSilent,
@@ -670,6 +671,10 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     RoomEvent: ("room", lambda m: (None, {"room": m.room, "leg": m.leg, "event": m.event, "muted": m.muted})),
     Call: ("call", lambda m: (None, {"event": m.event, **_call_codes(m)})),
     Beep: ("beep", lambda m: (None, {"lengthMs": round(m.length_s * 1000)})),
+    Answered: (
+        "answered",
+        lambda m: (None, {"by": m.by, "confidence": m.confidence, "text": m.text, "waiting": m.waiting}),
+    ),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms, **_cause(m.cause)})),
 }
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.seams.end_cause import EndedBy
-from gateway.seams.messages import ProgressEvent
+from gateway.seams.messages import AnsweredBy, ProgressEvent
 
 
 class _Entry(BaseModel):
@@ -78,6 +78,16 @@ class Progressed(_Entry):
     """The carrier's code."""
 
 
+class WhoAnswered(_Entry):
+    """A verdict on who or what has answered an outgoing call, as in the message ``answered``."""
+
+    kind: Literal["answered"] = "answered"
+    by: AnsweredBy
+    confidence: float
+    text: str | None
+    waiting: bool
+
+
 class Listened(_Entry):
     """A client began to listen in to the call, or stopped. The end of the call ends every listener."""
 
@@ -103,7 +113,8 @@ class SupervisorMoved(_Entry):
 
 
 Entry = Annotated[
-    Said | HeardWords | Pressed | Fault | Progressed | Listened | SupervisorMoved, Field(discriminator="kind")
+    Said | HeardWords | Pressed | Fault | Progressed | WhoAnswered | Listened | SupervisorMoved,
+    Field(discriminator="kind"),
 ]
 
 

@@ -16,6 +16,8 @@ RecordState = Literal["start", "pause", "resume", "stop"]
 TransferMode = Literal["auto", "refer", "bridge"]
 OnHangup = Literal["end", "return"]
 
+AnsweredBy = Literal["human", "machine", "screening", "ivr", "unknown"]
+
 ProgressEvent = Literal["queued", "ringing", "early", "answered", "busy", "noAnswer", "failed", "canceled", "completed"]
 
 Expectable = Literal["email", "name", "yesNo", "date", "any", "digits"]
@@ -470,6 +472,19 @@ class Beep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """+ Who or what has answered an outgoing call. A later one replaces it."""
+
+    by: AnsweredBy
+    confidence: float
+    """0 to 1."""
+    text: str
+    """Words of the latest utterance. Empty without a recogniser."""
+    waiting: bool
+    """True if a person may still come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """+ The call is over."""
 
@@ -495,5 +510,6 @@ Outbound = (
     | RoomEvent
     | Call
     | Beep
+    | Answered
     | Ended
 )

@@ -68,6 +68,7 @@ const ENTRY = {
   pressed: ({digit}) => ["Caller", element("p", {className: "text", text: digit === null ? "pressed a key" : `pressed ${digit}`})],
   supervised: ({by, event}) => ["Supervisor", element("p", {className: "text", text: `${event} (${by})`})],
   call: ({event, code}) => ["Network", element("p", {className: "text", text: code ? `${event} (${code})` : event})],
+  answered: ({by, text, waiting}) => ["Answered by", element("p", {className: "text", text: [by, waiting && "a person may come", text].filter(Boolean).join(" · ")})],
   listened: ({by, event}) => ["Supervisor", element("p", {className: "text", text: event === "joined" ? `started to listen (${by})` : `stopped listening (${by})`})],
   fault: ({code, description}) => ["Error", element("p", {className: "text bad", text: [code, description].filter(Boolean).join(": ")})],
 };

@@ -61,6 +61,8 @@ class ManagedCall:
         """Reason of the call's end. Empty: the call has not ended."""
         self.withdrawn: list[str] = []
         """Messages that the caller has withdrawn: ``end``, ``transfer``."""
+        self.answered_by: list[str] = []
+        """Verdicts of the gateway on who has answered an outgoing call."""
         self.silences_s: list[float] = []
         """Lengths of the silences of both sides that the gateway reported, seconds."""
         self.on_turn_end: Callable[[ManagerTurn], None] = lambda turn: None
@@ -103,6 +105,8 @@ class ManagedCall:
                 self.errors.append(str(message.get("description")))
             case "withdrawn":
                 self.withdrawn.append(str(message.get("what")))
+            case "answered":
+                self.answered_by.append(str(message["by"]))
             case "silence":
                 self.silences_s.append(float(message["seconds"]))
             case "info" if message.get("name") == "noWords":

@@ -75,6 +75,7 @@ def used() -> Metrics:
     metrics.stores.records_pending(2)
     metrics.stores.shared_database(DatabaseState(of="calls", answers=True, waiting=2))
     metrics.stores.recording_lost("disk_full")
+    metrics.answered("machine")
     metrics.beep()
     metrics.listener_joined()
     metrics.listener_dropped(3)

@@ -67,6 +67,7 @@ OTHERWISE = {
     "talkspurt_recordings_lost_total": "no call is recorded",
     "talkspurt_rooms": "no one joins a named room",
     "talkspurt_room_legs": "the same",
+    "talkspurt_answers_total": "no call is outgoing",
     "talkspurt_beeps_total": "no machine answers",
     "talkspurt_listeners_total": "nobody listens in",
     "talkspurt_listener_drops_total": "nobody listens in",

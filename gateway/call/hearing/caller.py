@@ -33,6 +33,19 @@ class Manager(Protocol):
         ...
 
 
+class AnsweringEnd(Protocol):
+    """The other end of an outgoing call, which decides who or what has answered; see ``OtherEnd``."""
+
+    @property
+    def needs_vad(self) -> bool: ...
+    def start(self, changed: Callable[[], None]) -> None: ...
+    def close(self) -> None: ...
+    def on_speech_started(self, *, onset: float) -> None: ...
+    def on_speech_ended(self) -> None: ...
+    def on_words(self, text: str) -> None: ...
+    def on_tone(self, tone: LineTone, *, ended_at: float) -> None: ...
+
+
 def _ignore_frame(_frame: bytes, _now: float, _heard_at: float) -> None:
     return None
 
@@ -77,9 +90,10 @@ class Caller:
         of a turn's first frames arrives later."""
         self.listeners = Listeners(self._listen)
         """Clients that listen in to the call."""
-        self.on_line_tone: Callable[[LineTone, float], None] | None = None
-        """Takes each tone of the line with the monotonic second at which it ended. None: no tones are searched. Call
-        ``refresh`` after a change during the call."""
+        self.other_end: AnsweringEnd | None = None
+        """Learns on an outgoing call who or what has answered. None: no tones are searched. Set it before ``start``."""
+        if self._listening is not None:
+            self._listening.on_words = self._on_words
         self._leg_reports_dtmf = False
         self._subscribed_rate = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -100,6 +114,8 @@ class Caller:
         """
         if self._listening is not None:
             self._listening.start()
+        if self.other_end is not None:
+            self.other_end.start(lambda: self.refresh(self._now()))
         now = self._now()
         self._turns.advance(now)  # the silence of both sides counts from here
         self.refresh(now)
@@ -108,11 +124,13 @@ class Caller:
         """Cancel the timer, so that no more decisions are made."""
         if self._timer is not None:
             self._timer.cancel()
+        if self.other_end is not None:
+            self.other_end.close()
 
     async def aclose(self) -> None:
         """Close and drop the uplink stream and the recogniser; no audio and no words come after this."""
         self.listeners.close()
-        uplink, self._uplink, self.spoke, self.on_line_tone = self._uplink, None, _ignore_frame, None
+        uplink, self._uplink, self.spoke, self.other_end = self._uplink, None, _ignore_frame, None
         if uplink is not None:
             uplink.close()
         listening, self._listening, self._reports_speaking = self._listening, None, False
@@ -131,12 +149,13 @@ class Caller:
                 self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
         if self._uplink is not None:
             speech = self._listening is not None
-            vad = speech or self._reports_speaking or self._turns.needs_vad
+            answering = self.other_end is not None and self.other_end.needs_vad
+            vad = speech or answering or self._reports_speaking or self._turns.needs_vad
             dtmf = self._inband_dtmf and not self._leg_reports_dtmf
             lulls = self._listening is not None and self._listening.has_turn_model
             self._uplink.want(
                 vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls,
-                tones=self.on_line_tone is not None,
+                tones=self.other_end is not None,
             )  # fmt: skip
             self.wanted = self._uplink.needed
 
@@ -239,6 +258,8 @@ class Caller:
 
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure that the caller speaks."""
+        if self.other_end is not None:
+            self.other_end.on_speech_started(onset=onset)
         if self._listening is not None:
             self._listening.on_speech_started(onset=onset)
         else:
@@ -257,6 +278,8 @@ class Caller:
 
     def on_speech_ended(self) -> None:
         """The VAD is sure that the caller has stopped."""
+        if self.other_end is not None:
+            self.other_end.on_speech_ended()
         if self._listening is not None:
             self._listening.on_speech_ended()
         else:
@@ -275,8 +298,8 @@ class Caller:
 
     def on_tone(self, tone: LineTone, *, ended_at: float) -> None:
         """A tone of the line has ended."""
-        if self.on_line_tone is not None:
-            self.on_line_tone(tone, ended_at)
+        if self.other_end is not None:
+            self.other_end.on_tone(tone, ended_at=ended_at)
 
     def on_pcm(self, pcm: bytes) -> None:
         """Pass the caller's audio to a manager that subscribed."""
@@ -290,6 +313,10 @@ class Caller:
     def on_recording_lost(self, reason: str) -> None:
         """The file of the recording could not be written."""
         self._manager.recording_lost(reason)
+
+    def _on_words(self, text: str) -> None:
+        if self.other_end is not None:
+            self.other_end.on_words(text)
 
     def _tell_speaking(self, value: str) -> None:
         if self._reports_speaking:

@@ -179,6 +179,8 @@ class Listening:
     ) -> None:
         self._hearing = hearing
         self._turns = turns
+        self.on_words: Callable[[str], None] = lambda text: None
+        """Takes the words of each utterance so far, also those that become no prompt, but not the bot's."""
         self._tell = tell
         self._decide = decide
         self._end_speech = end_speech
@@ -467,6 +469,7 @@ class Listening:
         if self._is_echo(utterance, text, begun=True):
             return
         utterance.words = text
+        self.on_words(text)
         if utterance is self._current and self._silent_since is not None:
             self._words_are_fresh = True
             self._set_end_timer()
@@ -485,7 +488,10 @@ class Listening:
         self._reopen_if_changed()
 
     def _judge(self, utterance: _Utterance, text: str) -> None:
-        if not text or self._is_agreement(utterance, text) or self._is_echo(utterance, text) or utterance.unwanted:
+        echoes = self._is_echo(utterance, text)
+        if text and not echoes:
+            self.on_words(text)
+        if not text or self._is_agreement(utterance, text) or echoes or utterance.unwanted:
             if not utterance.short:
                 self._heard_nothing()
             return

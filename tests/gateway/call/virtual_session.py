@@ -28,7 +28,7 @@ from gateway.media.playout import StartPolicy
 from gateway.media.ticker import SLOT_S, Ticker
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, TransferStart
-from gateway.seams.messages import Ended, Inbound, Outbound, RecordState
+from gateway.seams.messages import AnsweredBy, Ended, Inbound, Outbound, RecordState
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.vad import WINDOW_S, SpeechDetector, Window
@@ -177,6 +177,7 @@ class VirtualSession:
         barge_in: dict[str, Any] | None = None,
         dialogue: dict[str, Any] | None = None,
         calling: dict[str, Any] | None = None,
+        direction: str = "inbound",
         lead_ms: int = 0,
         has_marks: bool = False,
         can_clear: bool = True,
@@ -242,7 +243,7 @@ class VirtualSession:
         )
         for _ in range(70):  # two seconds of a quiet room: what is loud is known by it
             self.detector.feed(_window("silence"))
-        call = CallInfo(call_id="VX1", route="r", transport="test", greets=greets)
+        call = CallInfo(call_id="VX1", route="r", transport="test", greets=greets, direction=direction)
         self.session = Session(call, self, AudioFormat(), made, limits, services)
         self._running = asyncio.create_task(self.session.run())
         self._listening = asyncio.create_task(self._listen())
@@ -401,6 +402,9 @@ class VirtualSession:
 
     def bridge_leg(self, event: str) -> None:
         self.note(f"leg {event}")
+
+    def answered(self, by: AnsweredBy) -> None:
+        self.note(f"answered by {by}")
 
     def beep(self) -> None:
         self.note("beep")

@@ -42,6 +42,7 @@ SAMPLES: tuple[m.Outbound, ...] = (
     m.RoomEvent(room="r", leg="VX2", event="muted", muted=True),
     m.LegEvent(leg="VX2", event="busy", cause=EndCause(by="caller", sip_status=486, q850=17, text="x")),
     m.Beep(length_s=0.4),
+    m.Answered(by="human", confidence=0.8, text="", waiting=False),
     m.BothSilent(seconds=1.0),
     m.Ended(reason="", duration_ms=0, cause=EndCause(by="caller", sip_status=200, q850=16, text="x")),
 )  # fmt: skip

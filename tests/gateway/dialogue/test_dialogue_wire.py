@@ -346,6 +346,11 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
             {"continues": False, "likelyLast": True},
         ),
         (m.Info(name="noWords", value="t1"), None, {"type": "info", "name": "noWords", "value": "t1"}),
+        (
+            m.Answered(by="ivr", confidence=0.95, text="Please hold", waiting=True),
+            None,
+            {"type": "answered", "by": "ivr", "confidence": 0.95, "text": "Please hold", "waiting": True},
+        ),
         (m.Beep(length_s=0.4104), None, {"type": "beep", "lengthMs": 410}),
         (m.BothSilent(seconds=8.0), None, {"type": "silence", "seconds": 8.0}),
         (m.Dtmf(digit="#"), {"type": "dtmf", "digit": "#"}, {}),

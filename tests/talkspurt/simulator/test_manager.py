@@ -73,9 +73,11 @@ def test_what_a_call_is_told_of_its_caller_is_kept() -> None:
         {"type": "withdrawn", "what": "end"},
         {"type": "info", "name": "noWords", "value": turn.turn},
         {"type": "silence", "seconds": 8.0},
+        {"type": "answered", "by": "human", "confidence": 0.8, "text": "", "waiting": False},
     ):
         call.receive(message, 1.0)
     assert (call.withdrawn, call.silences_s, turn.words_followed) == (["end"], [8.0], False)
+    assert call.answered_by == ["human"]
 
 
 def test_a_turn_that_ends_twice_is_an_error() -> None:

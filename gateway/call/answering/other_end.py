@@ -1,0 +1,99 @@
+"""The other end of one outgoing call: passes speech, words and tones to ``Answering`` and runs its timer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.call.answering.verdict import Answering, AnswerVerdict
+from gateway.seams.messages import Answered, AnsweredBy, Beep, Outbound
+from gateway.seams.uplink import LineTone
+from gateway.uplink.vad import MIN_SILENCE_S
+
+
+class AnswerMeter(Protocol):
+    """Counts verdicts and recording tones."""
+
+    def answered(self, by: AnsweredBy) -> None: ...
+    def beep(self) -> None: ...
+
+
+class OtherEnd:
+    """The other end of one outgoing call. Call ``start`` once.
+
+    Args:
+        language: language of the route.
+        tell: sends a message to the manager.
+        clock: the time of the VAD's events, seconds.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        *,
+        tell: Callable[[Outbound], None],
+        meter: AnswerMeter,
+        clock: Callable[[], float],
+    ) -> None:
+        self._tell = tell
+        self._meter = meter
+        self._changed: Callable[[], None] = lambda: None
+        self._now = clock
+        self._answering = Answering(clock(), language, end_lag_s=MIN_SILENCE_S)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def needs_vad(self) -> bool:
+        """True if speech can change the verdict."""
+        return self._answering.needs_speech
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """Decide from now on. ``changed`` is called after each verdict: ``needs_vad`` may have another value."""
+        self._changed = changed
+        self._answering.wait(self._now())
+        self._set_timer()
+
+    def close(self) -> None:
+        """Cancel the timer, so that no more verdicts come."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def on_speech_started(self, *, onset: float) -> None:
+        """The other end has spoken since ``onset``."""
+        self._take(self._answering.speech(True, onset))
+
+    def on_speech_ended(self) -> None:
+        """The other end has been silent for the VAD's silence."""
+        self._take(self._answering.speech(False, self._now() - MIN_SILENCE_S))
+
+    def on_words(self, text: str) -> None:
+        """The recogniser has the words of an utterance, or more of them."""
+        self._take(self._answering.words(text, self._now()))
+
+    def on_tone(self, tone: LineTone, *, ended_at: float) -> None:
+        """A tone of the line has ended."""
+        if tone.kind == "beep":
+            self._meter.beep()
+            self._tell(Beep(length_s=tone.length_s))
+        self._take(self._answering.tone(tone.kind, ended_at))
+
+    def _take(self, verdict: AnswerVerdict | None) -> None:
+        if verdict is not None:
+            self._report(verdict)
+        self._set_timer()
+
+    def _report(self, verdict: AnswerVerdict) -> None:
+        self._meter.answered(verdict.by)
+        self._tell(Answered(by=verdict.by, confidence=verdict.confidence, text=verdict.text, waiting=verdict.waiting))
+        self._changed()
+
+    def _set_timer(self) -> None:
+        """Decide what is due, and set the timer for the next decision."""
+        self.close()
+        now = self._now()
+        while (due := self._answering.deadline()) is not None and due <= now:
+            if (verdict := self._answering.expire(due)) is not None:
+                self._report(verdict)
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_later(due - now, self._set_timer)

@@ -1,0 +1,226 @@
+"""The machine that decides who or what has answered an outgoing call. Pure.
+
+It takes the edges of voice activity, the recogniser's words and the tones of the line, each with its time, and returns
+a verdict when one is certain enough. Two facts carry most of the decision: a person says little and then waits, and a
+recording speaks until it has said everything. Words outweigh time: one phrase of a recording decides at once.
+
+    state        what is known                       leaves by
+    LISTENING    nothing, or the first utterance     words; short speech and a pause: human; long speech: machine;
+                                                     silence: unknown, and it stays in this state
+    SETTLED      human or machine                    words of a recording within ``_REVISED_S`` of a verdict by time; a
+                                                     beep within ``_BEEP_S``
+    WAITING      screening or menu: a person may     a short utterance with a person's words, after which the other
+                 come                                end waits: human
+
+The caller passes each event in the order of its time, and calls ``expire`` at ``deadline()``. Times are seconds of a
+monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.call.answering.phrases import phrases_of
+from gateway.call.hearing.wordings import plain
+from gateway.seams.messages import AnsweredBy
+from gateway.seams.uplink import ToneKind
+
+_SHORT_S = 2.0  # longest first utterance of a person, pauses included
+_PAUSE_S = 0.8  # silence after which a person waits for an answer; Asterisk's AMD waits as long
+_GREETED_PAUSE_S = 0.3  # the same after words that only a person says
+_LONG_S = 3.0  # speech with shorter pauses only: a recording
+_LEAST_S = 0.12  # shorter sound is no word
+_SILENT_S = 8.0  # nothing was said
+_REVISED_S = 6.0  # a recording says what it is within this time
+_BEEP_S = 20.0  # a greeting that was taken for a person has its beep within this time
+_GREETED = 0.95  # confidence in a person whose words are a greeting
+_FEW_WORDS = 6  # most words of a person's greeting
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerVerdict:
+    """A verdict on the other end of a call."""
+
+    by: AnsweredBy
+    confidence: float
+    """0 to 1. An order, not a measured probability."""
+    text: str
+    """Words so far. Empty without a recogniser."""
+    waiting: bool = False
+    """True if a person may still come: screening, menus and queues."""
+
+
+class _State(Enum):
+    LISTENING = auto()
+    SETTLED = auto()
+    WAITING = auto()
+
+
+class Answering:
+    """The verdict on one outgoing call.
+
+    Args:
+        now: time of the answer, seconds.
+        language: language of the route. Phrases of every language count if it is unknown.
+        end_lag_s: silence that has passed when an end of speech is reported, seconds.
+    """
+
+    def __init__(self, now: float, language: str = "", *, end_lag_s: float = 0.0) -> None:
+        self._phrases = phrases_of(language)
+        self._waits_from = now
+        self._long_s = _LONG_S + end_lag_s
+        self._state = _State.LISTENING
+        self._onset: float | None = None  # of the utterance, pauses shorter than _PAUSE_S included
+        self._speaking_since: float | None = None
+        self._silent_since = now
+        self._spoken_s = 0.0  # length of the latest utterance whose pause is over
+        self._text = ""
+        self._verdict: AnswerVerdict | None = None
+        self._settled_at = now
+
+    def wait(self, now: float) -> None:
+        """Begin the wait for the first word again."""
+        self._onset, self._waits_from = None, now
+
+    @property
+    def needs_speech(self) -> bool:
+        """True if speech can change the verdict."""
+        return self._state is not _State.SETTLED
+
+    @property
+    def verdict(self) -> AnswerVerdict | None:
+        """The latest verdict. None: there is none yet."""
+        return self._verdict
+
+    def deadline(self) -> float | None:
+        """Return the time of the next ``expire``. None: only an event can change the verdict."""
+        if self._state is _State.SETTLED:
+            return None
+        waits: list[float] = []
+        if self._onset is not None:
+            if self._speaking_since is None:
+                waits.append(self._silent_since + self._pause_s())
+            elif self._state is _State.LISTENING:
+                waits.append(self._onset + self._long_s)
+        elif self._state is _State.LISTENING and self._verdict is None:
+            waits.append(self._waits_from + _SILENT_S)
+        return min(waits, default=None)
+
+    def speech(self, speaking: bool, now: float) -> AnswerVerdict | None:
+        """Take an edge of voice activity. Tones and music are not speech; see ``tone``."""
+        if speaking == (self._speaking_since is not None):
+            return None
+        before = self.expire(now)
+        if speaking:
+            self._speaking_since = now
+            if self._onset is None:
+                self._onset = now
+        else:
+            if self._speaking_since is not None and now - self._speaking_since < _LEAST_S and self._is_first():
+                self._onset = None
+            self._speaking_since, self._silent_since = None, now
+        return before
+
+    def words(self, text: str, now: float) -> AnswerVerdict | None:
+        """Take the words of the current utterance so far, partial or final."""
+        self._text = text
+        found = self._phrase(plain(text))
+        if (
+            found == "human"
+            and self._state is not _State.SETTLED
+            and self._onset is None
+            and self._spoken_s <= _SHORT_S
+        ):
+            return self._settle("human", 0.8, now)  # the pause was over before the words came
+        if found is None or found == "human":
+            return None  # a pause decides
+        if self._state is _State.SETTLED:
+            assert self._verdict is not None
+            late = now - self._settled_at > _REVISED_S
+            if self._verdict.by == found or (late and self._verdict.by == "human"):
+                return None
+        elif self._state is _State.WAITING:
+            assert self._verdict is not None
+            if found != "machine" or self._verdict.by != "screening":
+                self._onset = None  # another announcement
+                return None
+        return self._settle(found, 0.95, now)
+
+    def tone(self, kind: ToneKind, now: float) -> AnswerVerdict | None:
+        """Take a tone of the line: ``beep`` or ``fax`` mean a machine, others are no speech, and the wait for the first
+        word begins again."""
+        if self._state is _State.LISTENING:
+            if kind in ("beep", "fax"):
+                return self._settle("machine", 0.9, now)
+            self.wait(now)
+        elif kind == "beep" and self._is_doubtful() and now - self._settled_at <= _BEEP_S:
+            return self._settle("machine", 0.9, now)
+        return None
+
+    def expire(self, now: float) -> AnswerVerdict | None:
+        """Decide by time alone; return the verdict that this gave, usually none."""
+        if self._state is _State.SETTLED:
+            return None
+        if self._onset is not None and self._speaking_since is None:
+            if now < self._silent_since + self._pause_s():
+                return self._overdue(now)
+            spoken_s = self._spoken_s = self._silent_since - self._onset
+            greeted = self._phrase(plain(self._text)) == "human"
+            self._onset = None
+            if self._state is _State.WAITING:
+                return self._settle("human", 0.8, now) if greeted and spoken_s <= _SHORT_S else None
+            if spoken_s <= _SHORT_S or greeted:
+                return self._settle("human", _GREETED if greeted else 0.8, now)
+            if spoken_s >= _LONG_S:
+                return self._settle("machine", 0.8, now)
+            return self._settle("human", 0.6, now)
+        if self._state is _State.LISTENING and self._onset is not None and now >= self._onset + self._long_s:
+            return self._settle("machine", 0.8, now)
+        return self._overdue(now)
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _overdue(self, now: float) -> AnswerVerdict | None:
+        waits = self._state is _State.LISTENING and self._onset is None and self._verdict is None
+        if waits and now >= self._waits_from + _SILENT_S:
+            self._verdict = AnswerVerdict("unknown", 0.0, self._text)
+            return self._verdict
+        return None
+
+    def _is_doubtful(self) -> bool:
+        """Return True if time alone has decided for a person."""
+        return self._verdict is not None and self._verdict.by == "human" and self._verdict.confidence < _GREETED
+
+    def _is_first(self) -> bool:
+        return self._onset is not None and self._onset == self._speaking_since
+
+    def _pause_s(self) -> float:
+        return _GREETED_PAUSE_S if self._phrase(plain(self._text)) == "human" else _PAUSE_S
+
+    def _phrase(self, words: str) -> AnsweredBy | None:
+        if not words:
+            return None
+        padded = f" {words} "
+        recordings: tuple[tuple[AnsweredBy, list[tuple[str, ...]]], ...] = (
+            ("screening", [each.screening for each in self._phrases]),
+            ("machine", [each.machine for each in self._phrases]),
+            ("ivr", [each.menu for each in self._phrases]),
+        )
+        for by, lists in recordings:
+            if any(f" {phrase} " in padded for phrases in lists for phrase in phrases):
+                return by
+        few = len(words.split()) <= _FEW_WORDS
+        if few and any(padded.startswith(f" {phrase} ") for each in self._phrases for phrase in each.human):
+            return "human"
+        return None
+
+    def _settle(self, by: AnsweredBy, confidence: float, now: float) -> AnswerVerdict:
+        waits = by in ("screening", "ivr")
+        self._state = _State.WAITING if waits else _State.SETTLED
+        self._settled_at = now
+        self._verdict = AnswerVerdict(by, confidence, self._text, waits)
+        if waits:
+            self._onset, self._text, self._spoken_s = None, "", math.inf
+        return self._verdict

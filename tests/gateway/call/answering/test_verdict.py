@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.call.answering.verdict import Answering, AnswerVerdict
+from gateway.seams.messages import AnsweredBy
+
+
+def played(
+    answering: Answering, *utterances: tuple[float, float, str], until: float = 25.0
+) -> list[tuple[float, AnswerVerdict]]:
+    """Play utterances (begin, end, words at the end); return the verdicts with their times."""
+    events: list[tuple[float, str, str]] = []
+    for begin, end, text in utterances:
+        events += [(begin, "begin", ""), (end, "end", ""), *([(end, "words", text)] if text else [])]
+    verdicts: list[tuple[float, AnswerVerdict]] = []
+
+    def expire(before: float) -> None:
+        while (at := answering.deadline()) is not None and at <= before:
+            found = answering.expire(at)
+            if found is None and answering.deadline() == at:
+                raise AssertionError(f"the deadline {at} changes nothing")
+            if found is not None:
+                verdicts.append((at, found))
+
+    for at, kind, text in events:
+        expire(at)
+        found = answering.words(text, at) if kind == "words" else answering.speech(kind == "begin", at)
+        if found is not None:
+            verdicts.append((at, found))
+    expire(until)
+    return verdicts
+
+
+@pytest.mark.parametrize(
+    ("utterances", "by", "latest_s"),
+    [
+        ([(0.5, 1.0, "")], "human", 1.85),
+        ([(0.5, 1.0, "Hello?")], "human", 1.35),
+        ([(0.5, 1.1, ""), (1.7, 2.0, "")], "human", 2.85),
+        ([(0.5, 6.0, "")], "machine", 3.6),
+        ([(0.5, 2.0, ""), (2.3, 5.0, "")], "machine", 3.6),
+        ([(0.5, 2.0, "Please leave a message")], "machine", 2.1),
+        ([(0.5, 2.0, "Record your name and reason for calling")], "screening", 2.1),
+        ([(0.5, 2.0, "For sales, press one.")], "ivr", 2.1),
+        ([(0.5, 2.0, "Bitte hinterlassen Sie eine Nachricht")], "machine", 2.1),
+        ([(0.5, 0.55, "")], "unknown", 8.1),
+        ([], "unknown", 8.1),
+    ],
+)
+def test_the_first_verdict(utterances: list[tuple[float, float, str]], by: AnsweredBy, latest_s: float) -> None:
+    at, verdict = played(Answering(0.0), *utterances)[0]
+    assert verdict.by == by
+    assert at <= latest_s
+
+
+def test_words_of_a_recording_revise_a_verdict_by_time() -> None:
+    verdicts = played(Answering(0.0, "en"), (0.5, 1.2, ""), (2.2, 3.5, "Please leave a message after the tone"))
+    assert [verdict.by for _, verdict in verdicts] == ["human", "machine"]
+
+
+def test_a_person_who_comes_after_a_queue_is_announced_and_another_announcement_is_not() -> None:
+    verdicts = played(
+        Answering(0.0, "en"),
+        (0.5, 3.0, "All of our agents are busy"),
+        (20.0, 23.0, "Please hold"),
+        (40.0, 41.2, "Hello, this is Ann"),
+        until=50,
+    )
+    assert [(verdict.by, verdict.waiting) for _, verdict in verdicts] == [("ivr", True), ("human", False)]
+
+
+def test_a_beep_means_a_machine_and_ringback_means_nothing() -> None:
+    answering = Answering(0.0)
+    assert answering.tone("ringback", 1.0) is None
+    found = answering.tone("beep", 2.0)
+    assert found is not None and found.by == "machine"
+
+
+def test_words_that_come_after_the_pause_still_announce_a_person() -> None:
+    answering = Answering(0.0, "en")
+    played(answering, (0.5, 3.0, "Please hold"), (20.0, 21.2, ""), until=22.0)
+    found = answering.words("Hello, this is Ann", 22.1)
+    assert found is not None and found.by == "human"
+
+
+def test_a_machine_may_follow_a_screening_assistant() -> None:
+    verdicts = played(
+        Answering(0.0, "en"),
+        (0.5, 3.0, "State your name"),
+        (20.0, 23.0, "Please leave a message after the tone"),
+    )
+    assert [(verdict.by, verdict.waiting) for _, verdict in verdicts] == [("screening", True), ("machine", False)]
+
+
+def test_a_beep_after_words_of_a_person_changes_nothing() -> None:
+    answering = Answering(0.0, "en")
+    assert played(answering, (0.5, 1.0, "Hello?"), until=2.0)[0][1].by == "human"
+    assert answering.tone("beep", 5.0) is None
+
+
+def test_speech_is_as_long_as_it_was_although_its_end_is_reported_late() -> None:
+    answering = Answering(0.0, end_lag_s=0.3)
+    answering.speech(True, 0.5)
+    assert answering.deadline() == pytest.approx(3.8)
+    assert answering.speech(False, 3.4) is None
+    found = answering.expire(4.2)
+    assert found is not None and found.by == "human"
