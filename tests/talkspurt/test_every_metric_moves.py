@@ -65,6 +65,7 @@ OTHERWISE = {
     "talkspurt_database_answers": "no database is shared",
     "talkspurt_database_waiting": "the same",
     "talkspurt_recordings_lost_total": "no call is recorded",
+    "talkspurt_audio_socket_refused_seconds_total": "no route sends raw sound",
     "talkspurt_rooms": "no one joins a named room",
     "talkspurt_room_legs": "the same",
     "talkspurt_answers_total": "no call is outgoing",
