@@ -78,7 +78,7 @@ class Gateway:
         )
         self.http = HttpParts(
             config, engine, self.metrics, self.ticker, self.state, self.dialogue, self.stores, self.call_parts,
-            transports, self.tokens, self.health, recognisers=recognisers.values(), place=place,
+            transports, self.tokens, self.health, recognisers=recognisers, place=place,
         )  # fmt: skip
         self.app, self.server = self.http.app, self.http.server
         self.carriers.public_url = self._public_url

@@ -4,7 +4,7 @@ names the room's concrete classes."""
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ from gateway.http.request.auth import Authenticator
 from gateway.http.speech_api.models import Models
 from gateway.http.speech_api.speech import SpeechRoutes
 from gateway.http.speech_api.speech_socket import SpeechSocket
+from gateway.http.speech_api.transcription import Transcriptions
 from gateway.http.speech_api.trial import Trials
 from gateway.http.speech_api.usage import Usage
 from gateway.http.speech_api.voices import Voices
@@ -89,6 +90,7 @@ from sip_bridge.incoming import incoming_call
 from sip_bridge.io.shared_address import SharedAddress
 from talkspurt import __version__
 from talkspurt.config.settings import Config
+from talkspurt.recognisers import chosen
 from tts_engine.service.client import GrpcEngine
 
 if TYPE_CHECKING:
@@ -398,7 +400,7 @@ class HttpParts:
         tokens: Tokens,
         health: Health,
         *,
-        recognisers: Iterable[Recogniser],
+        recognisers: Mapping[str, Recogniser],
         place: WorkerPlace | None,
     ) -> None:
         carriers = config.carriers.configured()
@@ -409,6 +411,7 @@ class HttpParts:
         self.speech = SpeechRoutes(engine, calls.known_voices, config.limits, self.usage)
         self.speech_socket = SpeechSocket(engine, calls.known_voices, config.limits, self.usage)
         self.switches = Switches(carriers, config.server, tokens, lambda *stream: self.server.open_stream(*stream))
+        by_route = {route: (chosen(config.routes[route]), recogniser) for route, recogniser in recognisers.items()}
         sip = transports.sip
         looks = {} if calls.turn_model is None else calls.turn_model.dropped
 
@@ -418,7 +421,7 @@ class HttpParts:
                 "dialogue_audio": dialogue.stats.audio_dropped,
                 "dialogue_bad": dialogue.stats.bad_messages,
                 "dialogue_late": dialogue.stats.late_messages,
-                "audio_utterance_full": sum(recogniser.dropped for recogniser in set(recognisers)),
+                "audio_utterance_full": sum(recogniser.dropped for recogniser in set(recognisers.values())),
                 **{f"audio_{reason}": count for reason, count in calls.uplink.dropped.items()},
                 **{f"sip_{reason}": count for reason, count in (sip.dropped if sip else {}).items()},
                 **{f"turn_model_{reason}": count for reason, count in looks.items()},
@@ -484,6 +487,7 @@ class HttpParts:
                 BrowserTokens(config.auth, config.routes, self.auth, directory).route(),
                 *self.speech.routes(),
                 *self.speech_socket.routes(),
+                *Transcriptions(by_route, config.recogniser).routes(),
                 *self.usage.routes(),
                 *Voices(engine, calls.known_voices, config.limits).routes(),
                 *Models(engine, calls.trials).routes(),

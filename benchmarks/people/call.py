@@ -395,6 +395,9 @@ class _Recogniser:
         self.utterances: list[tuple[float, float, str, str]] = []
         """Begin and end in seconds of the call, the caller's words, everyone's words."""
 
+    def knows(self, language: str) -> bool:
+        return True
+
     def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> _Words:
         return _Words(self._world, events, partials=partials)
 

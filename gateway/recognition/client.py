@@ -273,6 +273,9 @@ class ListenRecogniser:
         self.dropped = 0
         self.ready = True  # each stream connects by itself; its errors show a server that is away
 
+    def knows(self, language: str) -> bool:
+        return True  # only the server can tell
+
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:

@@ -50,6 +50,9 @@ class EmbeddedRecogniser(ChildProcess):
             reconnect_max_s=_RECONNECT_S,
         )
 
+    def knows(self, language: str) -> bool:
+        return knows(language)
+
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:

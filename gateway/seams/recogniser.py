@@ -70,6 +70,10 @@ class Recogniser(Protocol):
         """True if speech becomes words now. False while the recogniser starts."""
         ...
 
+    def knows(self, language: str) -> bool:
+        """Return True if it may understand the language of a BCP 47 tag."""
+        ...
+
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:

@@ -93,6 +93,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/v1/tts"): Access("speak", "object"),
     ("POST", "/v1/tts/stream"): Access("speak", "object"),
     ("POST", "/v1/audio/speech"): Access("speak", "object"),
+    ("POST", "/v1/audio/transcriptions"): Access("speak", "self"),
     ("GET", "/ws/tts"): Access("speak", "object"),
     ("GET", "/v1/usage"): Access("speak", "self"),
     ("GET", "/v1/records"): Access("read", "list"),

@@ -83,6 +83,7 @@ _STATUS: Mapping[tuple[str, str], int] = {
     ("GET", "/v1/dialogue"): 101,
     ("GET", "/ws/tts"): 101,
     ("GET", "/v1/calls/{id}/listen"): 101,
+    ("GET", "/v1/audio/{id}"): 101,
 }
 """(method, path) -> status of success, where it is not 200."""
 

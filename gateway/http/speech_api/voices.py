@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Annotated
 
-import aiohttp
 from aiohttp import web
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -16,15 +15,14 @@ from gateway.call.known_voices import KnownVoices
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
-from gateway.http.request.forms import UNREADABLE, unreadable
+from gateway.http.request.forms import read_multipart, too_large
 from gateway.http.request.routes import JSON, MULTIPART, ApiModel, Route
 from gateway.principal import sees_voice
-from gateway.seams.plain_text import plain_lines
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
 
 _FIELD_BYTES = 16 * 1024
-"""Most bytes of one text field of a form."""
+"""Most bytes of a body beside the audio."""
 
 _WAV_HEAD = 12
 """Number of bytes that identify a WAV file."""
@@ -165,39 +163,15 @@ class Voices:
 
 
 async def _form(request: web.Request, most: int) -> tuple[VoiceBody, bytearray]:
-    """Read a form part by part, with a limit for each. The recording is not copied as a whole, which would delay every
-    call."""
-    fields: dict[str, str | bytes] = {}
-    audio = bytearray()
-    try:
-        async for part in await request.multipart():
-            if not isinstance(part, aiohttp.BodyPartReader) or part.name not in VoiceBody.model_fields:
-                expected = ", ".join(VoiceBody.model_fields)
-                raise Rejected(
-                    f"the form has other fields than {expected}", status=422, code="invalid_body", param="audio"
-                )
-            name = part.name
-            data = bytearray()
-            while piece := await part.read_chunk(65536):
-                data += piece
-                if name != "audio" and len(data) > _FIELD_BYTES:
-                    raise Rejected(
-                        f"{name} is more than {_FIELD_BYTES} bytes", status=413, code="too_large", param=name
-                    )
-                if len(data) > most:
-                    raise _too_large(most)
-            if name == "audio":
-                audio = data
-            fields[name] = bytes(data[:_WAV_HEAD]) if name == "audio" else plain_lines(data.decode("utf-8", "replace"))
-    except UNREADABLE as exc:
-        raise unreadable(exc) from exc
-    return VoiceBody.model_validate(fields), audio
+    form, audio = await read_multipart(
+        request, names=VoiceBody.model_fields, file="audio", most=most, limit="limits.voice_bytes"
+    )
+    head = {"audio": bytes(audio[:_WAV_HEAD])} if audio else {}
+    return VoiceBody.model_validate({name: values[-1] for name, values in form.items()} | head), audio
 
 
 def _too_large(most: int) -> Rejected:
-    return Rejected(
-        f"audio is more than {most} bytes (limits.voice_bytes)", status=413, code="too_large", param="audio"
-    )
+    return too_large("audio", most, "limits.voice_bytes")
 
 
 def _view(voice: VoiceInfo) -> VoiceView:

@@ -544,6 +544,9 @@ class _Recogniser:
     def __init__(self, world: VirtualSession) -> None:
         self._world = world
 
+    def knows(self, language: str) -> bool:
+        return language != "xx"
+
     def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> _Words:
         if language == "xx":
             raise RecognitionError("xx is not spoken here")

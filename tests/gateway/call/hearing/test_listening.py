@@ -38,6 +38,9 @@ class Words:
     dropped: int = 0
     ready: bool = True
 
+    def knows(self, language: str) -> bool:
+        return True
+
     def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> Words:
         self.opened.append({"language": language, "hints": hints, "partials": partials})
         self.events.append(events)
