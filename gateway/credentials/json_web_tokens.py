@@ -146,7 +146,7 @@ def read_key_set(path: Path) -> tuple[PublicKey, ...]:
         keys = tuple(key for member in members if (key := _public_key(member)) is not None)
     except OSError as exc:
         raise CredentialsError(f"{path} cannot be read: {exc.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, jwt.PyJWTError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, jwt.PyJWTError) as exc:
         raise CredentialsError(f"{path} is not a JWKS (RFC 7517): {type(exc).__name__}") from None
     if any(key.kind[0] == "RSA" and key.key.key_size < _RSA_BITS for key in keys):
         raise CredentialsError(f"{path} has an RSA key of less than {_RSA_BITS} bits")

@@ -161,7 +161,8 @@ def test_whatever_comes_is_refused_and_nothing_else(text: str, place: int, other
 
 
 @pytest.mark.virtual_time
-async def test_new_keys_of_the_issuer_are_taken_and_old_ones_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["half of a", "[" * 200_000], ids=["cut", "nested"])
+async def test_new_keys_of_the_issuer_are_taken_and_old_ones_dropped(tmp_path: Path, broken: str) -> None:
     tokens = by_file(tmp_path)
     watch = asyncio.create_task(tokens.watch())
     before, after = (jwt.encode(claims(), key, "RS256") for key in (RSA, OTHER_RSA))
@@ -169,9 +170,12 @@ async def test_new_keys_of_the_issuer_are_taken_and_old_ones_dropped(tmp_path: P
     write(tmp_path / "jwks.json", jwk(OTHER_RSA.public_key(), "new"))
     await asyncio.sleep(2)
     assert tokens.check(after) and "signature" in why(tokens, before)
-    (tmp_path / "jwks.json").write_text("half of a")  # keeps what was
+    (tmp_path / "jwks.json").write_text(broken)  # keeps what was
     await asyncio.sleep(2)
     assert tokens.check(after)
+    write(tmp_path / "jwks.json", jwk(RSA.public_key(), "mended"))
+    await asyncio.sleep(2)
+    assert tokens.check(before) and "signature" in why(tokens, after)
     watch.cancel()
 
 
