@@ -64,10 +64,8 @@ _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law; a peer t
 # block everything else. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
 _READ_BUFFER_BYTES = 16 * 1024
 # Even this buffer holds thousands of small messages. After this many frames in a row, the next ones wait in a queue,
-# and
-# the socket is not read meanwhile. Audio that is 160 ms late has 8 frames. Frames that arrive together for many calls,
-# for
-# example after a network stall, wait in a queue of their own.
+# and the socket is not read meanwhile. Audio that is 160 ms late has 8 frames. Frames that arrive together for many
+# calls, for example after a network stall, wait in a queue of their own.
 _FRAMES_IN_A_ROW = 8
 _MAX_COMPLAINTS = 10  # most errors reported by one peer that are logged
 _METADATA_S = 0.5  # time for metadata that audio has overtaken; then the call begins without

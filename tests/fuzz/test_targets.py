@@ -59,6 +59,7 @@ TRUSTED = {
     "gateway/cluster/socket_state.py": "what workers of this server say on a socket that only they reach",
     "gateway/cluster/trial_sharing.py": "what workers of this server say on a socket that only they reach",
     "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",
+    "gateway/dialogue/line.py": "the kind of a message that this process wrote",
     "gateway/dialogue/script.py": "the operator's scripts",
     "gateway/model_trial.py": "a digest of its own making",
     "gateway/uplink/sealing.py": "recordings that this server sealed",

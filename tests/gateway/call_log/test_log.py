@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,16 @@ async def kept(tmp_path: Path) -> AsyncIterator[CallLog]:
 
 
 async def written(kept: CallLog, *records: CallRecord) -> None:
+    """Add records and wait for the last one. A damaged file cannot be read until the writing thread replaces it."""
     for each in records:
         kept.add(each)
-    await until(lambda: kept.get(records[-1].callId), "the record")
+
+    async def read() -> CallRecord | None:
+        with suppress(Rejected):
+            return await kept.get(records[-1].callId)
+        return None
+
+    await until(read, "the record")
 
 
 async def test_a_call_comes_back_as_it_was(kept: CallLog, tmp_path: Path) -> None:
@@ -150,6 +157,13 @@ async def test_a_folder_that_cannot_be_written_costs_the_records_alone(tmp_path:
     await kept.aclose()
 
 
+async def closed(kept: CallLog) -> None:
+    """Close the connections to a file with one record, since SQLite keeps pages in its memory. The writing thread must
+    be at rest."""
+    await until(lambda: kept._written == 1, "the end of the transaction")
+    kept._opened().dispose()
+
+
 @pytest.mark.parametrize("when", ["before the start", "while it is open"])
 async def test_a_damaged_file_is_set_aside_and_the_log_continues_in_a_new_one(tmp_path: Path, when: str) -> None:
     file, lost = tmp_path / "calls.sqlite3", list[str]()
@@ -159,7 +173,7 @@ async def test_a_damaged_file_is_set_aside_and_the_log_continues_in_a_new_one(tm
     kept.start()
     if when == "while it is open":
         await written(kept, record(1))
-        kept._opened().dispose()  # else SQLite has the pages in its memory
+        await closed(kept)
         damage(file)
     await written(kept, record(2))
     assert [call.callId for call in await kept.find(Query())] == [record(2).callId] and lost == []
@@ -170,12 +184,12 @@ async def test_a_damaged_file_is_set_aside_and_the_log_continues_in_a_new_one(tm
 
 async def test_of_two_processes_with_a_damaged_file_one_replaces_it_and_both_write_the_new_one(tmp_path: Path) -> None:
     logs = [CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lambda why: None) for _ in range(2)]
-    for kept in logs:
+    for number, kept in enumerate(logs, 1):
         kept.start()
-        await written(kept, record(1))
-        kept._opened().dispose()
+        await written(kept, record(number))
+        await closed(kept)
     damage(tmp_path / "calls.sqlite3")
-    for number, kept in enumerate(logs, 2):
+    for number, kept in enumerate(logs, 3):
         await written(kept, record(number))
     assert len(list(tmp_path.glob("calls.sqlite3.damaged-*[0-9]"))) == 1
     for kept in logs:

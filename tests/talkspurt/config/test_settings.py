@@ -117,7 +117,8 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         ("routes:\n  a:\n    tenant: shp\nauth: {api_keys: [{key: k, tenant: shop}]}\n",
          "routes.a.tenant is 'shp', which no key of auth.api_keys has (shop)"),
         ("auth:\n  api_keys:\n    - key: k\n      scopes: [reed]\n",
-         "4: auth.api_keys.0.scopes.0: expected 'speak', 'calls', 'read', 'admin' or 'browser'; got 'reed'"),
+         "4: auth.api_keys.0.scopes.0: expected 'speak', 'calls', 'supervise', 'read', 'admin' or 'browser'; "
+         "got 'reed'"),
         ("carriers:\n  telnyx:\n    public_key: not a key\n",
          "3: carriers.telnyx.public_key: this is no Ed25519 public key, expected base64 of 32 bytes"),
         ("carriers:\n  genesys:\n    client_secret: a-secret-!\n",
