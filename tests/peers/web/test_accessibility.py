@@ -33,7 +33,8 @@ def driver() -> Iterator[webdriver.Chrome]:
 
 
 async def violations(page: Page) -> dict[str, Any]:
-    """What axe-core finds, by scheme and width."""
+    """What axe-core finds, by scheme and width. The page of the API has 67 operations, which take a while."""
+    page.driver.set_script_timeout(120)
     await page.do("if (!window.axe) new Function(args[0]).call(window)", AXE)
     found = {}
     for scheme in ("light", "dark"):
