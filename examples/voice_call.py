@@ -157,7 +157,7 @@ async def _converse(socket: Socket, calls: dict[str, Call], agent: Agent) -> Non
                 continue
             message = json.loads(frame)
             session_id = message.get("sessionId", session_id)
-            if message["type"] == "setup":  # after a reconnect the call is known: its history goes on
+            if message["type"] == "setup":  # after a reconnect, keep the history of a known call
                 calls.setdefault(session_id, Call(message, agent)).connect(socket)
             elif message["type"] == "ended":
                 if session_id in calls:

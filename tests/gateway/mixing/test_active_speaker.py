@@ -1,4 +1,4 @@
-"""Who speaks in a room: reported when it changes, and seldom."""
+"""The active speaker of a room: each change is reported, at most once a second."""
 
 from __future__ import annotations
 

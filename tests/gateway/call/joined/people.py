@@ -187,7 +187,7 @@ class World:
         self.made = made
         self.engine = engine
         self.url = url
-        """Of the HTTP API."""
+        """The address of the HTTP API."""
         self.caller = caller
         self.person = person
         self.app = app

@@ -50,7 +50,7 @@ class Meeting:
         return self.made.app.session.call_id
 
     def events(self, leg: str) -> list[str]:
-        """What the caller's application is told of a leg, but who speaks."""
+        """The events of a leg that the caller's application receives, except those about speaking."""
         told = [each for each in self.made.app.told if isinstance(each, RoomEvent) and each.leg == leg]
         return [each.event for each in told if each.event != "speaking"]
 

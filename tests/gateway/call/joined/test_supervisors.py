@@ -50,7 +50,7 @@ class Desk:
 
     @property
     def told(self) -> list[str]:
-        """What the application knows of it."""
+        """The messages about the supervisor that the application has received."""
         return [each.value for each in self.made.app.told if isinstance(each, Info) and each.name == "supervisor"]
 
 
