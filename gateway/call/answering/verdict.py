@@ -28,7 +28,7 @@ from gateway.seams.messages import AnsweredBy
 from gateway.seams.uplink import ToneKind
 
 _SHORT_S = 2.0  # longest first utterance of a person, pauses included
-_PAUSE_S = 0.8  # silence after which a person waits for an answer; Asterisk's AMD waits as long
+_PAUSE_S = 0.8  # silence after which a person waits for an answer; after_greeting_silence of Asterisk's amd.conf.sample
 _GREETED_PAUSE_S = 0.3  # the same after words that only a person says
 _LONG_S = 3.0  # speech with shorter pauses only: a recording
 _LEAST_S = 0.12  # shorter sound is no word
@@ -77,6 +77,7 @@ class Answering:
         self._silent_since = now
         self._spoken_s = 0.0  # length of the latest utterance whose pause is over
         self._text = ""
+        self._said: AnsweredBy | None = None  # who says the words of ``_text``
         self._verdict: AnswerVerdict | None = None
         self._settled_at = now
 
@@ -126,7 +127,7 @@ class Answering:
     def words(self, text: str, now: float) -> AnswerVerdict | None:
         """Take the words of the current utterance so far, partial or final."""
         self._text = text
-        found = self._phrase(plain(text))
+        found = self._said = self._phrase(plain(text))
         if (
             found == "human"
             and self._state is not _State.SETTLED
@@ -167,7 +168,7 @@ class Answering:
             if now < self._silent_since + self._pause_s():
                 return self._overdue(now)
             spoken_s = self._spoken_s = self._silent_since - self._onset
-            greeted = self._phrase(plain(self._text)) == "human"
+            greeted = self._said == "human"
             self._onset = None
             if self._state is _State.WAITING:
                 return self._settle("human", 0.8, now) if greeted and spoken_s <= _SHORT_S else None
@@ -197,7 +198,7 @@ class Answering:
         return self._onset is not None and self._onset == self._speaking_since
 
     def _pause_s(self) -> float:
-        return _GREETED_PAUSE_S if self._phrase(plain(self._text)) == "human" else _PAUSE_S
+        return _GREETED_PAUSE_S if self._said == "human" else _PAUSE_S
 
     def _phrase(self, words: str) -> AnsweredBy | None:
         if not words:
@@ -222,5 +223,5 @@ class Answering:
         self._settled_at = now
         self._verdict = AnswerVerdict(by, confidence, self._text, waits)
         if waits:
-            self._onset, self._text, self._spoken_s = None, "", math.inf
+            self._onset, self._text, self._said, self._spoken_s = None, "", None, math.inf
         return self._verdict

@@ -32,6 +32,7 @@ OPENAI_MODELS = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe")
 """OpenAI's names. Each means the first recogniser that knows the language."""
 
 _FRAME_S = 0.02
+_FRAMES_IN_A_ROW = 25
 _PAUSE_FRAMES = 30  # a shorter pause does not end a segment
 _EDGE_FRAMES = 10  # kept around speech, for soft beginnings and ends
 _FIRST_CUT_FRAMES, _MOST_FRAMES = 250, 600  # a segment without a pause is cut between these, where it is quietest
@@ -204,6 +205,8 @@ class Transcriptions:
             for first, end in spans:
                 for at in range(first, end):
                     stream.push(pcm[at * FRAME_BYTES : (at + 1) * FRAME_BYTES])
+                    if at % _FRAMES_IN_A_ROW == 0:
+                        await asyncio.sleep(0)  # calls are paced on this loop
                 stream.finish()
                 begun = loop.time()
                 text = await words.final.get()
