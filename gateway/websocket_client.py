@@ -204,7 +204,7 @@ def _cannot_open(exc: Exception) -> CannotOpen:
     ]
     if isinstance(exc, InvalidMessage):
         gone = isinstance(exc.__cause__, EOFError)
-        return CannotOpen("cannot connect: Server disconnected" if gone else "answered with what is no HTTP")
+        return CannotOpen("cannot connect: Server disconnected" if gone else "the answer is not HTTP")
     for kind, reason in reasons:
         if isinstance(exc, kind):
             return CannotOpen(reason)

@@ -59,7 +59,7 @@ class RoomLeg:
     tell: Callable[[Outbound], None] | None = None
     """Sends a message to the application of a call that joined."""
     removed: Callable[[], None] | None = None
-    """Called when a call that joined has been let out, or is the only leg left (``alone``)."""
+    """Called when a call that joined has been let out."""
     alone: Callable[[], None] | None = None
     """Called when a call that joined is the only leg left."""
 

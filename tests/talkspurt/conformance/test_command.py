@@ -89,7 +89,7 @@ UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "answered with HTTP 404"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "answered with HTTP 200"),
         (UPGRADE + b"Sec-WebSocket-Accept: wrong\r\n\r\n", "answered with HTTP 101 (Invalid challenge response)"),
-        (b"220 mail.example ESMTP\r\n", "answered with what is no HTTP"),
+        (b"220 mail.example ESMTP\r\n", "the answer is not HTTP"),
         (b"", "cannot connect: Server disconnected"),
         (None, "no WebSocket within 1 s"),
     ],
