@@ -94,6 +94,16 @@ _EXPECT = Field(
     extension=True,
 )
 _COMMIT = Field("commit", _FLAG, "True: an interruption does not withdraw it.", default="false", extension=True)
+_HEARD_WORD: Json = {
+    "type": "object",
+    "required": ["text", "atMs", "endMs", "timing"],
+    "properties": {
+        "text": {"type": "string"},
+        "atMs": {"type": "integer"},
+        "endMs": {"type": "integer"},
+        "timing": {"enum": ["exact", "estimated"]},
+    },
+}
 _LEG = Field("leg", _TEXT, "The leg: its session id. Empty: the caller.", extension=True)
 _HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed through byte for byte. JSON has to be text here.")
 
@@ -752,8 +762,26 @@ TO_MANAGER: tuple[Message, ...] = (
                 "the turn that was cut; `join`, `takeover` or `none`.",
                 required=True,
             ),
+            Field("turn", _TEXT, "The turn of `tokensPlayed`.", extension=True),
+            Field(
+                "words",
+                {"type": "array", "items": _HEARD_WORD},
+                "The words of `tokensPlayed`: `text`, `atMs` and `endMs` of the turn's sound, `timing` (`exact`, or "
+                "`estimated` from the length of the clause).",
+                extension=True,
+            ),
         ),
-        {"type": "info", "name": "tokensPlayed", "value": "Your order is on its way."},
+        {
+            "type": "info",
+            "name": "tokensPlayed",
+            "value": "On its way.",
+            "turn": "t1",
+            "words": [
+                {"text": "On", "atMs": 0, "endMs": 140, "timing": "exact"},
+                {"text": "its", "atMs": 140, "endMs": 310, "timing": "exact"},
+                {"text": "way.", "atMs": 310, "endMs": 720, "timing": "exact"},
+            ],
+        },
         notes="Only what the route's `events` asks for: `speaker-events`, `tokens-played`, `debugging`, "
         "`config-updated`, `caller-changed`. `roundTripDelayMs` is measured on the media path, and on a dialled socket "
         "with its keepalive pings. `noWords` is an extension for routes with a recogniser: no words have "

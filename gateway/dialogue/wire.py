@@ -637,7 +637,10 @@ _Split = tuple[dict[str, object] | None, dict[str, object]]
 
 def _info(m: Info) -> _Split:
     body: dict[str, object] = {"name": m.name, "value": m.value}
-    return (None, body) if m.name in ("noWords", "supervisor") else (body, {})
+    if m.name in ("noWords", "supervisor"):
+        return None, body
+    words = [{"text": w.text, "atMs": w.at_ms, "endMs": w.end_ms, "timing": w.timing} for w in m.words]
+    return body, {"turn": m.turn, "words": words} if m.turn else {}
 
 
 _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {

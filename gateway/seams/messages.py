@@ -5,7 +5,7 @@ The wire format is that of Twilio's ConversationRelay. ``+`` marks fields and me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,6 +21,15 @@ AnsweredBy = Literal["human", "machine", "screening", "ivr", "unknown"]
 ProgressEvent = Literal["queued", "ringing", "early", "answered", "busy", "noAnswer", "failed", "canceled", "completed"]
 
 Expectable = Literal["email", "name", "yesNo", "date", "any", "digits"]
+
+Timing = Literal["exact", "estimated"]
+"""Origin of a word's time: the voice's own durations, or an estimate from the length of its clause."""
+
+
+def timing_of(exact: bool) -> Timing:
+    """Return the name of a word's timing."""
+    return "exact" if exact else "estimated"
+
 
 # --- dialogue manager to gateway ---------------------------------------------------------------------------------
 
@@ -365,12 +374,26 @@ class Error:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeardWord:
+    """+ A word that the caller has heard, wholly or partly. Times count from the first sound of its turn."""
+
+    text: str
+    at_ms: int
+    end_ms: int
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
     """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated``,
     ``callerChanged``, + ``noWords`` or + ``supervisor``; values are strings."""
 
     name: str
     value: str
+    turn: str = ""  # +
+    """The turn of ``tokensPlayed``."""
+    words: Sequence[HeardWord] = ()  # +
+    """The words of ``tokensPlayed`` with their times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

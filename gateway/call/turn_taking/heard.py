@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gateway.call.turn_taking.turn import Turn
 from gateway.media.playout import Playout
-from gateway.seams.messages import Caption, Info, MarkReached, Outbound
+from gateway.seams.messages import Caption, HeardWord, Info, MarkReached, Outbound, timing_of
 
 SAID_WORDS = 60
 """Number of the bot's words that are remembered: the recogniser's echo of them comes some seconds later."""
@@ -142,5 +142,22 @@ class Heard:
         if not self._tokens_played or (turn.silent and turn.kind == "text"):
             return
         if end_char > turn.reported_chars:
-            self._tell(Info(name="tokensPlayed", value=turn.text[turn.reported_chars : end_char]))
+            value = turn.text[turn.reported_chars : end_char]
+            self._tell(Info(name="tokensPlayed", value=value, turn=turn.id, words=self._words(turn, end_char)))
             turn.reported_chars = end_char
+
+    def _words(self, turn: Turn, end_char: int) -> list[HeardWord]:
+        """Return the words up to ``end_char`` that have not been reported, with their times."""
+        words: list[HeardWord] = []
+        while turn.reported_spans < len(turn.spans) and turn.spans[turn.reported_spans].end_char <= end_char:
+            span = turn.spans[turn.reported_spans]
+            turn.reported_spans += 1
+            words.append(
+                HeardWord(
+                    text=turn.text[span.start_char : span.end_char],
+                    at_ms=span.first_sample * 1000 // self._rate,
+                    end_ms=span.end_sample * 1000 // self._rate,
+                    timing=timing_of(span.exact),
+                )
+            )
+        return words

@@ -170,6 +170,7 @@ class Turn:
         self.told_whole = False
         """True if ``tokensPlayed`` reports the turn in one piece, as Twilio does for a greeting."""
         self.reported_chars = 0
+        self.reported_spans = 0
         self.captioned_spans = 0
         self.captioned_chars = 0
         self.marks: list[tuple[int, str]] = []

@@ -23,9 +23,10 @@ from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.request import request_id
 from gateway.http.request.auth import TENANT, WHO, Tenant
-from gateway.http.request.routes import ApiModel, Route
+from gateway.http.request.routes import JSON, ApiModel, Route
 from gateway.http.speech_api.audio_file import FORMATS, engine_format, writer
 from gateway.http.speech_api.usage import Usage
+from gateway.http.speech_api.word_times import TimedSpeech, WordTime, word_times
 from gateway.principal import Principal, sees_voice
 from tts_engine.api import SpeechEngine, UtteranceRequest
 from tts_engine.errors import EngineError, InvalidRequest, NotFound
@@ -36,6 +37,9 @@ ENCODERS = 2
 """Number of threads that encode files. With more requests at a time, they take turns, chunk by chunk."""
 _WRITE_BYTES = 64 * 1024
 """Bytes of a file sent in one turn of the loop. Its socket may take 4 MB at once; half an hour is 86 MB."""
+
+JSON_LINES = "application/x-ndjson"
+"""Content type of a stream with timestamps: one JSON object a line."""
 
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 OPENAI_VOICES = frozenset(
@@ -80,6 +84,10 @@ class SpeechBody(ApiModel):
     speed: Speed = 1.0
     instruct: str = ""
     """Style instruction, for models that take one."""
+    timestamps: bool = False
+    """True: the answer is JSON with the sound as Base64 (`audio`), its length (`audio_ms`) and its `words`: `start` and
+    `end` (characters of `text`), `at_ms`, `end_ms` and `timing` (`exact` or `estimated`). `/v1/tts/stream` answers one
+    such object a line, and gives `audio_ms` in the last one."""
 
 
 class OpenAiVoice(ApiModel):
@@ -111,6 +119,8 @@ class SpeechFile:
     format: str
     """One of ``FORMATS``."""
     asked: UtteranceRequest
+    timestamps: bool = False
+    """True: the answer is JSON, with the times of the words."""
 
 
 def audio_types(body: type[BaseModel], field: str) -> tuple[str, ...]:
@@ -134,12 +144,13 @@ class SpeechRoutes:
         return [
             Route(
                 method="POST", path="/v1/tts", handler=self.file, summary="Text to an audio file",
-                body=SpeechBody, content_type=audio_types(SpeechBody, "format"), tags=tags,
+                body=SpeechBody, content_type=(*audio_types(SpeechBody, "format"), JSON), answer=TimedSpeech,
+                tags=tags,
             ),
             Route(
                 method="POST", path="/v1/tts/stream", handler=self.stream,
                 summary="Text to audio, sent as it is made",
-                body=SpeechBody, content_type=audio_types(SpeechBody, "format"), tags=tags,
+                body=SpeechBody, content_type=(*audio_types(SpeechBody, "format"), JSON_LINES), tags=tags,
             ),
             Route(
                 method="POST", path="/v1/audio/speech", handler=self.openai,
@@ -160,7 +171,13 @@ class SpeechRoutes:
         order = await self._order(request)
         async with request[TENANT].occupied():
             await request[TENANT].spend(len(order.text))
-            pieces = [piece async for piece in self.spoken(order, request[TENANT], whole=True)]
+            words: list[WordTime] = []
+            told_s = [0.0]
+            spoken = self.spoken(order, request[TENANT], whole=True, on_audio=told_s.append, on_words=words.extend)
+            pieces = [piece async for piece in spoken]
+        if order.timestamps:
+            body = _timed(b"".join(pieces), words, audio_ms=round(told_s[-1] * 1000))
+            return web.Response(body=body, content_type=JSON)
         response = web.StreamResponse(headers={"Content-Type": FORMATS[order.format].content_type})
         response.content_length = sum(map(len, pieces))
         await response.prepare(request)
@@ -174,7 +191,19 @@ class SpeechRoutes:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Return the file in chunks, as they are made."""
         order = await self._order(request)
-        return await self._stream(request, order, FORMATS[order.format].content_type)
+        if not order.timestamps:
+            return await self._stream(request, order, FORMATS[order.format].content_type)
+        words: list[WordTime] = []
+
+        def line(piece: bytes) -> bytes:
+            data = _timed(piece, words)
+            words.clear()
+            return data + b"\n"
+
+        def last(audio_s: float) -> bytes:
+            return _timed(b"", words, audio_ms=round(audio_s * 1000)) + b"\n"
+
+        return await self._stream(request, order, JSON_LINES, wrap=line, end=last, on_words=words.extend)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
         """Handle OpenAI's ``audio/speech``."""
@@ -199,14 +228,18 @@ class SpeechRoutes:
         # OpenAI reports usage in tokens. We report characters of text and 20 ms frames of speech instead.
         tokens = {"input_tokens": len(order.text), "output_tokens": 0}
 
+        words: list[WordTime] = []
+
         def delta(piece: bytes) -> bytes:
-            return _event(type="speech.audio.delta", audio=base64.b64encode(piece).decode())
+            data = _event(type="speech.audio.delta", audio=base64.b64encode(piece).decode(), words=_shown(words))
+            words.clear()
+            return data
 
         def done(audio_s: float) -> bytes:
             tokens["output_tokens"] = round(audio_s * 50)
             return _event(type="speech.audio.done", usage={**tokens, "total_tokens": sum(tokens.values())})
 
-        return await self._stream(request, order, "text/event-stream", wrap=delta, end=done)
+        return await self._stream(request, order, "text/event-stream", wrap=delta, end=done, on_words=words.extend)
 
     # --- shared by the handlers -------------------------------------------------------------------------------------
 
@@ -239,7 +272,7 @@ class SpeechRoutes:
             voice=await voice_id(self._voices, body.speaker, request[WHO]), language=body.language,
             speed=body.speed, instruct=body.instruct, priority=request[TENANT].key.priority,
         )  # fmt: skip
-        return SpeechFile(body.text, body.format, asked)
+        return SpeechFile(body.text, body.format, asked, body.timestamps)
 
     async def spoken(
         self,
@@ -248,12 +281,14 @@ class SpeechRoutes:
         *,
         whole: bool = False,
         on_audio: Callable[[float], None] = lambda s: None,
+        on_words: Callable[[list[WordTime]], None] = lambda words: None,
     ) -> AsyncGenerator[bytes, None]:
         """Yield the file in non-empty pieces, and count it in the tenant's usage.
 
         Args:
             whole: True: the file is returned as one, so that its header can have the length.
             on_audio: called with the seconds of audio made so far.
+            on_words: called with the words of each chunk of sound.
 
         Raises:
             EngineError: the text cannot be spoken.
@@ -277,6 +312,7 @@ class SpeechRoutes:
                     samples += chunk.samples
                     tally.heard(samples / fmt.sample_rate)
                     on_audio(samples / fmt.sample_rate)
+                    on_words(word_times(chunk, speakable, fmt.sample_rate))
                     if piece := await do(file.write, chunk.frames):
                         yield piece
             if not samples and (piece := await do(file.write, [fmt.silence_frame()] * SILENT_FRAMES)):
@@ -295,6 +331,7 @@ class SpeechRoutes:
         *,
         wrap: Callable[[bytes], bytes] = lambda piece: piece,
         end: Callable[[float], bytes] = lambda audio_s: b"",
+        on_words: Callable[[list[WordTime]], None] = lambda words: None,
     ) -> web.StreamResponse:
         audio_s = 0.0
 
@@ -304,7 +341,7 @@ class SpeechRoutes:
 
         async with request[TENANT].occupied():
             await request[TENANT].spend(len(order.text))
-            async with aclosing(self.spoken(order, request[TENANT], on_audio=on_audio)) as pieces:
+            async with aclosing(self.spoken(order, request[TENANT], on_audio=on_audio, on_words=on_words)) as pieces:
                 # The status is certain to be 200 only when the first piece has been made.
                 first = await anext(pieces)
                 response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-store"})
@@ -346,6 +383,15 @@ async def voice_id(voices: KnownVoices, name: str, who: Principal) -> str:
     if name in GENERIC_VOICES and name not in await voices.ids():
         return ""
     return name
+
+
+def _timed(audio: bytes, words: list[WordTime], **fields: int) -> bytes:
+    """Return a piece of sound and its words as JSON."""
+    return orjson.dumps({"audio": base64.b64encode(audio).decode(), "words": _shown(words), **fields})
+
+
+def _shown(words: list[WordTime]) -> list[dict[str, Any]]:
+    return [word.model_dump() for word in words]
 
 
 def _event(**fields: Any) -> bytes:

@@ -26,6 +26,7 @@ from gateway.http.request.routes import ApiModel, Route
 from gateway.http.speech_api.audio_file import FORMATS, engine_format
 from gateway.http.speech_api.speech import Speed, voice_id
 from gateway.http.speech_api.usage import Usage
+from gateway.http.speech_api.word_times import word_times
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.errors import EngineError
 
@@ -225,10 +226,7 @@ class _Client:
                         async for chunk in utterance:
                             samples += chunk.samples
                             tally.heard(samples / rate)
-                            words = []
-                            for span in chunk.spans:
-                                start, stop = speakable.place(span.start_char, span.end_char)
-                                words.append({"start": start, "end": stop, "at_ms": span.first_sample * 1000 // rate})
+                            words = [word.model_dump() for word in word_times(chunk, speakable, rate)]
                             data = base64.b64encode(b"".join(chunk.frames)).decode()
                             await self.send(type="audio_chunk", data=data, sample_rate=rate, words=words)
                 finally:

@@ -34,7 +34,7 @@ SAMPLES: tuple[m.Outbound, ...] = (
     m.Dtmf(digit="1"),
     m.Interrupt(utterance_until_interrupt="", duration_until_interrupt_ms=0),
     m.Error(description=""),
-    m.Info(name="", value=""),
+    m.Info(name="", value="", turn="t1"),
     m.TurnEvent(turn="", event="accepted"),
     m.Caption(turn="", text=""),
     m.MarkReached(name="", cleared=False),

@@ -366,6 +366,16 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
         ),
         (m.Info(name="tokensPlayed", value="x"), {"type": "info", "name": "tokensPlayed", "value": "x"}, {}),
         (
+            m.Info(
+                name="tokensPlayed",
+                value="x",
+                turn="t1",
+                words=[m.HeardWord(text="x", at_ms=20, end_ms=70, timing="estimated")],
+            ),
+            {"type": "info", "name": "tokensPlayed", "value": "x"},
+            {"turn": "t1", "words": [{"text": "x", "atMs": 20, "endMs": 70, "timing": "estimated"}]},
+        ),
+        (
             m.TurnEvent(turn="t1", event="started", data={"firstPacketMs": 41.5, "stages": {"text": 1.0}}),
             None,
             {"type": "turn", "turn": "t1", "event": "started", "firstPacketMs": 41.5, "stages": {"text": 1.0}},

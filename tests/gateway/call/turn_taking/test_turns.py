@@ -607,6 +607,32 @@ def test_segments_of_tokens_played_join_to_the_tokens() -> None:
     assert infos(call)[0] == ("agentSpeaking", "on") and infos(call)[-1] == ("agentSpeaking", "off")
 
 
+def test_tokens_played_has_the_time_of_each_word_and_how_it_is_known() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    call.say(Text(token="one <b>two</b> three", last=True))
+    ends = (3, 7, 13)
+    spans = [TextSpan(end - 3, end, at * 1600, (at + 1) * 1600, exact=at < 2) for at, end in enumerate(ends)]
+    turn = call.jobs["t1"].turn
+    call.turns.on_chunk(turn, AudioChunk(frames=[b"x"] * 30, first_sample=0, samples=4800, spans=spans), call.now)
+    call.turns.on_engine_done(turn, call.now)
+    call.run(1.0)
+    (info,) = told(call, Info)
+    assert (info.turn, info.value) == ("t1", "one <b>two</b> three")
+    assert [(word.text[-3:], word.at_ms, word.end_ms, word.timing) for word in info.words] == [
+        ("one", 0, 200, "exact"), ("two", 200, 400, "exact"), ("ree", 400, 600, "estimated")
+    ]  # fmt: skip
+
+
+def test_words_of_tokens_played_are_those_that_were_heard_before_a_cut() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.25)  # in the second word
+    call.turns.on_digit("1", call.now)
+    assert played(call) == "one two"
+    assert [word.text for info in told(call, Info) for word in info.words] == ["one", "two"]
+
+
 def infos(call: VirtualCall) -> list[tuple[str, str]]:
     return [(info.name, info.value) for info in told(call, Info)]
 

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import av
 import numpy as np
+import orjson
 import pytest
 from aiohttp import web
 
@@ -113,6 +114,34 @@ async def test_a_long_file_leaves_the_loop_to_others(api: Api, format_: str, mon
     counting.cancel()
     assert sum(written) == len(data) > 900_000
     assert max(written) <= 128 * 1024
+
+
+async def test_a_file_with_timestamps_is_json_with_each_word(api: Api) -> None:
+    body = {"text": "Hello <b>there</b> everybody", "timestamps": True, "format": "pcm"}
+    _, answer = await api.ask("POST", "/v1/tts", json=body)
+    assert len(base64.b64decode(answer["audio"])) // 48 == pytest.approx(answer["audio_ms"], abs=1)
+    assert [(word["start"], word["end"], word["timing"]) for word in answer["words"]] == [
+        (0, 5, "exact"), (9, 14, "exact"), (19, 28, "exact")
+    ]  # fmt: skip
+    times = [at for word in answer["words"] for at in (word["at_ms"], word["end_ms"])]
+    assert times == sorted(times) and times[-1] <= answer["audio_ms"]
+
+
+async def test_a_stream_with_timestamps_is_one_object_a_line(api: Api) -> None:
+    asked = {"text": "This is one sentence. And here is another one.", "format": "pcm"}
+    lines = [orjson.loads(line) for line in (await api.speak("/v1/tts/stream", **asked, timestamps=True)).splitlines()]
+    assert [word["end"] for line in lines for word in line["words"]][-1] == len(asked["text"])
+    sound = b"".join(base64.b64decode(line["audio"]) for line in lines)
+    assert sound == await api.speak("/v1/tts/stream", **asked)
+    assert [line.get("audio_ms") for line in lines] == [*[None] * (len(lines) - 1), len(sound) // 48]
+
+
+async def test_events_of_the_openai_stream_have_the_words(api: Api) -> None:
+    body = {"model": "tts-1", "input": "Hello there.", "response_format": "pcm", "stream_format": "sse"}
+    data = await api.speak("/v1/audio/speech", **body)
+    events = [orjson.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: ")]
+    words = [word for event in events for word in event.get("words", ())]
+    assert [(word["start"], word["end"], word["timing"]) for word in words] == [(0, 5, "exact"), (6, 12, "exact")]
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
@@ -527,9 +556,15 @@ async def test_generated_clients_know_sound_events_and_messages(api: Api) -> Non
     _, description = await api.ask("GET", "/openapi.json")
     paths = description["paths"]
     own = paths["/v1/tts"]["post"]["responses"]["200"]["content"]
-    assert own.keys() == {"audio/wav", "audio/pcm", "audio/mpeg", "audio/ogg", "audio/basic"}
+    assert own.keys() == {
+        "audio/wav", "audio/pcm", "audio/mpeg", "audio/ogg", "audio/basic", "application/json"
+    }  # fmt: skip
     openai = paths["/v1/audio/speech"]["post"]["responses"]["200"]["content"]
-    assert openai.keys() == own.keys() - {"audio/basic"} | {"audio/aac", "audio/flac", "text/event-stream"}
+    assert openai.keys() == own.keys() - {"audio/basic", "application/json"} | {
+        "audio/aac",
+        "audio/flac",
+        "text/event-stream",
+    }
     assert own["audio/wav"]["schema"] == {"type": "string", "format": "binary"}
     for path in ("/v1/events", "/v1/calls/{id}/events"):
         assert paths[path]["get"]["responses"]["200"]["content"]["text/event-stream"]["schema"]["type"] == "string"

@@ -63,6 +63,7 @@ async def test_a_text_comes_back_as_pcm_with_its_words(tmp_path: Path) -> None:
             words = [word for message in messages[:-1] for word in message["words"]]
             assert [(word["start"], word["end"]) for word in words] == [(0, 5), (6, 11), (12, 21)]
             assert [word["at_ms"] for word in words] == pytest.approx([0, 250, 500], abs=30)
+            assert all(word["at_ms"] < word["end_ms"] and word["timing"] == "exact" for word in words)
 
 
 async def test_speech_begins_before_the_last_token(tmp_path: Path) -> None:
