@@ -157,7 +157,7 @@ def test_no_part_of_a_server_imports_scipy(package: str) -> None:
 
 
 def _modules() -> dict[str, Path]:
-    """Every module of ours but the generated ones, by its dotted name."""
+    """Every module of the product but the generated ones, by its dotted name."""
     found = {}
     for package in PACKAGES:
         for path in files(package):
@@ -168,7 +168,7 @@ def _modules() -> dict[str, Path]:
 
 
 def _arrows() -> dict[str, set[str]]:
-    """Module -> modules of ours that it imports, wherever in the file, imports for types alone included."""
+    """Module -> the product's modules that it imports, wherever in the file, imports for types alone included."""
     modules = _modules()
     arrows: dict[str, set[str]] = {name: set() for name in modules}
     for name, path in modules.items():

@@ -60,7 +60,7 @@ def test_the_file_is_what_the_script_writes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_grafanas_own_types_know_every_field() -> None:
-    """What they do not know is lost, or raises, when they read the file and write it again."""
+    """A field that they do not know is lost, or raises, when they read the file and write it again."""
     register_default_plugins()
     again = json.loads(JSONEncoder().encode(Dashboard.from_json(DASHBOARD)))
 

@@ -1,4 +1,4 @@
-"""No series of the registries stands where nobody feeds it, and none is fed by tests alone."""
+"""Every series of the registries is fed, and none by tests alone."""
 
 import ast
 from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 BEGINS_S = 100.0
-"""What the clock shows at first."""
+"""The clock's first time."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -1,4 +1,4 @@
-"""How the tests wait for what happens outside them: for the event itself, never for a duration."""
+"""Waiting for events outside the tests: for the event itself, never for a duration."""
 
 from __future__ import annotations
 

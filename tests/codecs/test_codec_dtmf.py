@@ -43,7 +43,7 @@ def keyed(
 
 
 def heard(ms: float, **kwargs: float) -> list[str]:
-    """What is detected of each key, a few times over."""
+    """Return the digits detected when each key is pressed a few times for ``ms``."""
     return [detect(keyed(key, ms, seed, **kwargs)) for key in KEYS for seed in range(4)]
 
 

@@ -18,7 +18,7 @@ def voice(rate: int, seconds: float = 1.0, pitch_hz: float = 140.0) -> NDArray[n
 
 
 def through(fmt: AudioFormat, lost: set[int], pcm: NDArray[np.int16]) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """What is heard without and with losses."""
+    """Return the decoded sound without and with the losses."""
     size = fmt.frame_samples
     encode = encoder(fmt).encode
     payloads = [encode(pcm[at : at + size]) for at in range(0, len(pcm) - size + 1, size)]

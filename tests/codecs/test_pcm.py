@@ -39,7 +39,7 @@ def test_levels_are_relative_to_a_full_scale_square() -> None:
     assert pcm.dbov(tone(1000, 1.0, 8000, amplitude=1.0)) == pytest.approx(-3.01, abs=0.01)
     assert pcm.dbov(pcm.to_int16(tone(1000, 1.0, 8000))) == pytest.approx(-9.03, abs=0.01)
     assert pcm.dbov(np.zeros(160, np.int16)) == pcm.dbov(np.zeros(0, np.float32)) == -127
-    assert pcm.dbov(np.full(8, 1e-9, np.float32)) == -127  # a floor, not a number nobody can use
+    assert pcm.dbov(np.full(8, 1e-9, np.float32)) == -127  # a floor, not minus infinity
     with pytest.raises(ValueError, match="int32"):
         pcm.dbov(np.zeros(8, np.int32))  # type: ignore[arg-type]
 

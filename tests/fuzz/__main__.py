@@ -28,7 +28,7 @@ _KEPT_BYTES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run of a target did."""
+    """The result of one run of a target."""
 
     cases: int
     edges: int

@@ -1,4 +1,4 @@
-"""Whether parsers take time in proportion to their input: ``python -m tests.fuzz.scaling`` prints a table.
+"""Check that parsers take time in proportion to their input: ``python -m tests.fuzz.scaling`` prints a table.
 
 Each row repeats a structure that is likely to be read again and again: nested, many headers, many blanks, many parts.
 The readings of numbers (``tts_engine/text/verbalise`` and others) are not among them: they get clauses, which have 400

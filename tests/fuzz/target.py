@@ -1,4 +1,4 @@
-"""What a fuzz target is, and the parts that several targets share."""
+"""A fuzz target, and the parts that several targets share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BETWEEN = b"\x1e"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One parser and how it is tried. ``run`` lets only faults of ours escape."""
+    """One parser and how it is tried. ``run`` lets only our own faults escape."""
 
     name: str
     run: Callable[[bytes], None]

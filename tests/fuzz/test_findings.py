@@ -1,4 +1,4 @@
-"""What fuzzing has found: each case failed before it was mended, and is tried again here."""
+"""Inputs that fuzzing found: each failed before its cause was mended, and is tried again here."""
 
 import itertools
 
@@ -44,7 +44,7 @@ FINDINGS = {
         b"a=mid:1\r\na=bundle-only"),
     ),
     "a form that is not UTF-8": ("http-request", b"\x01\x01\x00a=\xff"),
-    "a form of a charset that nobody knows": ("http-request", b"\x01\x08\x00a=b"),
+    "a form of a charset that does not exist": ("http-request", b"\x01\x08\x00a=b"),
     "a part with a header that is none": ("http-request", b"\x00\x00\x00" + VOICE.replace(b"Content-Type: audio/wav",
     b"no header")),
     # FFmpeg's resampler makes a filter as long as the rates are far apart, over 14 s for 1.3 GHz.

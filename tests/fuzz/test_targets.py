@@ -50,12 +50,12 @@ READS = re.compile(
     r"orjson\.loads|json\.loads|unpack_from|\.unpack\(|iter_unpack|int\.from_bytes|model_validate_json|av\.open"
     r"|pickle\.loads|\.multipart\(\)|request\.post\(\)|yaml\.compose"
 )
-"""What a parser of bytes calls."""
+"""The functions that a parser of bytes calls."""
 
 TRUSTED = {
-    "gateway/cluster/passing.py": "one field of a body that the process reads whole which it is passed on to",
-    "gateway/cluster/redis_state.py": "what gateways of ours wrote into the operator's Redis",
-    "gateway/cluster/siblings.py": "what workers of this server say on a socket that only they reach",
+    "gateway/cluster/passing.py": "one field of a body; the process that gets the request reads the whole body",
+    "gateway/cluster/redis_state.py": "records that our gateways wrote into the operator's Redis",
+    "gateway/cluster/siblings.py": "messages between this server's workers on a socket that only they reach",
     "gateway/cluster/socket_state.py": "what workers of this server say on a socket that only they reach",
     "gateway/cluster/trial_sharing.py": "what workers of this server say on a socket that only they reach",
     "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",

@@ -1,7 +1,7 @@
 """Runs one target under atheris: ``python -m tests.fuzz.under_atheris TARGET FILES FOLDER [libFuzzer's options]``.
 
 Only the parser's own modules (FILES, globs) are instrumented: what runs around them would cost time and steer towards
-nothing. A run does not end at its first finding: each place that raises is written to FOLDER once, and the run goes on.
+nothing. A run does not end at its first finding: each place that raises is written to FOLDER once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def modules(globs: list[str]) -> list[str]:
 
 
 def _noting(run: Callable[[bytes], None], folder: Path) -> Callable[[bytes], None]:
-    """Return a target that writes what it finds to ``folder`` and goes on."""
+    """Return a target that writes what it finds to ``folder`` and continues."""
     seen: set[str] = set()
 
     def noting(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Who may see and do what, by the configuration alone."""
+"""The calls, scopes and voices of each principal, by the configuration alone."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_what_is_changed_foreign_or_meant_for_something_else_is_refused() -> Non
 
 
 def test_a_token_does_not_let_its_key_be_guessed() -> None:
-    """Who has a token knows no function of the key that could be tried offline."""
+    """A token's holder knows no function of the key that could be tried offline."""
     assert Tokens("one", lifetime_s=60).mark(KEY) != Tokens("other", lifetime_s=60).mark(KEY)
 
 

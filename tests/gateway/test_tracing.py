@@ -85,7 +85,7 @@ async def test_the_spans_of_a_turn_are_the_stages_that_its_manager_is_told(
         live: Any = SimpleNamespace(ws=url.replace("http", "ws"))
         async with TestCall(live, "default") as test:
             heard = await test.spoken(f"{SECRET} is the word.")
-            cut = test.call.speak(f"{SECRET} is a long story that nobody hears to its end.")
+            cut = test.call.speak(f"{SECRET} is a long story that is cut before its end.")
             await until(lambda: "firstPacketMs" in cut.reported)
             test.call.send("cancel")
             await until(lambda: cut.outcome)

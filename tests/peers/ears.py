@@ -1,4 +1,4 @@
-"""What a recogniser understands of a recording, and whether the words that matter are among it.
+"""The words that a recogniser hears in a recording, and a search for the phrases that matter.
 
 A recogniser writes "2" for "to", "talk spurt" for "talkspurt", and now and then a wrong letter. So a transcript is not
 compared with another: the question is whether a phrase is in it, but for a share of its letters.
@@ -35,7 +35,7 @@ def _network() -> object:
 
 
 def transcript(pcm: NDArray[np.float32], rate: int) -> str:
-    """What the recogniser takes mono audio for, full scale 1, ``rate`` in Hz."""
+    """Return the recogniser's words for mono audio, full scale 1, ``rate`` in Hz."""
     up = Resampler(rate, 16000)
     sound = np.concatenate((up.process(pcm), up.flush(), np.zeros(8000, np.float32)))
     with _HEARING:
@@ -51,12 +51,12 @@ def transcript_of(recording: Path) -> str:
 
 
 def understood(phrase: str, heard: str) -> bool:
-    """Whether a transcript has a phrase in it, but for a share of its letters."""
+    """True if the phrase is in the transcript, but for a share of its letters."""
     return times_understood(phrase, heard) > 0
 
 
 def times_understood(phrase: str, heard: str) -> int:
-    """How often a transcript has the phrase in it."""
+    """Return the number of times that the phrase is in the transcript."""
     wanted, text = _letters(phrase), _letters(heard)
     times, earliest = 0, 0
     # Sellers, 1980: the phrase may begin and end anywhere in the text.

@@ -79,7 +79,7 @@ class Live:
         return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1])  # type: ignore[index]
 
     def kept_waiting_s(self) -> float:
-        """How long the threads of gateway and engine have been ready to run and had no core, all together."""
+        """Return how long the threads of gateway and engine have been ready to run without a core, in sum."""
         pids = [self.process.pid, *ServerUnderTest(self.address, self.process.pid).engine_pids()]
         waits = (file.read_text().split()[1] for pid in pids for file in Path(f"/proc/{pid}/task").glob("*/schedstat"))
         return sum(map(int, waits)) / 1e9
@@ -125,7 +125,7 @@ class Live:
 async def serve(
     folder: Path, config: str | Path, environment: Mapping[str, str] | None = None, port: int = 0
 ) -> AsyncIterator[Live]:
-    """Run it until the block is left; whatever happened in it, no bug of ours may be in its log then.
+    """Run it until the block is left; whatever happened in it, its log may then hold no bug of the product.
 
     Args:
         config: a file, or the text of one.
@@ -334,7 +334,7 @@ class RawSocket:
         return code
 
     def close_and_leave(self) -> None:
-        """A close frame with 1000, and TCP closed behind it without waiting for the answer."""
+        """A close frame with 1000, and TCP closed after it without waiting for the answer."""
         self.frame(b"\x03\xe8", opcode=CLOSE)
         self._writer.close()
 

@@ -15,7 +15,7 @@ _given: set[int] = set()
 
 
 def free_port(count: int = 2) -> int:
-    """An even port that is free by UDP and TCP, as are those behind it, ``count`` in all; never the same twice."""
+    """An even port that is free by UDP and TCP, as are the next ones, ``count`` in all; never the same twice."""
     first = ports.free_port(count, among=_PORTS, given=_given)
     _given.update(range(first, first + count))
     return first

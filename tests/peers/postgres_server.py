@@ -17,7 +17,7 @@ USER, PASSWORD = "talkspurt", "secret"
 
 
 class PostgresServer:
-    """``start`` and ``stop`` may be called again and again. It does not run as root, so then it runs as ``nobody``."""
+    """``start`` and ``stop`` may be called again and again. PostgreSQL refuses root: then it runs as another user."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -51,7 +51,7 @@ class PostgresServer:
         self._control("start", "-o", options, "-l", str(self._folder / "log"), "-t", "60")
 
     def stop(self) -> None:
-        """As if it were killed: no connection is told."""
+        """Kill the server: no connection is told."""
         self._control("stop", "-m", "immediate")
 
     @property

@@ -1,4 +1,4 @@
-"""What counts as understood."""
+"""The rule by which a phrase counts as understood."""
 
 import pytest
 

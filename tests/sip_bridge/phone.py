@@ -228,7 +228,7 @@ class Phone:
         self.cseq = 0
         self.target = f"sip:bot@127.0.0.1:{server}"
         self.called = ""
-        """Whom it has called by way of a proxy; ``target`` then is who has answered, and ``routes`` lead there."""
+        """The party that it called through a proxy; ``target`` then is the one that answered, reached by ``routes``."""
         self.routes: list[str] = []
         self.invite: Request | None = None
         self.media: Media | None = None
@@ -365,14 +365,14 @@ class Phone:
         return message
 
     def is_new(self, request: Request) -> bool:
-        """Whether a request is no repetition of one that this was asked of before."""
+        """True if the request is no repetition of an earlier one."""
         key = (request.method, request.via.branch)
         known = key in self._known
         self._known.add(key)
         return not known
 
     def nothing(self) -> bool:
-        """Whether nothing waits to be read now."""
+        """True if nothing waits to be read now."""
         try:
             self.sip.recv(1, socket.MSG_PEEK)
         except BlockingIOError:

@@ -638,7 +638,7 @@ REFUSED: dict[str, tuple[list[Header], bytes, dict[str, Any]]] = {
     "one call only": ([], description(), {"trunk": {"max_calls": 1}}),
 }
 
-# --- calls of ours ---------------------------------------------------------------------------------------------------
+# --- our calls -------------------------------------------------------------------------------------------------------
 
 CALLEES: dict[str, list[Any]] = {
     "answers": [(200, [], description())],
@@ -796,7 +796,7 @@ def _refused(name: str) -> None:
 
 
 def _placed(scene: str, callee: str, setting: tuple[str, dict[str, Any]], answers: list[Any], script: Script) -> None:
-    """Add a call of ours."""
+    """Add one of our calls."""
     name, config = setting
 
     async def run() -> list[str]:

@@ -681,7 +681,7 @@ async def test_media_that_stays_away_ends_the_call() -> None:
 async def test_media_from_another_port_is_followed_where_the_trunk_says_so(policy: str, followed: bool) -> None:
     async with bridge(trunk={"media": policy}) as made:
         with phone_of(made) as phone:
-            await phone.call(body=offer(9))  # nobody is there: a translator has changed the port
+            await phone.call(body=offer(9))  # that port is empty: a translator has changed it
             for sequence in range(4):
                 phone.speak(bytes(160), sequence=sequence, timestamp=160 * sequence)
             rtp = made.session.call.rtp

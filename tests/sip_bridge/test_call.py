@@ -1,4 +1,4 @@
-"""What a call does with what its protocol wants done."""
+"""A call carries out its protocol's wishes."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -48,7 +48,7 @@ def test_an_effect_that_fails_ends_its_call_only_and_the_others_are_carried_out(
         world, far = await called()
 
         def fails(digit: str) -> None:
-            raise RuntimeError("a bug of ours")
+            raise RuntimeError("our bug")
 
         world.session.on_digit = fails  # type: ignore[method-assign]
         far.send("INFO", body=b"5", content="application/dtmf")
@@ -93,7 +93,7 @@ PAI = "P-Asserted-Identity"
 
 @pytest.mark.parametrize("method", ["INVITE", "UPDATE"])
 def test_another_party_is_told_once(method: str) -> None:
-    """As a PBX says it after a transfer (RFC 3325, RFC 5876)."""
+    """A PBX says it in this way after a transfer (RFC 3325, RFC 5876)."""
 
     async def script() -> None:
         world, far = await called()

@@ -1,4 +1,4 @@
-"""Which worker gets a datagram: whole messages in, numbers out."""
+"""The choice of the worker that gets a datagram: whole messages in, numbers out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.sip_bridge.phone import Phone, offer
 from tests.waiting import PATIENCE_S, until
 
 FRAMES = 10
-"""So many leave in time before the late tick, and as many after it."""
+"""The number of frames that leave in time before the late tick, and after it."""
 
 
 class Talking:
@@ -36,7 +36,7 @@ class Talking:
         self.now = self.begun
         self.packets: list[bytes] = []
         self.guarded: list[float] = []
-        """When the echo guard takes our frames to be heard."""
+        """The times at which the echo guard assumes our frames to be heard."""
         phone.waiting()  # reads the signs of life
 
     async def tick(self, at: float, packets: int) -> None:

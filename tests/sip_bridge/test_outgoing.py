@@ -1,4 +1,4 @@
-"""Calls of ours to a phone that does whatever a callee, a proxy or a fork may do."""
+"""Our calls to a phone that does whatever a callee, a proxy or a fork may do."""
 
 import asyncio
 import random
@@ -85,7 +85,7 @@ async def repeated(phone: Phone, method: str) -> Request:
 
 
 def only_repetitions(phone: Phone) -> bool:
-    """Whether nothing new waits to be read now."""
+    """True if nothing new waits to be read now."""
     while not phone.nothing():
         message = parse(phone.sip.recv(65536))
         if not isinstance(message, Request) or phone.is_new(message):
@@ -199,7 +199,7 @@ async def test_a_refusal_is_acknowledged_and_told(status: int, reason: str) -> N
 
 
 class Challenger:
-    """What a proxy that wants a password says."""
+    """The answers of a proxy that wants a password."""
 
     def __init__(self, lifetime_s: float = 60.0) -> None:
         self.auth = ServerAuth("pbx", b"0123456789abcdef", nonce_lifetime_s=lifetime_s)

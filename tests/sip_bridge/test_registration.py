@@ -106,7 +106,7 @@ class Ours:
 
 
 class Wire:
-    """Where the socket for datagrams stands: it brings each of them to the endpoint at its address."""
+    """A stand-in for the socket of datagrams: it brings each of them to the endpoint at its address."""
 
     _at: dict[tuple[str, int], Endpoint] = {}
 
@@ -165,7 +165,7 @@ async def registering(
 
 
 async def changed(changes: asyncio.Queue[bool]) -> bool:
-    """What is told next."""
+    """Return the next change."""
     await until(lambda: not changes.empty(), "a change")
     return changes.get_nowait()
 

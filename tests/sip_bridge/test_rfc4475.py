@@ -28,7 +28,7 @@ _TORTUOUS = (
     "cseq: 0009\r\n  INVITE",
     "Via  : SIP  /   2.0\r\n /UDP\r\n    192.0.2.2;branch=390skd",
     "s :",
-    "NewHeader:   a value\r\n that goes on in another line",
+    "NewHeader:   a value\r\n that continues on another line",
     "HeaderWithOddValue: ;;,,;;,;",
     "Content-Type: application/sdp",
     "Route:\r\n <sip:proxy.example.com;lr;unknown=value;unknown-without>",
@@ -50,7 +50,7 @@ _MIXED = "Content-Type: multipart/mixed;boundary=7a9c"
 
 SYNTAX = [
     Torture(
-        "3.1.1.1 short tortuous INVITE", 481, "it is sound, and in a dialog that nobody has", message(
+        "3.1.1.1 short tortuous INVITE", 481, "it is sound, and in an unknown dialog", message(
             "INVITE sip:bot@example.com;unknownparam SIP/2.0", *_TORTUOUS, body=SDP, without="Contact",
         ),
     ),
@@ -141,12 +141,12 @@ SYNTAX = [
         message("INVITE", _MIXED, body=_PARTS_AND_SDP),
     ),
     Torture(
-        "3.1.1.12 unusual reason phrase", None, "a response that nobody waits for", message(
+        "3.1.1.12 unusual reason phrase", None, "a response to no request", message(
             f"SIP/2.0 200 = 2**3 * 5**2 {_FOREIGN}", "CSeq: 35 INVITE",
         ),
     ),
     Torture(
-        "3.1.1.13 empty reason phrase", None, "a response that nobody waits for",
+        "3.1.1.13 empty reason phrase", None, "a response to no request",
         message("SIP/2.0 100 ", "CSeq: 35 INVITE"),
     ),
     Torture(
@@ -179,16 +179,16 @@ SYNTAX = [
         ),
     ),
     Torture(
-        "3.1.2.7 Request-URI in <>", 400, "400, or to take the URI out; nobody who dials us needs that",
+        "3.1.2.7 Request-URI in <>", 400, "400, or to take the URI out; no caller needs that",
         message("INVITE <sip:bot@example.com> SIP/2.0", body=SDP),
     ),
     Torture("3.1.2.8 blank in the Request-URI", 400, "400", message("INVITE sip:bot@b.example; lr SIP/2.0", body=SDP)),
     Torture(
-        "3.1.2.9 several blanks in the request line", 200, "400, or to pass over them, which harms nobody",
+        "3.1.2.9 several blanks in the request line", 200, "400, or to pass over them, which does no harm",
         message("INVITE  sip:bot@example.com  SIP/2.0", body=SDP),
     ),
     Torture(
-        "3.1.2.10 blanks at the end of the request line", 200, "400, or to pass over them, which harms nobody",
+        "3.1.2.10 blanks at the end of the request line", 200, "400, or to pass over them, which does no harm",
         message("OPTIONS sip:bot@example.com SIP/2.0  "),
     ),
     Torture(
@@ -204,7 +204,7 @@ SYNTAX = [
         message("REGISTER", "Contact: sip:user@example.com?Route=%3Csip:sip.example.com%3E"),
     ),
     Torture(
-        "3.1.2.14 blanks within <>", 200, "400, or to pass over them, which harms nobody",
+        "3.1.2.14 blanks within <>", 200, "400, or to pass over them, which does no harm",
         message("OPTIONS", 'To: "Bot, A." < sip:bot@example.com >'),
     ),
     Torture(

@@ -1,6 +1,6 @@
 """The torture messages of RFC 5118 (IPv6), each made anew from what the RFC says of it, and the answer that it gets
 from a bridge that is at home in IPv6. A sound REGISTER is answered with 501, since we have no registrar, and a sound
-BYE with 481, since its dialog is none of ours."""
+BYE with 481, since its dialog is unknown."""
 
 from __future__ import annotations
 

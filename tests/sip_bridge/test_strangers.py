@@ -1,5 +1,5 @@
-"""What strangers get from a whole bridge over datagrams, whose source address anybody can write: no more bytes than
-they send, no memory of ours, and nobody else's service."""
+"""Strangers send datagrams, whose source address anybody can write, to a whole bridge. They get no more bytes than
+they send, no lasting memory, and no service of others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRUNKS: dict[str, dict[str, Any]] = {
     "by address": {"addresses": ["127.0.0.0/8"]},
     "by password": {"addresses": [], "username": "ann", "password": "secret"},
 }
-"""How the one trunk is known. With a password alone, every stranger might be its peer."""
+"""The ways to know the one trunk. With a password alone, every stranger might be its peer."""
 
 IN_DIALOG = "To: <sip:bot@example.com>;tag=none"
 REQUESTS = {
@@ -29,7 +29,7 @@ REQUESTS = {
     "INVITE without Contact": message("INVITE", without="Contact"),
     "INVITE of many hops": message("INVITE", *(f"Record-Route: <sip:{n}.example;lr>" for n in range(30))),
     "INVITE with credentials": message("INVITE", 'Authorization: Digest username="ann", realm="talkspurt", nonce="x"'),
-    "INVITE with credentials that nobody can read": message("INVITE", "Authorization: Digest ="),
+    "INVITE with credentials that cannot be read": message("INVITE", "Authorization: Digest ="),
     "unknown extension": message("OPTIONS", "Require: foo, bar"),
     "unknown scheme": message("OPTIONS foo:bar SIP/2.0"),
     "wrong version": message("OPTIONS sip:bot@example.com SIP/7.0"),

@@ -1,4 +1,4 @@
-"""Who may call."""
+"""The callers that trunks admit."""
 
 import ipaddress
 import itertools

@@ -75,7 +75,7 @@ def message(start: str, *lines: str, body: bytes = b"", without: str = "") -> by
 
 
 class Torturer(VirtualBridge):
-    """What we send may be as odd as what we are sent."""
+    """A bridge whose output may be as odd as its input."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -104,7 +104,7 @@ def _within(answer: Response, method: str, number: int) -> bytes:
 
 
 async def put(torture: Torture, caplog: pytest.LogCaptureFixture, *, caller: str = FAR[0], **config: Any) -> None:
-    """Send the message from a trunk, and a whole call behind it. The answer is the one that is due, nobody raises,
+    """Send the message from a trunk, and a whole call after it. The answer is the one that is due, no code raises,
     nothing is left."""
     lost: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))

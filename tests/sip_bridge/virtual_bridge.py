@@ -153,7 +153,7 @@ class VirtualBridge:
         self.ready = ready
         self.room = True
         self.answers: dict[str, int | None] = {"BYE": 200}
-        """What the far end answers to new requests at once; others it leaves to the script."""
+        """The far end's answers to new requests, sent at once; others it leaves to the script."""
         self.sent: list[Message] = []
         self.causes: list[EndCause] = []
         self._names: dict[str, str] = {}
@@ -200,7 +200,7 @@ class VirtualBridge:
 
     @property
     def call(self) -> Any:
-        """The one that goes on."""
+        """The live call."""
         return next(iter(self.bridge))
 
     # --- the network -----------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class VirtualBridge:
     def answer(
         self, request: Request, status: int, *headers: tuple[str, str], tag: str = "a", body: bytes = b""
     ) -> None:
-        """The far end's answer to a request of ours."""
+        """The far end's answer to our request."""
         items = [*headers, *([("Content-Type", "application/sdp")] if body else [])]
         if status < 300 and request.method in ("INVITE", "UPDATE") and "Contact" not in dict(headers):
             items.insert(0, ("Contact", f"<sip:ann@{FAR[0]}:{FAR[1]}>"))
@@ -326,7 +326,7 @@ class Far:
         return request
 
     def ack(self, *headers: tuple[str, str], body: bytes = b"") -> None:
-        """Of the last answer to an INVITE."""
+        """Acknowledge the last answer to an INVITE."""
         response = self.world.replied()
         self.to_tag = response.to.tag
         if response.status >= 300:
@@ -348,7 +348,7 @@ class Far:
 
 
 async def placed(world: VirtualBridge, **order: Any) -> Attempt:
-    """A call of ours to the far end, its INVITE sent."""
+    """Our call to the far end, its INVITE sent."""
     order = {"target": f"sip:ann@{FAR[0]}:{FAR[1]}", **order}
     try:
         attempt = await world.bridge.outgoing.place(CallOrder(**order))
@@ -361,7 +361,7 @@ async def placed(world: VirtualBridge, **order: Any) -> Attempt:
 
 @contextmanager
 def played() -> Iterator[None]:
-    """Media is played, chance is the middle of what it may be, and nobody reads certificates."""
+    """Media is played, chance is the middle of what it may be, and certificates are not read."""
     before = sip_bridge.call.RtpLeg, secrets.randbelow, sip_bridge.bridge.client_context
     sip_bridge.call.RtpLeg = Media  # type: ignore[misc, assignment]
     secrets.randbelow = lambda n: n // 2  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Which GPU an engine's process sees, and which process has its model."""
+"""The GPU that an engine's process sees, and the process that has its model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Real calls over real sockets, by Twilio's media stream and by SIP, and what they leave in ``/metrics``.
 
-Nothing here feeds a series itself: one that nobody feeds stays where it was, and is named.
+Nothing here feeds a series itself: one that is not fed stays where it was, and is named.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ cv_audio_first_byte_seconds_count talkspurt_engine_drafts_total
 STANDS = {"talkspurt_build_info", "talkspurt_calls_limit", "talkspurt_tasks"}
 OTHERWISE = {
     "talkspurt_background_restarts_total": "no background task ends",
-    "talkspurt_engine_admission_seconds_count": "every turn finds a place here, so nobody waits",
+    "talkspurt_engine_admission_seconds_count": "every turn finds a place here, so no one waits",
     "talkspurt_engine_admission_waiting": "the same",
     "talkspurt_engine_refused_total": "the same",
     "talkspurt_engine_batch_size_count": "only CosyVoice works in batches",
@@ -70,8 +70,8 @@ OTHERWISE = {
     "talkspurt_room_legs": "the same",
     "talkspurt_answers_total": "no call is outgoing",
     "talkspurt_beeps_total": "no machine answers",
-    "talkspurt_listeners_total": "nobody listens in",
-    "talkspurt_listener_drops_total": "nobody listens in",
+    "talkspurt_listeners_total": "there is no listener",
+    "talkspurt_listener_drops_total": "there is no listener",
     "talkspurt_model_trial_returns_total": "no model is on trial",
     "talkspurt_engine_linked": "an engine over TCP has no link",
     "talkspurt_moved_turns_total": "one engine has no other at which a turn could go on",
@@ -90,7 +90,7 @@ LONG = "One two three four five six seven eight nine ten eleven twelve."
 
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
-"""By name and labels."""
+"""The samples by name and labels."""
 
 
 async def read(made: Gateway) -> Samples:

@@ -1,4 +1,4 @@
-"""What `serve` prints when it is ready."""
+"""The text that `serve` prints when it is ready."""
 
 import sys
 from pathlib import Path

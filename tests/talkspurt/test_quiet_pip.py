@@ -1,4 +1,4 @@
-"""What `make run` tells while it installs."""
+"""The output of `make run` while it installs."""
 
 import os
 import subprocess

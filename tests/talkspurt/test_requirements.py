@@ -15,7 +15,7 @@ EXTRAS = {"base": (), "recogniser": ("recogniser",), "cosyvoice": ("cosyvoice",)
 
 
 def entries(path: Path) -> dict[str, list[tuple[Requirement, int]]]:
-    """What a list has, by name: each requirement with the number of its hashes. A name may differ by platform."""
+    """Return a list's entries by name: each requirement (some differ by platform) with its number of hashes."""
     text = re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.M).replace("\\\n", " ")
     found: dict[str, list[tuple[Requirement, int]]] = {}
     for line in filter(None, text.splitlines()):

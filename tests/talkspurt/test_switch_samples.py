@@ -94,7 +94,7 @@ end
 
 
 def run(script: str, variables: dict[str, str], *, digits: str = "", answer: str = "+OK Success") -> tuple[Any, Any]:
-    """What a script did, and the channel's variables then."""
+    """Run a script; return its actions and the channel's variables after it."""
     lua = lupa.LuaRuntime()
     globals_ = lua.globals()
     globals_.variables = lua.table_from(variables)

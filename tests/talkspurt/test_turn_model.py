@@ -1,4 +1,4 @@
-"""When a gateway has a turn model."""
+"""The conditions under which a gateway has a turn model."""
 
 from __future__ import annotations
 

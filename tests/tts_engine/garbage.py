@@ -40,7 +40,7 @@ def _name_if_ours(one: object) -> str:
 
 @asynccontextmanager
 async def leaving_no_circles() -> AsyncIterator[None]:
-    """Fail if only a collection frees an object of ours that is made in the block. Objects that are frozen alive, as
+    """Fail if only a collection frees one of our objects that is made in the block. Objects that are frozen alive, as
     during calls, would stay for good."""
     gc.collect()
     gc.disable()

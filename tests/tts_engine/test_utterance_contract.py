@@ -1,4 +1,4 @@
-"""What every ``SpeechEngine`` promises of an utterance: the engine in this process, and the same one over gRPC."""
+"""The promises of every ``SpeechEngine`` for an utterance: the engine in this process, and the same one over gRPC."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ class HeldTone(ToneSynthesizer):
 
 
 class Speech:
-    """An engine, and the voice behind it."""
+    """An engine, and its voice."""
 
     def __init__(self, engine: SpeechEngine, voice: HeldTone) -> None:
         self.engine, self.voice = engine, voice
@@ -197,7 +197,7 @@ async def test_a_late_delta_that_is_too_much_fails_the_utterance_that_speaks(spe
         utterance.feed("more")
         utterance.end_text()
     assert isinstance(error, InvalidRequest) and "speech.max_chars" in str(error)
-    assert await speech.speak("Another turn goes on.")
+    assert await speech.speak("Another turn continues.")
 
 
 # Cancel.

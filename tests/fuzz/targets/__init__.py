@@ -19,4 +19,4 @@ def _declared() -> dict[str, Target]:
 
 
 TARGETS: Mapping[str, Target] = _declared()
-"""By name."""
+"""The targets by name."""

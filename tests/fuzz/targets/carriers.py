@@ -245,7 +245,7 @@ def run_esl(data: bytes) -> None:
 
 
 class _Call:
-    """What a session wants to know of FreeSWITCH."""
+    """The part of FreeSWITCH's call that a session uses."""
 
     on_digit: Callable[[str], None]
 

@@ -1,4 +1,4 @@
-"""What a request shows to prove who asks."""
+"""The credentials that a request shows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_token(data: bytes) -> None:
     except Rejected as exc:
         assert exc.status == 401
         return
-    assert len(found) == 2, "nobody but the issuer has signed it"
+    assert len(found) == 2, "only the issuer signed it"
     assert 0 < len(claims.tenant) <= 200 and claims.tenant.isprintable()
     assert claims.expires >= time.time() and set(claims.scopes) <= set(SCOPES)
 

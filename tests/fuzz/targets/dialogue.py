@@ -1,4 +1,4 @@
-"""What dialogue managers, recognisers and the engine's clients say, and the bodies of HTTP requests."""
+"""Messages of dialogue managers, recognisers and the engine's clients, and the bodies of HTTP requests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WORDS = (
 
 
 def run_manager(data: bytes) -> None:
-    """A message is read, or refused by an ``error`` of a bounded length, whoever sends it."""
+    """A message is read, or refused by an ``error`` of a bounded length, from any sender."""
     text: str | bytes = data
     with contextlib.suppress(UnicodeDecodeError):
         text = data.decode()
@@ -188,7 +188,7 @@ _FIRST = _LOOP.run_until_complete(_first_request())
 
 
 def run_request(data: bytes) -> None:
-    """A handler answers any body of any kind, and never with 500: that means a bug of ours."""
+    """A handler answers any body of any kind, and never with 500: that means a bug in the gateway."""
     choice = data[:3].ljust(3, b"\0")
 
     async def answer() -> web.StreamResponse:
@@ -209,7 +209,7 @@ def run_request(data: bytes) -> None:
 
 
 def _raising(handler: Any) -> Any:
-    """The handler; an error that the middleware takes for a bug of ours escapes it."""
+    """The handler; an error that the middleware takes for a bug in the gateway escapes it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -226,7 +226,7 @@ def _raising(handler: Any) -> Any:
 
 
 class _Bug(BaseException):
-    """An error that nobody declared. It is no Exception, so that the middleware lets it pass."""
+    """An error that no handler declares. It is no Exception, so that the middleware lets it pass."""
 
 
 class _Protocol:
@@ -326,7 +326,7 @@ def run_engine(data: bytes) -> None:
 
 
 class _Wire(asyncio.Transport):
-    """What a link asks of its socket."""
+    """The part of a socket that a link uses."""
 
     def __init__(self) -> None:
         super().__init__()

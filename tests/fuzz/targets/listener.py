@@ -1,4 +1,4 @@
-"""A carrier's media WebSocket: its handshake from the first byte on, and its frames, to the call behind it."""
+"""A carrier's media WebSocket: its handshake from the first byte on, and its frames, to the call that it carries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AT_ONCE = LoopTurns(clock=lambda: 0.0)
 
 
 class _Frame:
-    """What the connection asks of a frame of picows."""
+    """The part of a picows frame that the connection reads."""
 
     last_in_buffer = False
 

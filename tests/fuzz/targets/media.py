@@ -95,7 +95,7 @@ def run_rtp(data: bytes) -> None:
 
 
 def run_rtcp(data: bytes) -> None:
-    """What is read and written again reads the same."""
+    """A packet that was read and written again reads the same."""
     try:
         reports = rtcp.parse(data)
     except ProtocolError:

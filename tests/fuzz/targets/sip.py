@@ -137,7 +137,7 @@ def _same(ours: Message, again: Message) -> bool:
 
 
 def run_message(data: bytes) -> None:
-    """What is read and written again reads the same, and every request can be answered."""
+    """A message that was read and written again reads the same, and every request can be answered."""
     got = _read(data)
     if got is None:
         return
@@ -166,7 +166,7 @@ def _as_call(got: Request) -> None:
 
 
 def run_headers(data: bytes) -> None:
-    """What later layers read in a message raises nothing but ``SipProtocolError``."""
+    """Reading any header of a message raises nothing but ``SipProtocolError``."""
     got = _read(data)
     if got is None:
         return
@@ -212,7 +212,7 @@ def _check_referral(referral: Referral) -> None:
 
 
 def run_response(got: Response) -> None:
-    """The same of a response to a request of ours."""
+    """The same for a response to our request."""
     request = parse(INVITE)
     assert isinstance(request, Request)
     assert_plain(cause_of_answer(got))
@@ -226,7 +226,7 @@ def run_response(got: Response) -> None:
 
 
 def run_head(data: bytes) -> None:
-    """What can be read whole says the same in short."""
+    """A head that is complete reads the same when its headers are written in short."""
     head, got = read_head(data), _read(data)
     if got is not None:
         assert head is not None

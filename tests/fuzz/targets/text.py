@@ -93,7 +93,7 @@ def run_markup(data: bytes) -> None:
 
 
 def run_normaliser(data: bytes) -> None:
-    """What a voice reads is aligned with what was written: every word once, in order, within the text."""
+    """The words that a voice reads are aligned with the text: every word once, in order, within the text."""
     text = _text(data)[:400]  # no clause is longer
     readable = clean(text)
     foreign_scripts(readable, {"Latin"})

@@ -1,4 +1,4 @@
-"""Calls of a whole gateway, from the edge's value to the end: listed, counted, left to who goes on with them."""
+"""Calls of a whole gateway, from the edge's value to the end: listed, counted, and handed over."""
 
 import asyncio
 import sqlite3
@@ -23,7 +23,7 @@ from voicecodecs.registry import AudioFormat
 
 
 class Leg:
-    """The media of a call that nobody hears."""
+    """The media of a call without a listener."""
 
     max_lead_ms = 0
     has_marks = False
@@ -94,7 +94,7 @@ async def test_a_call_is_listed_under_its_id_with_what_its_route_adds(made: Gate
 
 
 async def test_a_call_that_no_manager_could_be_had_for_has_failed(made: Gateway) -> None:
-    made.calls.begin(CALL, Leg()).on_dialogue_failed("nobody answers")
+    made.calls.begin(CALL, Leg()).on_dialogue_failed("no answer")
     await until(lambda: not len(made.directory), "the call's end")
     assert ended(made) == {("telnyx", "failed"): 1}
 

@@ -1,4 +1,4 @@
-"""What calls leave, where several processes look for it."""
+"""Handoff data that calls leave, read by several processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT = Handoff("VX1", "ended", "data", "", "sales")
 
 
 class Lost(MemoryState):
-    """A state that nobody reaches while it is ``down``; ``slow`` holds what is left until it is set."""
+    """A state that cannot be reached while it is ``down``; ``slow`` holds what is left until it is set."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a session does beside what ``Turns`` decides."""
+"""Decisions of a session that ``Turns`` does not make."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_cut_that_a_false_alarms_time_decided_is_counted_from_the_callers_onse
 
 
 async def _streams_on(token_s: float) -> list[str]:
-    """A manager that goes on with its story while the caller speaks for 3.2 s, and answers the prompt."""
+    """A manager that continues its story while the caller speaks for 3.2 s, and answers the prompt."""
     call = VirtualSession({}, recogniser=True, lead_ms=100)
     call.says = ["Stop it."]
     call.partials = 0.0
@@ -48,7 +48,7 @@ def test_a_story_that_streams_on_is_silent_while_the_caller_speaks_and_the_answe
     assert sum("Interrupt(" in line for line in lines) == 1
     cut = next(index for index, line in enumerate(lines) if "Interrupt(" in line)
     prompt = next(index for index, line in enumerate(lines) if "Prompt(" in line)
-    assert not [line for line in lines[cut:prompt] if " frame " in line], "nobody talks over the caller"
+    assert not [line for line in lines[cut:prompt] if " frame " in line], "no speech over the caller"
     finished = [line for line in lines if "event='finished'" in line]
     assert len(finished) == 1 and "turn='t2'" in finished[0]
 
@@ -60,7 +60,7 @@ async def _recorded(name: str) -> list[str]:
     told = [int(ms) for line in lines for ms in re.findall(r"'(?:heardMs|audioMs)': (\d+)", line)]
     recorded = call.recorded
     assert all(at + length_s <= after + 1e-6 for (at, length_s), (after, _) in pairwise(recorded))
-    # Where speech pauses and goes on, the frame under way is heard again. The manager is told whole frames.
+    # Where speech pauses and continues, the frame under way is heard again. The manager is told whole frames.
     cuts = sum("clear" in line for line in lines) + 3 * ("on_hold" in name)
     made_ms = round(sum(length_s for _, length_s in recorded) * 1000)
     repeated_ms = 200 * cuts if "words" in name.partition(":")[0] else 0  # after a doubt, the last word is said again
@@ -75,7 +75,7 @@ def test_the_recording_has_what_the_caller_heard_and_nothing_that_was_cut(policy
 
 
 def lines_of(scene: Callable[[VirtualSession], Awaitable[None]], **fields: Any) -> list[str]:
-    """What leaves a call in which that happens, without the times."""
+    """Return the lines that leave a call in which the scene happens, without the times."""
 
     async def call(_: object) -> list[str]:
         made = VirtualSession(fields.pop("route", {}), **fields)
@@ -204,7 +204,7 @@ def test_the_end_comes_when_all_is_said_and_leaves_a_handoff() -> None:
 
 def test_a_call_without_a_manager_leaves_the_reason_to_whoever_goes_on_with_it() -> None:
     async def scene(call: VirtualSession) -> None:
-        call.session.on_dialogue_failed("nobody answers")
+        call.session.on_dialogue_failed("no answer")
         await call.run(0.1)
         assert call.session.ending.handoff is not None
         assert (call.session.ending.handoff.reason, call.session.ending.handoff.handoff_data) == (
@@ -228,7 +228,7 @@ def test_what_a_call_leaves_is_decided_with_its_end(first: str) -> None:
             call.session.end(first, hang_up=True)
         left = call.session.ending.handoff
         assert (left is not None) == (first == "end")
-        call.session.on_dialogue_failed("nobody answers")
+        call.session.on_dialogue_failed("no answer")
         call.session.on_transferred("")
         assert call.session.ending.handoff is left
         await call.run(0.1)
@@ -269,7 +269,7 @@ def test_a_call_without_a_manager_goes_to_the_routes_human(
 ) -> None:
     async def scene(call: VirtualSession) -> None:
         call.transfers_are = started
-        call.session.on_dialogue_failed("nobody answers")
+        call.session.on_dialogue_failed("no answer")
         await call.run(0.1)
         assert (call.session.ending.handoff is None) == (started is TransferStart.UNDER_WAY)
         call.session.on_transferred(problem)
@@ -280,7 +280,7 @@ def test_a_call_without_a_manager_goes_to_the_routes_human(
     lines = lines_of(scene, route=HUMAN)
     assert [line for line in lines if "sip:desk" in line] == ["dialogue_failed sip:desk@pbx.example"], "tried once"
     assert "dialogue failed" in lines, "it is counted"
-    assert "hang_up dialogue_failed None" in lines, "whoever goes on with the call learns why"
+    assert "hang_up dialogue_failed None" in lines, "the next party of the call learns why"
 
 
 @pytest.mark.parametrize("problem", ["", "486 Busy Here"])
@@ -288,7 +288,7 @@ def test_a_transfer_that_the_lost_manager_had_begun_is_awaited_first(problem: st
     async def scene(call: VirtualSession) -> None:
         call.transfers_are = TransferStart.UNDER_WAY
         call.say(Transfer(target="+4930123"))
-        call.session.on_dialogue_failed("nobody answers")
+        call.session.on_dialogue_failed("no answer")
         call.session.on_transferred(problem)
         call.session.on_transferred("486 Busy Here")
         await call.run(0.1)
@@ -303,7 +303,7 @@ def test_a_transfer_that_the_lost_manager_had_begun_is_awaited_first(problem: st
 def test_a_denied_human_is_not_called() -> None:
     async def scene(call: VirtualSession) -> None:
         call.transfers_are = TransferStart.HANDED_OVER
-        call.session.on_dialogue_failed("nobody answers")
+        call.session.on_dialogue_failed("no answer")
         await call.run(0.1)
         assert call.session.ending.handoff is not None and not call.session.ending.handoff.transfer_target
 
@@ -341,7 +341,7 @@ def test_a_leg_of_any_kind_hears_of_a_transfer_only_when_the_policy_lets_it_thro
     ]  # fmt: skip
     told = [line for line in lines if "Error(" in line]
     assert "an international number" in told[0] and "882" not in told[0]
-    assert any("event='finished'" in line for line in lines), "the call goes on, and so does its speech"
+    assert any("event='finished'" in line for line in lines), "the call continues, and so does its speech"
 
 
 SALES = Transfer(target="+4930123")

@@ -1,4 +1,4 @@
-"""What ``config``, ``hints`` and ``language`` change in a call under way. Where the published sources leave a rule
+"""``config``, ``hints`` and ``language`` change a running call. Where the published sources leave a rule
 open, the name of the test says "inferred"."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def said(call: VirtualSession, what: str) -> list[str]:
 
 
 def send(call: VirtualSession, **message: Any) -> None:
-    """As it comes from the wire."""
+    """Send the message as JSON, the way a manager does."""
     call.say(decode(json.dumps(message), limits=LimitsConfig(), multiplexed=False)[1])
 
 
@@ -108,11 +108,11 @@ async def test_settings_without_effect_are_logged_once(caplog: pytest.LogCapture
 async def test_a_language_that_no_voice_speaks_is_an_error_at_once_and_changes_nothing() -> None:
     call = VirtualSession({"events": ["config-updated"]})
     call.session._configuration._voice_problem = lambda route, language, voice: (
-        "nobody speaks it" if language == "xx-YY" else ""
+        "not spoken" if language == "xx-YY" else ""
     )
     await call.run(0.1)
     send(call, type="language", ttsLanguage="xx-YY", transcriptionLanguage="en-IN", voice="v")
-    assert "language.ttsLanguage: nobody speaks it" in said(call, "tell Error")[0]
+    assert "language.ttsLanguage: not spoken" in said(call, "tell Error")[0]
     assert not said(call, "configUpdated")
     send(call, type="text", token="hello", last=True)
     await call.run(0.5)
@@ -240,6 +240,6 @@ async def test_known_voices_say_what_a_route_can_speak() -> None:
     known._voices = voices
     assert known.problem("r", "en-GB", "heart") == ""
     assert known.problem("r", "de-DE", "") == "no voice speaks 'de-DE', expected one of en"
-    assert known.problem("r", "", "nobody") == "no voice 'nobody', expected one of heart"
+    assert known.problem("r", "", "stranger") == "no voice 'stranger', expected one of heart"
     known._voices = [*voices, *own]
     assert known.problem("r", "de-DE", "") == ""  # a cloned voice speaks what its model speaks

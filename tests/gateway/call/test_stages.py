@@ -29,7 +29,7 @@ class SlowTone(ToneSynthesizer):
     def __init__(self) -> None:
         super().__init__()
         self.clauses = 0
-        """How many it has made."""
+        """The number of clauses made."""
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         await asyncio.sleep(0.15)
@@ -130,7 +130,7 @@ async def test_what_was_made_before_anybody_waited_does_not_count(call: Call) ->
 
 async def test_a_turn_that_preempts_has_stages_too(call: Call) -> None:
     async with call() as test:
-        first = test.call.speak("A long sentence that nobody will hear to its end.", preemptible=True)
+        first = test.call.speak("A long sentence that is cut before its end.", preemptible=True)
         await until(lambda: "firstPacketMs" in first.reported)
         second = await test.spoken("Excuse me please.")
         assert first.outcome == "interrupted"

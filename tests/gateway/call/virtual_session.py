@@ -193,7 +193,7 @@ class VirtualSession:
         self.spoken: list[Spoken] = []
         self.transfers_are = TransferStart.REFUSED
         self.says = ["", "Mm-hmm.", "Yeah.", "Stop it.", "Yeah but no."]
-        """What the recogniser may hear; ``answer_s`` is the longest that this takes."""
+        """The texts that the recogniser may hear; ``answer_s`` is its longest time to answer."""
         self.answer_s = 0.3
         self.partials = 0.02
         """For each 20 ms of speech: how likely the recogniser says what it has so far."""
@@ -203,12 +203,12 @@ class VirtualSession:
         self.notes_cause = True
         self.speech_wanted = self.vad_wanted = False
         self.plan: deque[Window] = deque()
-        """What the caller's windows will be, 32 ms each; silence is not looked at when nobody spoke."""
+        """The caller's coming windows, 32 ms each; windows of silence are skipped while no one has spoken."""
         self._marks: deque[asyncio.TimerHandle] = deque()
         self._asked = 0
         self._last_frame_at = 0.0
         self.recorded: list[tuple[float, float]] = []
-        """What a recording has of us: when each frame is heard, and how much of it, seconds."""
+        """The recorded frames of our side: start and length of each, seconds."""
         made = RouteConfig.model_validate({"recogniser": "external" if recogniser else "", **route})
         common = BargeInConfig.model_validate(barge_in or {})
         heard = hearing(made, _Recogniser(self), RecogniserConfig(), common) if recogniser else None

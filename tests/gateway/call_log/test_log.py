@@ -267,7 +267,7 @@ def test_a_new_database_waits_for_another_process_that_writes(tmp_path: Path) ->
 
 
 def test_processes_that_begin_together_make_one_database(tmp_path: Path) -> None:
-    """As the workers of a new server do with their first calls; threads with connections of their own serve as well."""
+    """The workers of a new server do so with their first calls; threads with connections of their own serve as well."""
     together = threading.Barrier(4)
 
     def begin(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may be called, as whom and how often; time is a number here."""
+"""The allowed targets, caller ids and rates of outgoing calls; time is a number here."""
 
 from typing import Any
 
@@ -129,7 +129,7 @@ def test_a_request_shows_only_caller_ids_that_are_listed() -> None:
     assert place(made, from_="sip:bot@example.org").from_ == "sip:bot@example.org"
     assert not_placed(made, from_="+15550100") == (403, "caller_id_not_allowed", "from", 0)
     assert not_placed(made, from_="sip:+493055501@evil.example") == (403, "caller_id_not_allowed", "from", 0)
-    assert not_placed(made, from_="nobody in particular") == (422, "invalid_target", "from", 0)
+    assert not_placed(made, from_="no one in particular") == (422, "invalid_target", "from", 0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A transfer on every carrier of the table: what is refused reaches nobody, what is allowed reaches the wire."""
+"""A transfer on every carrier of the table: a refused one sends nothing, an allowed one reaches the wire."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Call:
         error = self.told.pop()
         assert isinstance(error, Error) and error.code == "target_not_allowed", (target, error)
         assert not re.search(r"[0-9]", error.description)
-        assert self._made.directory.get(self.session.call_id) is self.session, "the call goes on"
+        assert self._made.directory.get(self.session.call_id) is self.session, "the call continues"
         assert self.session.ending.handoff is None
         assert refusals(self._made) == before + 1
 
@@ -106,7 +106,7 @@ class Call:
 
 
 def refusals(made: Gateway) -> float:
-    """What the metric says."""
+    """Return the metric's count of refusals."""
     return sum(
         sample.value
         for family in text_string_to_metric_families(made.metrics.exposition().decode())

@@ -1,7 +1,7 @@
 """FreeSWITCH's event socket as its documents describe it: auth, ``event json``, ``bgapi``, ``api``, ``sendmsg`` and its
 events.
 
-Channels are real to the extent that matters: a stream that is started connects, files wait behind each other until they
+Channels are real to the extent that matters: a stream that is started connects, files wait in a queue until they
 are played, and everything told about a channel is written down.
 """
 

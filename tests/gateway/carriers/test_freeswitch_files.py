@@ -64,7 +64,7 @@ def test_what_is_cleared_is_not_reported() -> None:
 
 @asynccontextmanager
 async def channel(switch: FreeSwitch, *, files: bool = True, **esl: str) -> AsyncIterator[list[str]]:
-    """A call of ours on a channel of the switch; what it is told."""
+    """A call on a channel of the switch; yields the events that it got."""
     told: list[str] = []
     calls = FreeSwitchCalls(
         EslConfig(**kept(port=switch.port, **esl)), "uuid_audio_stream",
@@ -194,7 +194,7 @@ async def test_a_call_is_heard_whole_ends_when_it_was_heard_and_is_cut_at_once(t
 
                 turn = calls[0].speak("One two three.")
                 await until(lambda: switch.texts == ["mark"] and len(queued) == len(switch.files), "all that is said")
-                assert len(queued) > 2 and not turn.outcome, "nobody has heard anything yet"
+                assert len(queued) > 2 and not turn.outcome, "nothing has been heard yet"
                 while len(queued) > 1:
                     switch.play()
                 assert not turn.outcome

@@ -1,4 +1,4 @@
-"""What every ``SharedState`` does, wherever it keeps what it knows."""
+"""The contract of every ``SharedState``, whatever holds its data."""
 
 from __future__ import annotations
 

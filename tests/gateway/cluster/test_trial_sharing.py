@@ -56,7 +56,7 @@ async def test_errors_of_all_processes_count_together_and_end_the_trial_in_all(
             await until(lambda: all(trials.current for trials in others), "the next trial everywhere")
             assert first.current is not None and first.current.turns == 0
             held = others[0].of_call(CALL)
-        assert others[0].model_of_turn(held) == "next", "the trial goes on while nobody leads"
+        assert others[0].model_of_turn(held) == "next", "the trial continues without a leader"
         again = ModelTrials()
         async with leading(again, socket):  # it has been started anew
             await until(lambda: not any(trials.current for trials in others), "no trial")

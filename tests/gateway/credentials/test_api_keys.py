@@ -32,7 +32,7 @@ def request(key: str) -> web.Request:
 
 
 def who(auth: Authenticator, key: str) -> Principal | str:
-    """Who shows the key, or why that is refused."""
+    """Return the principal that shows the key, or the reason of the refusal."""
     try:
         return auth.check(request(key))[1]
     except Rejected as exc:

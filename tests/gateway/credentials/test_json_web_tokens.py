@@ -81,7 +81,7 @@ def unsigned(**header: Any) -> str:
 
 
 def signed_by_the_public_key() -> str:
-    """What an attacker makes who hopes that the public key is taken for the secret of an HMAC."""
+    """Return a token of an attacker who hopes that the public key is taken for the secret of an HMAC."""
     import hashlib
     import hmac
 

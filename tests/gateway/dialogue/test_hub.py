@@ -180,7 +180,7 @@ async def test_a_manager_of_three_calls_killed_ten_times_misses_no_key_and_gets_
         for link in links:
             link.send(Dtmf(digit=str(number)))
         await until(all_read)
-        await until(lambda: not any(link.socket.line.leftover() for link in links), "the pong behind it")
+        await until(lambda: not any(link.socket.line.leftover() for link in links), "the pong after it")
         managers[-1].kill()
         for digit in "*#":  # the hub may not have noticed yet
             pressed.append(digit)

@@ -109,7 +109,7 @@ class End:
         self.accepted.append(text)
 
     async def ending(self, *, within_s: float) -> Ending:
-        """How the line ended; of these seconds none passes on the clock of this machine."""
+        """Wait for the line's ending; of these seconds none passes on the clock of this machine."""
         async with asyncio.timeout(within_s):
             return await self.running
 
@@ -327,7 +327,7 @@ def link(sink: RecordingSink, stats: DialogueStats, *, extensions: bool = True, 
 
 
 def unsent(end: End) -> list[dict[str, Any]]:
-    """What waits on a line whose peer reads nothing."""
+    """Return the messages that wait on a line whose peer reads nothing."""
     return [orjson.loads(text) for _, text in end.line.leftover()[1:]]
 
 
@@ -349,7 +349,7 @@ async def test_what_was_said_without_a_line_follows_the_setup_and_sound_is_gone(
     waiting.line_up(end.line)
     waiting.send(Dtmf(digit="7"))
     first, *rest = unsent(end)
-    assert stats.replayed == 0  # the first line replays nothing: nobody has missed anything
+    assert stats.replayed == 0  # the first line replays nothing: nothing was missed
     assert (first["type"], first["resumed"], first["callStatus"]) == ("setup", False, "RINGING")
     assert [message["digit"] for message in rest] == list("34567")
     assert stats.messages_dropped == 2

@@ -126,7 +126,7 @@ async def test_close_on_purpose_ends_the_session(dial: Callable[..., Dialled], c
         await until(lambda: app.sockets)
         await app.sockets[0].close(code=code)
         await until(lambda: call_.sink.events)
-        await call_.relay.aclose()  # its task has ended: nobody dials again
+        await call_.relay.aclose()  # its task has ended: it does not dial again
         assert call_.sink.events == ["closed"]
         assert len(app.sockets) == 1
 
@@ -173,7 +173,7 @@ async def test_nobody_there_is_given_up_once(dial: Callable[..., Dialled]) -> No
     assert call_.stats.reconnects == 0
 
 
-@pytest.mark.parametrize("url", ["{app}/nobody-here?api_key=SECRET", "ws://127.0.0.1:9/?api_key=SECRET"])
+@pytest.mark.parametrize("url", ["{app}/not-here?api_key=SECRET", "ws://127.0.0.1:9/?api_key=SECRET"])
 async def test_what_is_told_of_a_failure_holds_no_key_of_the_address(
     dial: Callable[..., Dialled], url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

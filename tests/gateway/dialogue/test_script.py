@@ -69,7 +69,7 @@ class Call:
         self.sent += self.machine.on_timer(self.now)
 
     def take(self) -> list[object]:
-        """What was sent since the last look, short."""
+        """Return the messages sent since the last look, in short form."""
         taken, self.sent = self.sent, []
         return [message.token if isinstance(message, Text) else message for message in taken]
 
@@ -192,7 +192,7 @@ def test_every_other_action_is_carried_out_in_order() -> None:
         - say: It is {time} on {date}.
         - pause: 1.5
         - transfer: {target: "sip:{name}@x", handoff_data: "{name}"}
-        - say: Nobody there.
+        - say: No answer.
         - hang_up: {handoff_data: done}
     """,
         name="Ada",
@@ -217,19 +217,19 @@ def test_every_other_action_is_carried_out_in_order() -> None:
     made.after(0.2)
     assert made.take() == [Transfer(target="sip:Ada@x", handoff_data="Ada")]
     made.hears(Error(description="cannot transfer"))
-    assert made.take() == ["Nobody there.", End(handoff_data="done")]
+    assert made.take() == ["No answer.", End(handoff_data="done")]
     made.keys("1")
     made.after(100)
     assert made.take() == []
 
 
 def test_speech_that_fails_in_front_of_a_transfer_is_not_the_transfer_failing() -> None:
-    made = Call("steps: {a: [{say: One moment.}, {transfer: '+1555'}, {say: Nobody.}]}")
+    made = Call("steps: {a: [{say: One moment.}, {transfer: '+1555'}, {say: Failed.}]}")
     assert made.take() == ["One moment.", Transfer(target="+1555")]
     made.hears(Error(description="the engine broke", turn="s1"))
     assert made.take() == []
     made.hears(Error(description="refused", field="target"))
-    assert made.take() == ["Nobody.", End()]
+    assert made.take() == ["Failed.", End()]
 
 
 def test_circle_without_a_wait_ends_the_call() -> None:
@@ -464,7 +464,7 @@ LEAVES = """
       ask:
         - gather: {say: "Sales or nothing?", prompts: [{match: sales, goto: sales}], otherwise: bye, retries: 0}
         - goto: bye
-      sales: [{say: "One moment."}, {transfer: "+1555"}, {say: "Nobody there."}]
+      sales: [{say: "One moment."}, {transfer: "+1555"}, {say: "No answer."}]
       bye: [{say: "Goodbye."}, {hang_up: {handoff_data: done}}]
 """
 
@@ -504,7 +504,7 @@ def test_a_caller_who_withdraws_a_hang_up_may_answer_the_last_question() -> None
     made.after(6.1)
     assert made.take() == [Transfer(target="+1555")]
     made.hears(Error(description="cannot transfer"))
-    assert made.take() == ["Nobody there.", End()]
+    assert made.take() == ["No answer.", End()]
     withdraw(made, "s4", "end")
     made.after(6.1)
     assert made.take() == [End()]

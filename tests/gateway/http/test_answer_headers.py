@@ -1,4 +1,4 @@
-"""What every answer of the HTTP listener says, whatever was asked."""
+"""The headers that every answer of the HTTP listener has."""
 
 import asyncio
 import logging

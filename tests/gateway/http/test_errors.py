@@ -1,4 +1,4 @@
-"""What a request that fails leaves in the log."""
+"""The log lines of a request that fails."""
 
 import logging
 

@@ -74,7 +74,7 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
 
 @pytest.mark.virtual_time
 async def test_a_watch_that_is_ended_in_the_moment_of_an_answer_ends() -> None:
-    """It went on, and asked an engine whose connection was closed."""
+    """Such a watch used to continue, and asked an engine whose connection was closed."""
     answer: asyncio.Future[EngineStatus] = asyncio.get_running_loop().create_future()
 
     async def status() -> EngineStatus:
@@ -83,7 +83,7 @@ async def test_a_watch_that_is_ended_in_the_moment_of_an_answer_ends() -> None:
     watch = asyncio.create_task(Health(LocalDirectory(limit=1), status, version="1").watch())
     await asyncio.sleep(0.1)  # it waits for the answer
     answer.set_result(EngineStatus(ready=True, engine="tone", model="hum"))
-    await asyncio.sleep(0)  # the answer is there, and nobody has looked at it
+    await asyncio.sleep(0)  # the answer is there, but not yet read
     watch.cancel()
     await asyncio.wait([watch], timeout=60)
     assert watch.cancelled()

@@ -52,7 +52,7 @@ BOTH_WAYS = pytest.mark.parametrize("shown", ["key", "jwt"])
 
 
 def shown_by(tenant: str, shown: str) -> str:
-    """What a tenant shows that may do all but ``admin``, the office all."""
+    """Return the key of a tenant with every scope but ``admin``; the office has every scope."""
     scopes = SCOPES if tenant == "office" else [scope for scope in SCOPES if scope != "admin"]
     return tenant if shown == "key" else signed(tenant, *scopes)
 
@@ -93,7 +93,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/tts/stream"): {"json": {"text": "Hi.", "speaker": "one--anna"}},
     ("POST", "/v1/audio/speech"): {"json": {"model": "tts-1", "input": "Hi.", "voice": "one--anna"}},
 }  # fmt: skip
-"""What to send where an empty request would not reach the thing of the other tenant."""
+"""The bodies to send where an empty request would not reach the other tenant's thing."""
 
 ONCE_OR_UPGRADED = {
     "/v1/handoffs/{callSid}", "/v1/dialogue", "/v1/audio/{id}", "/ws/tts", "/v1/calls/{id}/listen",

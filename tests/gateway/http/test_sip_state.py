@@ -1,4 +1,4 @@
-"""Where the gateway is registered and which trunks answer, in ``/v1/health`` and ``/metrics``."""
+"""Registrations and trunks of the gateway, in ``/v1/health`` and ``/metrics``."""
 
 from pathlib import Path
 from typing import Any

@@ -13,7 +13,7 @@ from gateway.errors import Rejected
 from gateway.limits.limiter import PAUSE_S, RENEW_S, Limiter, LimitReached
 from gateway.limits.quota import QuotaRequest, QuotaVerdict
 
-NOWHERE = "redis://127.0.0.1:1/0"  # tcpmux: nobody listens
+NOWHERE = "redis://127.0.0.1:1/0"  # tcpmux: no listener
 
 
 def limiter(**fields: Any) -> Limiter:
@@ -49,7 +49,7 @@ class Gone:
 
 
 async def taken(limits: Limiter, times: int, tenant: str = "shop") -> int:
-    """How many of so many requests are let in."""
+    """Return the number of requests, of ``times``, that are let in."""
     done = 0
     for _ in range(times):
         try:

@@ -318,7 +318,7 @@ async def test_the_round_trip_is_measured_where_somebody_wants_it(line: Line) ->
     leg, call = await line.call("twilio")
     await until(lambda: bool(call.trips))
     assert call.trips[0] >= 0
-    call.connection._pong_received(bytes(8))  # what no ping of ours asked for
+    call.connection._pong_received(bytes(8))  # answers none of our pings
     call.connection._pong_received(b"?")
     assert len(call.trips) == 1
     await leg.aclose()

@@ -1,4 +1,4 @@
-"""When the kernel gathers idle frames, and when no longer, in virtual time."""
+"""The kernel gathers idle frames at the right times only, in virtual time."""
 
 import asyncio
 import socket

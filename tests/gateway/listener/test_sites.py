@@ -21,7 +21,7 @@ def sites(**server: Any) -> Sites:
 
 
 def status(tried: Sites, host: str, origin: str = "", *, peer: str = PEER, changes: bool = True, also: Any = ()) -> int:
-    """Of a request with these headers; 200 where it passes."""
+    """Return the status of a request with these headers; 200 where it passes."""
     headers = {"Host": host} | ({"Origin": origin} if origin else {})
     try:
         tried.check(peer, headers, changes=changes, also=also)

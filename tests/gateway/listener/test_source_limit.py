@@ -1,4 +1,4 @@
-"""How much one source may ask for, on a virtual clock."""
+"""The bound on requests from one source, on a virtual clock."""
 
 import pytest
 

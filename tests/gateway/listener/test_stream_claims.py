@@ -14,7 +14,7 @@ TOKEN = StreamToken(b"12345678", 2_000_000_000, bytes(8))
 
 
 class Call:
-    """How it was ended."""
+    """A call that keeps the way in which it was ended."""
 
     def __init__(self) -> None:
         self.ended = ""

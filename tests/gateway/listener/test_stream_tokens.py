@@ -37,7 +37,7 @@ class Carrier:
         return await self.http.ws_connect(path)
 
     async def status(self, path: str) -> int:
-        """Of an upgrade that fails."""
+        """Return the status of an upgrade that fails."""
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await self.open(path)
         return refused.value.status

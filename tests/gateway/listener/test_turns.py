@@ -1,4 +1,4 @@
-"""What comes from outside gets a bounded time of each turn of the loop, and arrives whole and in order."""
+"""Outside data gets a bounded time of each turn of the loop, and arrives whole and in order."""
 
 import asyncio
 import itertools
@@ -107,7 +107,7 @@ async def test_connections_take_turns_and_get_everything(behind_full: int) -> No
     assert max(len(data) for _, data in got) <= 1024
     if behind_full > len(SENT):
         both = [who for who, _ in got[4:-4]]
-        assert max(len(list(row)) for _, row in itertools.groupby(both)) <= 3  # nobody was served before the other
+        assert max(len(list(row)) for _, row in itertools.groupby(both)) <= 3  # neither was served before the other
     for writer in writers:
         writer.close()
     server.close()

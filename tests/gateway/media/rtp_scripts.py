@@ -18,17 +18,17 @@ BEGIN_S = 1000.0
 WALL_S = 1_700_000_000.0
 """Seconds since 1970 at ``BEGIN_S``."""
 SSRC = 0x22222222
-"""Of our stream: all 32 random bits are these."""
+"""The SSRC of our stream: all 32 random bits are these."""
 FAR = 0xAABBCCDD
 KEY, FAR_KEY = bytes(range(30)), bytes(range(1, 31))
 SUITE = "AES_CM_128_HMAC_SHA1_80"
 HOME = ("192.0.2.9", 4000)
-"""Where the far end says that it is."""
+"""The address that the far end states."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What an offer and its answer came to."""
+    """The terms that an offer and its answer agreed on."""
 
     encoding: str = "PCMU"
     payload_type: int = 0
@@ -85,7 +85,7 @@ class Far:
         return self.srtp.protect(data) if self.srtp else data
 
     def frames(self, count: int, at: float, late: Callable[[int], float | None] = lambda index: 0.0) -> Iterator[Step]:
-        """So many frames, 20 ms apart; ``late`` says by how much each comes late, or that it never does (None)."""
+        """Yield ``count`` frames, 20 ms apart; ``late`` gives a frame's delay in seconds, None if it is lost."""
         for index in range(count):
             data, delay = self.packet(), late(index)
             if delay is not None:
@@ -115,17 +115,17 @@ def about_us(*, lost: int = 0, last_report: int = 0, delay: int = 0) -> ReportBl
 
 
 def ours_at(at: float) -> int:
-    """The middle of our NTP time, as a report of ours said it at that time."""
+    """The middle of our NTP time, from the report that we sent at that time."""
     return int((WALL_S + at + 2_208_988_800) * 65536) & 0xFFFFFFFF
 
 
 def steady(count: int, at: float = 0.0, *, size: int = 160) -> list[Step]:
-    """Frames of ours, 20 ms apart."""
+    """Return our frames, 20 ms apart."""
     return [(at + index * 0.02, "frame", bytes([index & 0xFF]) * size) for index in range(count)]
 
 
 def reception(terms: Terms) -> dict[str, list[Step]]:
-    """What happens to packets on their way, by name."""
+    """Return, by name, the events that happen to packets on their way."""
     start: list[Step] = [(0.0, "agree", terms), (0.0, "listen", True)]
 
     def far(**of: int) -> Far:
@@ -169,8 +169,8 @@ def reception(terms: Terms) -> dict[str, list[Step]]:
         ],
         "a new stream": [*start, *changed],
         "keys": [*start, *keys],
-        "kinds that nobody agreed to": [*start, *other],
-        "nobody listens": [
+        "kinds that were not agreed": [*start, *other],
+        "no listener": [
             start[0], *far().frames(10, 0.1), (0.35, "listen", True), *far(sequence=110, timestamp=6600).frames(5, 0.4)
         ],
         "reports": [*start, *told],
@@ -268,7 +268,7 @@ def random_scripts(terms: Terms, count: int = 150) -> dict[str, list[Step]]:
 
 
 class Transcript:
-    """What came out, a line each."""
+    """The output of a session, a line each."""
 
     def __init__(self) -> None:
         self.now = BEGIN_S

@@ -1,4 +1,4 @@
-"""How a caller's sound arrives: what RFC 3550 counts, over several streams, and by messages that have no numbers."""
+"""The arrival of a caller's sound: counts of RFC 3550, over several streams, and for messages without numbers."""
 
 from __future__ import annotations
 

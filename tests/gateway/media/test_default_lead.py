@@ -1,4 +1,4 @@
-"""What the default lead is for: the caller does not hear that this machine stops for a moment."""
+"""The default lead covers short stops of this machine: the caller hears none of them."""
 
 import pytest
 

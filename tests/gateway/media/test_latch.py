@@ -1,4 +1,4 @@
-"""Symmetric RTP: following a peer behind a translator, and nobody else."""
+"""Symmetric RTP: following a peer that a translator hides, and no other."""
 
 import pytest
 

@@ -23,7 +23,7 @@ class LossyRelay:
         if index == 0:
             return 0.0  # for the receiver, a stream begins with the packet that comes first
         delay_s = self._rng.uniform(0, self._jitter_s)
-        if self._rng.random() < self._loss and index < PACKETS - 1:  # nobody misses the last
+        if self._rng.random() < self._loss and index < PACKETS - 1:  # the last always comes
             self.dropped.add(index)
             return None
         return delay_s
@@ -51,9 +51,7 @@ def test_what_a_bad_network_leaves_is_heard_in_order_and_what_it_took_is_conceal
     words = [number for number in call.heard if number is not None]
     assert words == sorted(words), "in order"
     given_up = set(range(PACKETS)) - set(words) - relay.dropped
-    assert len(given_up) < 0.01 * PACKETS, (
-        "what came is heard, but for the first late ones, of which nobody knew better"
-    )
+    assert len(given_up) < 0.01 * PACKETS, "what came is heard, but for the first late ones, before the delay was known"
     assert call.heard.count(None) == len(relay.dropped | given_up), "each of the others is concealed in its place"
     assert call.session.stats.lost == len(relay.dropped)
     assert 0.005 < call.session.stats.jitter_s < 0.05

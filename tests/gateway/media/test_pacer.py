@@ -101,7 +101,7 @@ def test_a_late_tick_between_two_turns_keeps_the_timetable_and_a_later_turn_has_
     third.push([b"c", b"d"], now=10.045, ptime_s=P)
     made.add(third)
     assert all_due(made, 10.045) == [b"c"]
-    assert made.deadline(10.045) == pytest.approx(10.065), "nobody had waited for it"
+    assert made.deadline(10.045) == pytest.approx(10.065), "no one had waited for it"
 
 
 def test_a_frame_is_never_early() -> None:
@@ -243,7 +243,7 @@ def test_how_late_a_frame_was_counts_from_when_it_came_or_was_due() -> None:
     for now, late_s in ((10.003, 0.0), (10.028, 0.005)):
         assert made.pop_due(now) and made.late_s == pytest.approx(late_s)
     track.push([b"c"], now=10.05, ptime_s=P)
-    assert made.pop_due(10.052) == b"c" and made.late_s == pytest.approx(0.002), "nobody had it before 10.05"
+    assert made.pop_due(10.052) == b"c" and made.late_s == pytest.approx(0.002), "it did not exist before 10.05"
 
 
 def test_a_mark_follows_the_frame_that_it_is_about() -> None:

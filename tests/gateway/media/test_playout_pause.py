@@ -8,7 +8,7 @@ PTIME_S = 0.02
 
 
 def frames(playout: Playout, *, begin: float, end: float) -> list[bytes]:
-    """What is sent from ``begin`` to ``end``, a visit each frame."""
+    """Return the frames sent from ``begin`` to ``end``, a visit each frame."""
     sent = []
     for step in range(round((end - begin) / PTIME_S)):
         frame = playout.pop_due(begin + step * PTIME_S)

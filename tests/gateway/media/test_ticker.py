@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_S
 START = 1e6
 """Far enough ahead of the clock of this machine: the timer that is armed for it does not fire."""
 LATE_S = 1e-4
-"""How late each tick is."""
+"""The delay of each tick."""
 
 
 class Timetable:

@@ -1,4 +1,4 @@
-"""Records on a real SQLite file: each is counted once, however often it is told and whoever dies."""
+"""Records on a real SQLite file: each is counted once, however often it is told and whichever process dies."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ async def held(records: Records) -> AsyncIterator[None]:
 
 
 def ids_in_the_file(folder: Path) -> list[str]:
-    """What another process sees."""
+    """Return the ids that another process sees."""
     with closing(sqlite3.connect(folder / "new" / "records.sqlite3")) as file:
         return [row for (row,) in file.execute("SELECT id FROM records ORDER BY id")]
 

@@ -219,7 +219,7 @@ async def test_people_in_the_background_do_not_cut() -> None:
 
 
 def test_a_room_that_is_loud_from_the_start_does_not_cut() -> None:
-    """What was heard before the call is not known: people in the background were louder than nothing."""
+    """The sound before the call is not known: people in the background were louder than nothing."""
     detector = SpeechDetector()
     for index in range(100):
         level_db = -33.0 if index % 3 else -37.0

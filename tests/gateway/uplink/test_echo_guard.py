@@ -1,4 +1,4 @@
-"""The echo guard alone, on noise of ours and of others. With speech, and the network in front, see test_barge_in.py."""
+"""The echo guard alone, on our noise and on others'. With speech, and the network in front, see test_barge_in.py."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def test_we_talk_over_the_caller_until_the_echo_of_the_last_frame_even_if_it_was
     for _ in range(10):
         guard.sent(bytes(LINE.frame_samples), 5.0)  # the caller hears them until 5.2
     assert guard.talking_over(5.2) and guard.talking_over(5.2 + 0.6)
-    assert not guard.talking_over(5.2 + 0.6 + 0.033), "the whole window is behind it"
+    assert not guard.talking_over(5.2 + 0.6 + 0.033), "the whole window has passed"

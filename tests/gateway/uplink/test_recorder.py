@@ -29,7 +29,7 @@ def sides(path: Path) -> NDArray[np.float64]:
 
 
 def seconds(side: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Where sound begins and ends."""
+    """Return start and end of each sound."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], side != 0, [0])))) / RATE
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
@@ -115,7 +115,7 @@ def test_the_name_stands_for_a_complete_recording(path: Path) -> None:
     recording.caller(loud(), at=BEGAN + 1.0)
     assert not path.exists()
     assert [other.name for other in path.parent.iterdir()] == ["VX1.part"]
-    assert stat.S_IMODE(path.with_suffix(".part").stat().st_mode) == 0o600  # nobody else's to hear, also meanwhile
+    assert stat.S_IMODE(path.with_suffix(".part").stat().st_mode) == 0o600  # even before it is complete
     recording.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [other.name for other in path.parent.iterdir()] == ["VX1.wav"]

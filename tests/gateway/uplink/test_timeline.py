@@ -26,7 +26,7 @@ class Taken:
         return np.concatenate(self.given)
 
     def spans(self, side: int) -> list[tuple[float, float]]:
-        """Where sound begins and ends, seconds."""
+        """Return start and end of each sound, seconds."""
         return spans(self.all()[:, side])
 
 

@@ -47,7 +47,7 @@ class Ear:
             )  # fmt: skip
 
     def hear(self, kind: str, count: int) -> list[str]:
-        """What is said of so many windows, with the window at which it is said."""
+        """Return the detector's events for ``count`` windows, each with its window."""
         said = []
         for index, window in enumerate(self._windows(kind, count), 1):
             heard = self.detector.feed(window, is_echo=self._is_echo)
@@ -59,7 +59,7 @@ class Ear:
 def test_in_silence_three_windows_of_speech_are_speech_and_0_3_s_without_end_it() -> None:
     ear = Ear(over_us=False)
     assert ear.hear("word", 20) == ["started 3"]
-    assert ear.detector.speaking and ear.asked == 0, "nobody asks for an echo of silence"
+    assert ear.detector.speaking and ear.asked == 0, "silence is not checked for echo"
     assert ear.hear("silence", 12) == ["ended 10"]
     assert ear.detector.idle
 

@@ -62,7 +62,7 @@ def levels(heard: Heard) -> list[int]:
 
 
 class BusyClock:
-    """A clock for which the thread waits until it is let go. The thread asks it for whoever listens in."""
+    """A clock for which the thread waits until it is let go. The thread asks it for each listener."""
 
     def __init__(self) -> None:
         self.entered, self.let_go = threading.Event(), threading.Event()
@@ -220,7 +220,7 @@ async def test_a_bug_met_on_one_call_does_not_deafen_the_others(
         monkeypatch.setattr(broken, "drain", lambda post: 1 / 0)
         stream.want(vad=False, pcm_rate=16000)
         broken.push(frame(0), now=0.0)
-        stream.push(frame(1), now=0.0)  # in one batch with what breaks, and behind it
+        stream.push(frame(1), now=0.0)  # in one batch with the broken one, and after it
         await until(lambda: heard.pcm)
         stream.push(frame(2), now=0.02)
         await settled(worker)
@@ -326,7 +326,7 @@ async def recorded(
     ours: NDArray[np.float32],
     during: Callable[[Stream, float], None] = lambda stream, now: None,
 ) -> NDArray[np.float32]:
-    """What the recording of a call has; both sides as long as each other. ``during`` is called before each frame."""
+    """Return the recording of a call, both sides of one length. ``during`` is called before each frame."""
     with running({"VX": Recorder(path, rate=fmt.sample_rate, max_s=60.0, started=0.0)}) as worker:
         stream = worker.open("VX", fmt, fmt, "r", Heard())
         encoders = encoder(fmt), encoder(fmt)

@@ -81,7 +81,7 @@ class _Behind(Heard):
 
 
 async def settled(worker: UplinkWorker) -> None:
-    """Wait until all that was pushed before has been worked on and reported: a payload pushed behind it has come back.
+    """Wait until all earlier payloads have been worked on and reported: one that was pushed after them has come back.
 
     The worker needs a route ``r`` whose call named ``behind`` is not recorded.
     """

@@ -103,7 +103,7 @@ async def test_g711_is_spoken_with_a_peer_that_offers_only_that(encoding: str) -
 
 async def test_cancel_stops_the_voice() -> None:
     async with gateway() as made, calling(made.url) as phone:
-        phone.say(type="text", token="This is a very long sentence that nobody wants to hear to its end.", last=True)
+        phone.say(type="text", token="This is a very long sentence that is cut before its end.", last=True)
         await until(lambda: np.any(np.abs(phone.pcm) > 1000), "voice")
         phone.say(type="cancel")
         await until(lambda: phone.of_type("interrupt"), "interrupt")
@@ -135,7 +135,7 @@ async def test_reports_of_both_sides_are_kept() -> None:
 
 
 async def settled_resources() -> dict[str, int]:
-    """What is there when the calls before have ended whole: the same twice, a little apart."""
+    """Return the resources after the calls before have ended: the same twice, a little apart."""
     seen: list[dict[str, int]] = [{}]
 
     def settled() -> bool:
@@ -174,7 +174,7 @@ async def test_twenty_calls_in_a_row_leak_nothing() -> None:
         assert made.ended == ["hangup"] * 22
 
 
-LONG = "A very long sentence that goes on and on, and on, and on, without end in sight, as sentences sometimes do."
+LONG = "A very long sentence that runs on and on, and on, and on, without end in sight, as sentences sometimes do."
 
 
 async def test_the_caller_interrupts_by_speaking() -> None:

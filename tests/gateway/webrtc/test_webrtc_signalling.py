@@ -78,7 +78,7 @@ a=mid:2
 a=sctp-port:5000
 a=max-message-size:262144
 """.format(f=":".join(["AB"] * 32)).replace("\n", "\r\n")
-"""As Chromium offers video, audio and data, shortened."""
+"""The offer of Chromium with video, audio and data, shortened."""
 
 
 def test_a_browsers_offer_is_read_in_its_own_order_of_codecs() -> None:

@@ -264,7 +264,7 @@ def strongest_hz(pcm: np.ndarray, rate: int) -> float:
 
 
 def resources() -> dict[str, int]:
-    """What a call could leak."""
+    """Return the resources that a call could leak."""
     gc.collect()
     return {
         "files": len(os.listdir("/proc/self/fd")),

@@ -23,7 +23,7 @@ TURN_S = 30.0
 """A turn that has not ended so long after its text has got stuck, or its gateway is gone."""
 _TOKEN_S = 0.05
 _PAUSE_S = 1.0
-"""How long a caller whose call went wrong waits before the next one."""
+"""The pause of a caller whose call went wrong, before the next one."""
 _TURNS = (
     LoadTurn(("Thank you for your patience,", "we are looking at your order now.", "It was sent in the morning."), 0.3),
     LoadTurn(("The next appointment would be on Thursday,", "at a quarter past nine.", "Does that suit you?"), 0.3),
@@ -43,11 +43,11 @@ class Call:
     over_at: float = 0.0
     managed: ManagedCall | None = None
     lost: str = ""
-    """Why the call did not go as the caller wanted. Empty: it did."""
+    """The reason why the call did not go as the caller wanted. Empty: it did."""
     gaps: list[tuple[float, float]] = field(default_factory=list)
     """The silences within turns: when each ended, and how long it was, ms."""
     first_packets: list[tuple[float, float]] = field(default_factory=list)
-    """Of each turn: when its first packet came, and how long after its first clause was complete, ms."""
+    """The time at which each turn's first packet came, and how long after its first clause was complete, ms."""
     _seen: int = 0
 
     @property
@@ -185,7 +185,7 @@ class Callers:
 
 
 def figures(calls: list[Call], since: float, until: float) -> dict[str, Any]:
-    """What callers heard within a time."""
+    """Return the figures of the sound that callers heard within a time."""
     gaps = [[ms for at, ms in call.gaps if since <= at <= until] for call in calls]
     first = sorted(ms for call in calls for at, ms in call.first_packets if since <= at <= until)
     return {

@@ -1,4 +1,4 @@
-"""What is done to the service, row by row, while callers talk, and what may come of it."""
+"""Disturbances of the service, row by row, while callers talk, and their allowed consequences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Acceptance:
     """Service and callers.
 
     Args:
-        alone: whether nobody else uses the machine. Else gaps, times and refused calls may be the others' doing (a
+        alone: true if no one else uses the machine. Else gaps, times and refused calls may be the others' doing (a
             gateway that waits for a core answers no check in time), and only calls that break off are wrong.
     """
 
@@ -93,9 +93,9 @@ class Acceptance:
         outcomes = Counter(record["outcome"] for record in found)
         killed = {call.id for call in self.callers.calls if id(call) in self.victims}
         wrong += [f"{count} records of one call" for count in counts.values() if count > 1]
-        # A call whose process was killed before its manager knew of it has an id that nobody here knows.
+        # A call whose process was killed before its manager knew of it has an id that is unknown here.
         crashed = {record["id"] for record in found if record["outcome"] == "crashed"}.intersection(ids)
-        wrong += [f"{len(crashed - killed)} calls crashed that nobody killed"] if crashed - killed else []
+        wrong += [f"{len(crashed - killed)} calls crashed that were not killed"] if crashed - killed else []
         return {"calls": len(ids), "records": len(found), "outcomes": dict(outcomes), "wrong": wrong}
 
     async def _records(self) -> list[dict[str, Any]]:
@@ -268,4 +268,4 @@ ROWS: dict[str, tuple[str, tuple[Act, ...]]] = {
     "kill-worker": ("`kill -9` of a worker", (kill_worker,)),
     "kill-gateway": ("`kill -9` of a gateway", (kill_gateway,)),
 }
-"""By name: what is done, and how."""
+"""The rows by name: the disturbance, and its function."""

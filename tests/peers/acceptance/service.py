@@ -194,7 +194,7 @@ class Service:
     Args:
         folder: where everything writes.
         manager: the address of the dialogue manager that all calls get.
-        longest_call_s: how long Envoy's old process goes on after a restart.
+        longest_call_s: how long Envoy's old process continues after a restart.
     """
 
     def __init__(self, folder: Path, manager: str, *, longest_call_s: float) -> None:
@@ -318,7 +318,7 @@ class Service:
 
 
 async def answers(url: str) -> bool:
-    """Whether somebody answers with 200."""
+    """True if the address answers with 200."""
     await asyncio.sleep(_LOOK_S)
     try:
         async with aiohttp.ClientSession() as http, http.get(url) as answer:

@@ -40,7 +40,7 @@ class Asterisk:
         ]
 
     async def cli(self, command: str) -> str:
-        """What the console answers."""
+        """Run a command on the console and return its output."""
         process = await asyncio.create_subprocess_exec(
             *self.command("-rx", command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )

@@ -25,7 +25,7 @@ from voicecodecs.pcm import to_float32
 pytestmark = [pytest.mark.asterisk, needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
 
 SAMPLES = Path(__file__).parents[3] / "configs/asterisk"
-KEY = {"Authorization": "Bearer a key of ours"}
+KEY = {"Authorization": "Bearer a key for tests"}
 SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
 
 
@@ -38,7 +38,7 @@ CONFIG = f"""
 engine: {{kind: embedded, timeouts: {{hang_s: 120}}}}  # a loaded machine is only slow
 audiosocket: {{port: {TCP}, route: default}}
 carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
-auth: {{api_keys: [{{key: a key of ours}}]}}
+auth: {{api_keys: [{{key: a key for tests}}]}}
 calling: {{allowed_targets: [agent-7]}}
 routes: {{default: {{events: [tokens-played]}}}}
 clips: {{folder: FOLDER}}
@@ -63,7 +63,7 @@ async def switch(live: Live, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     sample = sample.replace("127.0.0.1:8080", live.address).replace("127.0.0.1:9092", f"127.0.0.1:{TCP}")
     tests = f"""
 [globals]
-TALKSPURT_KEY=a key of ours
+TALKSPURT_KEY=a key for tests
 [ear]
 exten => silent,1,Answer()
  same => n,Record({folder}/heard.wav,0,30,kqx)
@@ -97,7 +97,7 @@ exten => billing,1,Verbose(1,left: in the queue with account ${{ACCOUNT}})
 exten => agent-7,1,Verbose(1,left: with agent 7)
 {IVR}
 {WALK.replace("127.0.0.1:9092", f"127.0.0.1:{TCP}")}
-[nobody]
+[alone]
 exten => _[a-z].,1,Answer()
  same => n,Set(TALKSPURT_HTTP=http://127.0.0.1:{free_port()})
  same => n,Gosub(talkspurt,${{EXTEN}},1(default))
@@ -148,7 +148,7 @@ class Bot:
 
 
 def recorded(switch: Asterisk) -> tuple[np.ndarray, int]:
-    """What the latest caller heard, and its rate."""
+    """Return the sound that the latest caller heard, and its rate."""
     with wave.open(str(switch.folder / "heard.wav")) as source:
         rate, data = source.getframerate(), source.readframes(source.getnframes())
     return to_float32(np.frombuffer(data, "<i2")), rate
@@ -182,7 +182,7 @@ async def test_a_sentence_is_understood_and_a_result_goes_back(
 
 
 async def test_without_a_gateway_the_dialplan_goes_on(live: Live, switch: Asterisk) -> None:
-    await switch.originate("silent@ear", "audiosocket@nobody")
+    await switch.originate("silent@ear", "audiosocket@alone")
     await until(
         lambda: "left: reason=unreachable and the caller is still there" in switch.log(), "the dialplan to go on"
     )

@@ -29,11 +29,11 @@ sip:
   port: {port}
   rtp_ports: {rtp_ports}
   trunks:
-    front: {{addresses: [127.0.0.1], numbers: {{"100": speak, "300": nobody}}}}
+    front: {{addresses: [127.0.0.1], numbers: {{"100": speak, "300": unused}}}}
 routes:
   default: {{dialogue: {{script: keys.yaml}}}}
   speak: {{dialogue: {{script: speak.yaml}}}}
-  nobody: {{}}
+  unused: {{}}
 """
 KEYS = """
 start: one
@@ -115,7 +115,7 @@ async def asked(port: int) -> int:
 
 
 async def both_get_calls(folder: Path) -> bool:
-    """Whether Kamailio counts both as active."""
+    """True if Kamailio counts both gateways as active."""
     words = ("kamcmd", "-s", f"unix:{folder}/kamailio_ctl", "dispatcher.list")
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
@@ -164,7 +164,7 @@ async def test_calls_are_spread_stay_with_their_gateway_and_outlive_the_other(tm
             await give_up(hasty)
         phones = await on_both()
 
-        # Nobody reaches strangers through it.
+        # Kamailio relays no one to strangers.
         with Phone(port) as caller, Phone(port) as stranger:
             caller.to_tag = "made-up"
             caller.routes = [f"<sip:127.0.0.1:{port};lr>", f"<sip:127.0.0.1:{stranger.port};lr>"]

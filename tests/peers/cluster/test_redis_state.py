@@ -1,4 +1,4 @@
-"""What gateways know together, in a real Redis."""
+"""The shared state of gateways in a real Redis."""
 
 from __future__ import annotations
 

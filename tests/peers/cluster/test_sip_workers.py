@@ -105,14 +105,14 @@ async def test_announced_audiosocket_calls_reach_any_worker(server: Server) -> N
                     async with http.put(f"/v1/calls/expected/{uuid}", json={"route": "default"}) as answer:
                         return answer.status == 409
 
-                await until(live, "the call, which whoever is asked knows to be live")
+                await until(live, "the call, which each worker knows to be live")
                 return set(await server.owners()) == {0, 1}
 
             await _repeat(spread)
         reader, unknown = await asyncio.open_connection("127.0.0.1", server.audiosocket)
         stack.callback(unknown.close)
         unknown.write(b"\x01\x00\x10" + uuid4().bytes)
-        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"\x00\x00\x00", "nobody announced it"
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"\x00\x00\x00", "it was not announced"
     await server.no_calls()
 
 

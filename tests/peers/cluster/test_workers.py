@@ -46,7 +46,7 @@ class Server:
         self.legs: dict[str, CarrierLeg] = {}
 
     async def calls(self, count: int) -> list[ManagedCall]:
-        """So many calls more, all at once."""
+        """Place ``count`` more calls, all at once."""
         known = set(self.manager.calls)
         for number in range(len(self.legs), len(self.legs) + count):
             leg = CarrierLeg(TwilioCarrier(number, {}), record=True)

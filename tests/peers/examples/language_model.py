@@ -20,14 +20,14 @@ _TOKEN_S = 0.02
 
 
 class LanguageModel:
-    """What was asked, and how the stories ended."""
+    """A language model that keeps the requests and the ends of its stories."""
 
     def __init__(self) -> None:
         self.url = ""
         self.requests: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)
         """The messages of all requests, by model."""
         self.told: dict[str, str] = {}
-        """What was streamed of the story until its client went away, by model."""
+        """The part of the story that was streamed until its client went away, by model."""
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

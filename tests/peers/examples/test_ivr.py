@@ -33,5 +33,5 @@ async def test_keys_are_answered_and_who_presses_none_hears_that_nobody_is_there
         )
     assert understood("We are open from nine in the morning", hours), hours
     for text in (person, silent):
-        assert understood("One moment please", text) and understood("Nobody can be reached just now", text), text
+        assert understood("One moment please", text) and understood("No one can be reached just now", text), text
     assert understood("Sorry, I did not get that", silent), silent

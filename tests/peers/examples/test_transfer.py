@@ -1,6 +1,6 @@
 """The agents of ``examples/`` with ``HUMAN`` set: a caller who wants a human is transferred there.
 
-The gateway's part is played here up to its own reader; ``tests/gateway/calling/test_transports.py`` goes on from there.
+The gateway's part is played here up to its own reader; ``tests/gateway/calling/test_transports.py`` is the rest.
 """
 
 from __future__ import annotations

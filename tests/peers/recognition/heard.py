@@ -1,4 +1,4 @@
-"""What the recognition tests share: telephone speech of the embedded voice."""
+"""Telephone speech of the embedded voice, for the recognition tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _voice() -> Hibari:
 
 @cache
 def speech(text: str, *, rate: int = 8000) -> NDArray[np.float32]:
-    """What a telephone lets through of a sentence, from its first sound to its last, in a voice that is not the bot's.
+    """Return a sentence within the telephone band, from its first sound to its last, in a voice that is not the bot's.
 
     Played slower, a voice is lower: the resampler is told a rate that the samples do not have. Without a seed, a
     sentence would sound a little different each time.

@@ -35,7 +35,7 @@ GREETING = "Welcome to the garden shop, how can I help you?"
 QUESTION = "I would like to know when my package will arrive."
 ANSWER = ("It will ", "be there ", "on Friday ", "in the morning.")
 WISH = "Please tell me a long story."
-STORY = "This is a long story about a telephone. It was invented in a house near the sea, and nobody knew why. " * 6
+STORY = "This is a long story about a telephone. It was invented in a house near the sea, and no one knew why. " * 6
 STOP = "Please stop talking now."
 GOODBYE = "Thank you for calling, and have a nice day."
 

@@ -44,7 +44,7 @@ routes:
   deaf: {{}}
 """
 PATIENT_MS = round(1000 * PATIENCE_S)
-LONG = "This is a long story about a telephone. It was invented in a house near the sea, and nobody knew why. " * 12
+LONG = "This is a long story about a telephone. It was invented in a house near the sea, and no one knew why. " * 12
 """It outlasts the recogniser on a machine that does much else: the words come while we speak."""
 
 
@@ -181,7 +181,7 @@ async def test_noise_is_no_prompt(live: Live) -> None:
         pcm = to_int16(np.random.default_rng(3).normal(0, 0.05, 3 * 8000).astype(np.float32))
         noise = registry.encoder(call.leg.carrier.format).encode(pcm)
         call.leg.say([noise[i : i + 160] for i in range(0, len(noise), 160)])
-        await call.spoken("Nobody has said anything yet, and so I go on.")
+        await call.spoken("No one has said anything yet, and so I go on.")
         await until(lambda: not call.leg.saying, "the end of the noise")
         await asyncio.sleep(1.0)  # nothing comes, which has no event
         assert of(call, "prompt", "interrupt") == []

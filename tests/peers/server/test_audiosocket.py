@@ -63,12 +63,12 @@ class Listener:
 
 
 class Line:
-    """A listener with nothing behind it, and plain sockets to it."""
+    """A listener without calls, and plain sockets to it."""
 
     def __init__(self, **config: Any) -> None:
         self.calls: list[Listener] = []
         self.metered = True
-        """Whether the records of calls are in the file at once."""
+        """True if the records of calls are in the file at once."""
         self._writers: list[asyncio.StreamWriter] = []
         self.expected = ExpectedCalls(limit=2, expiry_s=60)
         self.server = AudioSocketServer(
@@ -103,7 +103,7 @@ class Line:
 
 
 async def nothing_from(reader: asyncio.StreamReader) -> bool:
-    """Whether the connection ends, cleanly or not, without a byte."""
+    """True if the connection ends, cleanly or not, without a byte."""
     try:
         return await reader.read() == b""
     except ConnectionResetError:
@@ -302,7 +302,7 @@ async def call(live: Live, *steps: Step, **parameters: str) -> SimulatedCaller:
 
 
 def broken(leg: Leg) -> set[str]:
-    """What this peer may never get. What comes fast is none of it: after a pause this process reads much at once."""
+    """Return the violations of the protocol, without fast audio: after a pause this process reads much at once."""
     return set(leg.violations) - {"audio came faster than it can be played"}
 
 

@@ -1,4 +1,4 @@
-"""Bad input over real sockets, against a real server: a clear answer to whoever sent it, and nothing for anyone else.
+"""Bad input over real sockets, against a real server: a clear answer to its sender, and nothing for anyone else.
 
 All the while one call talks in the same process; after each test it has missed nothing.
 """
@@ -260,7 +260,7 @@ async def test_who_never_starts_a_stream_or_never_finishes_a_request_is_cut(worl
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/media/nobody", 404), ("/media/twilio/nowhere", 404), ("/media/", 404), ("/v1/dialogue?route=nowhere", 404),
+    [("/media/unknown", 404), ("/media/twilio/nowhere", 404), ("/media/", 404), ("/v1/dialogue?route=nowhere", 404),
      ("/v1/dialogue?route=out", 404), ("/media/twilio/%00", 404), ("/media/../healthz", 404)],
 )  # fmt: skip
 async def test_an_address_that_leads_nowhere_is_refused_before_the_upgrade(
@@ -304,7 +304,7 @@ BAD: dict[str, tuple[Callable[[str], str | bytes], str]] = {
         lambda sid: json.dumps({"type": "text", "sessionId": sid, "token": "word " * 20_000, "last": True}),
         "token",
     ),
-    "an unknown turn": (lambda sid: json.dumps({"type": "commit", "sessionId": sid, "turn": "nobody"}), "turn"),
+    "an unknown turn": (lambda sid: json.dumps({"type": "commit", "sessionId": sid, "turn": "unknown"}), "turn"),
     "a speed out of range": (
         lambda sid: json.dumps({"type": "text", "sessionId": sid, "token": "a", "speed": 100}),
         "speed",

@@ -1,4 +1,4 @@
-"""What REST shows of a live call: its text as it is heard, and its figures."""
+"""A live call in REST: its text while it is heard, and its figures."""
 
 import asyncio
 from collections.abc import AsyncIterator

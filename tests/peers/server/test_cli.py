@@ -143,7 +143,7 @@ def test_a_reader_that_leaves_is_no_noise() -> None:
 
 def test_an_interrupt_is_exit_130(tmp_path: Path) -> None:
     fifo = tmp_path / "my.yaml"
-    os.mkfifo(fifo)  # nobody writes: the command waits in the middle of its work
+    os.mkfifo(fifo)  # there is no writer: the command waits in the middle of its work
     # A shell has what it starts in the background ignore interrupts, these tests and this command too.
     with subprocess.Popen(
         ["env", "--default-signal=INT", sys.executable, "-m", "talkspurt", "config", "check", str(fifo)],

@@ -101,7 +101,7 @@ async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
 
 
 async def test_a_process_that_is_only_busy_goes_on() -> None:
-    """As one that loads a model: for seconds it does not even take a connection."""
+    """A process that loads a model does so: for seconds it does not even take a connection."""
     async with stopped(hang_s=8.0) as (child, pid):
         await asyncio.sleep(4)
         os.kill(pid, signal.SIGCONT)

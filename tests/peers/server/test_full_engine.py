@@ -1,4 +1,4 @@
-"""An engine that is full: the turn is refused with the reason, the call goes on."""
+"""An engine that is full: the turn is refused with the reason, the call continues."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ async def test_a_turn_too_many_is_refused_with_a_reason_and_the_call_speaks_on(t
     ):
         long = first.call.speak("This is being said for a long time. " * 20)
         await until(lambda: long.reported.get("event") == "started" or "firstPacketMs" in long.reported, "speech")
-        refused = await second.spoken("Nobody has a place for this.")
+        refused = await second.spoken("No one has a place for this.")
         assert (refused.outcome, refused.reported["code"]) == ("failed", "RESOURCE_EXHAUSTED")
         (error,) = (message for message in second.messages if message["type"] == "error")
         assert error["code"] == "RESOURCE_EXHAUSTED" and error["turn"] == refused.turn

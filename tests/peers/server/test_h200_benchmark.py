@@ -1,4 +1,4 @@
-"""The GPU benchmarks, run small on the CPU: every kind of row works, and an interrupted run goes on."""
+"""The GPU benchmarks, run small on the CPU: every kind of row works, and an interrupted run continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 FOLDER = Path(__file__).parents[3] / "benchmarks"
 SCRIPT = FOLDER / "h200_cosyvoice.py"
 HOP = " hop auto"
-"""How the rows name the default of ``--first-hop``. Rows without it are of 22 tokens, the default before."""
+"""The rows' name for the default of ``--first-hop``. Rows without it are of 22 tokens, the default before."""
 
 
 def run(out: Path, version: int, rows: str, *more: str) -> list[dict[str, Any]]:

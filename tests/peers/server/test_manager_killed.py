@@ -1,7 +1,7 @@
 """A dialogue manager in a process of its own, which is killed in mid-call again and again. Its successors get what it
 had not read, in order and once.
 
-What it has read counts as read from its answer to the ping behind it on, so it is not killed between the two.
+What it has read counts as read from its answer to the next ping on, so it is not killed between the two.
 """
 
 from __future__ import annotations

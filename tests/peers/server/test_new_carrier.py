@@ -23,7 +23,7 @@ routes: {{call: {{}}}}
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a process that runs the copy."""
+    """Return the environment of a process that runs the copy."""
     tree = tmp_path / "tree"
     for package in ("gateway", "talkspurt", "sip_bridge", "tts_engine"):
         if (TOY / package).is_dir():

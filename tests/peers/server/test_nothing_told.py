@@ -167,7 +167,7 @@ async def a_call_with_bad_input_on_both_sides(run: Run) -> str:
     carrier.frame(f'{{"event": "{WORDS[2]}')
     carrier.json(event="start", start={"customParameters": WORDS[2]}, streamSid=f"MZ{7:032x}")
     say(type="text", token=f"It will shatter, {WORDS[0]}, {NUMBERS[0]}. ", last=True, turn="b")
-    say(type="text", token=f"Nobody's voice, {WORDS[0]}. ", last=True, turn="c", voice="nobody")
+    say(type="text", token=f"Unknown voice, {WORDS[0]}. ", last=True, turn="c", voice="nobody")
     for source in (f"https://127.0.0.1:1/a.wav?key={SECRETS['CLIP_KEY']}", f"{SECRETS['CLIP_KEY']}.wav", "http://x/"):
         say(type="play", source=source)
     bad: list[dict[str, Any]] = [

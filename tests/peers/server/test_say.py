@@ -108,9 +108,9 @@ async def test_voices_of_a_running_engine(target: str) -> None:
     (voice,) = json.loads(done.stdout)
     done = await asyncio.to_thread(talkspurt, "voices", "show", voice["voice_id"], "--engine", target)
     assert done.returncode == 0 and done.stdout.startswith(voice["voice_id"])
-    done = await asyncio.to_thread(talkspurt, "voices", "show", "nobody", "--engine", target)
+    done = await asyncio.to_thread(talkspurt, "voices", "show", "stranger", "--engine", target)
     assert (done.returncode, done.stderr) == (
-        2, f"talkspurt voices show: no voice 'nobody'; there are: {voice['voice_id']}\n"
+        2, f"talkspurt voices show: no voice 'stranger'; there are: {voice['voice_id']}\n"
     )  # fmt: skip
     done = await asyncio.to_thread(talkspurt, "voices", "add", "a", "none.wav", "--transcript", "a", "--engine", target)
     assert (done.returncode, done.stderr) == (

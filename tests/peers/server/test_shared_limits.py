@@ -104,7 +104,7 @@ async def test_what_is_held_at_once_is_counted_over_gateways_and_forgotten_with_
                         pass
         async with two.held("shop", "streams", "third"):
             pass
-        # The first gateway dies: nobody renews, and its name is forgotten.
+        # The first gateway dies: its lease is not renewed, and its name is forgotten.
         await server.grow_older(QuotaRequest(tenant="shop", what="streams", limit=2), LEASE_S + 1)
         async with two.held("shop", "streams", "fourth"), two.held("shop", "streams", "fifth"):
             pass

@@ -196,7 +196,7 @@ async def test_a_gateway_killed_at_each_step_of_moving_doubles_and_loses_nothing
 
 
 class Line:
-    """What lies between a gateway and the database: it may be slow, or let nothing through."""
+    """The connection between a gateway and the database: it may be slow, or let nothing through."""
 
     def __init__(self, port: int) -> None:
         self._to = port

@@ -28,7 +28,7 @@ class Rest:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.keys: set[str] = set()
         self.answers: list[tuple[int, str]] = []
-        """What the next requests get; then 200."""
+        """The answers to the next requests; then 200."""
         self.url = ""
         self._runner = web.AppRunner(self._app())
 

@@ -97,8 +97,8 @@ async def test_the_engine_has_the_connections_and_the_model_the_networks(
     status = await client.status()
     assert (status.ready, status.engine, status.models) == (True, "cosyvoice3", ("cosyvoice3",))
     assert [voice.voice_id for voice in await client.list_voices()] == ["random"]
-    with pytest.raises(NotFound, match="no voice 'nobody'"):
-        await speak(client, voice="nobody")
+    with pytest.raises(NotFound, match="no voice 'stranger'"):
+        await speak(client, voice="stranger")
     metrics = (await client.metrics()).decode()
     assert re.search(r'text_normaliser_requests_total\{outcome="miss"\} [1-9]', metrics)
     assert re.search(r"engine_batch_size_count [1-9]", metrics)

@@ -20,7 +20,7 @@ _MODULES = "g711 g722 opus aufile ausine srtp sndfile"
 
 
 def modules_folder() -> Path:
-    """Where the package keeps its modules."""
+    """Return the folder of the package's modules."""
     return next(
         path for path in (Path("/usr/lib/baresip/modules"), Path("/usr/local/lib/baresip/modules")) if path.is_dir()
     )
@@ -32,7 +32,7 @@ class Baresip:
     def __init__(self, folder: Path, port: int, process: asyncio.subprocess.Process) -> None:
         self.folder = folder
         self.port = port
-        """Of SIP; TLS is the next."""
+        """The port of SIP; TLS is the next."""
         self.events: list[dict[str, Any]] = []
         self._process = process
         self._changed = asyncio.Event()

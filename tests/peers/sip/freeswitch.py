@@ -14,7 +14,7 @@ _SAMPLE = Path(__file__).parents[3] / "configs/freeswitch/gateway.xml"
 _MODULES = "mod_logfile mod_commands mod_dptools mod_dialplan_xml mod_sofia mod_opus mod_spandsp"  # the last has G.722
 
 _READY = "FreeSWITCH Started"
-"""What the log says then. Until then calls are answered 503."""
+"""The line in the log when it is ready. Until then calls are answered 503."""
 
 
 @asynccontextmanager

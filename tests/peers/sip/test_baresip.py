@@ -52,7 +52,7 @@ async def test_keys_of_the_phone_are_read_back(server: tuple[Live, int], tmp_pat
 
 
 async def played(live: Live, word: str) -> bool:
-    """Whether the one call has heard so much of its turn."""
+    """True if the one call has heard its turn up to the word."""
     async with aiohttp.ClientSession(live.http) as http:
         async with http.get("/v1/calls") as answer:
             calls = (await answer.json())["calls"]

@@ -1,4 +1,4 @@
-"""Calls of ours to programs of others: baresip is called, speaks TLS and SRTP; sipp asks for a password."""
+"""Our calls to programs of others: baresip is called, speaks TLS and SRTP; sipp asks for a password."""
 
 import asyncio
 import re
@@ -62,11 +62,11 @@ class Calling:
     port: int
     tls: int
     pbx: int
-    """Where the trunk ``pbx`` leads."""
+    """The port of the trunk ``pbx``."""
     secure: int
     """SIP port of the phone that the trunk ``secure`` leads to; TLS is the next."""
     certificate: Path
-    """Of a phone at 127.0.0.1."""
+    """The certificate of a phone at 127.0.0.1."""
     authority: Path
 
     async def place(self, to: str, **more: Any) -> dict[str, Any]:

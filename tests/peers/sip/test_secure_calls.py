@@ -40,11 +40,11 @@ class Server:
     live: Live
     tls: int
     callee: int
-    """Where calls of ours go, by TLS."""
+    """The port of the phone that we call by TLS."""
     folder: Path
 
     def phone(self, certificate: str = "phone", authority: str = "ca") -> str:
-        """What stands in the phone's configuration."""
+        """Return the phone's configuration."""
         return (
             f"sip_certificate {self.folder}/{certificate}.pem\nsip_cafile {self.folder}/{authority}.pem\n"
             "sip_verify_server yes\n"

@@ -1,4 +1,4 @@
-"""sipp against parts of the bridge in this process: the endpoint that it calls, and a hundred calls of ours to it."""
+"""sipp against parts of the bridge in this process: the endpoint that it calls, and a hundred of our calls to it."""
 
 import asyncio
 import os
@@ -63,7 +63,7 @@ async def test_a_hundred_calls_to_sipp_are_all_answered_and_leave_nothing(tmp_pa
         attempts = []
         for _ in range(100):
             attempts.append(await made.bridge.outgoing.place(CallOrder(target=f"sip:x@127.0.0.1:{port}")))
-            await asyncio.sleep(0.01)  # all in one instant would overflow the socket that nobody has read yet
+            await asyncio.sleep(0.01)  # all in one instant would overflow the socket, which is not yet read
         await until(lambda: all(attempt.state in ("answered", "failed") for attempt in attempts), "the answers")
         assert [attempt for attempt in attempts if attempt.state == "failed"] == []
         for told in made.sessions:

@@ -20,7 +20,7 @@ _LOOK_S = 5
 
 @contextmanager
 def chromium(*flags: str, microphone: Path | None = None) -> Iterator[webdriver.Chrome]:
-    """A browser; with ``microphone`` it captures that WAV file, over and over (``%noloop`` behind it: once)."""
+    """A browser; with ``microphone`` it captures that WAV file, over and over (with the suffix ``%noloop``: once)."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     fake = (

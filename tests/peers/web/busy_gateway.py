@@ -30,7 +30,7 @@ carriers:
 CALLS = (("twilio", "support"), ("telnyx", "orders"), ("vonage", "survey"), ("freeswitch", "support"))
 
 PAST = ((4, "+15550117"), (9, "+493012345678"), (14, "+442079460018"))
-"""How long calls that are over have lasted, and who called."""
+"""The past calls: length in seconds and caller."""
 
 SENTENCES = (
     "Your order number {} was shipped on Friday and should arrive by Monday. Would you like the tracking number?",

@@ -89,7 +89,7 @@ class Console(Page):
         return str(await self.until(lambda text: all(word in text for word in words), script))
 
     async def errors(self) -> list[str]:
-        """What the browser complained about."""
+        """Return the browser's complaints."""
         log = await asyncio.to_thread(self.driver.get_log, "browser")
         return [entry["message"] for entry in log if entry["level"] in ("SEVERE", "WARNING")]
 

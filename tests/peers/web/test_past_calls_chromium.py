@@ -209,7 +209,7 @@ window.EventSource = function (url) {
     events.onmessage = event => this.onmessage?.(event);
   };
 };
-// Nobody comes by once a minute: the list has to be looked at for a reason.
+// The page's own look once a minute never comes here: the list has to be looked at for a reason.
 window.setTimeout = (act, ms, ...more) => ms < 60000 ? plan(act, ms, ...more) : 0;
 """
 

@@ -34,7 +34,7 @@ server: {{drain_s: 1}}
 routes:
   default: {{dialogue: {{script: "{ROOT / "configs/demo-script.yaml"}"}}}}
   call: {{parameters: {{tier: gold}}}}
-webrtc: {{lost_after_s: 300, allowed_origins: ["*"]}}  # nobody is given up within a test: what ends, ends on purpose
+webrtc: {{lost_after_s: 300, allowed_origins: ["*"]}}  # no call is given up within a test: each ends on purpose
 """
 SENTENCE = "The quick brown fox jumps over the lazy dog, and then it runs back home to sleep until the morning."
 SELECTED = "return document.querySelector('[data-part=route]').selectedOptions[0]?.textContent ?? ''"

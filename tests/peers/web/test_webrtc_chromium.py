@@ -108,7 +108,7 @@ async def test_typed_cancel_silences_chromium(driver: webdriver.Chrome) -> None:
     async with browsing(driver) as (_, browser):
         await browser.do(
             "call.say({type: 'text', token: args[0], last: true})",
-            "A sentence that goes on and on, for longer than anybody waits here. " * 25,
+            "A sentence that runs on and on, for longer than anybody waits here. " * 25,
         )
         await browser.until(lambda frames: frames > 5, "return call.heard.frames")
         await browser.do("call.say({type: 'cancel'})")

@@ -1,4 +1,4 @@
-"""How long our 2xx is repeated, in time as a number."""
+"""The repetitions of our 2xx, in time as a number."""
 
 from __future__ import annotations
 

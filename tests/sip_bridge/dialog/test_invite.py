@@ -162,7 +162,7 @@ def up(*headers: Header, **more: Any) -> Call:
 
 
 def calling(**timeouts: Any) -> Call:
-    """A call of ours, its INVITE sent."""
+    """Our call, its INVITE sent."""
     call = Call()
     call.protocol = InviteClient(
         TrunkConfig(username="bot", password=SecretStr("secret")),
@@ -428,7 +428,7 @@ def test_our_offer_without_a_usable_answer_in_the_ack_ends_the_call(body: bytes)
     call.is_over("no common codec")
 
 
-# --- calls of ours ---------------------------------------------------------------------------------------------------
+# --- our calls -------------------------------------------------------------------------------------------------------
 
 
 def test_an_answer_is_acknowledged_and_again_whenever_it_comes_again() -> None:

@@ -1,4 +1,4 @@
-"""When a session is refreshed and when it has expired, in time as a number."""
+"""The refreshing and the expiry of a session, in time as a number."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ MACHINES = {
 
 
 def sent(effects: list[Effect]) -> list[str]:
-    """What goes out: methods and statuses."""
+    """Return the sent methods and statuses."""
     out = []
     for effect in effects:
         if isinstance(effect, Send):
@@ -307,7 +307,7 @@ def test_room() -> None:
     transactions = Transactions(limit=10)
 
     def take(method: str, to_tag: str = "") -> int:
-        """How many requests there is room for, up to 30."""
+        """Return the number of requests that there is room for, up to 30."""
         for number in range(30):
             message = request(method, branch=f"z9hG4bK-{number}{to_tag}", to_tag=to_tag)
             if not transactions.has_room(message):

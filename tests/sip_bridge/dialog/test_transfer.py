@@ -38,7 +38,7 @@ async def notify(phone: Phone, fragment: str, state: str = "active;expires=60", 
 
 
 async def test_the_pbx_learns_that_the_call_has_no_manager() -> None:
-    """By the REFER to the route's human, and by the BYE that follows when nobody is reached there."""
+    """It learns it by the REFER to the route's human, and by the BYE that follows when no human is reached there."""
     async with bridge(**ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:
             told = await up(made, phone)
@@ -440,6 +440,6 @@ async def test_who_asked_for_a_call_may_leave_before_its_outcome() -> None:
             phone.send(phone.request("REFER", ("Refer-To", f"<sip:other@127.0.0.1:{other.port}>")))
             await reported(phone)
             invite = await fresh(other, "INVITE")
-            await phone.bye()  # who asked has left; the call that was asked for goes on, and is refused
+            await phone.bye()  # the asker has left; the call that was asked for continues, and is refused
             reply(other, invite, 486)
             await next_of(other, "ACK")

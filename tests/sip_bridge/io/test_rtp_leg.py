@@ -1,4 +1,4 @@
-"""RTP legs over real sockets: two of ours, agreed by offer and answer, and strangers."""
+"""RTP legs over real sockets: two of our legs, agreed by offer and answer, and strangers."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ from voicecodecs.g711 import decode_ulaw
 
 
 class Heard:
-    """What a leg told."""
+    """The reports of a leg."""
 
     listening = True
 

@@ -1,4 +1,4 @@
-"""SIP over TLS between two endpoints of ours, with certificates made on the spot."""
+"""SIP over TLS between two of our endpoints, with certificates made on the spot."""
 
 import asyncio
 import itertools

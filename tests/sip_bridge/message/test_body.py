@@ -1,4 +1,4 @@
-"""What the body of a message says."""
+"""The contents of a message's body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an INVITE says of its caller, and data handed along."""
+"""The caller of an INVITE, and data handed along."""
 
 from dataclasses import replace
 

@@ -452,7 +452,7 @@ def test_audio_goes_where_the_peer_says(ours: str, peer: str, named: str, sent_t
 
 
 def test_port_zero_refuses_audio_and_keeps_what_was_agreed() -> None:
-    """RFC 3264 sections 6 and 8.2: nothing is left to talk about, so the offer is refused, and the call goes on."""
+    """RFC 3264 sections 6 and 8.2: nothing is left to talk about, so the offer is refused, and the call continues."""
     ours = Negotiation(host="192.0.2.9", port=40000)
     ours.answer(parse(_at("192.0.2.4")))
     before = ours.agreed

@@ -1,4 +1,4 @@
-"""Nobody's message stops the loop: the time to read a hostile one grows no faster than its length."""
+"""No message stops the loop: the time to read a hostile one grows no faster than its length."""
 
 import gc
 import time
@@ -80,7 +80,7 @@ CASES: dict[str, Case] = {
     ),
     "a long key": (sdp.parse, lambda n: description("m=audio 9 RTP/AVP 0\r\na=crypto:1 x inline:" + "A" * (n // 4))),
 }
-"""Of each: the reader, and a text that is hard to read; its length grows with n."""
+"""Each reader with a text that is hard to read; its length grows with n."""
 
 
 def cpu_s(read: Callable[..., object], data: bytes | str, repeats: int) -> float:

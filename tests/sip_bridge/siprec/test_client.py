@@ -181,7 +181,7 @@ async def test_the_call_goes_on_when_the_recorder_hangs_up() -> None:
                 recorder.ask(invite, "BYE")
                 assert header(await recorder.heard(b"SIP/2.0 200"), "CSeq") == "8 BYE"
                 await until(lambda: lost)
-                recording.put(stereo(1))  # nobody hears it
+                recording.put(stereo(1))  # it is not heard
                 assert made.session.closed == []
                 await phone.bye()
 

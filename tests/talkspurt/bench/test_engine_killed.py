@@ -1,4 +1,4 @@
-"""What is read of a server's metrics while one of its engines is gone."""
+"""The readings of a server's metrics while one of its engines is gone."""
 
 from talkspurt.bench.engine_killed import spoken_by
 

@@ -1,4 +1,4 @@
-"""What a listener without a prebuffer hears; times are numbers. And what is counted of the requests."""
+"""The sound of a listener without a prebuffer, and the counts of its requests; times are numbers."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_neither_tree_is_always_the_first(bench: Any) -> None:
 
 
 def scene(hours: float, said: int, cuts: int) -> dict[str, Any]:
-    """As many sentences cut as there are; one of them has cut a second turn."""
+    """Return the row of a scene in which every sentence cuts; one of them has cut a second turn."""
     onset = {"p50": 90.0, "p95": 130.5, "n": said}
     return {"spoken_hours": hours, "utterances": said, "cuts": cuts, "onset_to_clear_ms": onset if said else None}
 

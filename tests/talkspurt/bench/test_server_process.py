@@ -1,4 +1,4 @@
-"""What becomes of errors around a server under test."""
+"""Errors around a server under test."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(bash: Path, *words: str) -> list[str]:
-    """What bash offers behind ``talkspurt words``, where the last word is under way."""
+    """Return bash's offers for ``talkspurt words``, where the last word is not complete."""
     ask = f"""
         source {bash}
         COMP_WORDS=(talkspurt "$@")

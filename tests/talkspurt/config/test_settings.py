@@ -41,7 +41,7 @@ SECRETS = {
 
 
 def problems(tmp_path: Path, text: str | bytes, **environment: str) -> list[str]:
-    """What is wrong with a file, as ``LINE: message`` (without the file's name)."""
+    """Return the errors of a file, each ``LINE: message`` (without the file's name)."""
     path = tmp_path / "my.yaml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(ConfigError) as caught:

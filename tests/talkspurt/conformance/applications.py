@@ -24,7 +24,7 @@ class Application:
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
-        """Of the last request."""
+        """The headers of the last request."""
         self.received: list[Json] = []
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:

@@ -112,7 +112,7 @@ async def test_a_caller_who_has_said_something_waits_for_the_answer() -> None:
     leg.on_audible(time.monotonic())
     assert caller._quiet()
     caller._await_answer()
-    caller._asked_at -= 60  # nobody answers
+    caller._asked_at -= 60  # there is no answer
     assert caller._quiet()
     caller._await_answer()
     leg.closed_at = time.monotonic()

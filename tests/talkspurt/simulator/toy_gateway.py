@@ -1,7 +1,7 @@
 """A gateway of a hundred lines on a real socket, so that the simulated peers can be tested without the real one.
 
-One route that is led by whoever dials in. A turn is spoken as a tone of ``frames`` frames of 20 ms, which are sent at
-once, so that a busy machine makes no gap. ``cancel`` and keys clear.
+Its one route is led by the manager that dials in. A turn is spoken as a tone of ``frames`` frames of 20 ms, which are
+sent at once, so that a busy machine makes no gap. ``cancel`` and keys clear.
 """
 
 from __future__ import annotations

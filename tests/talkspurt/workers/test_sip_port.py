@@ -52,7 +52,7 @@ class Server:
         return Bridge(config, ready=True, shared=shared, elsewhere=lambda call_id: self._elsewhere(index, call_id))
 
     def _elsewhere(self, asking: int, call_id: str) -> Any:
-        """As between processes: what comes is JSON, and comes later."""
+        """Ask another worker the way processes do: the answer is JSON, and comes later."""
         owner = int(call_id[2:4], 16)
 
         async def ask() -> Any:
@@ -194,7 +194,7 @@ async def test_a_cancel_over_another_connection_than_its_invite_finds_the_call_o
             assert [await before.answer(), await before.answer()] == ["100 INVITE", "180 INVITE"]
             unknown = phone.request("CANCEL", ("Call-ID", "of-nobody"))
             await after.send(unknown)
-            assert await after.answer() == "481 CANCEL", "nobody has that call"
+            assert await after.answer() == "481 CANCEL", "no worker has that call"
             await after.send(cancel_of(invite))
             assert await after.answer() == "200 CANCEL"
             assert await before.answer() == "487 INVITE"
@@ -239,7 +239,7 @@ async def test_one_worker_registers_and_calls_by_the_registration_reach_any() ->
             assert (len(first.state.registrations), len(second.state.registrations)) == (1, 0), "told once"
             await second.aclose()
             assert registrar.nothing(), "who has not registered takes no leave"
-            first.registrations[0].registered = False  # nobody would answer the goodbye
+            first.registrations[0].registered = False  # the goodbye would get no answer
 
 
 async def test_calls_of_a_trunk_are_counted_together() -> None:

@@ -25,7 +25,7 @@ TEXT = "It will arrive on Friday."
 
 
 STAGES = ("unbegun",) * 7 + ("drawn",) * 7 + ("rendered", "heard")
-"""Of each sixteen: what comes late in a clause takes longest to reach."""
+"""The stages of sixteen cancelled clauses: the late stages take longest to reach."""
 
 
 async def cancelled_at(engine: CosyVoiceSynthesizer, stage: str) -> None:
@@ -54,7 +54,7 @@ async def cancelled_at(engine: CosyVoiceSynthesizer, stage: str) -> None:
 
 
 def tensors() -> tuple[int, int]:
-    """How many there are, and their bytes."""
+    """Return the number of tensors, and their bytes."""
     gc.collect()
     sizes = [t.untyped_storage().nbytes() for t in gc.get_objects() if issubclass(type(t), torch.Tensor)]
     return len(sizes), sum(sizes)

@@ -1,4 +1,4 @@
-"""The sampler against the real library, which finds no driver here, and against its interface with a GPU behind it."""
+"""The sampler against the real library, which finds no driver here, and against its interface with a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a CosyVoice engine refuses, whom it lets wait, and how it shows that it is broken: tiny checkpoint, CPU."""
+"""The requests that a CosyVoice engine refuses or lets wait, and the signs that it is broken: tiny checkpoint, CPU."""
 
 from __future__ import annotations
 

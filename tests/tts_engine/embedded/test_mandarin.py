@@ -206,7 +206,7 @@ async def test_what_waits_beyond_the_queue_is_refused_and_what_is_cancelled_leav
     assert refused.value.retry_after_s > 0
     waiting.append(asyncio.ensure_future(anext(voice.synthesize(clause("您好。", first=False), Playhead()))))
     await asyncio.sleep(0)
-    assert voice.status().queued == 3, "a turn that speaks goes on"
+    assert voice.status().queued == 3, "a turn that speaks continues"
     for task in (running, *waiting):
         task.cancel()
     await asyncio.gather(running, *waiting, return_exceptions=True)

@@ -183,7 +183,7 @@ async def test_an_engine_that_refused_is_left_alone_for_as_long_as_it_asked() ->
         asked_at = time.monotonic()
         assert await speak(client), "the other engine speaks what the first refused"
         full_one, free_one = client._backends
-        assert full_one.load > free_one.load, "though neither has an utterance of ours"
+        assert full_one.load > free_one.load, "though neither has one of our utterances"
         assert full_one._full_until >= asked_at + RETRY_AFTER_S
         await other.aclose()
     finally:

@@ -84,7 +84,7 @@ def test_a_clause_that_may_never_be_heard_comes_last_until_it_is_known_to_be_nee
     first, lots = job(), job(slack_s=3.0)
     for each in (draft, speaks_on, lots, first):
         queue.put(each)
-    assert queue.short_of_sound(3.0) == 2, "nobody makes room for it"
+    assert queue.short_of_sound(3.0) == 2, "no clause makes room for it"
     assert queue.take() is first
     speaks_on.playhead.tentative = False
     assert [queue.take() for _ in range(3)] == [speaks_on, lots, draft]

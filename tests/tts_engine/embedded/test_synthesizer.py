@@ -1,4 +1,4 @@
-"""The real embedded voice: intelligible, exact word times, a seam nobody hears, the urgent first."""
+"""The real embedded voice: intelligible, exact word times, a seam that cannot be heard, the urgent first."""
 
 import asyncio
 import itertools
@@ -87,7 +87,7 @@ def transcriber():
 
 
 def transcribe(transcriber, sound: np.ndarray) -> str:
-    """What is heard in 16 kHz samples, lower case."""
+    """Return the words heard in 16 kHz samples, lower case."""
     lines = transcriber.transcribe_without_streaming(sound.tolist(), 16000).lines
     return " ".join(line.text for line in lines).lower()
 
@@ -291,7 +291,7 @@ async def test_the_first_sound_of_all_comes_before_the_second_of_any() -> None:
         await anext(speaking)
         order.append("second")
 
-    text = "This is a sentence that goes on for quite a while, until nobody listens."
+    text = "This is a sentence that runs on for quite a while, until no one listens."
     clause = ClauseRequest(text=text, voice="", language="", speed=1.0, instruct="", first=True)
     playhead = Playhead()
     try:
@@ -310,7 +310,7 @@ async def test_the_first_sound_of_all_comes_before_the_second_of_any() -> None:
 
 
 async def test_blocks_stay_short_while_others_have_no_sound_yet() -> None:
-    text = "This is a sentence that goes on and on for quite a while, until nobody listens any more."
+    text = "This is a sentence that runs on and on for quite a while, until no one listens any more."
     clause = ClauseRequest(text=text, voice="", language="", speed=1.0, instruct="", first=True)
     config = EmbeddedConfig(seed=1, threads=1)
     synthesizer = EmbeddedSynthesizer(config)
@@ -336,7 +336,7 @@ async def test_blocks_stay_short_while_others_have_no_sound_yet() -> None:
 
 
 async def test_a_first_block_lasts_until_all_that_wait_have_theirs(voice) -> None:
-    text = "This is a sentence that goes on for quite a while, until nobody listens."
+    text = "This is a sentence that runs on for quite a while, until no one listens."
     clause = ClauseRequest(text=text, voice="", language="", speed=1.0, instruct="", first=True)
     firsts = [
         len(f.pcm) for f in await asyncio.gather(*(anext(voice.synthesize(clause, Playhead())) for _ in range(50)))

@@ -518,7 +518,7 @@ async def test_text_without_punctuation_is_spoken_by_phrase_after_a_bounded_wait
 
 
 async def test_who_is_cancelled_in_a_cancel_counts_the_freed_model_too() -> None:
-    """As a server is whose client has just gone: what it sends fails, and only then is it cancelled."""
+    """A server whose client has just gone does so: its sending fails, and only then is it cancelled."""
     engine, tone, counter, utterance = await in_mid_clause()
     closing = asyncio.create_task(utterance.aclose())
     await asyncio.sleep(0)
@@ -572,7 +572,7 @@ async def test_no_draft_is_made_of_what_nobody_waits_for() -> None:
 
 
 class Refusing(ToneSynthesizer):
-    """Refuses a clause that nobody may need."""
+    """Refuses a clause that may not be needed."""
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         if playhead.tentative:

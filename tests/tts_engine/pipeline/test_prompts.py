@@ -1,4 +1,4 @@
-"""Prompts of the configuration are in the clause cache before the first caller asks, and make nobody wait."""
+"""Prompts of the configuration are in the clause cache before the first caller asks, and make no one wait."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class Lines(ToneSynthesizer):
 
     def synthesize(self, clause: ClauseRequest, playhead: Any) -> Any:
         if clause.voice == "nobody":
-            raise NotFound("no voice 'nobody'")
+            raise NotFound(f"no voice {clause.voice!r}")
         return super().synthesize(clause, playhead)
 
 

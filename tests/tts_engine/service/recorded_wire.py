@@ -30,7 +30,7 @@ class RecordedWire:
         pool.Add(proto)
         self.file: FileDescriptor = pool.FindFileByName(proto.name)
         self.messages: dict[str, dict[str, Any]] = recorded["messages"]
-        """By message name: ``bytes`` in hex, and ``means``, the fields in protobuf's JSON form."""
+        """The messages by name: ``bytes`` in hex, and ``means``, the fields in protobuf's JSON form."""
 
     def type(self, name: str) -> type[Message]:
         return message_factory.GetMessageClass(self.file.message_types_by_name[name])

@@ -2,7 +2,7 @@
 
 ``hold`` waits for ``release``, ``break`` raises a bug, ``ruin`` breaks the engine for good, ``flood`` never ends,
 ``garbage`` is a chunk whose first sample is ``most_looked_at()``; any other word is one chunk of two frames that hold
-it. Voices: ``nobody`` is unknown, ``full`` is refused.
+it. Voices: ``stranger`` is unknown, ``full`` is refused.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class ScriptedEngine:
         self.ready = True
 
     def open(self, request):
-        if request.voice == "nobody":
-            raise NotFound("no voice 'nobody'; there is heart")
+        if request.voice == "stranger":
+            raise NotFound("no voice 'stranger'; there is heart")
         if request.voice == "full":
             self.refused.append(request)
             raise Exhausted("no place left", retry_after_s=RETRY_AFTER_S)

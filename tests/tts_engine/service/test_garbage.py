@@ -1,5 +1,5 @@
-"""How much collections look at, and what they and the C library leave; real garbage, and a child process, since the
-thresholds are the process's."""
+"""The work of collections, and the garbage that they and the C library leave. It is real; a child process makes it,
+since the thresholds are the process's."""
 
 from __future__ import annotations
 

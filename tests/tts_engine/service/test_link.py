@@ -67,7 +67,7 @@ async def linked(client: GrpcEngine) -> None:
 
 
 async def speak(client: GrpcEngine, text: str) -> tuple[list[object], type]:
-    """What was spoken, and which way the call took."""
+    """Return the spoken chunks, and the way that the call took."""
     async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
         way = type(utterance._call)  # type: ignore[union-attr]
         utterance.feed(text)
@@ -217,7 +217,7 @@ async def test_what_nobody_takes_is_bounded(engine: Engine, client: GrpcEngine) 
         steps = made.steps
         chunks = steps - 1  # the word is a step, too
         assert chunks * 64_000 <= link_server._AHEAD_BYTES + 2 * 64_000
-        for _ in range(20):  # and it goes on as it is taken
+        for _ in range(20):  # and it continues as it is taken
             await anext(utterance)
         assert made.steps > steps + 10
 

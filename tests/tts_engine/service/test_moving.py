@@ -1,4 +1,4 @@
-"""A turn whose engine refuses it or dies goes on at another one, at the last word that was sent."""
+"""A turn whose engine refuses it or dies continues at another one, at the last word that was sent."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Script:
 
 
 class Heard:
-    """What comes of a text that several engines speak."""
+    """The speech of a text that several engines speak."""
 
     def __init__(self, *engines: Script) -> None:
         self.left: list[Utterance] = list(engines[1:])

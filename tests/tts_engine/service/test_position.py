@@ -1,4 +1,4 @@
-"""How often the played position is told, on a virtual clock."""
+"""The times at which the played position is told, on a virtual clock."""
 
 import random
 

@@ -53,7 +53,7 @@ async def engine() -> AsyncIterator[GrpcEngine]:
 
 
 async def refusal(utterance: Utterance) -> tuple[str, float | None]:
-    """How it was refused: name of the error, delay before a retry."""
+    """Return the name of the refusal's error, and the delay before a retry."""
     with pytest.raises(EngineError) as caught:
         await anext(aiter(utterance))
     await utterance.aclose()

@@ -1,4 +1,4 @@
-"""Who may use an engine over TCP: over real sockets with certificates made here, and what a configuration must have."""
+"""The clients that may use an engine over TCP: real sockets, certificates made here, and the required settings."""
 
 import asyncio
 import ssl
@@ -65,7 +65,7 @@ async def serving(**settings: Any) -> AsyncIterator[str]:
 
 
 async def spoken(address: str, **settings: Any) -> int:
-    """How many chunks an utterance of three words gets, by a client with these settings."""
+    """Return the number of chunks that an utterance of three words gets, by a client with these settings."""
     engine = GrpcEngine(address, EngineConfig.model_validate(settings))
     try:
         await engine.status()
@@ -115,7 +115,7 @@ async def test_no_method_answers_without_the_token() -> None:
     async with serving(token=TOKEN) as address:
         engine = GrpcEngine(address, EngineConfig())
         async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
-            utterance.feed("words for nobody")
+            utterance.feed("words for no one")
             with pytest.raises(EngineError):
                 await anext(utterance)
         await engine.aclose()

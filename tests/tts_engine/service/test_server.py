@@ -62,7 +62,7 @@ class Pair:
 
 @pytest.fixture(params=["grpc", "link"])
 def way(request: pytest.FixtureRequest) -> str:
-    """How utterances reach the engine: over TCP, and on one machine over a link, too."""
+    """The way of utterances to the engine: over TCP, and on one machine over a link, too."""
     return str(request.param)
 
 
@@ -124,7 +124,7 @@ async def test_an_utterance_leaves_nothing_to_a_collection_of_garbage(pair: Pair
     tasks = len(asyncio.all_tasks())
     async with leaving_no_circles():
         for _ in range(3):
-            voice = "nobody" if end == "refused" else "heart"
+            voice = "stranger" if end == "refused" else "heart"
             async with pair.client.open(UtteranceRequest(utterance_id="u", voice=voice)) as utterance:
                 utterance.feed("one break two" if end == "failed" else "one two three")
                 utterance.end_text()
@@ -304,8 +304,8 @@ async def test_a_bug_of_the_engine_is_logged_without_the_callers_words(
 
 
 async def test_unknown_voice(pair: Pair) -> None:
-    with pytest.raises(NotFound, match="nobody"):
-        await pair.speak("hello", voice="nobody")
+    with pytest.raises(NotFound, match="stranger"):
+        await pair.speak("hello", voice="stranger")
 
 
 async def test_a_full_engine_says_when_to_come_back(pair: Pair) -> None:
@@ -419,7 +419,7 @@ def test_each_deadline_counts_from_what_it_waits_for(monkeypatch: pytest.MonkeyP
     progress.given(now=114.0)
     assert progress.expired(140.9, timeouts) is None
     assert "made no audio" in str(progress.expired(141.1, timeouts))
-    progress.ahead = True  # nobody waits for it
+    progress.ahead = True  # it is not awaited
     assert progress.expired(500.0, timeouts) is None
 
 
@@ -744,7 +744,7 @@ async def test_a_lost_connection_is_unavailable(pair: Pair) -> None:
         async for _ in utterance:
             pass
     with pytest.raises(Unavailable):
-        await pair.speak("nobody there")
+        await pair.speak("no one there")
     with pytest.raises(Unavailable):
         await pair.client.status()
 
@@ -834,7 +834,7 @@ class Mallinfo(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """What libraries in C have allocated and not given back, beside Python's larger objects."""
+    """Return the bytes that libraries in C have allocated and not given back, beside Python's larger objects."""
     mallinfo = ctypes.CDLL("libc.so.6").mallinfo2
     mallinfo.restype = Mallinfo
     gc.collect()
@@ -868,4 +868,4 @@ async def test_who_is_cancelled_while_a_chunk_comes_leaves_no_memory_behind(
 
     await cut_often()  # what is made once
     before = await cut_often()
-    assert await cut_often() - before < 6 * 64_000  # of 60 chunks, a third of which came when nobody waited any more
+    assert await cut_often() - before < 6 * 64_000  # of 60 chunks, a third of which came after the last listener left

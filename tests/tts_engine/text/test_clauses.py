@@ -1,4 +1,4 @@
-"""Where a stream of tokens is cut."""
+"""The places at which a stream of tokens is cut."""
 
 import random
 
@@ -88,7 +88,7 @@ AT_ONCE, LIKELY, DOUBTFUL, NO_END = "at once", "likely", "doubtful", "no end"
 ENDS = [
     ("Hello there!", AT_ONCE, "nothing changes this"),
     ("How can I help you?", AT_ONCE, ""),
-    ("(Really?", AT_ONCE, "quotes and brackets behind it are not spoken"),
+    ("(Really?", AT_ONCE, "quotes and brackets after it are not spoken"),
     ("你好！", AT_ONCE, ""),
     ("今天天气非常非常好，", AT_ONCE, ""),
     ("你好吗?", AT_ONCE, "ASCII behind Han"),

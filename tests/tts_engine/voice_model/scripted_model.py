@@ -22,7 +22,7 @@ FAILURES = {
     "no voice": NotFound("no voice 'x'"),
     "wrong": InvalidRequest("the speed is wrong", field="speed"),
     "full": Exhausted("no place is free", retry_after_s=2.5),
-    "broken": RuntimeError("something that nobody expected"),
+    "broken": RuntimeError("something unexpected"),
 }
 
 

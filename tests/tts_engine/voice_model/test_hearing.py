@@ -1,4 +1,4 @@
-"""What a model's process is told of those who hear a clause."""
+"""The reports to a model's process about those who hear a clause."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Which silence ends an utterance, and what a call does about it, on the virtual clock: the turn model's answers are
+"""The silence that ends an utterance, and the call's reaction, on the virtual clock. The turn model's answers are
 played here."""
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def test_a_network_that_stands_still_in_a_pause_ends_no_thought() -> None:
     call = in_a_lull()
     call.model.answer(0.9)
     stalls(call, 0.5)
-    assert call.words.finished == 0, "nobody knows whether the caller is silent"
-    call.stalled_at = math.inf  # it comes at once: the caller had gone on
+    assert call.words.finished == 0, "it is unknown whether the caller is silent"
+    call.stalled_at = math.inf  # it comes at once: the caller had continued
     call.listening.on_speech_resumed()
     call.speaks()
     assert (call.words.finished, call.ended_early) == (0, 0)

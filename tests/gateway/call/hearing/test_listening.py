@@ -82,7 +82,7 @@ class ListeningCall(VirtualCall):
         self.words = Words()
         self.ended_early = 0
         self.stalled_at = math.inf
-        """When the caller's audio stopped coming."""
+        """The time at which the caller's audio stopped coming."""
         heard = hearing(made, self.words, config, recogniser, turn_model)
         super().__init__(TurnDefaults(barge_in=interruption_rules(made, recogniser, heard), **defaults))
         self.alarms: list[tuple[float, int, Alarm]] = []
@@ -150,7 +150,7 @@ class ListeningCall(VirtualCall):
         self.listening.on_final(text)
 
     def order(self) -> list[str]:
-        """What the manager was told about the caller, in order."""
+        """The manager's messages about the caller, in order."""
         return [type(message).__name__ for message in self.told if isinstance(message, Interrupt | Prompt)]
 
     @property
@@ -345,7 +345,7 @@ def test_acknowledgement_neither_interrupts_nor_becomes_a_prompt(said: str) -> N
     call.utters(said, partial=said)
     call.run(3.0)
     assert call.order() == [] and call.events("t1")[-1] == "finished"
-    assert call.gaps == [] and call.flushes == [], "our voice went on"
+    assert call.gaps == [] and call.flushes == [], "our voice continued"
 
 
 @pytest.mark.parametrize("said", ["No.", "Yeah but", "Okay stop.", "I see a problem."])

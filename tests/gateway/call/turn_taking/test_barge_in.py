@@ -55,7 +55,7 @@ def test_every_row_decides_some_case_and_what_has_none_changes_nothing() -> None
 
 @pytest.mark.parametrize(("policy", "recogniser"), list(itertools.product(Policy, (False, True))))
 def test_every_suspension_ends_without_another_sound_of_the_caller(policy: Policy, recogniser: bool) -> None:
-    """By its deadline, or by an answer that is bound to come: the VAD's silence, the recogniser's words or none."""
+    """Its deadline ends it, or an answer that is bound to come: the VAD's silence, the recogniser's words or none."""
     answers = [CallerEvent.SILENCE, CallerEvent.NO_WORDS] if recogniser else [CallerEvent.SILENCE]
     for events in itertools.product((CallerEvent.SUSPECTED, CallerEvent.SPEECH, CallerEvent.SILENCE), repeat=4):
         machine = BargeIn(Rules(policy=policy, recogniser=recogniser, lasts_s=0.4))

@@ -1,4 +1,4 @@
-"""What of a turn's tokens is spoken, and that positions in it lead back to the tokens."""
+"""The spoken part of a turn's tokens, and the way from its positions back to the tokens."""
 
 from __future__ import annotations
 

@@ -405,7 +405,7 @@ def test_an_untagged_turn_waits_for_the_caller_to_finish_and_is_made_meanwhile()
     call.turns.on_caller(Caller.SILENCE, call.now)
     call.run(1.0)
     assert call.events("t2") == ["accepted", "started", "finished"]
-    assert call.first_packets[-1].total_s < 0.01, "the caller's words are no latency of ours"
+    assert call.first_packets[-1].total_s < 0.01, "the caller's words do not count as our latency"
 
 
 @pytest.mark.parametrize("fields", [{"turn": "a"}, {"interruptible": "dtmf"}, {"interruptible": "none"}])

@@ -120,7 +120,7 @@ def check(call: VirtualCall) -> None:
     assert call.turns.live == []
     for job in call.jobs.values():
         assert job.stopped or job.turn.track.done or job.turn.state.place is Place.FAILED, (
-            f"work goes on for {job.turn.id}"
+            f"work continues for {job.turn.id}"
         )
     marks = Counter(message.name for message in call.told if isinstance(message, MarkReached))
     assert not marks or max(marks.values()) < 30

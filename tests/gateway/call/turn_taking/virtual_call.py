@@ -157,7 +157,7 @@ class VirtualCall(Effects):
             self.work(turn_id)
 
     def tick(self) -> None:
-        """What a visit of the ticker does."""
+        """Do the work of one visit of the ticker."""
         for _ in range(200):
             due = self.playout.deadline(self.now)
             if due is None or due > self.now:

@@ -38,7 +38,7 @@ WORDS = "The shop opens at nine."
 
 
 async def a_call(made: Gateway, url: str, *, key: str = "") -> str:
-    """One turn that is heard, a key, a turn that nobody waits for; returns the call's id."""
+    """One turn that is heard, a key, a turn that is not awaited; returns the call's id."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with (
         aiohttp.ClientSession(headers=headers) as http,

@@ -103,7 +103,7 @@ async def test_who_has_heard_enough_leaves_and_the_callers_audio_is_wanted_no_lo
             await socket.receive_json()
             both(await socket.receive())
             assert session.listening
-        await until(lambda: not session.listening, "that nobody listens")
+        await until(lambda: not session.listening, "the last listener's leaving")
 
 
 async def test_strangers_keys_without_the_scope_and_a_plain_get_hear_nothing(made: tuple[Gateway, str]) -> None:

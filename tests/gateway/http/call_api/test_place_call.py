@@ -159,7 +159,7 @@ async def test_a_key_may_place_so_many_calls_at_once_and_a_call_counts_to_its_en
         await next_of(phone, "ACK")
         call_id = orders[0][1]["callId"]
         await until_shown(http, call_id, direction="outbound")
-        assert (await placed(http, phone))[0] == 429, "an answered call goes on"
+        assert (await placed(http, phone))[0] == 429, "an answered call continues"
         async with http.delete(f"/v1/calls/{call_id}") as answer:
             assert answer.status == 204
         await phone.hung_up()

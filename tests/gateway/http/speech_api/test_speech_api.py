@@ -265,7 +265,7 @@ async def test_a_write_that_meets_the_listeners_end_is_no_error(
 
 
 class Full(ToneSynthesizer):
-    """Has a place for nobody."""
+    """A voice without a free place."""
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         raise Exhausted("every place is taken", retry_after_s=2.5)

@@ -111,7 +111,7 @@ async def test_a_client_that_vanishes_frees_the_engine(tmp_path: Path) -> None:
         ('{"text": 7}', "text"),
         ('{"text": "Hi.", "sample_rate": 11025}', "sample_rate"),
         ('{"text": "Hi.", "speed": 9}', "speed"),
-        ('{"text": "Hi.", "speaker": "nobody"}', ""),
+        ('{"text": "Hi.", "speaker": "unknown"}', ""),
         ('{"type": "stop"}', "type"),
         (f'{{"text": "{"x" * 20_001}"}}', "text"),
     ],

@@ -36,7 +36,7 @@ def encode_length(text: str) -> list[int]:
 
 
 class Here:
-    """What this process normalises itself, in a way that shows."""
+    """A normaliser in this process, whose work can be seen in the text."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -123,7 +123,7 @@ async def test_an_error_is_not_remembered() -> None:
     def fails_once(text: str, language: str) -> Wording:
         if not here.texts:
             here.texts.append(text)
-            raise RuntimeError("a fault of ours")
+            raise RuntimeError("our fault")
         return here(text, language)
 
     normaliser = Normaliser(fails_once)

@@ -363,7 +363,7 @@ def _one_launch_does_what_many_do(flow: Any, kernel: str, rows: FlowRows, step: 
     """Take an Euler step by the estimator's attribute ``kernel``, and without it. Compare what comes out and what is
     left in pages. Return the caches of both."""
     estimator, count = flow.estimator, len(rows.start)
-    slots, blocks = int(rows.slots.max()) + 2, int(rows.blocks.max()) + 2  # the last are nobody's
+    slots, blocks = int(rows.slots.max()) + 2, int(rows.blocks.max()) + 2  # the last are free
     caches = [FlowCache(flow, slots=slots, blocks=blocks, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
     for each in (caches[0].keys.data, *caches[0].tails.data):
         each.normal_()
@@ -397,7 +397,7 @@ def _one_launch_does_what_many_do(flow: Any, kernel: str, rows: FlowRows, step: 
 
 @pytest.mark.parametrize("frames", [50, 36, 22])
 def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -> None:
-    """Rows: a first chunk, an end inside a chunk behind shared pages, another behind them and more, one of a single
+    """Rows: a first chunk, an end inside a chunk after shared pages, another after more pages, one of a single
     frame, and padding. What is left in pages and tails is compared, too."""
     from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 
@@ -430,7 +430,7 @@ def test_the_u_nets_stages_in_one_launch_do_what_many_launches_do(frames: int) -
     ],
 )
 def test_the_dits_blocks_in_one_launch_do_what_many_launches_do(frames: int, start: int, length: int) -> None:
-    """What is left in pages is compared, too."""
+    """The contents of the pages are compared, too."""
     from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
 
     flow = perturbed(FlowV3(FlowV3Config()))
@@ -491,13 +491,13 @@ def test_the_fused_vocoder_gives_the_sound_of_the_plain_one(version: Version) ->
 
 
 def _batches() -> list[tuple[Shape, list[BatchRow]]]:
-    """Two clauses begin; one goes on, the other ends within a chunk; then the first ends by full attention."""
+    """Two clauses begin; one continues, the other ends within a chunk; then the first ends by full attention."""
     rng = np.random.default_rng(3)
     first, second = (rng.integers(0, 6561, n).tolist() for n in (60, 36))
     begins: Any = {"length": 25, "valid": 28, "frames": 50, "begins": True}
     short = BatchRow(slot=1, length=11, valid=14, frames=22, begins=True, blocks=[1], tokens=first[:14])
     return [
-        ("chunk", [short]),  # a short first chunk of the first clause, which begins anew behind it
+        ("chunk", [short]),  # a short first chunk of the first clause, which then begins anew
         (
             "chunk",
             [
@@ -546,7 +546,7 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
     other = BatchRow(slot=3, length=25, valid=28, frames=50, begins=True, blocks=[5], tokens=list(range(28)))
 
     def sound(runner: ModelRunner, shape: Shape, rows: Sequence[BatchRow], between: Callable[[], object]) -> Tensor:
-        """The device is given each stage, and the batch behind this one, before it has ended with the last. Nothing
+        """The device is given each stage, and the next batch, before it has ended with the last. Nothing
         waits for the stream that others use."""
         torch.cuda._sleep(100_000_000)  # clocks: some 50 ms
         run = runner.begin(shape, rows, staged=staged)

@@ -1,4 +1,4 @@
-"""What a tensor core sees in the registers of its threads."""
+"""The layout of a tensor core's operands in the registers of its threads."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ FILLED = {5: 25, 7: 25, 3: 25, 8: 19, 2: 25, 9: 14, 6: 25, 4: 11}
 
 
 def _fed(flow: FlowV2) -> tuple[list[Tensor], FlowCache]:
-    """The hidden frames of all feeds, and the caches behind them."""
+    """The hidden frames of all feeds, and the caches after them."""
     cache = FlowCache(flow, slots=4, blocks=12, device=DEVICE)
     for keys in (cache.token_keys, cache.frame_keys):
         keys.data[:, :, 10:] = 7.0  # of others

@@ -1,4 +1,4 @@
-"""What the kernel of a whole step expects of its host; ``gpu/test_full_size.py`` runs it on a device."""
+"""The host's duties towards the kernel of a whole step; ``gpu/test_full_size.py`` runs it on a device."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_engine_starts_without_it_if_it_cannot_be_compiled(
 @pytest.mark.parametrize("architecture", ["90", "100", "120"])
 @pytest.mark.parametrize("rows", decode_step.ROWS)
 def test_the_kernel_compiles_without_a_toolkit(monkeypatch: pytest.MonkeyPatch, rows: int, architecture: str) -> None:
-    """By the function of torch that compiles it on a GPU's machine, for an H200, a B200 and an RTX PRO 6000."""
+    """The function of torch that compiles it on a GPU's machine does so, for an H200, a B200 and an RTX PRO 6000."""
     made = compile_without_toolkit(monkeypatch, architecture)
     model: Any = SimpleNamespace(config=LanguageModelConfig(version=3), ids=6784)
     decode_step.DecodeStep._compile(model, rows)

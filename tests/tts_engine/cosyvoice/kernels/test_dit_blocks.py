@@ -1,4 +1,4 @@
-"""What the kernel of the DiT's blocks expects of its host; ``gpu/test_full_size.py`` runs it on a device."""
+"""The host's duties towards the kernel of the DiT's blocks; ``gpu/test_full_size.py`` runs it on a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tts_engine.cosyvoice.models.streaming import PagedKeys, Span
 
 CUDA = torch.device("cuda")
 SHARED_BYTES = 232448
-"""What a block of an H200 or a B200 may have."""
+"""The shared memory of a block on an H200 or a B200."""
 
 
 def test_packed_weights_give_the_product_that_the_instructions_compute() -> None:
@@ -96,7 +96,7 @@ def test_an_engine_starts_without_it_if_it_cannot_be_compiled(
 
 @pytest.mark.parametrize("architecture", ["90", "100"])
 def test_the_kernels_compile_without_a_toolkit(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
-    """By the function of torch that compiles them on a GPU's machine, for an H200 and a B200."""
+    """The function of torch that compiles them on a GPU's machine does so, for an H200 and a B200."""
     made = compile_without_toolkit(monkeypatch, architecture)
     blocks = dit_blocks.DitBlocks(DiT(FlowV3Config(depth=2)), device=torch.device("cpu"))
     assert [name for _, name in made] == ["dit_blocks"]

@@ -250,7 +250,7 @@ def test_a_gpus_step_has_a_size_for_as_many_clauses_as_there_are_slots(slots: in
 @pytest.mark.parametrize("frames", [50, 22])
 @torch.inference_mode()
 def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves(frames: int) -> None:
-    """Rows: a first chunk, an end inside a chunk behind a shared prompt, another behind it, and padding."""
+    """Rows: a first chunk, an end inside a chunk after a shared prompt, another after that prompt, and padding."""
     heads, size, page_frames, width = 2, 16, 50, 32
     turn = _angles(300, size)
     start, length = torch.tensor([[0, 100, 250, 0], [frames, frames - 19, frames, 0]], device=DEVICE)

@@ -1,4 +1,4 @@
-"""What the kernel of whole stages of the U-Net expects of its host; ``gpu/test_full_size.py`` runs it on a device."""
+"""The host's duties towards the kernel of the U-Net's stages; ``gpu/test_full_size.py`` runs it on a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tts_engine.cosyvoice.models.unet import CausalUNet
 
 CUDA = torch.device("cuda")
 SHARED_BYTES = 232448
-"""What a block of an H200 or a B200 may have."""
+"""The shared memory of a block on an H200 or a B200."""
 
 
 def fragments(packed: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def test_an_engine_starts_without_it_if_it_cannot_be_compiled(
 
 @pytest.mark.parametrize("architecture", ["90", "100"])
 def test_the_kernels_compile_without_a_toolkit(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
-    """By the function of torch that compiles them on a GPU's machine, for an H200 and a B200."""
+    """The function of torch that compiles them on a GPU's machine does so, for an H200 and a B200."""
     made = compile_without_toolkit(monkeypatch, architecture)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132))
     network = CausalUNet(FlowV2Config(mid_blocks=1))

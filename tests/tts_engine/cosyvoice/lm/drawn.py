@@ -1,4 +1,4 @@
-"""What a language model has drawn for a clause."""
+"""The tokens that a language model has drawn for a clause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host says of a prefill: where each prompt's ids lie, and which prefixes are read and written."""
+"""The host's description of a prefill: the place of each prompt's ids, and the prefixes that are read and written."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ async def test_a_paused_clause_is_drawn_ahead_along_with_others_and_not_by_itsel
             sequence.waker.clear()
             assert await ids(lm, 1, least=30, most=30) == alone(1, least=30, most=30)
             assert len(sequence.tokens) == 3 + 5
-            assert not sequence.waker.is_set(), "nobody waits for these"
+            assert not sequence.waker.is_set(), "these are not awaited"
             rounds = steps.rounds
             taken += await anext(groups)
             assert steps.rounds == rounds
@@ -380,7 +380,7 @@ class GivenUpAtTheSecondLook(LmSequence):
 
     @cancelled.setter
     def cancelled(self, value: bool) -> None:
-        """What ``LmSequence`` begins with says nothing here."""
+        """Ignore the value: ``LmSequence`` sets its first one here."""
 
 
 async def test_a_clause_given_up_while_another_leaves_frees_its_slot() -> None:

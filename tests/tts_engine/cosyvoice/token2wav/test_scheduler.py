@@ -1,4 +1,4 @@
-"""Who runs next, by urgency, and with which tokens, slot and blocks; virtual time throughout."""
+"""The choice of the next batch by urgency, with its tokens, slots and blocks; virtual time throughout."""
 
 from __future__ import annotations
 
@@ -500,7 +500,7 @@ CHUNKS_8, CHUNKS_16, LAST_2 = ("chunk", 8, 0.0163, 5), ("chunk", 16, 0.0258, 5),
 def test_an_awaited_first_chunk_waits_for_one_stage_of_what_runs_unless_its_callers_run_short(
     batch: tuple[Shape, int, float, int], in_hand_s: float, longest_s: float
 ) -> None:
-    """So the wait is at most 5 ms behind 8 chunks or 2 last chunks, and 5.2 ms behind 16 chunks."""
+    """The wait is at most 5 ms after 8 chunks or 2 last chunks, and 5.2 ms after 16 chunks."""
     shape, rows, batch_s, stages = batch
     waits = [
         wait_s(shape=shape, rows=rows, batch_s=batch_s, stages=stages, in_hand_s=in_hand_s, arrives_s=n * 5e-4 + 1e-6)

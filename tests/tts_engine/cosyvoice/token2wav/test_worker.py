@@ -86,7 +86,7 @@ class Prompt:
         self.mel = np.random.default_rng(tokens).normal(size=(2 * tokens, 80)).astype(np.float32)
 
     def cut(self, first_hop: int) -> Prompt:
-        """As much of its end as leaves ``first_hop`` tokens of a chunk; nothing, if it is shorter than the rest."""
+        """Return the end that leaves ``first_hop`` tokens of a chunk; nothing if the prompt is shorter."""
         end = Prompt(len(self.tokens))
         left, n = 25 - first_hop, len(self.tokens)
         kept = n - (n - left) % 25 if n >= left else 0
@@ -362,14 +362,14 @@ class Staged:
 
 
 def speaking() -> Playhead:
-    """Of a caller with seconds of sound in hand."""
+    """Return the playhead of a caller with seconds of sound in hand."""
     playhead = Playhead()
     playhead.played_at, playhead.delivered_s = time.monotonic(), 10.0
     return playhead
 
 
 def shapes_run(worker: WaveWorker) -> list[str]:
-    """Of the batches from now on, in the order in which they ended."""
+    """Return the shapes of the batches from now on, in the order in which they ended."""
     order: list[str] = []
     worker.on_batch = lambda batch, seconds: order.append(batch.shape)
     return order

@@ -15,7 +15,7 @@ def picked(logits: torch.Tensor) -> list[int]:
 
 
 def sequence(seed: int, steps: int, row: int, rows: int) -> list[int]:
-    """What a request draws in a row of a batch of ``rows`` others, from peaked logits that repeat themselves."""
+    """Return a request's tokens in a row of a batch of ``rows`` others, from peaked logits that repeat themselves."""
     state = RasState(rows, CPU, CONFIG)
     for other in range(rows):
         state.start(other, 1000 + other, [])

@@ -1,4 +1,4 @@
-"""How the toy proves that a request is its own."""
+"""The toy's proof that a request is its own."""
 
 from __future__ import annotations
 
