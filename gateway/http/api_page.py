@@ -205,9 +205,9 @@ def _answer(content: Mapping[str, Any]) -> str:
     """Return the content types of an answer, its schema and its example."""
     said = []
     for kind, each in content.items():
-        name = str(each.get("schema", {}).get("$ref", "")).removeprefix(_REF)
-        said.append(f"{_text(kind)} {_linked(name) if name else ''}")
-        if "example" in each and name != "Error":
+        names = _names(each.get("schema", {}))
+        said.append(f"{_text(kind)} {' or '.join(map(_linked, names))}")
+        if "example" in each and names != ["Error"]:
             said.append(f'<pre tabindex="0">{_text(json.dumps(each["example"], indent=2))}</pre>')
     return "<br>".join(said).replace("<br><pre", "<pre")
 
@@ -222,9 +222,14 @@ def _done(operation: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _schema(content: Mapping[str, Any]) -> str:
-    """Return the name of the schema that all content types share."""
+    """Return the name of the first schema, which all content types share."""
     first: Mapping[str, Any] = next(iter(content.values()), {})
-    return str(first.get("schema", {}).get("$ref", "")).removeprefix(_REF)
+    return "".join(_names(first.get("schema", {}))[:1])
+
+
+def _names(schema: Mapping[str, Any]) -> list[str]:
+    """Return the names of the schemas that a body or an answer may have."""
+    return [each["$ref"].removeprefix(_REF) for each in (schema, *schema.get("anyOf", ())) if "$ref" in each]
 
 
 def _value(schema: Mapping[str, Any], link: Callable[[str], str]) -> str:

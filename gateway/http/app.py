@@ -13,7 +13,7 @@ from gateway.dialogue.audio_socket import AudioSockets
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, MessageBody, PlaceCallBody
-from gateway.http.call_api.ended_calls import EndedCalls
+from gateway.http.call_api.ended_calls import EndedCallList, EndedCalls, EndedCallView
 from gateway.http.health import Health, HealthView
 from gateway.http.request import errors, request_id
 from gateway.http.request.auth import WHO, Authenticator
@@ -132,7 +132,7 @@ def make_app(
         Route(
             method="GET", path="/v1/calls", handler=calls.list,
             summary="Live calls; ended=true: the call log (from to route text since until before limit format)",
-            answer=CallList, tags=["calls"]
+            answer=(CallList, EndedCallList), tags=["calls"]
         ),
         Route(
             method="POST", path="/v1/calls", handler=calls.place,
@@ -141,7 +141,7 @@ def make_app(
         ),
         Route(
             method="GET", path="/v1/calls/{id}", handler=calls.show,
-            summary="A call", answer=CallView, tags=["calls"]
+            summary="A call", answer=(CallView, AttemptView, EndedCallView), tags=["calls"]
         ),
         Route(
             method="GET", path="/v1/calls/{id}/recording", handler=ended.recording,

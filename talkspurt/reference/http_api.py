@@ -36,6 +36,47 @@ JSON or empty if the table names no other type.
 * **Request ids.** Every answer has `X-Request-Id`, the request's own or a new one. The server logs it with its errors.
 * **Call ids** (`{id}`) are `VX` and 32 hexadecimal digits: the `sessionId` of the dialogue protocol. Times ending in
   `At` are seconds since 1970.
+
+## A client in Python
+
+[openapi-python-client](https://pypi.org/project/openapi-python-client/) (0.29.1 was tried) makes a typed client of the
+description. Its configuration names the types of sound and of session descriptions, which it does not know:
+
+```yaml
+content_type_overrides:
+  audio/aac: application/octet-stream
+  audio/basic: application/octet-stream
+  audio/flac: application/octet-stream
+  audio/mpeg: application/octet-stream
+  audio/ogg: application/octet-stream
+  audio/pcm: application/octet-stream
+  audio/wav: application/octet-stream
+  application/sdp: text/plain
+```
+
+```sh
+curl -H "Authorization: Bearer $TALKSPURT_API_KEY" http://127.0.0.1:8080/openapi.json -o openapi.json
+openapi-python-client generate --path openapi.json --config client.yaml --meta none --output-path talkspurt_client
+```
+
+```python
+import os
+
+from talkspurt_client import AuthenticatedClient
+from talkspurt_client.api.calls import get_v1_calls
+from talkspurt_client.api.speech import post_v1_tts
+from talkspurt_client.models import CallList, SpeechBody
+from talkspurt_client.types import File
+
+client = AuthenticatedClient("http://127.0.0.1:8080", token=os.environ["TALKSPURT_API_KEY"])
+live = get_v1_calls.sync(client=client)
+assert isinstance(live, CallList), live  # else it is an Error
+print(len(live.calls), "live calls")
+sound = post_v1_tts.sync(client=client, body=SpeechBody(text="Your order has been shipped."))
+assert isinstance(sound, File), sound
+with open("shipped.wav", "wb") as file:
+    file.write(sound.payload.read())
+```
 """
 
 

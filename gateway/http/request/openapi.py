@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode
 
 from gateway.http.request.routes import JSON, Route
 
@@ -48,7 +49,7 @@ _QUERY: Mapping[tuple[str, str], tuple[Parameter, ...]] = {
         ("since", {"type": "number", "minimum": 0}, "Earliest start, seconds since 1970."),
         ("until", {"type": "number", "minimum": 0}, "Latest start, seconds since 1970."),
         ("after", _PLACE, "`next` of the page before."),
-        _limit(1000, 1000),
+        _limit(10_000, 10_000),
         _CSV,
     ),
     ("GET", "/v1/dialogue"): (
@@ -86,6 +87,9 @@ _STATUS: Mapping[tuple[str, str], int] = {
     ("GET", "/v1/audio/{id}"): 101,
 }
 """(method, path) -> status of success, where it is not 200."""
+
+_MAY_BE_OFF = (("GET", "/v1/calls"), ("GET", "/v1/records"))
+"""(method, path) that answer 404 where the configuration keeps nothing to show."""
 
 _MEANING = {
     101: "The connection is a WebSocket now",
@@ -245,7 +249,7 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
         for operation in methods.values():
             for content in _contents(operation):
                 schema = content["schema"]
-                if "$ref" in schema and "example" not in content:
+                if schema.keys() & {"$ref", "anyOf"} and "example" not in content:
                     content["example"] = example(schema, schemas)
     return {
         "openapi": "3.1.0",
@@ -276,8 +280,14 @@ def _plain(path: str) -> str:
     return "/".join(f"{{{p[1:-1].split(':')[0]}}}" if p.startswith("{") else p for p in path.split("/"))
 
 
-def _ref(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, str]:
-    schema = model.model_json_schema(ref_template=_REF + "{model}")
+def _answered(answer: type[BaseModel] | tuple[type[BaseModel], ...], schemas: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(answer, tuple):
+        return {"anyOf": [_answered(each, schemas) for each in answer]}
+    return _ref(answer, schemas, "serialization")
+
+
+def _ref(model: type[BaseModel], schemas: dict[str, Any], mode: JsonSchemaMode) -> dict[str, str]:
+    schema = model.model_json_schema(ref_template=_REF + "{model}", mode=mode)
     for name, nested in schema.pop("$defs", {}).items():
         schemas.setdefault(name, nested)
     schemas[model.__name__] = schema
@@ -302,7 +312,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     done: dict[str, Any] = {"description": _MEANING[status]}
     if status not in (101, 204, 303) and not (status == 202 and route.answer is None):
         done["content"] = {
-            kind: {"schema": _ref(route.answer, schemas) if route.answer and kind == JSON else _schema(kind)}
+            kind: {"schema": _answered(route.answer, schemas) if route.answer and kind == JSON else _schema(kind)}
             for kind in types
         }
     words = path.replace("{", "").replace("}", "").replace(".", "_").replace("-", "_").strip("/").split("/")
@@ -314,7 +324,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "responses": {str(status): done, **{str(code): _problem(code) for code in sorted(_errors(route))}},
     }
     if route.body is not None:
-        body = {"schema": _ref(route.body, schemas)}
+        body = {"schema": _ref(route.body, schemas, "validation")}
         operation["requestBody"] = {"required": True, "content": {kind: dict(body) for kind in route.takes or (JSON,)}}
     # An empty list means that no key is needed, in place of nothing said.
     operation["security"] = [{"key": [route.scope]}, {"query": [route.scope]}] if route.scope is not None else []
@@ -329,7 +339,7 @@ def _errors(route: Route) -> Iterator[int]:
         yield 422
     if route.scope is not None:
         yield from (401, 403)
-    if route.access.owner == "object" or "{" in route.path:
+    if route.access.owner == "object" or "{" in route.path or (route.method, route.path) in _MAY_BE_OFF:
         yield 404
     if route.method == "POST" and route.access.owner in ("object", "operator"):
         yield 409

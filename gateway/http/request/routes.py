@@ -65,7 +65,8 @@ class Route:
     body: type[BaseModel] | None = None
     takes: Sequence[str] = ()
     """Content types of the body. Empty: JSON if there is a ``body``, else any; then the handler checks."""
-    answer: type[BaseModel] | None = None
+    answer: type[BaseModel] | tuple[type[BaseModel], ...] | None = None
+    """Model of the answer, or all models that it may have."""
     content_type: str | Sequence[str] = "application/json"
     """Content type of the answer, or all those that a request may ask for."""
     tags: Sequence[str] = ()
