@@ -260,6 +260,27 @@ class FallbackConfig(Section):
         return {"description": section["description"], "anyOf": [{"type": "string"}, section]}
 
 
+class AnswerConfig(Section):
+    """Treatment of outgoing calls by who has answered (`docs/outgoing-calls.md`)."""
+
+    wait: bool = False
+    """Stay silent until a person has answered, or it is unknown who has (8 s of silence). Off: speak at once."""
+    message: str = ""
+    """Spoken to an answering machine after its recording tone; then the call ends. Empty: the manager decides."""
+    screening: str = ""
+    """Spoken to a screening assistant; the bot then waits for the person. Empty: the manager decides."""
+    hang_up: tuple[Literal["machine", "screening", "ivr", "unknown"], ...] = ()
+    """Answers that end the call at once."""
+
+    @model_validator(mode="after")
+    def _one_treatment(self) -> AnswerConfig:
+        for by, text in (("machine", self.message), ("screening", self.screening)):
+            if text and by in self.hang_up:
+                name = "message" if by == "machine" else by
+                raise ValueError(f"answer.hang_up has {by}, so answer.{name} would never be spoken")
+        return self
+
+
 class SiprecConfig(Section):
     """Copy of calls to a session recording server by SIP (SIPREC), one stream for each side."""
 
@@ -334,6 +355,8 @@ class RouteConfig(Section):
     """Values that replace those of section `barge_in`."""
     calling: RouteCalling = RouteCalling()
     """Allowed targets of this route's calls, and their number."""
+    answer: AnswerConfig = AnswerConfig()
+    """Treatment of outgoing calls by who has answered."""
     no_input_s: float = Field(0.0, ge=0, le=600)
     """Silence of both sides after which the manager gets `silence`, and a script's `gather` asks again, seconds. 0: no
     message."""

@@ -16,6 +16,7 @@ from typing import Literal
 import orjson
 
 from gateway.call.answering.other_end import OtherEnd
+from gateway.call.answering.plan import AnswerPlan
 from gateway.call.configuration import Configuration
 from gateway.call.defaults import interruptible_word
 from gateway.call.ending import CallEnd
@@ -177,8 +178,9 @@ class Session:
         self.caller = Caller(route, self.turns, self.outbox, hearing, clock=self._now)
         if call.direction.startswith("outbound") and not call.joined_to:
             self.caller.other_end = OtherEnd(
-                route.language, tell=self.outbox.tell, meter=services.meter, clock=self._now
-            )
+                route.language, AnswerPlan(route.answer, self._instructions, clock=self._now),
+                tell=self.outbox.tell, meter=services.meter, clock=self._now,
+            )  # fmt: skip
         self._copy = CallCopy(route, services.session_recording, self.caller, self.outbox)
         self._configuration = Configuration(
             call, self.turns, self.caller, self._instructions, hearing, voice_problem=services.voice_problem,

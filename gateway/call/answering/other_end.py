@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from gateway.call.answering.plan import AnswerPlan
 from gateway.call.answering.verdict import Answering, AnswerVerdict
 from gateway.seams.messages import Answered, AnsweredBy, Beep, Outbound
 from gateway.seams.uplink import LineTone
@@ -24,6 +25,7 @@ class OtherEnd:
 
     Args:
         language: language of the route.
+        plan: acts on the verdicts.
         tell: sends a message to the manager.
         clock: the time of the VAD's events, seconds.
     """
@@ -31,11 +33,13 @@ class OtherEnd:
     def __init__(
         self,
         language: str,
+        plan: AnswerPlan,
         *,
         tell: Callable[[Outbound], None],
         meter: AnswerMeter,
         clock: Callable[[], float],
     ) -> None:
+        self._plan = plan
         self._tell = tell
         self._meter = meter
         self._changed: Callable[[], None] = lambda: None
@@ -45,8 +49,8 @@ class OtherEnd:
 
     @property
     def needs_vad(self) -> bool:
-        """True if speech can change the verdict."""
-        return self._answering.needs_speech
+        """True if speech can change the verdict, or something is said once the other end is silent."""
+        return self._answering.needs_speech or self._plan.needs_vad
 
     def start(self, changed: Callable[[], None]) -> None:
         """Decide from now on. ``changed`` is called after each verdict: ``needs_vad`` may have another value."""
@@ -55,16 +59,18 @@ class OtherEnd:
         self._set_timer()
 
     def close(self) -> None:
-        """Cancel the timer, so that no more verdicts come."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Cancel the timers, so that no more verdicts come."""
+        self._cancel_timer()
+        self._plan.close()
 
     def on_speech_started(self, *, onset: float) -> None:
         """The other end has spoken since ``onset``."""
+        self._plan.on_speech(True, onset)
         self._take(self._answering.speech(True, onset))
 
     def on_speech_ended(self) -> None:
         """The other end has been silent for the VAD's silence."""
+        self._plan.on_speech(False)
         self._take(self._answering.speech(False, self._now() - MIN_SILENCE_S))
 
     def on_words(self, text: str) -> None:
@@ -77,6 +83,8 @@ class OtherEnd:
             self._meter.beep()
             self._tell(Beep(length_s=tone.length_s))
         self._take(self._answering.tone(tone.kind, ended_at))
+        if tone.kind == "beep":
+            self._plan.on_beep()
 
     def _take(self, verdict: AnswerVerdict | None) -> None:
         if verdict is not None:
@@ -86,14 +94,19 @@ class OtherEnd:
     def _report(self, verdict: AnswerVerdict) -> None:
         self._meter.answered(verdict.by)
         self._tell(Answered(by=verdict.by, confidence=verdict.confidence, text=verdict.text, waiting=verdict.waiting))
+        self._plan.on_answered(verdict.by)
         self._changed()
 
     def _set_timer(self) -> None:
         """Decide what is due, and set the timer for the next decision."""
-        self.close()
+        self._cancel_timer()
         now = self._now()
         while (due := self._answering.deadline()) is not None and due <= now:
             if (verdict := self._answering.expire(due)) is not None:
                 self._report(verdict)
         if due is not None:
             self._timer = asyncio.get_running_loop().call_later(due - now, self._set_timer)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -31,14 +31,17 @@ class Departure:
 
     def withdraw(self) -> list[Withdrawn]:
         """The caller interrupts by speech: withdraw what may be withdrawn, and return the reports to the manager."""
-        if not (self.has_manager and self._queue.defaults.withdraws):
-            return []
+        return self.drop(committed=False) if self.has_manager and self._queue.defaults.withdraws else []
+
+    def drop(self, *, committed: bool) -> list[Withdrawn]:
+        """Give up the ``end`` and the ``transfer`` that wait for speech; a committed ``end`` only if ``committed``.
+        Return what was given up."""
         withdrawn = []
         if self._drop_transfer is not None:
             self._drop_transfer()
             self._drop_transfer = None
             withdrawn.append(Withdrawn(what="transfer"))
-        if self._queue.ending is not None and not self._queue.ending.commit:
+        if self._queue.ending is not None and (committed or not self._queue.ending.commit):
             self._queue.ending = None
             withdrawn.append(Withdrawn(what="end"))
         return withdrawn

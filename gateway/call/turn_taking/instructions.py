@@ -130,6 +130,33 @@ class Instructions:
             self._accept_whole(turn, text, now)
             self._turns.advance(now)
 
+    def withhold(self, withheld: bool, now: float) -> None:
+        """Let no turn begin but keys and what ``say_first`` says, or let all begin again. Their sound is made
+        meanwhile."""
+        released = self._turns.withheld and not withheld
+        self._turns.withheld = withheld
+        if released:
+            self._turns.advance(now)
+
+    def say_first(self, turn_id: str, text: str, now: float) -> None:
+        """Speak a text of the gateway before all turns that have not begun. No input cuts it."""
+        turn = self._queue.admit(turn_id, "text", now)
+        if turn is not None:
+            turn.interruptible = "none"
+            turn.goes_first = True
+            self._accept_whole(turn, text, now)
+            self._turns.advance(now)
+
+    def take_over(self, now: float) -> None:
+        """Cancel all turns, and drop the manager's ``end`` and ``transfer`` that wait for them."""
+        self.departure.drop(committed=True)
+        self._cancel(Cancel(), now)
+
+    def drop_withheld(self, since: float, until: float, now: float) -> None:
+        """Cancel the turns that were accepted in a time and have not begun."""
+        stale = [turn for turn in self._queue.live if turn.front_at is None and since <= turn.accepted_at < until]
+        self._turns.interrupt(stale, "cancel", now, now)
+
     def complete_line(self, now: float) -> list[Turn]:
         """Complete the text of all turns in line, and return the turns that have not ended."""
         for turn in self._queue.in_line:

@@ -161,6 +161,8 @@ class Turn:
         self.waits_for_caller = False
         """True if the turn must not begin while the caller speaks. Set for turns without the manager's id, which may
         answer something that the caller no longer means."""
+        self.goes_first = False
+        """True if the turn also begins while others are withheld; see ``Turns.withheld``."""
         self.silent = False
         """True: the manager receives no events of this turn (fallback text, digits)."""
         self.track = Track(weakref.ref(self))  # a cycle would outlive the turn (tts_engine.service.garbage)

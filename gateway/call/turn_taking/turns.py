@@ -98,6 +98,8 @@ class Turns:
         self.silence = MutualSilence(defaults.no_input_s)
         """The silence of both sides."""
         self._frame_samples = frame_samples
+        self.withheld = False
+        """True while no turn may begin but touch tones and those that go first: it is not known who has answered."""
         self._heard = Heard(
             playout,
             tell,
@@ -207,8 +209,10 @@ class Turns:
         ahead = 0
         front_free = True
         for turn in self._queue.live:
-            held = turn.state.place is Place.HELD
-            if turn.state.place is Place.QUEUED and front_free:
+            queued = turn.state.place is Place.QUEUED
+            withheld = queued and self.withheld and not (turn.goes_first or turn.kind == "digits")
+            held = turn.state.place is Place.HELD or withheld
+            if queued and front_free and not withheld:
                 turn.front_at = now
                 if not self._floor.keeps_waiting(turn, now):
                     turn.apply(Event.FRONT)
