@@ -186,7 +186,7 @@ class Session:
             call, self.turns, self.caller, self._instructions, hearing, voice_problem=services.voice_problem,
             tell=self.outbox.tell, announced="config-updated" in route.events, clock=self._now,
         )  # fmt: skip
-        self.speech.ear, self.speech.next_step = self.caller, self._transfers
+        self.speech.caller, self.speech.transfers = self.caller, self._transfers
         if services.uplink is not None:
             self.caller.connect(services.uplink, call.call_id, inbound, leg.outbound, call.route)
         self.seat.sent = self.caller.heard

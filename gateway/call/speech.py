@@ -18,7 +18,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.call.hearing.caller import Caller
 from gateway.call.stats import CallStats
+from gateway.call.transfers import Transfers
 from gateway.call.turn_taking.heard import Position
 from gateway.call.turn_taking.instructions import new_turns
 from gateway.call.turn_taking.turn import FirstPacket, Reason, Turn, TurnDefaults
@@ -89,35 +91,6 @@ class Means:
     """The calls that use a model on trial."""
 
 
-class Ear(Protocol):
-    """Listener to the caller while the bot speaks."""
-
-    def spoke(self, frame: bytes, now: float, heard_at: float, /) -> None:
-        """A frame left at ``now`` and is heard from ``heard_at`` on; its echo must not be taken for the caller."""
-        ...
-
-    def unheard(self, seconds: float) -> None:
-        """The last ``seconds`` of sent audio were cut before the caller heard them."""
-        ...
-
-    def refresh(self, now: float) -> None:
-        """Turns began or ended, or the deadline of ``Turns`` changed: update the requests to the uplink and the
-        timer."""
-        ...
-
-
-class NextStep(Protocol):
-    """Follows the end of turns."""
-
-    def turn_ended(self) -> None:
-        """Any turn of the call has ended."""
-        ...
-
-    def speech_complete(self, handoff_data: str | None) -> None:
-        """The manager has ended the session, and all speech queued before has been spoken."""
-        ...
-
-
 @dataclass(slots=True)
 class _Making:
     """The synthesis of one turn."""
@@ -139,8 +112,8 @@ class Speech(Effects):
         trial: the trial of a model that the call is part of.
     """
 
-    ear: Ear
-    next_step: NextStep
+    caller: Caller
+    transfers: Transfers
     """Set both before the first turn."""
 
     def __init__(
@@ -276,14 +249,14 @@ class Speech(Effects):
             tail = faded(self.leg.outbound, sounding, ms=self._means.playout.fade_ms)
             at = min(now, self.playout.pacer.dry_s)  # after the last frame, even if the next one is late
             if tail is not None and self.leg.send_frame(tail, at) and not self.leg.joined:
-                self.ear.spoke(tail, at, at)
+                self.caller.spoke(tail, at, at)
 
     def fell_silent(self, since: float | None, now: float) -> None:
         """Count a flush."""
         self._stats.fell_silent(since, now)
 
     def _flush_playout(self, now: float) -> bytes | None:
-        self.ear.unheard(self.playout.unheard_s(now))
+        self.caller.unheard(self.playout.unheard_s(now))
         return self.playout.flushed(now)
 
     def wake(self, now: float) -> None:
@@ -291,7 +264,7 @@ class Speech(Effects):
         if self._next_words_at == inf:
             self._next_words_at = now
         self._means.ticker.wake(self._handle, now=now)
-        self.ear.refresh(now)
+        self.caller.refresh(now)
 
     def first_packet(self, turn: Turn, measured: FirstPacket, now: float) -> None:
         """Count a first packet and report the position to the engine; send digits that the leg carries itself."""
@@ -313,11 +286,11 @@ class Speech(Effects):
         self._stats.ended(turn, reason, since, heard_chars=heard.chars, now=now)
         if not self.greeted.done():
             self.greeted.set_result(None)
-        self.next_step.turn_ended()
+        self.transfers.turn_ended()
 
     def hang_up(self, handoff_data: str | None) -> None:
         """All speech before the manager's ``end`` has been spoken."""
-        self.next_step.speech_complete(handoff_data)
+        self.transfers.speech_complete(handoff_data)
 
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens that were dropped."""
@@ -418,7 +391,7 @@ class Speech(Effects):
         if not sent:
             self._stats.stalled()
         elif not self.leg.joined:  # the mix is reported by the seat
-            self.ear.spoke(frame, at, sounds_s)
+            self.caller.spoke(frame, at, sounds_s)
         return sent
 
     def settle(self, now: float) -> None:

@@ -15,7 +15,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
@@ -71,10 +71,8 @@ _MAX_COMPLAINTS = 10  # most errors reported by one peer that are logged
 _METADATA_S = 0.5  # time for metadata that audio has overtaken; then the call begins without
 
 
-class Accept(Protocol):
-    """Makes a session of a call whose stream has started. Raises ``Rejected``."""
-
-    def __call__(self, connection: MediaConnection, call: IncomingCall) -> CallEvents: ...
+Accept = Callable[["MediaConnection", IncomingCall], CallEvents]
+"""Makes a session of a call whose stream has started. Raises ``Rejected``."""
 
 
 class MediaConnection(WSListener):

@@ -298,7 +298,7 @@ class Records:
         try:
             self._transact(lambda connection: ledger.begin(connection, begun, self._owner))
             # The next write asks for a sync.
-        except Exception as exc:
+        except Exception as exc:  # a record that SQLite refuses, or the disk: the thread writes for all calls
             if len(begun) > 1 and not isinstance(exc, OperationalError):  # one of them is at fault, not the disk
                 for record in begun:
                     self._begin([record])

@@ -32,7 +32,7 @@ class Seat:
         self.leg = leg
         self.inbound = inbound
         self.sent: Callable[[bytes, float, float], None] = _ignore
-        """Receives each frame of a mix that was sent, as ``gateway.call.speech.Ear.spoke`` does."""
+        """Receives each frame of a mix that was sent, as ``gateway.call.hearing.caller.Caller.spoke`` does."""
         self._name = ""
         self._mixer: Mixer | None = None
         self._source: LegSource | None = None

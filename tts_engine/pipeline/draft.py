@@ -75,7 +75,7 @@ class Draft:
                 samples += len(chunk.pcm)
                 if self.kept_at is not None or samples >= self._samples:
                     break
-        except Exception as exc:
+        except Exception as exc:  # of any voice: the reader of the chunks gets it
             self._error = exc
         finally:
             self._changed.set()

@@ -355,7 +355,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 self._apply(pb.SpeakRequest(end_of_text=True), speak, utterance)
         except EngineError as exc:
             speak.fail(exc)
-        except Exception as exc:
+        except Exception as exc:  # a bug in the engine ends this call alone; _broken logs it
             speak.fail(_broken(exc))
 
     def _apply(self, message: pb.SpeakRequest, speak: _Speak, utterance: Utterance) -> None:
@@ -463,7 +463,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 await _abort(context, exc)
             except grpc.aio.BaseError:
                 raise
-            except Exception as exc:
+            except Exception as exc:  # a bug in the engine: the client gets a status, _broken logs it
                 await _abort(context, _broken(exc))
         except grpc.aio.AbortError as end:
             # The call has its status. gRPC keeps this error with the call and raises it again after we return. With our

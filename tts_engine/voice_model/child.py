@@ -175,7 +175,7 @@ class _Clause:
             self._error = None
         except EngineError as exc:
             self._error = exc
-        except Exception as exc:
+        except Exception as exc:  # the model is another's code, and the other clauses continue
             log.exception("a clause failed")
             self._error = SynthesisFailed(f"the voice model failed: {type(exc).__name__}")
 

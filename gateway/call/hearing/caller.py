@@ -86,8 +86,8 @@ class Caller:
         )
         self._uplink: UplinkStream | None = None
         self.spoke: Callable[[bytes, float, float], None] = _ignore_frame
-        """See ``gateway.call.speech.Ear``. The uplink receives every frame, even before it needs any, because the echo
-        of a turn's first frames arrives later."""
+        """A frame left at a time and is heard from another on; its echo must not be taken for the caller. The uplink
+        receives every frame, even before it needs any, because the echo of a turn's first frames arrives later."""
         self.listeners = Listeners(self._listen)
         """Clients that listen in to the call."""
         self.other_end: AnsweringEnd | None = None

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
 
 from gateway.call.hearing.echo import is_echo, may_become_echo
 from gateway.call.hearing.end_of_thought import Patience
@@ -38,13 +37,7 @@ _AGREEMENT_MS = 1000
 """Speech over the bot's that suspends its voice before a word is known, with ``ignore_backchannel``, milliseconds."""
 
 
-class Timer(Protocol):
-    """The handle that ``call_later`` returns."""
-
-    def cancel(self) -> None: ...
-
-
-Later = Callable[[float, Callable[[], None]], Timer]
+Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 _IN_TRANSIT_S = 0.08
 """Audio that is always in transit through jitter buffer, windows and the VAD's thread, seconds. It counts as heard."""
@@ -198,12 +191,12 @@ class Listening:
         self._finished: deque[_Utterance] = deque()  # over, waiting for their words; the stream bounds their number
         self._prompt_ended = -math.inf
         """Time at which the utterance of the latest final prompt was judged to be over."""
-        self._end_timer: Timer | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
         self._silent_since: float | None = None
         """Start of the current silence. None: the caller speaks."""
         self._silent_from_s = 0.0
         """Start of the current silence in the caller's audio, seconds."""
-        self._audio_check: Timer | None = None
+        self._audio_check: asyncio.TimerHandle | None = None
         """Checks that audio still arrives while the caller speaks."""
         self._vad_silent = True
         self._withheld: list[bytes] = []
