@@ -90,7 +90,7 @@ async def test_the_wait_for_the_token_behind_a_full_stop_is_told(call: Call, voi
         turn = test.call.open_turn("")
         test.call.send("text", token="The price is 3.", last=False, turn=turn.turn)
         await until(lambda: voice.clauses, "the clause")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # the application's own pause, which the stage measures: it has no event
         test.call.send("text", token=" And more.", last=True, turn=turn.turn)
         await until(lambda: turn.outcome)
         stages = stages_of(turn)

@@ -74,13 +74,25 @@ class ManagerProcess:
         return [[json.loads(line) for line in log.read_text().splitlines()] for log in self._logs]
 
     def answered(self) -> bool:
-        """Has the last process answered the ping behind all that it has read?"""
+        """True if the last process has answered the ping after all that it has read."""
         messages = self.read()[-1]
         return bool(messages) and messages[-1]["type"] == "pong"
 
     def keys(self) -> str:
         """All keys that all processes have read, in order."""
         return "".join(m["digit"] for messages in self.read() for m in messages if m["type"] == "dtmf")
+
+
+async def dialled_in_vain(port: int) -> None:
+    """Return when the gateway has dialled ``port`` again, and was not answered."""
+    dialled = asyncio.Event()
+
+    def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+        dialled.set()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", port):
+        await asyncio.wait_for(dialled.wait(), PATIENCE_S)
 
 
 async def test_a_manager_killed_ten_times_in_a_call_misses_no_key_and_gets_none_twice(tmp_path: Path) -> None:
@@ -114,7 +126,7 @@ routes:
                 await manager.kill()
                 await press(KEYS)  # at once: the gateway may not have noticed yet
                 if number % 2:
-                    await asyncio.sleep(0.3)  # it has dialled in vain
+                    await dialled_in_vain(manager.port)
                     await press("#")
                 await manager.start()
             await until(lambda: manager.keys() == pressed, pressed)

@@ -64,16 +64,27 @@ def count(caplog: pytest.LogCaptureFixture, message: str) -> int:
     return sum(message in record.getMessage() for record in caplog.records)
 
 
-async def test_a_health_check_without_files_of_our_own_ends_no_engine(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_health_check_without_files_of_our_own_ends_no_engine(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = EngineConfig.model_validate({"timeouts": {"hang_s": 1.0}})
     engine = EngineProcess("tests.tts_engine.service.scripted", config)
+    verdicts: list[bool] = []
+    hangs = engine._hangs
+
+    async def noted() -> bool:
+        verdicts.append(await hangs())
+        return verdicts[-1]
+
+    monkeypatch.setattr(engine, "_hangs", noted)
     try:
         await engine.start()
         pid = engine.pid
         with no_more_files():
             await until(lambda: count(caplog, "cannot be asked"), "a check that could not be made")
-            await asyncio.sleep(2.5)  # in which the engine was killed when such a check counted
-            assert (engine.pid, engine.ready) == (pid, True)
+            seen = len(verdicts)
+            await until(lambda: len(verdicts) > seen + 2 or any(verdicts), "more such checks")
+            assert (engine.pid, engine.ready, any(verdicts)) == (pid, True, False)
         assert count(caplog, "cannot be asked") == 1
         assert pid is not None
         await stand_still(pid)

@@ -112,7 +112,7 @@ class ListeningCall(VirtualCall):
         if self.turns.deadline() == due:
             self._decide(CallerEvent.DEADLINE)
 
-    def _later(self, delay_s: float, run: Callable[[], None]) -> Alarm:
+    def _later(self, delay_s: float, run: Callable[[], None]) -> Any:
         alarm = Alarm(run)
         heapq.heappush(self.alarms, (self.now + delay_s, next(self._numbers), alarm))
         return alarm
