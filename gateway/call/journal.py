@@ -38,6 +38,7 @@ class _Measured:
     def __init__(self) -> None:
         self.started_at: float | None = None
         self.first_packet: FirstPacket | None = None
+        self.caller_stopped_at: float | None = None
         self.gaps = 0
         self.gap_s = 0.0
 
@@ -61,6 +62,8 @@ class Journal:
         self._gaps = 0
         self._gap_s = 0.0
         self._longest_ms: float | None = None
+        self._caller_stopped_at: float | None = None
+        """Time at which the caller stopped. None: a turn has been heard since."""
 
     def told(self, message: Outbound, now: float) -> None:
         """Record a message to the manager; most messages leave no entry."""
@@ -69,6 +72,7 @@ class Journal:
             case Prompt(last=True):
                 self._add(HeardWords(atMs=at_ms, text=self._kept(message.voice_prompt), lang=message.lang))
             case Dtmf():
+                self._caller_stopped_at = now
                 self._add(Pressed(atMs=at_ms, digit=self._kept(message.digit)))
             case Call():
                 self._add(Progressed(atMs=at_ms, event=message.event, sipStatus=message.sip_status, code=message.code))
@@ -87,6 +91,10 @@ class Journal:
                 told = message.description if message.code == "message_skipped" else self._kept(message.description)
                 self._add(Fault(atMs=at_ms, code=message.code, description=told))
 
+    def caller_stopped(self, at: float) -> None:
+        """Record that the caller has said something, and was silent from ``at`` on."""
+        self._caller_stopped_at = at
+
     def listened(self, by: str, event: Literal["joined", "left"], now: float) -> None:
         """Record that a client with a key of tenant ``by`` began or stopped listening in."""
         self._add(Listened(atMs=self._ms(now), by=by, event=event))
@@ -99,6 +107,7 @@ class Journal:
         """Record the first audible frame of a turn."""
         of_turn = self._measured.setdefault(turn.id, _Measured())
         of_turn.started_at, of_turn.first_packet = now, measured
+        of_turn.caller_stopped_at, self._caller_stopped_at = self._caller_stopped_at, None
 
     def gap(self, turn: Turn, length_s: float) -> None:
         """Record a gap in the middle of a turn."""
@@ -129,6 +138,7 @@ class Journal:
                 endedMs=self._ms(now),
                 outcome=turn.state.place.value,
                 reason=reason,
+                callerStoppedMs=None if of_turn.caller_stopped_at is None else self._ms(of_turn.caller_stopped_at),
                 firstPacketMs=waited_ms,
                 stagesMs={} if first is None else {name: round(ms, 1) for name, ms in first.stages_ms.items()},
                 gaps=of_turn.gaps,

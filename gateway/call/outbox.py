@@ -39,6 +39,11 @@ class Outbox:
         if self._journal is not None:
             self._journal.told(message, self._now())
 
+    def caller_stopped(self, at: float) -> None:
+        """Record in the call log that the caller has said something, and was silent from ``at`` on."""
+        if self._journal is not None:
+            self._journal.caller_stopped(at)
+
     def tell(self, message: Outbound) -> None:
         """Send a message."""
         if self._closed:

@@ -36,8 +36,12 @@ class Said(_Entry):
     outcome: Literal["finished", "interrupted", "failed"]
     reason: str
     """Cause of the cut (``speech``, ``dtmf``, ``cancel``, ``preempted``, ...). Empty: it was not cut."""
+    callerStoppedMs: int | None = None
+    """Time at which the caller had stopped speaking, or pressed a key, before this turn. ``startedMs`` less this is the
+    silence that the caller waited through. None: another turn was heard between, or the caller had said nothing."""
     firstPacketMs: float | None
-    """Wait of the caller for the turn. None: it followed another turn without silence, or was never heard."""
+    """The part of the caller's wait that this server caused. None: the turn followed another without silence, or was
+    never heard."""
     stagesMs: dict[str, float]
     """Stages of that wait."""
     gaps: int

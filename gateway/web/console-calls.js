@@ -126,7 +126,10 @@ export function showCalls({announce, problem, own, ended}) {
     problem,
   });
   const supervisor = makeSupervisor({chosen: () => chosen, announce, problem});
-  const hangUp = guarded(id => ask(`/v1/calls/${id}`, {method: "DELETE"}));
+  const hangUp = guarded(async id => {
+    if (!confirm(`Hang up call ${shortId(id)}? The caller is cut off at once.`)) return;
+    await ask(`/v1/calls/${id}`, {method: "DELETE"});
+  });
   const send = (id, message) => ask(`/v1/calls/${id}/messages`, {json: message});
 
   function choose(id) {

@@ -18,6 +18,39 @@ export function cell(className, label) {
   return made;
 }
 
+/**
+ * Let a button copy a text, and say so on itself for two seconds.
+ * @param {HTMLButtonElement} button
+ * @param {() => string} text
+ */
+export function copies(button, text) {
+  const label = button.textContent;
+  let timer = 0;
+  button.addEventListener("click", async () => {
+    clearTimeout(timer);
+    button.textContent = (await copied(text())) ? "Copied" : "Not allowed";
+    timer = setTimeout(() => (button.textContent = label), 2000);
+  });
+}
+
+/** Copy a text; true if that worked. Browsers have a clipboard only on https and localhost, and an old command elsewhere. */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = element("textarea", {className: "visually-hidden", "aria-hidden": "true"});
+    area.value = text;
+    const before = document.activeElement;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    before?.focus();
+    return done;
+  }
+}
+
 export const shortId = id => id.slice(-6);
 export const ms = value => (value === null || value === undefined ? "–" : value < 999.5 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`);
 

@@ -18,6 +18,7 @@ from gateway.config import RouteConfig
 from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
 from gateway.seams.recogniser import RecognitionError
 from gateway.seams.uplink import LineTone, Uplink, UplinkStream
+from gateway.uplink.vad import MIN_SILENCE_S
 from voicecodecs.registry import AudioFormat
 
 
@@ -27,6 +28,10 @@ class Manager(Protocol):
     def tell(self, message: Outbound) -> None: ...
 
     def send_audio(self, pcm: bytes) -> None: ...
+
+    def caller_stopped(self, at: float) -> None:
+        """The caller has said something, and was silent from ``at`` on."""
+        ...
 
     def recording_lost(self, reason: str) -> None:
         """The call is no longer recorded, because its file could not be written."""
@@ -94,6 +99,7 @@ class Caller:
         """Learns on an outgoing call who or what has answered. None: no tones are searched. Set it before ``start``."""
         if self._listening is not None:
             self._listening.on_words = self._on_words
+            self._listening.on_stopped = manager.caller_stopped
         self._leg_reports_dtmf = False
         self._subscribed_rate = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -283,6 +289,7 @@ class Caller:
         if self._listening is not None:
             self._listening.on_speech_ended()
         else:
+            self._manager.caller_stopped(self._now() - MIN_SILENCE_S)
             self._decide(CallerEvent.SILENCE)
             self._tell_speaking("off")
 

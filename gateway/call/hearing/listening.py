@@ -134,6 +134,8 @@ class _Utterance:
     """True if the bot was speaking when the utterance began."""
     ended: float = math.inf
     """Time at which the utterance was judged to be over."""
+    stopped: float = math.inf
+    """Time at which the caller fell silent for it, if known."""
     frames: int = 0
     sound: list[bytes] = field(default_factory=list)
     """The frames, for the turn model."""
@@ -174,6 +176,8 @@ class Listening:
         self._turns = turns
         self.on_words: Callable[[str], None] = lambda text: None
         """Takes the words of each utterance so far, also those that become no prompt, but not the bot's."""
+        self.on_stopped: Callable[[float], None] = lambda at: None
+        """Takes the time at which the caller stopped, when the words of that utterance become a prompt."""
         self._tell = tell
         self._decide = decide
         self._end_speech = end_speech
@@ -437,6 +441,8 @@ class Listening:
         """End the utterance."""
         if self._current is not None:
             utterance, self._current = self._current, None
+            if self._silent_since is not None:
+                utterance.stopped = self._silent_since
             self._end_silence()
             if not self._vad_silent:
                 self._end_speech()
@@ -490,6 +496,7 @@ class Listening:
             return
         # This also cuts what the bot began to say meanwhile: the answer to this utterance must not wait for it.
         self._decide(CallerEvent.WORDS, utterance.onset)
+        self.on_stopped(min(utterance.stopped, utterance.ended))
         self._tell_prompt(utterance, text, last=True)
         self._prompt_ended = utterance.ended
 

@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import TransferStart
@@ -36,6 +36,8 @@ from gateway.seams.messages import (
 )
 from tests.gateway.call.virtual_session import VirtualSession
 from tests.virtual_loop import VirtualLoop
+
+T = TypeVar("T")
 
 VECTORS = Path(__file__).parents[2] / "vectors/calls"
 RANDOM, BLOCK = 11_000, 25
@@ -385,10 +387,10 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
                 call.utters(kind, rng.choice([1, 2, 3, 5, 12, 30]))
 
 
-def run_all(of: Callable[[Any], Awaitable[list[str]]], which: list[Any]) -> list[list[str]]:
+def run_all(of: Callable[[Any], Awaitable[T]], which: list[Any]) -> list[T]:
     """Run calls one after the other; each starts at the same second."""
 
-    async def main() -> list[list[str]]:
+    async def main() -> list[T]:
         return [await of(one) for one in which]
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway.seams.call_record import Said
 from gateway.seams.end_cause import UNKNOWN
 from gateway.seams.leg import TransferStart
 from gateway.seams.messages import Cancel, End, Inbound, Record, Text, Transfer
@@ -627,3 +628,34 @@ def test_after_a_withdrawal_the_call_takes_new_turns_and_a_new_end() -> None:
         assert any("turn='again', event='finished'" in line for line in call.lines)
 
     assert count(transferring(scene), "hang_up end later") == 1
+
+
+async def _asked_and_answered(with_recogniser: bool) -> list[tuple[int | None, int | None]]:
+    """The caller speaks until 3.2 s and gets two turns; then presses a key and gets a third."""
+    call = VirtualSession({"events": ["speaker-events"]}, recogniser=with_recogniser, logged=True)
+    call.says, call.partials = ["Where is my parcel?"], 0.0
+    await call.run(0.01)
+    call.utters("word", 100)
+    await call.run(5.0)
+    call.say(Text(token="on the way", last=True), Text(token="anything else", last=True))
+    await call.run(5.0)
+    call.session.on_digit("1")
+    await call.run(1.0)
+    call.say(Text(token="thank you", last=True))
+    await call.run(3.0)
+    await call.finish()
+    record = call.session.record(failed=False)
+    assert record is not None
+    said = sorted((entry for entry in record.entries if isinstance(entry, Said)), key=lambda entry: entry.turn)
+    return [(entry.callerStoppedMs, entry.startedMs) for entry in said]
+
+
+@pytest.mark.parametrize("with_recogniser", [True, False])
+def test_the_record_has_when_the_caller_had_stopped_before_the_first_turn_that_follows(with_recogniser: bool) -> None:
+    (turns,) = run_all(_asked_and_answered, [with_recogniser])
+    (stopped, heard), (between, _), (pressed, answered) = turns
+    assert stopped is not None and heard is not None
+    assert 3000 <= stopped <= 3300, "the end of the sound, not the end of the silence that proves it"
+    assert heard >= 5000
+    assert between is None, "it follows a turn"
+    assert pressed is not None and answered is not None and 1000 <= answered - pressed <= 1100

@@ -26,6 +26,7 @@ from gateway.histogram import Histogram
 from gateway.media.own_sound import OwnSound
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import SLOT_S, Ticker
+from gateway.seams.call_record import CallRecord
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, TransferStart
 from gateway.seams.messages import AnsweredBy, Ended, Inbound, Outbound, RecordState
@@ -181,6 +182,7 @@ class VirtualSession:
         lead_ms: int = 0,
         has_marks: bool = False,
         can_clear: bool = True,
+        logged: bool = False,
         seed: int = 0,
     ) -> None:
         self.lines: list[str] = []
@@ -227,6 +229,7 @@ class VirtualSession:
             calling=CallingPolicy(CallingConfig.model_validate(calling or {}), {"r": made}),
             uplink=_Uplink(self),
             hearing={"r": heard} if heard else {},
+            call_log=_Log() if logged else None,
         )
         limits = turn_defaults(
             made,
@@ -414,6 +417,15 @@ class VirtualSession:
 
     def listener_dropped(self, count: int) -> None:
         self.note(f"listener dropped {count}")
+
+
+class _Log:
+    """A call log that keeps nothing: the session's journal is read from the session."""
+
+    keeps_text = True
+
+    def add(self, record: CallRecord) -> None:
+        pass
 
 
 class _Manager:

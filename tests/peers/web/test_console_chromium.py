@@ -78,6 +78,11 @@ class Console(Page):
     async def click(self, selector: str) -> None:
         await asyncio.to_thread(lambda: self.driver.find_element(By.CSS_SELECTOR, selector).click())
 
+    async def answer(self, *, agrees: bool) -> None:
+        """Answer a question that the page asks in a dialogue of the browser."""
+        question = self.driver.switch_to.alert
+        await asyncio.to_thread(question.accept if agrees else question.dismiss)
+
     async def type(self, selector: str, text: str) -> None:
         await asyncio.to_thread(lambda: self.driver.find_element(By.CSS_SELECTOR, selector).send_keys(text))
 
@@ -162,6 +167,10 @@ async def test_a_typed_turn_is_heard_in_the_call_and_cancelled(driver: webdriver
         assert "enough" not in await page.text(row(call, ".played"))
         await page.until_text(row(call, "[data-label='last cut']"), "ms")
         await page.click(row(call, ".hangup"))
+        await page.answer(agrees=False)
+        await page.click(row(call, ".hangup"))
+        assert call.leg.closed_at is None
+        await page.answer(agrees=True)
         await until(lambda: call.leg.closed_at is not None, "the end of the call")
         assert call.call.ended == "hangup_by_api"
 
@@ -256,7 +265,7 @@ async def test_voices_are_listed_heard_registered_and_removed(
         await page.click("[data-voice=anna] button")
         await until(lambda: page.engine.asked[-1].voice == "anna", "the new voice")
         await page.click("[data-voice=anna] .plain")
-        await asyncio.to_thread(lambda: driver.switch_to.alert.accept())
+        await page.answer(agrees=True)
         await page.until(
             lambda left: left == ["tone"],
             "return [...document.querySelectorAll('[data-voice]')].map(item => item.dataset.voice)",
@@ -373,6 +382,7 @@ async def test_everything_works_by_keyboard(driver: webdriver.Chrome, tmp_path: 
         await page.do("document.querySelector('.bar a').focus()")
         await page.tab_to(row(one, ".hangup"))
         await page.press(Keys.ENTER)
+        await page.answer(agrees=True)
         await until(lambda: one.leg.closed_at is not None, "the end of the first call")
         assert two.leg.closed_at is None
 

@@ -116,6 +116,9 @@ async def test_a_call_that_ends_is_listed_found_by_its_words_and_opened(
             "[...table.querySelectorAll(part + ' .number')].map(cell => parseFloat(cell.textContent))))"
         )
         assert len(waits) == 2
+        assert await page.do("return document.querySelectorAll('#call-entries details[open]').length") == 0
+        await page.click("#unfold")
+        assert await page.do("return document.querySelectorAll('#call-entries details[open]').length") == 2
         for stages, (total,) in waits:
             assert len(stages) >= 2 and sum(stages) == pytest.approx(total, abs=0.1 * (len(stages) + 1))
         sound = "const p = document.querySelector('#call-recording'); return p.readyState >= 1 && p.duration"
@@ -157,9 +160,11 @@ async def test_more_calls_come_page_by_page_and_words_are_text(driver: webdriver
                     Said(
                         atMs=62_000, turn="t", what="text", text=text, heardChars=6, startedMs=62_000, endedMs=62_500,
                         outcome="interrupted", reason="speech", firstPacketMs=None, stagesMs={}, gaps=2, gapMs=1500,
+                        callerStoppedMs=60_400,
                     ),
                     Pressed(atMs=62_600, digit="#"),
                     Fault(atMs=62_700, code="64105", description="no such voice"),
+                    Fault(atMs=62_800, code="64105", description="no such voice"),
                 ],
             )
         )  # fmt: skip
@@ -178,9 +183,40 @@ async def test_more_calls_come_page_by_page_and_words_are_text(driver: webdriver
         assert "1:01.2" in await page.text(".heard .who")
         assert await page.text(".pressed .text") == "pressed #"
         assert await page.text(".fault .text") == "64105: no such voice"
+        assert "2 times, last at 1:02.8" in await page.text(".fault .who")
+        assert await page.do("return document.querySelectorAll('.fault').length") == 1
+        assert await page.text(".said .silence") == "1.6 s caller stopped to bot heard"
         assert "2 gaps" in await page.text(".said .small.muted:not(.figure)")
         assert "3 more" in await page.text("#call-lost")
         assert await page.do("return document.querySelectorAll('main :is(img, b b, i i)').length") == 0
+
+
+async def test_the_conversation_is_copied_with_what_was_not_heard(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    async with console(driver, tmp_path, **logging(tmp_path)) as page:
+        async with TestCall(page.live, "default") as call:
+            call.leg.press("5")
+            await call.spoken(WORDS)
+            cut = call.call.speak(LONG)
+            await until(lambda: call.leg.messages > 120, "speech")
+            call.call.send("cancel")
+            await until(lambda: cut.outcome, "the cut")
+        await page.open(f"{page.live.http}/#call={call.call.session_id}")
+        await opened(page, call.call.session_id)
+        rights = {"origin": page.live.http, "permissions": ["clipboardReadWrite"]}
+        await asyncio.to_thread(driver.execute_cdp_cmd, "Browser.grantPermissions", rights)
+        for button, told in {
+            "#copy-id": call.call.session_id,
+            "#copy-words": "[not heard: ",
+            "#copy-record": '"entries"',
+        }.items():
+            await page.click(button)
+            await page.until_text(button, "Copied")
+            copied = await page.do("return navigator.clipboard.readText()")
+            assert told in copied
+            if button == "#copy-words":
+                assert "Caller: (pressed 5)" in copied and f"Bot: {WORDS}" in copied
+        assert "ms caller stopped to bot heard" in await page.text(".said .silence")
+        await page.until_text("#call-waits", "at most")
 
 
 async def test_where_the_log_is_off_it_says_how_to_turn_it_on(driver: webdriver.Chrome, tmp_path: Path) -> None:
