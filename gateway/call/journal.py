@@ -70,7 +70,8 @@ class Journal:
         at_ms = self._ms(now)
         match message:
             case Prompt(last=True):
-                self._add(HeardWords(atMs=at_ms, text=self._kept(message.voice_prompt), lang=message.lang))
+                words, typed_by = self._kept(message.voice_prompt), message.typed_by or None
+                self._add(HeardWords(atMs=at_ms, text=words, lang=message.lang, typedBy=typed_by))
             case Dtmf():
                 self._caller_stopped_at = now
                 self._add(Pressed(atMs=at_ms, digit=self._kept(message.digit)))

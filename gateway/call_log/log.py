@@ -13,15 +13,30 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import orjson
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Row, Select, delete, event, insert, select, true, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    case,
+    delete,
+    event,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    tuple_,
+)
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from gateway.call_log.schema import SCHEMA, calls
@@ -51,6 +66,23 @@ T = TypeVar("T")
 _ENTRIES: TypeAdapter[list[Entry]] = TypeAdapter(list[Entry])
 
 
+Sort = Literal["start", "length", "turns", "wait", "gaps"]
+_SORTED: Mapping[Sort, tuple[ColumnElement[Any], str]] = {
+    "start": (calls.c.started_at, "startedAt"),
+    "length": (calls.c.duration_ms, "durationMs"),
+    "turns": (calls.c.turns, "turns"),
+    "wait": (func.coalesce(calls.c.first_packet_ms, -1.0), "firstPacketMs"),
+    "gaps": (calls.c.gap_ms, "gapMs"),
+}
+"""Order -> what is sorted, and the field of a summary that has it. A call without a wait counts as the shortest."""
+
+
+def sorted_value(call: CallSummary, sort: Sort) -> float:
+    """Return the value by which a call is sorted."""
+    value = getattr(call, _SORTED[sort][1])
+    return -1.0 if value is None else float(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """Search for ended calls; an empty field or None matches every call."""
@@ -62,14 +94,37 @@ class Query:
     routes: frozenset[str] | None = None
     """Routes visible to the client. None: all."""
     call_id: str = ""
+    number: str = ""
+    """Part of either number."""
     text: str = ""
     """Part of the spoken words, in any case."""
+    outcome: str = ""
+    shortest_ms: int | None = None
+    """Least length of a call; ``longest_ms``: the greatest."""
+    longest_ms: int | None = None
     since: float | None = None
     """Earliest start of a call, seconds since the epoch; ``until``: the latest."""
     until: float | None = None
+    sort: Sort = "start"
+    ascending: bool = False
     before: tuple[float, str] | None = None
-    """Start and id of a call: only calls after it in the list, which is sorted from new to old."""
+    """Sorted value (``sorted_value``) and id of a call: only calls after it in the list."""
     limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all calls of a query."""
+
+    calls: int = 0
+    failed: int = 0
+    """Calls with the outcome ``failed``."""
+    duration_ms: int = 0
+    turns: int = 0
+    gaps: int = 0
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class CallLog:
@@ -140,7 +195,23 @@ class CallLog:
         # Read second, so no call that moves meanwhile is missed.
         there = await self._asked(lambda connection: _found(connection, query))
         both = {call.callId: call for call in (*here, *there)}
-        return sorted(both.values(), key=lambda call: (call.startedAt, call.callId), reverse=True)[: query.limit]
+        in_order = sorted(
+            both.values(), key=lambda call: (sorted_value(call, query.sort), call.callId), reverse=not query.ascending
+        )
+        return in_order[: query.limit]
+
+    async def totals(self, query: Query) -> Totals:
+        """Return the sums over all calls of a query, whatever its ``before`` and ``limit``. A call that moves to the
+        shared database meanwhile may count twice.
+
+        Raises:
+            Rejected: 503 if the database cannot be read.
+        """
+        wanted = _summed(query)
+        (here,) = await self.read(lambda: self._rows(wanted, _totals))
+        if self.shared is None:
+            return here
+        return here + await self._asked(lambda connection: _totals(connection.execute(wanted).one()))
 
     async def get(self, call_id: str) -> CallRecord | None:
         """Return the full record of a call. None: the log has no such call.
@@ -340,7 +411,30 @@ def _record(row: Row[Any]) -> CallRecord:
 
 def _select(query: Query) -> Select[Any]:
     """Return the SQL statement of a query."""
-    statement = select(*(column for column in calls.c if column.name not in ("words", "entries", "entries_lost")))
+    columns = (column for column in calls.c if column.name not in ("words", "entries", "entries_lost"))
+    statement = _narrowed(select(*columns), query)
+    value, _ = _SORTED[query.sort]
+    place = tuple_(value, calls.c.call_id)
+    if query.before is not None:
+        statement = statement.where(place > query.before if query.ascending else place < query.before)
+    order = (value.asc(), calls.c.call_id.asc()) if query.ascending else (value.desc(), calls.c.call_id.desc())
+    return statement.order_by(*order).limit(query.limit)
+
+
+def _summed(query: Query) -> Select[Any]:
+    """Return the SQL statement of the totals of a query."""
+    failed = func.sum(case((calls.c.outcome == "failed", 1), else_=0))
+    sums = (func.sum(column) for column in (calls.c.duration_ms, calls.c.turns, calls.c.gaps))
+    columns: list[ColumnElement[Any]] = [func.count(), failed, *sums]
+    return _narrowed(select(*columns).select_from(calls), query)
+
+
+def _totals(row: Row[Any]) -> Totals:
+    return Totals(*(int(value or 0) for value in row))
+
+
+def _narrowed(statement: Select[Any], query: Query) -> Select[Any]:
+    """Return the statement for the calls of a query alone."""
     if query.from_number:
         statement = statement.where(calls.c.from_number.contains(query.from_number, autoescape=True))
     if query.to_number:
@@ -357,9 +451,16 @@ def _select(query: Query) -> Select[Any]:
         statement = statement.where(calls.c.started_at >= query.since)
     if query.until is not None:
         statement = statement.where(calls.c.started_at <= query.until)
-    if query.before is not None:
-        statement = statement.where(tuple_(calls.c.started_at, calls.c.call_id) < query.before)
-    return statement.order_by(calls.c.started_at.desc(), calls.c.call_id.desc()).limit(query.limit)
+    if query.number:
+        numbers = (calls.c.from_number, calls.c.to_number)
+        statement = statement.where(or_(*(each.contains(query.number, autoescape=True) for each in numbers)))
+    if query.outcome:
+        statement = statement.where(calls.c.outcome == query.outcome)
+    if query.shortest_ms is not None:
+        statement = statement.where(calls.c.duration_ms >= query.shortest_ms)
+    if query.longest_ms is not None:
+        statement = statement.where(calls.c.duration_ms <= query.longest_ms)
+    return statement
 
 
 def _found(connection: Connection, query: Query) -> Sequence[CallSummary]:
@@ -372,6 +473,6 @@ def _found(connection: Connection, query: Query) -> Sequence[CallSummary]:
         found += map(_summary, rows)
         if len(rows) < limit:
             break
-        before = (found[-1].startedAt, found[-1].callId)
+        before = (sorted_value(found[-1], query.sort), found[-1].callId)
         time.sleep(0)
     return found

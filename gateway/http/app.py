@@ -12,7 +12,15 @@ from gateway.config import LimitsConfig
 from gateway.dialogue.audio_socket import AudioSockets
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
-from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, MessageBody, PlaceCallBody
+from gateway.http.call_api.calls import (
+    AttemptView,
+    CallList,
+    Calls,
+    CallView,
+    MessageBody,
+    PlaceCallBody,
+    WordsBody,
+)
 from gateway.http.call_api.ended_calls import EndedCallList, EndedCalls, EndedCallView
 from gateway.http.health import Health, HealthView
 from gateway.http.request import errors, request_id
@@ -131,7 +139,7 @@ def make_app(
               summary="Gateway and engine", answer=HealthView),
         Route(
             method="GET", path="/v1/calls", handler=calls.list,
-            summary="Live calls; ended=true: the call log (from to route text since until before limit format)",
+            summary="Live calls; ended=true: the call log, with filters, totals and order",
             answer=(CallList, EndedCallList), tags=["calls"]
         ),
         Route(
@@ -152,6 +160,10 @@ def make_app(
         Route(
             method="POST", path="/v1/calls/{id}/messages", handler=calls.message,
             summary="A dialogue-manager message for a call", body=MessageBody, takes=(JSON,), tags=["calls"],
+        ),
+        Route(
+            method="POST", path="/v1/calls/{id}/words", handler=calls.words,
+            summary="Words as if the caller had said them", body=WordsBody, tags=["calls"],
         ),
         Route(
             method="GET", path="/v1/calls/{id}/events", handler=calls.events,

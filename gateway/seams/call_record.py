@@ -55,6 +55,8 @@ class HeardWords(_Entry):
     kind: Literal["heard"] = "heard"
     text: str | None
     lang: str
+    typedBy: str | None = None
+    """The tenant whose client typed the words in the caller's place. None: the caller said them."""
 
 
 class Pressed(_Entry):

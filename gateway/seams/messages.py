@@ -343,6 +343,8 @@ class Prompt:
     last: bool
     continues: bool = False  # +
     likely_last: bool = False  # +
+    typed_by: str = ""
+    """The tenant whose client typed these words in the caller's place. Empty: the caller said them. Not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

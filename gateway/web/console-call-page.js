@@ -95,7 +95,7 @@ const ENTRY = {
     if (firstPacketMs) parts.push(waterfall(entry, promptedMs));
     return ["Bot", ...parts];
   },
-  heard: ({text, lang}) => ["Caller", words({text, heardChars: Infinity, what: "text"}), element("p", {className: "small muted", text: lang})],
+  heard: ({text, lang, typedBy}) => ["Caller", words({text, heardChars: Infinity, what: "text"}), element("p", {className: "small muted", text: [lang, typedBy && `typed by ${typedBy}`].filter(Boolean).join(" · ")})],
   pressed: ({digit}) => ["Caller", plain(digit === null ? "pressed a key" : `pressed ${digit}`)],
   supervised: ({by, event}) => ["Supervisor", plain(`${event} (${by})`)],
   call: ({event, code}) => ["Network", plain(code ? `${event} (${code})` : event)],

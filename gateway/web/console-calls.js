@@ -139,7 +139,7 @@ export function showCalls({announce, problem, own, ended}) {
       button.setAttribute("aria-pressed", String(other === id));
       row.classList.toggle("chosen", other === id);
     }
-    byId("speak").disabled = byId("cancel").disabled = !id;
+    for (const button of ["speak", "as-caller", "cancel"]) byId(button).disabled = !id;
     supervisor.show();
     showLog();
   }
@@ -229,6 +229,11 @@ export function showCalls({announce, problem, own, ended}) {
     await send(chosen, {type: "text", token: text.value, last: true, ...(voice.value && {voice: voice.value})});
     text.select();
     refresh();
+  }));
+  byId("as-caller").addEventListener("click", guarded(async () => {
+    if (!text.reportValidity()) return;
+    await ask(`/v1/calls/${chosen}/words`, {json: {text: text.value.slice(0, 2000)}});
+    text.select();
   }));
   text.addEventListener("keydown", event => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;

@@ -44,24 +44,35 @@ function makeRow(call) {
  * @returns {{ended: () => void}} `ended`: a call has ended and will soon be in the list.
  */
 export function showPast({problem}) {
-  const [body, text, route] = [byId("past-rows"), byId("past-text"), byId("past-route")];
+  const [body, text, route, form] = [byId("past-rows"), byId("past-text"), byId("past-route"), byId("past-search")];
+  const sorters = [...document.querySelectorAll("#past .sort")];
+  let [sort, order] = ["start", "desc"];
   const rows = new Map();
   let wanted = PAGE;
   let settledAt = 0;
   let off = false;
   let drawn = ""; // the call page's data
 
+  /** The filters that are set, as parameters of the list. */
+  function filters() {
+    const set = Object.entries(Object.fromEntries(new FormData(form))).filter(([, value]) => value.trim());
+    const seconds = (name, value) => (["since", "until"].includes(name) ? String(new Date(value).getTime() / 1000) : value.trim());
+    return Object.fromEntries(set.map(([name, value]) => [name, seconds(name, value)]));
+  }
+
   function query(more) {
-    const given = {ended: "true", text: text.value.trim(), route: route.value, ...more};
+    const given = {ended: "true", ...filters(), sort, order, ...more};
     return `/v1/calls?${new URLSearchParams(Object.entries(given).filter(([, value]) => value))}`;
   }
 
   async function showList() {
     const calls = [];
     let before = "";
+    let totals = null;
     try {
       do {
-        const page = await askJson(query({limit: Math.min(MOST, wanted - calls.length), before}));
+        const page = await askJson(query({limit: Math.min(MOST, wanted - calls.length), before, totals: before ? "" : "true"}));
+        totals ??= page.totals;
         calls.push(...page.calls);
         before = page.next;
       } while (before && calls.length < wanted);
@@ -77,8 +88,10 @@ export function showPast({problem}) {
     update(calls);
     byId("past-more").hidden = !before;
     byId("past-csv").href = query({limit: MOST, format: "csv"});
-    const narrowed = text.value.trim() || route.value;
-    byId("past-note").textContent = calls.length ? `${calls.length}${before ? " newest" : ""}` : narrowed ? "no call matches" : "none yet";
+    const narrowed = Object.keys(filters()).length;
+    const sums = totals && [`${totals.calls} call${totals.calls === 1 ? "" : "s"}`, duration(totals.durationMs / 1000), `${totals.turns} turns`, `${totals.gaps} gaps`, `${totals.failed} failed`];
+    byId("past-totals").textContent = totals?.calls ? `${narrowed ? "All that match" : "All"}: ${sums.join(" · ")}` : "";
+    byId("past-note").textContent = calls.length ? (before ? `${calls.length} of ${totals.calls}` : `${calls.length}`) : narrowed ? "no call matches" : "none yet";
   }
 
   /** Sort the rows; rows that stay are not moved, so that the focus stays too. */
@@ -143,16 +156,36 @@ export function showPast({problem}) {
     },
     () => (performance.now() < settledAt ? SOON_MS : LATER_MS),
   );
+  function showOrder() {
+    for (const button of sorters) {
+      const mine = button.dataset.sort === sort;
+      button.dataset.order = mine ? order : "";
+      const column = button.closest("th");
+      if (mine) column.setAttribute("aria-sort", order === "asc" ? "ascending" : "descending");
+      else column.removeAttribute("aria-sort");
+    }
+  }
+
   let typing = 0;
   const search = () => {
     wanted = PAGE;
     look();
   };
-  text.addEventListener("input", () => {
+  form.addEventListener("input", ({target}) => {
     clearTimeout(typing);
-    typing = setTimeout(search, TYPED_MS);
+    typing = setTimeout(search, target.matches("select") ? 0 : TYPED_MS);
   });
-  route.addEventListener("change", search);
+  form.addEventListener("change", ({target}) => target.matches("select") && search());
+  form.addEventListener("reset", () => setTimeout(search)); // the fields are empty after this event
+  for (const button of sorters) {
+    button.addEventListener("click", () => {
+      order = button.dataset.sort === sort && order === "desc" ? "asc" : "desc";
+      sort = button.dataset.sort;
+      showOrder();
+      search();
+    });
+  }
+  showOrder();
   byId("past-search").addEventListener("submit", event => {
     event.preventDefault();
     search();

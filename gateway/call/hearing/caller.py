@@ -15,7 +15,7 @@ from gateway.call.hearing.listening import Listening, ListeningSettings
 from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
-from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
+from gateway.seams.messages import Error, Info, Outbound, Prompt, RecordState, Subscribe
 from gateway.seams.recogniser import RecognitionError
 from gateway.seams.uplink import LineTone, Uplink, UplinkStream
 from gateway.uplink.vad import MIN_SILENCE_S
@@ -76,6 +76,7 @@ class Caller:
         self._now = clock
         self._reports_speaking = "speaker-events" in route.events
         self._inband_dtmf = route.inband_dtmf
+        self._language = route.language
         self._listening = (
             Listening(
                 hearing,
@@ -320,6 +321,15 @@ class Caller:
     def on_recording_lost(self, reason: str) -> None:
         """The file of the recording could not be written."""
         self._manager.recording_lost(reason)
+
+    def typed(self, text: str, language: str, tenant: str) -> None:
+        """Take words that a client with a key of ``tenant`` typed, as if the caller had said them. An empty
+        ``language`` is the route's."""
+        now = self._now()
+        self._decide(CallerEvent.WORDS, now)
+        self._manager.caller_stopped(now)
+        self._manager.tell(Prompt(voice_prompt=text, lang=language or self._language, last=True, typed_by=tenant))
+        self._turns.expect_answer()
 
     def _on_words(self, text: str) -> None:
         if self.other_end is not None:

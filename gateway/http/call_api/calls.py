@@ -37,6 +37,18 @@ class MessageBody(ApiModel):
     """Type of the message."""
 
 
+class WordsBody(ApiModel):
+    """Words that a client types in the caller's place, to try a bot or to help a caller who is not understood."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(min_length=1, max_length=2000)
+    """The words. The manager gets them as a ``prompt``, also on a route without a recogniser. They interrupt as speech
+    does."""
+    lang: str = Field("", max_length=35)
+    """Language tag of the words. Empty: the route's language."""
+
+
 class CallView(ApiModel):
     """One call as REST shows it. Names of times end in their unit."""
 
@@ -285,6 +297,12 @@ class Calls:
     async def message(self, request: web.Request) -> web.Response:
         """Take any dialogue-manager message for one call."""
         self._observers.inject(self._call(request).call_id, await request.read())
+        return web.Response(status=202)
+
+    async def words(self, request: web.Request) -> web.Response:
+        """Take words as if the caller had said them. The call's record names the tenant that typed them."""
+        body = WordsBody.from_json(await request.read())
+        self._call(request).caller.typed(body.text, body.lang, request[WHO].tenant)
         return web.Response(status=202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:

@@ -9,10 +9,11 @@ import io
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from aiohttp import web
 
-from gateway.call_log.log import CallLog, Query, in_parts
+from gateway.call_log.log import CallLog, Query, Totals, in_parts, sorted_value
 from gateway.config import RecordingConfig
 from gateway.errors import RecordingError, Rejected
 from gateway.http.call_api.recordings_disk import HANG_S, RecordingsDisk
@@ -32,10 +33,22 @@ LIMIT = 1_000
 _WHOLE = slice(None, None, 1)
 
 
+class EndedTotals(ApiModel):
+    """Sums over all ended calls that match."""
+
+    calls: int
+    failed: int
+    durationMs: int
+    turns: int
+    gaps: int
+
+
 class EndedCallList(ApiModel):
-    """Ended calls, newest first."""
+    """Ended calls, newest first unless another order was asked for."""
 
     calls: list[CallSummary]
+    totals: EndedTotals | None = None
+    """None: not asked for."""
     next: str
     """Value of ``before`` for the calls after these. Empty: there are none."""
 
@@ -69,8 +82,11 @@ class EndedCalls:
         if request.query.get("format") == "csv":
             text = await self._log.read(lambda: _csv(found))
             return web.Response(text=text, content_type="text/csv", charset="utf-8")
-        following = place_text((found[-1].startedAt, found[-1].callId)) if len(found) == query.limit else ""
-        text = await self._log.read(lambda: _json(found, following))
+        following = ""
+        if len(found) == query.limit:
+            following = place_text((sorted_value(found[-1], query.sort), found[-1].callId))
+        totals = await self._log.totals(query) if request.query.get("totals") == "true" else None
+        text = await self._log.read(lambda: _json(found, following, totals))
         return web.Response(text=text, content_type="application/json")
 
     async def show(self, call_id: str, who: Principal) -> web.Response:
@@ -138,12 +154,49 @@ def read_query(query: Mapping[str, str], who: Principal) -> Query:
         route=query.get("route", ""),
         routes=who.routes,
         call_id=who.call,
+        number=query.get("number", ""),
         text=query.get("text", ""),
+        outcome=_one_of(query, "outcome", ("", "completed", "failed", "unanswered")),
+        shortest_ms=_length_ms(query, "shortest"),
+        longest_ms=_length_ms(query, "longest"),
+        sort=_one_of(query, "sort", ("start", "length", "turns", "wait", "gaps")),
+        ascending=_one_of(query, "order", ("desc", "asc")) == "asc",
         since=_seconds(query["since"], "since") if query.get("since") else None,
         until=_seconds(query["until"], "until") if query.get("until") else None,
         before=read_place(query.get("before", ""), "before"),
         limit=read_limit(query.get("limit", ""), default=100, most=LIMIT),
     )
+
+
+_Word = TypeVar("_Word", bound=str)
+
+
+def _one_of(query: Mapping[str, str], name: str, known: Sequence[_Word]) -> _Word:
+    """Read a parameter that is one of ``known``; the first of these if it is missing."""
+    given = query.get(name, "")
+    for word in known:
+        if given == word:
+            return word
+    if not given:
+        return known[0]
+    raise Rejected(
+        f"{name} is {given[:40]!r}, expected {', '.join(filter(None, known))}",
+        status=422, code="invalid", param=name,
+    )  # fmt: skip
+
+
+def _length_ms(query: Mapping[str, str], name: str) -> int | None:
+    """Read a length in seconds, as milliseconds. None: it is missing."""
+    given = query.get(name, "")
+    if not given:
+        return None
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 1e6:
+        raise Rejected(f"{name} is {given[:40]!r}, expected seconds", status=422, code="invalid", param=name)
+    return round(seconds * 1000)
 
 
 def _range(request: web.Request) -> slice:
@@ -173,10 +226,13 @@ def _seconds(text: str, name: str) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
 
 
-def _json(calls: Sequence[CallSummary], following: str) -> str:
+def _json(calls: Sequence[CallSummary], following: str, totals: Totals | None) -> str:
     """Write an ``EndedCallList``, part by part."""
     written = ",".join(call.model_dump_json(by_alias=True) for part in in_parts(calls) for call in part)
-    head, tail = EndedCallList(calls=[], next=following).model_dump_json(by_alias=True).split("[]", 1)
+    sums = totals and EndedTotals(
+        calls=totals.calls, failed=totals.failed, durationMs=totals.duration_ms, turns=totals.turns, gaps=totals.gaps
+    )
+    head, tail = EndedCallList(calls=[], totals=sums, next=following).model_dump_json(by_alias=True).split("[]", 1)
     return f"{head}[{written}]{tail}"
 
 

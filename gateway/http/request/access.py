@@ -62,6 +62,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("DELETE", "/v1/calls/{id}"): Access("calls", "object"),
     ("GET", "/v1/calls/{id}/recording"): Access("read", "object"),
     ("POST", "/v1/calls/{id}/messages"): Access("calls", "object"),
+    ("POST", "/v1/calls/{id}/words"): Access("calls", "object"),
     ("GET", "/v1/calls/{id}/events"): Access("read", "object"),
     ("GET", "/v1/calls/{id}/listen"): Access("calls", "object"),
     ("GET", "/v1/calls/{id}/supervise"): Access("supervise", "object"),

@@ -23,6 +23,7 @@ _TEXT = {"type": "string"}
 _TIME = {"type": "string", "examples": ["1795000000", "2026-11-29T12:00:00Z"]}
 _CSV: Parameter = ("format", {"type": "string", "enum": ["json", "csv"], "default": "json"}, "Form of the answer.")
 _TENANT: Parameter = ("tenant", _TEXT, "Only this tenant, for a key that sees several.")
+_SECONDS = {"type": "number", "minimum": 0}
 _PLACE = {"type": "string", "examples": ["1795000000.5,VX01"]}
 
 
@@ -36,7 +37,22 @@ _QUERY: Mapping[tuple[str, str], tuple[Parameter, ...]] = {
         ("from", _TEXT, "With `ended`: part of the caller's number."),
         ("to", _TEXT, "With `ended`: part of the called number."),
         ("route", _TEXT, "With `ended`: the route."),
+        ("number", _TEXT, "With `ended`: part of either number."),
         ("text", _TEXT, "With `ended`: part of the spoken words."),
+        ("outcome", {"type": "string", "enum": ["completed", "failed", "unanswered"]}, "With `ended`: the outcome."),
+        ("shortest", _SECONDS, "With `ended`: least length, seconds."),
+        ("longest", _SECONDS, "With `ended`: greatest length, seconds."),
+        (
+            "sort",
+            {"type": "string", "enum": ["start", "length", "turns", "wait", "gaps"], "default": "start"},
+            "With `ended`: order of the list. `wait`: longest wait for a first packet; `gaps`: their total length.",
+        ),
+        (
+            "order",
+            {"type": "string", "enum": ["desc", "asc"], "default": "desc"},
+            "With `ended`: greatest first, or least.",
+        ),
+        ("totals", {"type": "boolean", "default": False}, "With `ended`: true: also sums over all that match."),
         ("since", _TIME, "With `ended`: earliest start, seconds since 1970 or ISO 8601."),
         ("until", _TIME, "With `ended`: latest start, seconds since 1970 or ISO 8601."),
         ("before", _PLACE, "With `ended`: `next` of the page before."),
@@ -71,6 +87,7 @@ _STATUS: Mapping[tuple[str, str], int] = {
     ("POST", "/whip/{route}"): 201,
     ("POST", "/v1/calls/attach"): 202,
     ("POST", "/v1/calls/{id}/messages"): 202,
+    ("POST", "/v1/calls/{id}/words"): 202,
     ("DELETE", "/v1/calls/{id}"): 204,
     ("DELETE", "/v1/voices/{voice_id}"): 204,
     ("DELETE", "/v1/calls/expected/{uuid}"): 204,

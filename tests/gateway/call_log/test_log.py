@@ -7,15 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from gateway.call_log.log import QUEUED, CallLog, Query, _open, in_parts
+from gateway.call_log.log import QUEUED, CallLog, Query, Sort, Totals, _open, in_parts, sorted_value
 from gateway.config import CallsConfig
 from gateway.errors import Rejected
-from gateway.seams.call_record import CallRecord, Fault, HeardWords, Pressed, Said
+from gateway.seams.call_record import CallRecord, CallSummary, Fault, HeardWords, Pressed, Said
 from tests.waiting import PATIENCE_S, until
 
 NOW = time.time()
@@ -110,6 +111,14 @@ async def test_pages_lose_and_double_no_call_that_began_at_one_moment(kept: Call
         (Query(since=NOW - 60), {1, 2}),
         (Query(until=NOW - 60), {3}),
         (Query(call_id=record(3).callId), {3}),
+        (Query(number="302"), {2}),
+        (Query(number="9891"), {1, 2, 3}),
+        (Query(number="%"), set()),
+        (Query(outcome="completed"), {1, 2, 3}),
+        (Query(outcome="failed"), set()),
+        (Query(shortest_ms=1000, longest_ms=1000), {1, 2, 3}),
+        (Query(shortest_ms=1001), set()),
+        (Query(longest_ms=999), set()),
     ],
 )
 async def test_calls_are_found_by_what_is_known_of_them(kept: CallLog, query: Query, found: set[int]) -> None:
@@ -120,6 +129,35 @@ async def test_calls_are_found_by_what_is_known_of_them(kept: CallLog, query: Qu
         record(3, text="The opening hours.", age_s=100),
     )
     assert {int(call.callId[2:], 16) for call in await kept.find(query)} == found
+
+
+@pytest.mark.parametrize("sort", get_args(Sort))
+async def test_calls_are_sorted_by_what_is_measured_page_by_page(kept: CallLog, sort: Sort) -> None:
+    waits, turns = (None, 40.0, 900.5, 40.0), (2, 3, 1, 2)
+    measured = [
+        record(number, age_s=number).model_copy(
+            update={
+                "durationMs": 1000 + number,
+                "turns": turns[number],
+                "gapMs": number,
+                "firstPacketMs": waits[number],
+                "outcome": "failed" if number else "completed",
+            }  # fmt: skip
+        )
+        for number in range(4)
+    ]
+    await written(kept, *measured)
+    for ascending in (False, True):
+        seen: list[CallSummary] = []
+        query = Query(sort=sort, ascending=ascending, limit=1)
+        while page := await kept.find(query):
+            seen += page
+            query = replace(query, before=(sorted_value(page[-1], sort), page[-1].callId))
+        values = [sorted_value(call, sort) for call in seen]
+        assert values == sorted(values, reverse=not ascending)
+        assert sorted(int(call.callId[2:], 16) for call in seen) == [0, 1, 2, 3]
+    assert await kept.totals(Query(limit=1)) == Totals(calls=4, failed=3, duration_ms=4006, turns=8, gaps=0)
+    assert await kept.totals(Query(outcome="unanswered")) == Totals()
 
 
 async def test_the_same_record_twice_is_one_call(kept: CallLog) -> None:

@@ -75,6 +75,7 @@ SECTIONS: dict[str, Any] = {
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
     ("POST", "/v1/calls/{id}/messages"): {"json": {"type": "end"}},
+    ("POST", "/v1/calls/{id}/words"): {"json": {"text": "Hello."}},
     ("POST", "/v1/rooms/{name}/legs"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
     ("PATCH", "/v1/rooms/{name}/legs/{leg}"): {"json": {"muted": True}},
     ("POST", "/v1/calls/{id}/supervise"): {"json": {"mode": "join", "to": "sip:ann@127.0.0.1:9"}},

@@ -195,6 +195,27 @@ async def test_the_box_speaks_into_the_chosen_call_with_the_chosen_voice(
         assert "chosen" in await page.do("return document.querySelector(args[0]).className", row(two))
 
 
+async def test_text_is_sent_as_if_the_caller_had_said_it(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    calls = {"folder": str(tmp_path / "calls"), "keep_text": True}
+    async with console(driver, tmp_path, calls=calls) as page:
+        async with TestCall(page.live, "talk") as call:
+            await page.until_text(row(call, ".call"), "twilio")
+            turn = call.call.speak(LONG)
+            await until(lambda: call.leg.messages > 20, "speech")
+            await page.type("#turn-text", "Where is my parcel?")
+            await page.click("#as-caller")
+            await until(lambda: any(each["type"] == "prompt" for each in call.messages), "the prompt")
+            await until(lambda: turn.outcome == "interrupted", "words cut as speech does")
+            (prompt,) = (each for each in call.messages if each["type"] == "prompt")
+            assert (prompt["voicePrompt"], prompt["last"], prompt["lang"]) == ("Where is my parcel?", True, "en-US")
+            assert not any("yped" in name for name in prompt)
+            await page.until_text("#log", "caller: Where is my parcel?")
+            await call.spoken("On the way.")
+        await page.open(f"{page.live.http}/#call={call.call.session_id}")
+        await page.until_text("#call-entries .heard", "Where is my parcel?", "typed by default")
+        await page.until_text("#call-entries .silence", "caller stopped to bot heard")
+
+
 async def test_the_plots_have_points_with_units(driver: webdriver.Chrome, tmp_path: Path) -> None:
     async with console(driver, tmp_path) as page, TestCall(page.live, "talk") as call:
         await call.spoken("Hello there.")

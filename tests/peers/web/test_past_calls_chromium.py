@@ -91,10 +91,22 @@ async def test_a_call_that_ends_is_listed_found_by_its_words_and_opened(
         await page.do("document.querySelector('#past-text').value = ''")
         await page.do(
             "const route = document.querySelector('#past-route'); route.value = 'default';"
-            "route.dispatchEvent(new Event('change'))"
+            "route.dispatchEvent(new Event('input', {bubbles: true}))"
         )
         await page.until(lambda ids: ids == [second], IDS)
         await page.type("#past-route", "all")
+        await page.until(lambda ids: ids == [second, first], IDS)
+        await page.until_text("#past-totals", "All: 2 calls", "0 failed")
+        await page.tab_to("#past .sort[data-sort=turns]")
+        await page.press(Keys.ENTER)
+        await page.until(lambda ids: ids == [first, second], IDS)
+        await page.press(Keys.ENTER)
+        await page.until(lambda ids: ids == [second, first], IDS)
+        assert await page.do("return document.querySelector('#past [aria-sort]').ariaSort") == "ascending"
+        await page.type("#past-shortest", "3600")
+        await page.until_text("#past-note", "no call matches")
+        assert await page.text("#past-totals") == ""
+        await page.click("#past-clear")
         await page.until(lambda ids: ids == [second, first], IDS)
         await looks_well(page)
 

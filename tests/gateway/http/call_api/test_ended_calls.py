@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -105,6 +106,22 @@ async def test_an_ended_call_is_listed_and_shown_with_both_sides(made: tuple[Gat
     assert sum(said["stagesMs"].values()) == pytest.approx(said["firstPacketMs"], abs=1)
 
 
+async def test_the_list_is_narrowed_sorted_and_summed(made: tuple[Gateway, str]) -> None:
+    gateway, url = made
+    first, second = await a_call(gateway, url), await a_call(gateway, url)
+    await logged(url, first)
+    await logged(url, second)
+    asked = f"{url}/v1/calls?ended=true&totals=true"
+    shown = await get(f"{asked}&sort=start&order=asc&limit=1&number=456")
+    assert [call["callId"] for call in shown["calls"]] == [first]
+    assert (shown["totals"]["calls"], shown["totals"]["turns"], shown["totals"]["failed"]) == (2, 2, 0)
+    rest = await get(f"{asked}&sort=start&order=asc&before={quote(shown['next'])}")
+    assert [call["callId"] for call in rest["calls"]] == [second]
+    assert (await get(f"{asked}&outcome=failed"))["totals"]["calls"] == 0
+    assert (await get(f"{asked}&shortest=3600"))["calls"] == []
+    assert (await get(f"{url}/v1/calls?ended=true"))["totals"] is None
+
+
 async def test_the_list_is_also_csv(made: tuple[Gateway, str]) -> None:
     gateway, url = made
     call_id = await a_call(gateway, url)
@@ -134,7 +151,10 @@ async def test_a_list_is_written_down_off_the_loop_that_paces_calls(
 
 async def test_a_bad_query_is_told_what_was_expected(made: tuple[Gateway, str]) -> None:
     _, url = made
-    for query, param in (("limit=0", "limit"), ("since=yesterday", "since"), ("before=x,y", "before")):
+    for query, param in (
+        ("limit=0", "limit"), ("since=yesterday", "since"), ("before=x,y", "before"), ("sort=name", "sort"),
+        ("order=up", "order"), ("outcome=good", "outcome"), ("shortest=long", "shortest"), ("longest=-1", "longest"),
+    ):  # fmt: skip
         answer = await get(f"{url}/v1/calls?ended=true&{query}", status=422)
         assert answer["error"]["param"] == param
     assert (await get(f"{url}/v1/calls?ended=true&since=2026-11-22T10:00:00Z&text=nine"))["calls"] == []
