@@ -195,9 +195,9 @@ class SipBridge:
         mark = shared.mark if shared is not None else ""
         self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port, mark)
         self.registrations = [
-            Registration(each.at(registrar), self.client, self.local, on_change=lambda _: self.on_change())
+            Registration(each.at(registrar), self.client, self.local, flow=flow, on_change=lambda _: self.on_change())
             for each in self.config.registrations
-            for registrar in each.registrars
+            for flow, registrar in enumerate(each.registrars, 1)
         ]
         self._pings.update(
             (name, TrunkPings(name, trunk.pinged, self.client, self.local, every_s=trunk.ping_s or PING_S))

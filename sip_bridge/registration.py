@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import secrets
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -40,12 +41,16 @@ _PONG_S = 10.0
 
 _MAX_ROUTES = 10
 
+_NO_OUTBOUND = 439
+"""First Hop Lacks Outbound Support (RFC 5626 section 11.6)."""
+
 
 class Registration:
     """One account at one registrar. ``start`` keeps it registered until ``close``.
 
     Args:
         local: the address at which peers reach us.
+        flow: number of this registration among those of its account (``reg-id``, RFC 5626 section 4.2).
         on_change: called when ``registered`` changes.
     """
 
@@ -55,6 +60,7 @@ class Registration:
         client: Client,
         local: LocalAddress,
         *,
+        flow: int = 1,
         on_change: Callable[[Registration], None] = lambda _: None,
     ) -> None:
         self.config = config
@@ -77,10 +83,11 @@ class Registration:
         """The next hop of our requests."""
         self.routes = (loose_route(self.hop),) if config.outbound_proxy else ()
         """The Route of our requests."""
-        domain = config.domain or self.registrar.host
+        # Without a proxy in between, the domain's name is enough.
+        where = str(Uri("sip", "", self.registrar.host, self.registrar.port if self.routes else None))
         self.address = Uri.parse(config.address)
         """The address of record."""
-        self._uri = f"sip:{domain}"
+        self._uri = f"sip:{config.domain}" if config.domain else where
         self._auth = credentials_of(config)
         self._call_id = secrets.token_hex(16)
         self._tag = secrets.token_hex(8)
@@ -93,6 +100,8 @@ class Registration:
         """Number of connections lost in a row, each within ``RETRY_S`` of its registration."""
         self._flow_s = 0
         """Flow-Timer of the registrar's answer, seconds: it answers keep-alives, and expects them. 0: not named."""
+        self._outbound = {"reg-id": str(flow), "+sip.instance": f'"<{instance(local)}>"'}
+        """Parameters of our contact that name the flow, over TCP and TLS. Empty: the first hop does not support it."""
         self._pongs = False
         """True: the registrar has answered a keep-alive, so it knows them."""
         self._task: SupervisedTask | None = None
@@ -204,6 +213,9 @@ class Registration:
                 if response.status == 423:
                     self._expires_s = response.headers.seconds("Min-Expires") or self._expires_s
                     response = await self._ask(self.peer, self._expires_s)
+                if response.status == _NO_OUTBOUND and self._outbound:
+                    self._outbound = {}
+                    response = await self._ask(self.peer, self._expires_s)
                 if response.status not in (408, 503):
                     break  # else the next address of the registrar may answer (RFC 3263 section 4.3)
         except Unreachable as error:
@@ -228,6 +240,10 @@ class Registration:
             return frozenset()
 
     async def _ask(self, peer: Peer, expires_s: int) -> Response:
+        # As other user agents do: over UDP, outbound would need STUN.
+        flow = {} if peer.transport == "UDP" else self._outbound
+        contact = Address(self.contact, params=dict(flow))
+
         def make(headers: HeaderItems) -> Request:
             self._cseq += 1
             items = [
@@ -238,8 +254,9 @@ class Registration:
                 ("To", f"<{self.address}>"),
                 ("Call-ID", self._call_id),
                 ("CSeq", f"{self._cseq} REGISTER"),
-                ("Contact", f"<{self.contact}>"),
+                ("Contact", str(contact)),
                 ("Expires", str(expires_s)),
+                ("Supported", "outbound, path" if flow else "path"),
                 *headers,
             ]
             return Request("REGISTER", self._uri, Headers(items))
@@ -264,6 +281,11 @@ def credentials_of(config: RegistrationConfig) -> ClientAuth:
     """Return the credentials of an account."""
     password = config.password.get_secret_value() if config.password else ""
     return ClientAuth(config.auth_username or config.username, password, config.realm)
+
+
+def instance(local: LocalAddress) -> str:
+    """Return the URN of this gateway (``+sip.instance``, RFC 5626 section 4.1): the same one after a restart."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, str(local.contact("UDP"))).urn
 
 
 def loose_route(proxy: Uri) -> str:

@@ -17,8 +17,8 @@ from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import DigestVerdict, ServerAuth
-from sip_bridge.message.sip import Headers, Request, Response, Uri, response_to
-from sip_bridge.registration import Registration, granted
+from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
+from sip_bridge.registration import Registration, granted, instance
 from sip_bridge.trunks import SourceStanding
 from tests.sip_bridge.phone import Bridge, Phone, offer
 from tests.virtual_loop import VirtualLoop
@@ -179,14 +179,60 @@ async def test_registers_over_a_connection() -> None:
     await registers_and_says_goodbye("tcp")
 
 
+async def test_a_first_hop_without_outbound_support_is_asked_without_it() -> None:
+    """RFC 5626 section 5.2: 439. What was learned is kept."""
+    registrar = Registrar(grant_s=3600)
+
+    def refused(request: Request) -> Response:
+        assert "outbound" in request.headers.tokens("Supported")
+        return response_to(request, 439, to_tag="r")
+
+    registrar.answers = [refused]
+    async with registering(registrar, at=";transport=tcp") as (registration, changes, _):
+        assert await changed(changes)
+        for request in registrar.requests[1:]:
+            assert "outbound" not in request.headers.tokens("Supported")
+            assert "reg-id" not in (request.headers.get("Contact") or "")
+        before = len(registrar.requests)
+        registration.renew()
+        await until(lambda: len(registrar.good) == 2)
+        assert all("outbound" not in each.headers.tokens("Supported") for each in registrar.requests[before:])
+
+
+@pytest.mark.parametrize(
+    ("more", "uri"),
+    [
+        ({}, "sip:pbx.example"),
+        ({"outbound_proxy": "sip:edge.example"}, "sip:pbx.example:5080"),
+        ({"outbound_proxy": "sip:edge.example", "domain": "home.example"}, "sip:home.example"),
+    ],
+)
+async def test_a_proxy_in_between_learns_the_port_of_the_registrar(more: dict[str, str], uri: str) -> None:
+    config = {"registrar": "sip:pbx.example:5080", "username": "bot", **more}
+    local = LocalAddress("127.0.0.1", 5060)
+    registration = Registration(RegistrationConfig.model_validate(config), Ours().client, local)
+    assert registration._uri == uri
+
+
+def test_the_gateway_has_the_same_name_after_a_restart_and_another_one_elsewhere() -> None:
+    one, again, other = (LocalAddress("192.0.2.1", port) for port in (5060, 5060, 5062))
+    assert instance(one) == instance(again) != instance(other)
+
+
 async def registers_and_says_goodbye(transport: str) -> None:
     registrar = Registrar()
     async with registering(registrar, at=f";transport={transport}") as (registration, changes, ours):
         assert await changed(changes)
-        contact = Uri.parse(registrar.contact.strip("<>"))
+        told = Address.parse(registrar.contact)
+        contact = told.uri
         assert (contact.user, contact.host, contact.port) == ("bot", "127.0.0.1", ours.endpoint.port)
         assert contact.params.get("transport", "udp") == transport
+        # The flow is named over a connection only (RFC 5626).
+        named = {"reg-id": "1", "+sip.instance": f'"<{instance(registration._local)}>"'} if transport == "tcp" else {}
+        assert told.params == named
         first, second = registrar.requests
+        expected = {"path", "outbound"} if named else {"path"}
+        assert set(first.headers.tokens("Supported")) == set(second.headers.tokens("Supported")) == expected
         assert str(second.to) == "<sip:bot@127.0.0.1>" and second.uri == "sip:127.0.0.1"
         assert first.call_id == second.call_id and first.cseq.number < second.cseq.number
         assert registration.peer == Peer(transport.upper(), "127.0.0.1", registrar.endpoint.port)

@@ -1,35 +1,37 @@
-"""Registering at a real registrar: Kamailio."""
+"""Kamailio as registrar, as edge of a network with a registrar behind it, and as the proxies of a trunk."""
 
 import asyncio
 import socket
 import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 import sip_bridge.io.locate
 from gateway.seams.originate import CallOrder
+from sip_bridge.message.sip import Address
 from tests.peers.ports import free_port
 from tests.peers.programs import needs_kamailio, needs_sipp
 from tests.peers.sip.kamailio import kamailio
 from tests.peers.sip.test_sipp_in_process import own_scenario
 from tests.sip_bridge.io.test_locate import name_server
-from tests.sip_bridge.phone import bridge
+from tests.sip_bridge.phone import Phone, bridge
 from tests.sip_bridge.test_registration import registering
 from tests.waiting import PATIENCE_S, until
 
-KAMAILIO = """
-debug=0
-children=1
-fork=yes
-disable_tcp=yes
-auto_aliases=no
-listen=udp:127.0.0.1:{port}
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/sl.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/pv.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/usrloc.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/registrar.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/auth.so"
+
+def settings(*modules: str) -> str:
+    """The beginning of every configuration, with these modules beside the ones that each needs."""
+    folder = "/usr/lib/x86_64-linux-gnu/kamailio/modules"
+    return "debug=0\nchildren=1\nfork=yes\ndisable_tcp=yes\nauto_aliases=no\nlisten=udp:127.0.0.1:{port}\n" + "".join(
+        f'loadmodule "{folder}/{name}.so"\n' for name in (*modules, "sl", "pv")
+    )
+
+
+KAMAILIO = (
+    settings("usrloc", "registrar", "auth")
+    + """
 modparam("registrar", "min_expires", 0)
 modparam("registrar", "max_expires", 1)
 modparam("auth", "nonce_expire", 60)
@@ -39,6 +41,7 @@ request_route {{
     exit;
 }}
 """
+)
 
 
 @needs_kamailio
@@ -61,23 +64,19 @@ async def test_kamailio_registers_us_and_lets_us_go(tmp_path: Path) -> None:
         assert len(ours.client) == 0
 
 
-PROXY = """
-debug=0
-children=1
-fork=yes
-disable_tcp=yes
-auto_aliases=no
-listen=udp:127.0.0.1:{port}
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/sl.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/pv.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/tm.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/rr.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/siputils.so"
+PROXY = (
+    settings("tm", "rr", "siputils", "textops", "xlog")
+    + """
 request_route {{
-    if (has_totag()) {{ loose_route(); }} else {{ record_route(); $du = "sip:127.0.0.1:{callee}"; }}
+    if (is_method("OPTIONS")) {{ sl_send_reply("200", "OK"); exit; }}
+    if (has_totag()) {{ loose_route(); t_relay(); exit; }}
+    xlog("L_ALERT", "$rm\\n");
+    record_route();
+    $du = "sip:127.0.0.1:{callee}";
     t_relay();
 }}
 """
+)
 
 
 def is_free(port: int) -> bool:
@@ -115,3 +114,129 @@ async def test_a_call_comes_up_through_kamailio_when_the_other_target_of_its_dom
         assert time.monotonic() - began < 2
         made.session.call.hang_up("end")
         await made.empty()
+
+
+EDGE = (
+    settings("tm", "rr", "siputils", "textops", "path")
+    + """
+request_route {{
+    if (is_method("REGISTER")) add_path();
+    if (is_method("INVITE") && !has_totag()) record_route();
+    loose_route();
+    t_relay();
+}}
+"""
+)
+
+HOME = (
+    settings("tm", "rr", "siputils", "textops", "usrloc", "registrar", "auth", "xlog")
+    + """
+modparam("registrar", "use_path", 1)
+modparam("registrar", "path_mode", 2)
+request_route {{
+    if (is_method("REGISTER")) {{
+        if (!pv_www_authenticate("home.test", "secret", "0")) {{ www_challenge("home.test", "1"); exit; }}
+        append_to_reply("Service-Route: <sip:127.0.0.1:{port};lr>\\r\\n");
+        save("location");
+        exit;
+    }}
+    if (has_totag()) {{ loose_route(); t_relay(); exit; }}
+    record_route();
+    if ($rU == "bot" && !lookup("location")) {{ sl_send_reply("404", "Not Found"); exit; }}
+    if (is_present_hf("Route")) {{
+        loose_route();
+        xlog("L_ALERT", "by service route\\n");
+        $du = "sip:127.0.0.1:{callee}";
+    }}
+    t_relay();
+}}
+"""
+)
+
+
+@needs_kamailio
+@needs_sipp
+async def test_calls_go_both_ways_over_an_edge_that_hides_the_registrar(tmp_path: Path) -> None:
+    """Path (RFC 3327) leads calls to us through the edge, Service-Route (RFC 3608) ours through both."""
+    edge, home, callee = free_port(), free_port(), free_port()
+    for name, text, port in (("edge", EDGE, edge), ("home", HOME, home)):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.cfg").write_text(text.format(port=port, callee=callee))
+    account = {
+        "registrar": f"sip:127.0.0.1:{home}", "outbound_proxy": f"sip:127.0.0.1:{edge}", "username": "bot",
+        "password": "secret", "trunk": "carrier",
+    }  # fmt: skip
+    trunks = {"carrier": {"proxy": f"sip:127.0.0.1:{home}", "outbound_proxy": f"sip:127.0.0.1:{edge}"}}
+    async with (
+        kamailio(tmp_path / "edge.cfg", tmp_path / "edge"),
+        kamailio(tmp_path / "home.cfg", tmp_path / "home") as log,
+        own_scenario(tmp_path, "-sn", "uas", "-p", str(callee)),
+    ):
+        await until(lambda: not any(map(is_free, (edge, home, callee))))
+        async with bridge(trunks=trunks, registrations=[account], allowed_targets=["*@127.0.0.1"]) as made:
+            (registration,) = made.bridge.registrations
+            await until(lambda: registration.registered, f"the registration, status {registration.status}")
+            with Phone(home) as phone:
+                phone.target = f"sip:bot@127.0.0.1:{home}"
+                await phone.call()
+                assert made.session.call.trunk.username == "bot"
+                assert [Address.parse(route).uri.port for route in made.session.call.dialog.routes] == [edge, home]
+                made.session.call.hang_up("end")
+                await phone.hung_up()
+            await made.empty()
+            made.sessions.clear()
+            attempt = await made.bridge.outgoing.place(CallOrder(target="+4930111", trunk="carrier"))
+            await until(lambda: attempt.state in ("answered", "failed"))
+            assert (attempt.state, attempt.status) == ("answered", 200)
+            assert "by service route" in log.read_text()
+            made.session.call.hang_up("end")
+            await made.empty()
+
+
+@needs_kamailio
+@needs_sipp
+async def test_calls_skip_a_proxy_that_is_dead_until_it_answers_again(tmp_path: Path) -> None:
+    """Two Kamailios are asked by OPTIONS. The better one dies, and comes back."""
+    ports, callee = (free_port(), free_port()), free_port()
+    for port in ports:
+        (tmp_path / str(port)).mkdir()
+        (tmp_path / f"{port}.cfg").write_text(PROXY.format(port=port, callee=callee))
+    best, other = (f"sip:127.0.0.1:{port}" for port in ports)
+    trunk = {"proxy": [best, other], "ping_s": 0.2}
+
+    def proxy(port: int) -> AbstractAsyncContextManager[Path]:
+        return kamailio(tmp_path / f"{port}.cfg", tmp_path / str(port))
+
+    async with (
+        own_scenario(tmp_path, "-sn", "uas", "-p", str(callee)),
+        proxy(ports[1]),
+        bridge(trunk=trunk, allowed_targets=["*@127.0.0.1"]) as made,
+    ):
+        await until(lambda: not is_free(callee))
+
+        async def answers(expected: bool) -> None:
+            def state() -> bool:
+                ((trunk,),) = (made.bridge.state.trunks,)
+                return [each.answers for each in trunk.proxies] == [expected, True]
+
+            await until(state, f"answers of the best proxy: {expected}")
+
+        async def call_goes_by(port: int) -> None:
+            made.sessions.clear()
+            attempt = await made.bridge.outgoing.place(CallOrder(target="+4930111", trunk="office"))
+            await until(lambda: attempt.state in ("answered", "failed"))
+            assert (attempt.state, attempt.status) == ("answered", 200)
+            assert "INVITE" in (tmp_path / str(port) / "kamailio.log").read_text()
+            made.session.call.hang_up("end")
+            await made.empty()
+
+        async with proxy(ports[0]):
+            await answers(True)
+            await call_goes_by(ports[0])
+        await answers(False)
+        began = time.monotonic()
+        await call_goes_by(ports[1])
+        assert time.monotonic() - began < 2
+        async with proxy(ports[0]):
+            await answers(True)
+            await call_goes_by(ports[0])
