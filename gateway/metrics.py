@@ -23,7 +23,7 @@ from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import RtpReport
 from gateway.seams.messages import AnsweredBy
-from gateway.seams.sip_state import SipState
+from gateway.sip_metrics import SipMetrics
 from gateway.store_metrics import StoreMetrics
 
 _MODELS = 32
@@ -209,21 +209,8 @@ class Metrics(Collector):
             "Entries of the SIP tables; all are 0 after the last call.",
             ["table"], registry=registry,
         )  # fmt: skip
-        self._sip_registered = Gauge(
-            "talkspurt_sip_registered",
-            "1: all our accounts at the registrar are registered; 0: one is not.",
-            ["registrar"], registry=registry,
-        )  # fmt: skip
-        self._sip_trunk_answers = Gauge(
-            "talkspurt_sip_trunk_answers",
-            "1: a proxy of the trunk answers OPTIONS; 0: none does. Trunks with ping_s or several proxies.",
-            ["trunk"], registry=registry,
-        )  # fmt: skip
-        self._sip_proxy_answers = Gauge(
-            "talkspurt_sip_proxy_answers",
-            "1: one of several proxies of a trunk answers OPTIONS; 0: it does not, and calls skip it.",
-            ["trunk", "proxy"], registry=registry,
-        )  # fmt: skip
+        self.sip = SipMetrics(registry)
+        """Metrics of SIP peers."""
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
         self._background_restarts = Counter(
             "talkspurt_background_restarts",
@@ -292,16 +279,6 @@ class Metrics(Collector):
         self._tasks.set(tasks)
         for table, entries in sip.items():
             self._sip_kept.labels(table).set(entries)
-
-    def sip_state(self, state: SipState) -> None:
-        """Set the state of SIP registrations and trunks."""
-        for registrar in {each.registrar for each in state.registrations}:
-            here = all(each.registered for each in state.registrations if each.registrar == registrar)
-            self._sip_registered.labels(registrar).set(here)
-        for trunk in state.trunks:
-            self._sip_trunk_answers.labels(trunk.trunk).set(trunk.answers)
-            for each in trunk.proxies:
-                self._sip_proxy_answers.labels(trunk.trunk, each.proxy).set(each.answers)
 
     def rtp(self, report: RtpReport) -> None:
         """Take the report of an RTP leg, which comes with every RTCP report and at the leg's end."""

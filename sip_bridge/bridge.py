@@ -72,6 +72,7 @@ class SipBridge:
         on_report: takes figures of received RTP.
         on_rejected: takes the reason of each refused call, for the metric.
         on_cause: takes the cause of each failed attempt that had no session, for the metric.
+        on_refer: takes direction and outcome of each REFER in a call, for the metric.
         placed: tells the progress of placed calls. None: no one wants to know.
         new_call_id: makes the session id of an outgoing call.
         routes: names of the routes that an outgoing call may use.
@@ -93,6 +94,7 @@ class SipBridge:
         on_report: Callable[[RtpReport], None],
         on_rejected: Callable[[str], None],
         on_cause: Callable[[EndCause], None] = lambda cause: None,
+        on_refer: Callable[[str, str], None] = lambda direction, outcome: None,
         placed: FollowPlaced | None = None,
         new_call_id: Callable[[], str] = lambda: "",
         routes: Container[str] = (),
@@ -137,6 +139,7 @@ class SipBridge:
         self._calling = calling
         self._check_room = check_room
         self._on_report = on_report
+        self.on_refer = on_refer
         self._on_rejected = on_rejected
         self._ports = PortPool(config.host, *config.rtp_range)
         self._trunks = Trunks(

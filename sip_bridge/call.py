@@ -31,6 +31,7 @@ from sip_bridge.dialog.effects import (
     MediaAgreed,
     PartyNamed,
     Post,
+    ReferOutcome,
     Respond,
     Silence,
     Transferred,
@@ -102,6 +103,11 @@ class Host(Protocol):
 
     def refer(self, call: SipCall, referral: Referral) -> None:
         """Place the call that a peer requested by REFER, and report its outcome to the peer."""
+        ...
+
+    @property
+    def on_refer(self) -> Callable[[str, str], None]:
+        """Counts a REFER, by direction and outcome."""
         ...
 
     def may_follow(self, call: SipCall, referral: Referral) -> bool:
@@ -257,6 +263,8 @@ class SipCall(UnbufferedLeg):
                     )
                 if session is not None:
                     session.on_transferred(problem, status)
+            case ReferOutcome(direction, outcome):
+                self._host.on_refer(direction, outcome)
             case Silence(reason, cause):
                 self.rtp.close()
                 self.session = None

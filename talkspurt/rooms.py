@@ -352,6 +352,7 @@ class TransportParts:
                 on_report=metrics.rtp,
                 on_rejected=metrics.call_rejected,
                 on_cause=metrics.call_cause,
+                on_refer=metrics.sip.refer,
                 placed=calls.placed,
                 new_call_id=directory.new_call_id,
                 routes=config.routes,

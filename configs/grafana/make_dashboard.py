@@ -182,6 +182,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 (rate("talkspurt_call_causes_total", "by, sip, q850"), "{{by}} {{sip}} {{q850}}"),
                 (rate("talkspurt_call_events_total", "transport, event"), "placed: {{transport}} {{event}}"),
                 (rate("talkspurt_bridge_legs_total", "event"), "second leg: {{event}}"),
+                (rate("talkspurt_sip_refers_total", "direction, outcome"), "REFER {{direction}}: {{outcome}}"),
                 (rate("talkspurt_beeps_total"), "recording tones"),
                 (rate("talkspurt_answers_total", "by"), "who answered: {{by}}"),
             ),

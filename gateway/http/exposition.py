@@ -62,7 +62,7 @@ class Exposition:
         self._metrics.dialogue_reconnects(total=self._dialogues.reconnects)
         self._metrics.dialogue_missed(replayed=self._dialogues.replayed, dropped=self._dialogues.messages_dropped)
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
-        self._metrics.sip_state(self._sip_state())
+        self._metrics.sip.state(self._sip_state())
         self._metrics.dropped(self._dropped())
         self._metrics.background_restarts(SUPERVISOR.restarts)
         self._metrics.moved_turns(total=self._moves())

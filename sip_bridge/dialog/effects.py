@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.originate import AttemptState
@@ -117,6 +117,16 @@ class Transferred:
 
 
 @dataclass(frozen=True, slots=True)
+class ReferOutcome:
+    """Count a REFER."""
+
+    direction: ReferDirection
+    outcome: str
+    """For one that was sent: completed, failed (the target was not reached), refused, unanswered, or unknown (the call
+    ended before). For one that came: accepted or refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """An outgoing call has made progress."""
 
@@ -161,6 +171,8 @@ class Trouble:
     why: str = ""
 
 
+ReferDirection: TypeAlias = Literal["sent", "received"]
+
 Effect: TypeAlias = (
     Respond
     | Ask
@@ -176,6 +188,7 @@ Effect: TypeAlias = (
     | PartyNamed
     | Follow
     | Transferred
+    | ReferOutcome
     | Progress
     | Outcome
     | Silence

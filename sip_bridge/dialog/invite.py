@@ -33,6 +33,7 @@ from sip_bridge.dialog.effects import (
     Effect,
     Left,
     MediaAgreed,
+    ReferOutcome,
     Respond,
     Silence,
     Transferred,
@@ -298,9 +299,10 @@ class InviteDialog(ABC):
             case "NOTIFY":
                 return self.transfers.on_notify(key, request)
             case "REFER":
-                if self.state is InviteState.EARLY:
-                    return Refusal(603)
-                return self.transfers.on_refer(self.dialog, key, request)
+                early = self.state is InviteState.EARLY
+                refusal = Refusal(603) if early else self.transfers.on_refer(self.dialog, key, request)
+                self.effects.append(ReferOutcome("received", "refused" if refusal else "accepted"))
+                return refusal
             case _:
                 return Refusal(405, (ALLOW,))
         return None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from sip_bridge.dialog.dialog import Dialog, Refusal
-from sip_bridge.dialog.effects import Effect, Follow, Respond
+from sip_bridge.dialog.effects import Effect, Follow, ReferOutcome, Respond
 from sip_bridge.dialog.own_requests import OwnRequests
 from sip_bridge.dialog.transaction import Key
 from sip_bridge.local import HeaderItems
@@ -97,6 +97,8 @@ class SipTransfers:
         self._rang = False
         """True if the wait was made longer because the target rings."""
         self._count = 0
+        self._is_counted = True
+        """False while the latest REFER has no outcome that was counted."""
         self._referred = 0
         """Number of the peer's REFERs that were accepted."""
         self._reporting: set[str] = set()
@@ -123,6 +125,7 @@ class SipTransfers:
         self.under_way = True
         self._rings = self._rang = False
         self._count += 1
+        self._is_counted = False
         count = self._count
         self._give_up_at = now + self._wait_s
         headers = refer_headers(target, replace(dialog.local, params={}).uri, handoff_data, replaced)
@@ -149,6 +152,7 @@ class SipTransfers:
     def stop(self) -> None:
         """Stop waiting, since the call is over."""
         self._give_up_at = None
+        self._count_outcome("unknown")
 
     def on_notify(self, key: Key, notify: Request) -> Refusal | None:
         """Handle the peer's report on its new call."""
@@ -178,8 +182,15 @@ class SipTransfers:
         elif (response.headers.get("Refer-Sub") or "").strip().lower() == "false":
             self._over("")  # the peer will send no NOTIFY (RFC 4488)
 
+    def _count_outcome(self, outcome: str) -> None:
+        if not self._is_counted:
+            self._is_counted = True
+            self._effects.append(ReferOutcome("sent", outcome))
+
     def _over(self, problem: str, status: int = 0) -> None:
         if self.under_way:
+            refused = {0: "failed", 408: "unanswered"}.get(status, "refused")
+            self._count_outcome(refused if problem or status else "completed")
             self.under_way = False
             self.stop()
             self._on_over(problem, status)

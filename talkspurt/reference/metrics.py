@@ -16,7 +16,7 @@ from tts_engine.metrics import REGISTRY
 _HEAD = """# Metrics
 
 <!-- Written by `python -m talkspurt.reference docs`; change `metrics.py` in `gateway/` and
-     `tts_engine/`, or `gateway/store_metrics.py`. -->
+     `tts_engine/`, `gateway/sip_metrics.py` or `gateway/store_metrics.py`. -->
 
 `GET /metrics` (scope `admin`) has all of these in Prometheus' text format, with those of the engines, which the label
 `worker` numbers. Times are seconds, sizes bytes; counters end in `_total`. A histogram `NAME` has `NAME_bucket`,

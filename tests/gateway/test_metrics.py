@@ -99,7 +99,7 @@ def used() -> Metrics:
     metrics.dropped({"sip_limited": 2})
     metrics.dropped({"sip_limited": 7})
     accounts = [RegistrationState("sip:a", "", True, 200), RegistrationState("sip:a", "x", False, 403)]
-    metrics.sip_state(SipState((*accounts, RegistrationState("sip:b", "", True, 200)), (TrunkState("pbx", True),)))
+    metrics.sip.state(SipState((*accounts, RegistrationState("sip:b", "", True, 200)), (TrunkState("pbx", True),)))
     metrics.pacing_error("twilio").observe(0.0015)
     metrics.tick_lateness.observe(0.1)
     return metrics

@@ -103,6 +103,7 @@ class Bridge:
         self.sessions: list[Told] = []
         self.reports: list[RtpReport] = []
         self.rejected: list[str] = []
+        self.refers: list[tuple[str, str]] = []
         self.room = True
         self._ready = ready
         self._metered = metered
@@ -113,6 +114,7 @@ class Bridge:
             check_room=self._check_room,
             on_report=self.reports.append,
             on_rejected=self.rejected.append,
+            on_refer=lambda direction, outcome: self.refers.append((direction, outcome)),
             new_call_id=lambda: f"VX{next(_numbers):032x}",
             routes={"default"},
             shared=shared,

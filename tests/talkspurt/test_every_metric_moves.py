@@ -69,6 +69,7 @@ OTHERWISE = {
     "talkspurt_rooms": "no one joins a named room",
     "talkspurt_room_legs": "the same",
     "talkspurt_answers_total": "no call is outgoing",
+    "talkspurt_sip_refers_total": "no call is transferred",
     "talkspurt_beeps_total": "no machine answers",
     "talkspurt_listeners_total": "there is no listener",
     "talkspurt_listener_drops_total": "there is no listener",

@@ -1,4 +1,4 @@
-"""Kamailio as registrar, as edge of a network with a registrar behind it, and as the proxies of a trunk."""
+"""Kamailio as registrar, as the edge of a network that has its registrar inside, and as the proxies of a trunk."""
 
 import asyncio
 import socket

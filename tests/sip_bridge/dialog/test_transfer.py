@@ -108,6 +108,7 @@ async def test_a_target_that_is_not_reached_leaves_the_call_as_it_was(fragment: 
             await notify(phone, "SIP/2.0 200 OK\r\n", "terminated")
             assert told.transferred[1:] == [""]
             await phone.bye()
+            assert made.refers == [("sent", "failed"), ("sent", "completed")]
 
 
 @pytest.mark.parametrize("status", [405, 501, 403, 603])
@@ -120,7 +121,7 @@ async def test_a_peer_that_refuses_refer_leaves_the_call_as_it_was(status: int) 
             await until(lambda: told.transferred)
             assert str(status) in told.transferred[0]
             await phone.bye()
-            assert told.closed == ["hangup"]
+            assert told.closed == ["hangup"] and made.refers == [("sent", "refused")]
 
 
 @pytest.mark.parametrize("target", ["sales", "VX" + "1" * 32, "http://pbx.example", "sip:a@", ""])
@@ -152,7 +153,7 @@ async def test_an_outcome_that_never_comes_counts_as_done() -> None:
             told.call.transfer(TARGET)
             await referred(phone)
             await until(lambda: told.transferred)
-            assert told.transferred == [""]
+            assert told.transferred == [""] and made.refers == [("sent", "unanswered")]
             await phone.bye()
 
 
@@ -180,7 +181,7 @@ async def test_a_peer_that_leaves_during_the_transfer_has_transferred() -> None:
             told.call.transfer(TARGET)
             await referred(phone)
             await phone.bye()
-            assert told.closed == ["transferred"]
+            assert told.closed == ["transferred"] and made.refers == [("sent", "unknown")]
 
 
 async def test_a_session_that_leaves_at_once_hangs_up_after_the_outcome() -> None:
@@ -289,6 +290,8 @@ async def test_a_peers_refer_is_refused(trunk: dict[str, Any], headers: dict[str
             phone.send(phone.request("REFER", *headers.items()))
             await phone.response(status)
             await phone.bye()
+            readable = status == 603 or "Refer-Sub" in headers
+            assert made.refers == [("received", "refused")] * readable
 
 
 async def test_a_refer_outside_a_call_is_declined() -> None:
@@ -334,6 +337,7 @@ async def test_a_peers_refer_is_followed_where_the_trunk_may(target: str, answer
                 await phone.bye()
                 return
             first = await reported(phone)
+            assert made.refers == [("received", "accepted")]
             assert fragment_status(first.body) == (100, "Trying")
             if answer:
                 invite = await fresh(other, "INVITE")
