@@ -23,7 +23,7 @@ from gateway.seams.call_record import (
 )
 from gateway.seams.end_cause import EndCause
 from gateway.seams.leg import CallInfo
-from gateway.seams.messages import Answered, Call, Dtmf, Error, Outbound, Prompt
+from gateway.seams.messages import Answered, AnsweredBy, Call, Dtmf, Error, Outbound, Prompt
 
 ENTRIES = 2_000
 """Most entries of a call; later ones are only counted."""
@@ -58,6 +58,7 @@ class Journal:
         self._lost = 0
         self._chars = 0
         self._measured: dict[str, _Measured] = {}
+        self._answered_by: AnsweredBy | None = None
         self._turns = 0
         self._gaps = 0
         self._gap_s = 0.0
@@ -78,6 +79,7 @@ class Journal:
             case Call():
                 self._add(Progressed(atMs=at_ms, event=message.event, sipStatus=message.sip_status, code=message.code))
             case Answered():
+                self._answered_by = message.by
                 self._add(
                     WhoAnswered(
                         atMs=at_ms,
@@ -173,6 +175,7 @@ class Journal:
             q850=cause.q850,
             endText=cause.text or None,
             correlationId=call.correlation_id,
+            answeredBy=self._answered_by,
             outcome="failed" if failed else "completed",
             turns=self._turns,
             gaps=self._gaps,

@@ -379,6 +379,7 @@ _COLUMNS = {
     "q850": "q850",
     "endText": "end_text",
     "correlationId": "correlation_id",
+    "answeredBy": "answered_by",
     "outcome": "outcome",
     "turns": "turns",
     "gaps": "gaps",

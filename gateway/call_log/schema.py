@@ -26,6 +26,7 @@ calls = Table(
     Column("q850", Integer),
     Column("end_text", String),
     Column("correlation_id", String),
+    Column("answered_by", String),
     Column("outcome", String, nullable=False),
     Column("turns", Integer, nullable=False),
     Column("gaps", Integer, nullable=False),
@@ -47,5 +48,6 @@ SCHEMA = VersionedSchema(
     steps={
         2: add_columns("calls", ended_by="VARCHAR", sip_status="INTEGER", q850="INTEGER", end_text="VARCHAR"),
         3: add_columns("calls", correlation_id="VARCHAR"),
+        4: add_columns("calls", answered_by="VARCHAR"),
     },
 )

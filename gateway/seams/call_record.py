@@ -149,6 +149,9 @@ class CallSummary(BaseModel):
     """The network's text, as ``text`` in ``ended``."""
     correlationId: str | None = None
     """The id that the legs of a joined call share: that of the first leg's call. None: an old record."""
+    answeredBy: AnsweredBy | None = None
+    """The last verdict on who or what answered an outgoing call, as in the message ``answered``. None: there was
+    none."""
     outcome: Literal["completed", "failed", "unanswered"]
     """``failed``: an internal error ended the call, or no dialogue manager was available (reason
     ``dialogue_failed``). ``unanswered``: the call was placed, and no one answered."""

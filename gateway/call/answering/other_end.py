@@ -52,6 +52,12 @@ class OtherEnd:
         """True if speech can change the verdict, or something is said once the other end is silent."""
         return self._answering.needs_speech or self._plan.needs_vad
 
+    @property
+    def answered_by(self) -> AnsweredBy | None:
+        """The latest verdict. None: there is none yet."""
+        verdict = self._answering.verdict
+        return None if verdict is None else verdict.by
+
     def start(self, changed: Callable[[], None]) -> None:
         """Decide from now on. ``changed`` is called after each verdict: ``needs_vad`` may have another value."""
         self._changed = changed

@@ -34,18 +34,20 @@ PHRASES: Mapping[str, AnswerPhrases] = {
         machine=_phrases(
             "leave a message, leave your message, leave me a message, leave your name, after the tone, after the beep,"
             "at the tone, voicemail, voice mail, mailbox, can't take your call, cannot take your call,"
-            "can't come to the phone, cannot come to the phone, not available, unable to take your call,"
+            "can't come to the phone, cannot come to the phone, not available, is unavailable,"
+            "no one is available, unable to take your call,"
             "you have reached, you've reached, get back to you, record your message, answering machine"
         ),
         screening=_phrases(
-            "record your name and reason, your name and reason for calling, state your name, say your name and,"
+            "record your name and reason, your name and reason for calling, state your name, say your name,"
             "why you're calling, why you are calling, see if this person is available, call assist, screening service,"
             "the person you're calling is using"
         ),
         menu=_phrases(
             "press one, press 1, press two, press 2, press the pound, press star, main menu, following options,"
             "menu options, all of our agents, all our agents, please hold, your call is important,"
-            "next available, please stay on the line, in the queue, calls are recorded, call may be recorded"
+            "representatives are currently, next available, please stay on the line, in the queue,"
+            "calls are recorded, call may be recorded"
         ),
     ),
     "de": AnswerPhrases(

@@ -15,7 +15,7 @@ from gateway.call.hearing.listening import Listening, ListeningSettings
 from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
-from gateway.seams.messages import Error, Info, Outbound, Prompt, RecordState, Subscribe
+from gateway.seams.messages import AnsweredBy, Error, Info, Outbound, Prompt, RecordState, Subscribe
 from gateway.seams.recogniser import RecognitionError
 from gateway.seams.uplink import LineTone, Uplink, UplinkStream
 from gateway.uplink.vad import MIN_SILENCE_S
@@ -43,6 +43,8 @@ class AnsweringEnd(Protocol):
 
     @property
     def needs_vad(self) -> bool: ...
+    @property
+    def answered_by(self) -> AnsweredBy | None: ...
     def start(self, changed: Callable[[], None]) -> None: ...
     def close(self) -> None: ...
     def on_speech_started(self, *, onset: float) -> None: ...

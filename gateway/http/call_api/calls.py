@@ -22,6 +22,7 @@ from gateway.errors import Rejected
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.routes import ApiModel, Route
+from gateway.seams.messages import AnsweredBy
 from gateway.seams.originate import Attempt, CallOrder, Originator
 
 VIEWS_AT_ONCE = 50
@@ -65,6 +66,9 @@ class CallView(ApiModel):
     """The called party."""
     state: str
     """``listening``, ``speaking``, or ``draining``: all audio is made, and the caller has not heard all of it."""
+    answeredBy: AnsweredBy | None
+    """The latest verdict on who or what answered an outgoing call, as in the message ``answered``. None: there is
+    none."""
     startedAt: float
     """Seconds since the epoch."""
     turns: int
@@ -349,6 +353,7 @@ def view(session: Session) -> dict[str, Any]:
         from_=call.from_,
         to=call.to,
         state="listening" if speaking is None else "draining" if speaking.track.done else "speaking",
+        answeredBy=None if session.caller.other_end is None else session.caller.other_end.answered_by,
         startedAt=stats.started_at,
         turns=stats.turns,
         firstPacketMs=stats.first_packet_ms,

@@ -273,13 +273,13 @@ async def test_a_full_queue_costs_the_newest_record(tmp_path: Path) -> None:
 def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
     _open(tmp_path).dispose()
     with sqlite3.connect(tmp_path / "calls.sqlite3") as other:
-        for column in ("ended_by", "sip_status", "q850", "end_text", "correlation_id"):
+        for column in ("ended_by", "sip_status", "q850", "end_text", "correlation_id", "answered_by"):
             other.execute(f"ALTER TABLE calls DROP COLUMN {column}")
         other.execute("UPDATE call_log_schema SET version = 1")
     _open(tmp_path).dispose()
     with sqlite3.connect(tmp_path / "calls.sqlite3") as other:
         assert other.execute("SELECT ended_by, sip_status, q850, end_text FROM calls").fetchall() == []
-        assert other.execute("SELECT max(version) FROM call_log_schema").fetchone() == (3,)
+        assert other.execute("SELECT max(version) FROM call_log_schema").fetchone() == (4,)
 
 
 async def test_a_database_of_another_version_is_left_alone(tmp_path: Path) -> None:

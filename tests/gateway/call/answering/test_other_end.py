@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.call.journal import Journal
+from gateway.http.call_api.calls import view
 from gateway.seams.end_cause import UNKNOWN
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Answered
@@ -100,9 +101,11 @@ def test_a_ringing_tone_is_no_answer_and_the_wait_begins_again() -> None:
 
 def test_a_beep_is_a_machine() -> None:
     async def scene(call: VirtualSession) -> None:
+        assert view(call.session)["answeredBy"] is None
         await spoken(("silence", 0.5), ("word", 0.6), ("silence", 3.0))(call)
+        assert view(call.session)["answeredBy"] == "human"
         call.session.caller.on_tone(line_tone("beep"), ended_at=call.now)
-        await call.run(1.0)
+        assert view(call.session)["answeredBy"] == "machine"
 
     assert [by for _, by in verdicts_of(scene)] == ["human", "machine"]
 
@@ -124,6 +127,7 @@ def test_the_record_of_a_call_says_who_answered_and_keeps_words_only_if_wanted()
         call = CallInfo(call_id="VX1", route="r", transport="test", direction="outbound")
         record = journal.record(call, started_at=0.0, reason="", cause=UNKNOWN, failed=False, now=3.0)
         (entry,) = record.entries
+        assert record.answeredBy == "ivr"
         assert entry.model_dump() == {
             "atMs": 2000,
             "kind": "answered",
