@@ -269,7 +269,7 @@ def parser() -> argparse.ArgumentParser:
         "doctor",
         delegated("talkspurt.doctor.command"),
         "show what works on this machine",
-        "talkspurt doctor -c configs/demo.yaml --json\ntalkspurt doctor --model models/Fun-CosyVoice3-0.5B-2512",
+        "talkspurt doctor -c talkspurt.yaml --json\ntalkspurt doctor --model models/Fun-CosyVoice3-0.5B-2512",
     )
     p.add_argument(
         "--model", type=Path, metavar="DIR", help="check a CosyVoice model directory instead, and let it speak"
@@ -305,7 +305,7 @@ def _add_engine(commands: argparse._SubParsersAction[_Parser]) -> None:
         "engine",
         engine,
         "run a speech engine alone (gRPC, health, metrics)",
-        "talkspurt engine -c configs/demo.yaml --port 50051\n"
+        "talkspurt engine -c talkspurt.yaml --port 50051\n"
         "talkspurt engine make-checkpoint /tmp/cosyvoice3 --version 3 --size tiny",
     )
     _add_config(p)
@@ -627,9 +627,7 @@ def _add_recording(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_config_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
-    p = _add(
-        commands, "config", None, "check and explain configuration files", "talkspurt config check configs/demo.yaml"
-    )
+    p = _add(commands, "config", None, "check and explain configuration files", "talkspurt config check talkspurt.yaml")
     sub = p.add_subparsers(metavar="COMMAND", required=True)
     p = _add(
         sub,
@@ -656,7 +654,7 @@ def _add_config_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         "check",
         config_check,
         "report everything that is wrong, with its line",
-        "talkspurt config check configs/twilio.yaml",
+        "talkspurt config check talkspurt.yaml",
     )
     p.add_argument("file", metavar="FILE", type=Path)
     p = _add(
@@ -664,7 +662,7 @@ def _add_config_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         "show",
         config_show,
         "print the effective configuration, secrets masked",
-        "TALKSPURT__SERVER__PORT=9000 talkspurt config show configs/demo.yaml",
+        "TALKSPURT__SERVER__PORT=9000 talkspurt config show talkspurt.yaml",
     )
     p.add_argument("file", metavar="FILE", type=Path, nargs="?")
     _add_config(p)

@@ -199,7 +199,8 @@ class Action(Section):
         if value == "hang_up" or value == {"hang_up": None}:
             return {"hang_up": {}}
         if not isinstance(value, dict) or len(value) != 1:
-            raise ValueError(f"expected one action, one of {', '.join(cls.model_fields)}")
+            near = _suggestion(value, cls.model_fields) if isinstance(value, str) else ""
+            raise ValueError(f"expected one action, one of {', '.join(cls.model_fields)}{near}")
         name, content = next(iter(value.items()))
         if content is None:
             raise ValueError(f"{name} is empty")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import difflib
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from gateway.credentials import api_keys
 from gateway.credentials.api_keys import StoredKey
 from gateway.errors import CredentialsError
 from talkspurt.cli import JobError, UsageError
-from talkspurt.config.settings import load
+from talkspurt.config.settings import Config, load
 
 _DAY_S = 86_400
 
@@ -44,7 +46,21 @@ def _path(args: argparse.Namespace) -> Path:
     return Path(configured)
 
 
+def _unknown_tenant(tenant: str, config: Config, keys: tuple[StoredKey, ...]) -> str:
+    """Return a warning that nothing names a tenant yet. Empty: something does, or all keys are of one tenant."""
+    known = {key.tenant for key in (*config.auth.api_keys, *keys)} | set(config.limits.tenants)
+    known |= {route.tenant for route in config.routes.values() if route.tenant}
+    if not known or tenant in known:
+        return ""
+    near = difflib.get_close_matches(tenant, known, 1)
+    return f"no route, limit or other key names the tenant {tenant!r}" + (
+        f", did you mean {near[0]!r}?" if near else ""
+    )
+
+
 def _create(path: Path, args: argparse.Namespace, now: float) -> None:
+    if args.config is not None and (warning := _unknown_tenant(args.tenant, load(args.config), api_keys.read(path))):
+        print(f"talkspurt keys create: warning: {warning}", file=sys.stderr)
     expires_at = None if args.days is None else now + args.days * _DAY_S
     made, key = api_keys.create(
         path, now=now, tenant=args.tenant, scopes=args.scope, name=args.name, expires_at=expires_at

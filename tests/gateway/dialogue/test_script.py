@@ -248,6 +248,7 @@ def test_circle_without_a_wait_ends_the_call() -> None:
         ("steps:\n  menu:\n    - goto: menue", "t.yaml:3", "steps.menu.0.goto: no step 'menue', did you mean 'menu'?"),
         ("steps:\n  a:\n    - gahter: {}", "t.yaml:3", "unknown key, did you mean 'gather'?"),
         ("steps:\n  a:\n    - say: x\n      goto: a", "t.yaml:3", "expected one action"),
+        ("steps:\n  a:\n    - hangup", "t.yaml:3", "hang_up, did you mean 'hang_up'?"),
         ("steps:\n  a:\n    - say:", "t.yaml:3", "say is empty"),
         ("steps:\n  a:\n    - say: 'Hi {name'", "t.yaml:3", "a brace is not part of a variable"),
         ("steps:\n  a:\n    - gather:\n        timeout: 5", "t.yaml:4", "did you mean 'timeout_s'?"),
