@@ -3,6 +3,7 @@ script; ``STEPS`` describes them."""
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,6 +23,7 @@ STEPS = """\
 - hang_up: true
 """
 """Every step, as a script."""
+_VERBS = ("expect", "pause", "say", "dtmf", "text", "cancel", "hang_up")
 
 
 class CallScriptError(ValueError):
@@ -89,7 +91,7 @@ def read_script(path: Path) -> list[Step]:
     """Read the steps of a script file.
 
     Raises:
-        CallScriptError: the file is not YAML, or a step is none of those above.
+        CallScriptError: the file is not YAML, or steps are none of those above; it names all of these.
     """
     try:
         body = yaml.safe_load(path.read_text())
@@ -99,12 +101,14 @@ def read_script(path: Path) -> list[Step]:
         raise CallScriptError(f"{path} is not YAML: {exc}") from exc
     if not isinstance(body, list) or not body:
         raise CallScriptError(f"{path} has to be a list of steps, got {type(body).__name__}")
-    steps = []
+    steps, problems = [], []
     for number, entry in enumerate(body, 1):
         try:
             steps.append(_step(entry, path.parent))
         except CallScriptError as exc:
-            raise CallScriptError(f"{path}, step {number}: {exc}") from exc
+            problems.append(f"{path}, step {number}: {exc}")
+    if problems:
+        raise CallScriptError("\n".join(problems))
     return steps
 
 
@@ -139,8 +143,10 @@ def _step(entry: Any, folder: Path) -> Step:
             if not isinstance(within, int | float):
                 raise CallScriptError(f"expect.{name} has to be seconds, got {type(within).__name__}")
             return Expect(what, _ms(within))  # type: ignore[arg-type]  # checked against What above
+    near = [] if verb in _VERBS else difflib.get_close_matches(str(verb), _VERBS, 1)
     raise CallScriptError(
-        f"unknown step or wrong value: {verb!r} with {type(value).__name__}; see docs/simulated-calls.md"
+        f"unknown step or wrong value: {verb!r} with {type(value).__name__}"
+        + (f", did you mean {near[0]!r}?" if near else "; see docs/simulated-calls.md")
     )
 
 

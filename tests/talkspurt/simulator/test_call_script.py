@@ -79,3 +79,13 @@ def test_the_page_shows_every_step(tmp_path: Path) -> None:
     assert shown == STEPS
     steps = read_script(script(tmp_path, shown))
     assert {type(step) for step in steps} == {Wait, SayStep, Press, TextStep, CancelStep, Expect, HangUpStep}
+
+
+def test_all_wrong_steps_are_named_with_the_nearest_one(tmp_path: Path) -> None:
+    file = tmp_path / "script.yaml"
+    file.write_text("- hangup: true\n- pause: 1\n- txet: Hello.\n")
+    with pytest.raises(CallScriptError) as caught:
+        read_script(file)
+    first, second = str(caught.value).splitlines()
+    assert "step 1:" in first and first.endswith("did you mean 'hang_up'?")
+    assert "step 3:" in second and second.endswith("did you mean 'text'?")
