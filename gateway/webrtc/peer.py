@@ -13,11 +13,11 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceCandidate, RTCIceParameters, RTCIceTransport
+from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceParameters, RTCIceTransport
 
 from gateway.errors import Rejected
 from gateway.media.arrival import Arrival
@@ -27,7 +27,7 @@ from gateway.media.timer import DeadlineTimer
 from gateway.seams.leg import RtpReport
 from gateway.webrtc.channel import Channel, ChannelTransport
 from gateway.webrtc.ice import IceConnection, IceSettings
-from gateway.webrtc.sdp import Offer, WebRtcCodec, write_answer
+from gateway.webrtc.sdp import Fragment, Offer, WebRtcCodec, write_answer, write_fragment
 
 log = logging.getLogger(__name__)
 
@@ -190,28 +190,45 @@ class WebRtcPeer:
             Rejected: the connection is closed, no port is free, or no address can be bound.
         """
         async with self._renegotiating:
-            if self._closing:
-                raise Rejected("the connection is closed", status=409, code="closed", param="sdp")
-            restarts = offer.ice != self.offer.ice
-            if restarts:
-                ice = IceConnection(self._settings, on_media=self._received, inbox=self._path.inbox)
-                await self._gather(ice, offer)
-                dropped, self._next_ice = self._next_ice, ice
-                if dropped is not None:
-                    await dropped.retire()
-            else:
-                for candidate in offer.candidates:
-                    await self._ice.add(candidate)
-            self.offer = replace(
-                offer,
-                dtls_role=self._dtls._role,  # kept, whatever role is offered (RFC 8842 section 5.3)
-                channel=None if self.offer.channel is None else offer.channel,
-            )
-            self.codec = codec
-            self.rtp.agree(self._terms(), now=time.monotonic())
-            if restarts:
-                self._begin_ice(self._ice)
+            await self._take(offer, codec)
             return self._answer()
+
+    async def _take(self, offer: Offer, codec: WebRtcCodec) -> None:
+        if self._closing:
+            raise Rejected("the connection is closed", status=409, code="closed", param="sdp")
+        restarts = offer.ice != self.offer.ice
+        if restarts:
+            ice = IceConnection(self._settings, on_media=self._received, inbox=self._path.inbox)
+            await self._gather(ice, offer)
+            dropped, self._next_ice = self._next_ice, ice
+            if dropped is not None:
+                await dropped.retire()
+        else:
+            for candidate in offer.candidates:
+                await self._ice.add(candidate)
+        self.offer = replace(
+            offer,
+            dtls_role=self._dtls._role,  # kept, whatever role is offered (RFC 8842 section 5.3)
+            channel=None if self.offer.channel is None else offer.channel,
+        )
+        self.codec = codec
+        self.rtp.agree(self._terms(), now=time.monotonic())
+        if restarts:
+            self._begin_ice(self._ice)
+
+    async def restart_ice(self, fragment: Fragment) -> str:
+        """Restart ICE with a peer's new credentials, without an offer. Return the answer's fragment.
+
+        A fragment that is sent again, because its answer was lost, gets the same answer.
+
+        Raises:
+            Rejected: the connection is closed, no port is free, or no address can be bound.
+        """
+        async with self._renegotiating:
+            given = replace(self.offer.ice, usernameFragment=fragment.user, password=fragment.password)
+            await self._take(replace(self.offer, ice=given, candidates=fragment.candidates), self.codec)
+            ice = self._ice
+            return write_fragment(self.offer, candidates=ice.told_candidates(), ice=_credentials(ice))
 
     async def _gather(self, ice: IceConnection, offer: Offer) -> None:
         try:
@@ -229,7 +246,7 @@ class WebRtcPeer:
             self.offer,
             self.codec,
             candidates=ice.told_candidates(),
-            ice=RTCIceParameters(usernameFragment=ice.local_username, password=ice.local_password),
+            ice=_credentials(ice),
             fingerprints=self._dtls.getLocalParameters().fingerprints,
             ssrc=self.rtp.outgoing.ssrc,
             label=self._label,
@@ -247,18 +264,18 @@ class WebRtcPeer:
         """The entity tag of the latest ICE session (RFC 9725 section 4.3)."""
         return f'"{self._ice.local_username}{self._label}"'
 
-    async def trickle(self, fragment: str, candidates: Sequence[RTCIceCandidate]) -> None:
+    async def trickle(self, fragment: Fragment) -> None:
         """Add further candidates of the peer.
 
         Raises:
             Rejected: 422, the candidates belong to another ICE session.
         """
-        if fragment and fragment != self.offer.ice.usernameFragment:
+        if fragment.user and fragment.user != self.offer.ice.usernameFragment:
             raise Rejected(
-                "ice-ufrag differs from the offer's: an ICE restart needs a new offer with this callId",
-                status=422, code="ice_restart", param="ice-ufrag",
+                "a=ice-ufrag differs from the offer's, and a=ice-pwd is missing: an ICE restart needs both",
+                status=422, code="ice_restart", param="ice-pwd",
             )  # fmt: skip
-        for candidate in candidates:
+        for candidate in fragment.candidates:
             await self._ice.add(candidate)
 
     async def close(self) -> None:
@@ -414,3 +431,7 @@ class WebRtcPeer:
     def stats(self) -> RtpStats:
         """The connection's current figures."""
         return self.rtp.stats
+
+
+def _credentials(ice: IceConnection) -> RTCIceParameters:
+    return RTCIceParameters(usernameFragment=ice.local_username, password=ice.local_password)

@@ -15,6 +15,7 @@ from aiortc.sdp import (
     SessionDescription,
     SsrcDescription,
     candidate_from_sdp,
+    candidate_to_sdp,
     grouplines,
 )
 
@@ -91,6 +92,12 @@ class Offer:
     version: int
     """Version of the o= line. It grows with each offer of a peer connection."""
 
+    @property
+    def taken(self) -> list[int]:
+        """Indices of the accepted sections, the one of the transport first."""
+        used = [self.transport, self.audio, *([] if self.channel is None else [self.channel])]
+        return list(dict.fromkeys(used))
+
     def continues(self, earlier: Offer) -> bool:
         """Return True for a further offer of the same peer connection: it expects that DTLS continues.
 
@@ -165,11 +172,7 @@ def read_offer(text: str, *, channel: bool = True, again: bool = False) -> Offer
     if carrier.dtls is None or not any(f.algorithm.lower() == "sha-256" for f in carrier.dtls.fingerprints):
         raise _bad("SDP offers audio without a=setup and a=fingerprint:sha-256")
     ice = carrier.ice
-    if (
-        ice is None
-        or not _ICE_TEXT.fullmatch(ice.usernameFragment or "")
-        or len(ice.password or "") not in range(22, 257)
-    ):
+    if ice is None or not _are_credentials(ice.usernameFragment, ice.password):
         raise _bad("SDP offers audio without a=ice-ufrag (4 to 256 characters) and a=ice-pwd (22 to 256)")
     if len(carrier.ice_candidates) > MAX_CANDIDATES:
         raise _bad(f"SDP has {len(carrier.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
@@ -263,26 +266,66 @@ def _codecs(section: MediaDescription) -> list[WebRtcCodec]:
     ]  # fmt: skip
 
 
-def read_fragment(text: str) -> tuple[str, list[RTCIceCandidate]]:
-    """Read trickled candidates (RFC 8840). Return their user fragment (empty: not given) and the candidates.
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """An SDP fragment of a peer: more candidates, or an ICE restart."""
+
+    user: str
+    """The user fragment of the ICE session. Empty: not given."""
+    password: str
+    candidates: Sequence[RTCIceCandidate]
+
+
+def read_fragment(text: str) -> Fragment:
+    """Read trickled candidates or the credentials of an ICE restart (RFC 8840 section 9, RFC 9725 section 4.3).
+
+    All sections of a bundle have the same credentials, so the first ones are taken.
 
     Raises:
         ProtocolError: the fragment is invalid. Nothing else is raised.
     """
     if len(text) > MAX_BYTES:
         raise _bad(f"SDP fragment is {len(text)} characters, expected at most {MAX_BYTES}")
-    fragment, candidates = "", []
+    user, password, candidates = "", "", []
     for line in text.splitlines():
-        if line.startswith("a=ice-ufrag:"):
-            fragment = line.partition(":")[2].strip()
-        elif line.startswith("a=candidate:"):
+        name, _, value = line.partition(":")
+        if name == "a=ice-ufrag":
+            user = user or value.strip()
+        elif name == "a=ice-pwd":
+            password = password or value.strip()
+        elif name == "a=candidate":
             try:
-                candidates.append(candidate_from_sdp(line.partition(":")[2]))
+                candidates.append(candidate_from_sdp(value))
             except (AssertionError, ValueError) as exc:
                 raise _bad(f"SDP fragment has an unreadable candidate: {line[:80]!r}") from exc
         if len(candidates) > MAX_CANDIDATES:
             raise _bad(f"SDP fragment has over {MAX_CANDIDATES} candidates")
-    return fragment, candidates
+    if password and not _are_credentials(user, password):
+        raise _bad("SDP fragment has an invalid a=ice-ufrag (4 to 256 characters) or a=ice-pwd (22 to 256)")
+    return Fragment(user, password, candidates)
+
+
+def _are_credentials(user: str | None, password: str | None) -> bool:
+    """Return True if a user fragment and a password have the form of RFC 8839 section 5.4."""
+    return bool(_ICE_TEXT.fullmatch(user or "")) and len(password or "") in range(22, 257)
+
+
+def write_fragment(offer: Offer, *, candidates: Sequence[RTCIceCandidate], ice: RTCIceParameters) -> str:
+    """Return the answer to an ICE restart by fragment: credentials and candidates of our side (RFC 9725 section 4.3.3).
+
+    Args:
+        offer: the offer whose transport restarts.
+    """
+    section = offer.media[offer.transport]
+    lines = ["a=ice-options:trickle"]
+    if offer.bundled:
+        lines.append(f"a=group:BUNDLE {' '.join(str(offer.media[index].rtp.muxId) for index in offer.taken)}")
+    lines += [f"m={section.kind} 9 {section.profile} {' '.join(str(each) for each in section.fmt)}"]
+    if section.rtp.muxId:
+        lines.append(f"a=mid:{section.rtp.muxId}")
+    lines += [f"a=ice-ufrag:{ice.usernameFragment}", f"a=ice-pwd:{ice.password}"]
+    lines += [f"a=candidate:{candidate_to_sdp(candidate)}" for candidate in candidates]
+    return "\r\n".join([*lines, "a=end-of-candidates", ""])
 
 
 def write_answer(
@@ -311,8 +354,7 @@ def write_answer(
     """
     description = SessionDescription()
     description.origin = f"- {ssrc} {version} IN IP4 0.0.0.0"
-    used = [offer.transport, offer.audio, *([] if offer.channel is None else [offer.channel])]
-    taken = list(dict.fromkeys(used))
+    taken = offer.taken
     for index, offered in enumerate(offer.media):
         mine = MediaDescription(offered.kind, 9, offered.profile, list(offered.fmt))
         mine.ice = RTCIceParameters()

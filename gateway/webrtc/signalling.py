@@ -42,6 +42,7 @@ _CREDENTIAL_S = 3600
 """Life of TURN credentials that are made from a `secret`, seconds. It outlives long calls."""
 
 _PATHS = ("/v1/webrtc/", "/whip/")
+_FRAGMENT = "application/trickle-ice-sdpfrag"
 
 
 class OfferBody(ApiModel):
@@ -144,8 +145,8 @@ class WebRtc:
             ),
             Route(
                 method="PATCH", path=resource, handler=self.whip_trickle,
-                takes=("application/trickle-ice-sdpfrag",),
-                summary="WHIP: more candidates", tags=tags
+                takes=(_FRAGMENT,),
+                summary="WHIP: more candidates (204), or an ICE restart (200)", tags=tags
             ),
             Route(method="DELETE", path=resource, handler=self.whip_end,
                   summary="WHIP: hang up", tags=tags),
@@ -218,16 +219,24 @@ class WebRtc:
         return response
 
     async def whip_trickle(self, request: web.Request) -> web.Response:
-        """Take more candidates for the browser's ICE session named by ``If-Match``."""
+        """Take more candidates for the ICE session named by ``If-Match``, or restart ICE (RFC 9725 section 4.3).
+
+        A restart has ``If-Match: *``, since the peer cannot know the entity tag of the session that it asks for. Some
+        clients put the asterisk into quotation marks. New credentials restart ICE under the present tag too.
+        """
         leg = self._leg(request.match_info["id"], request[WHO])
         peer = leg.latest
         match = request.headers.get("If-Match", "")
         if not match:
             raise Rejected("If-Match is missing, expected the ETag of the answer", status=428, code="no_if_match")
-        if peer is None or match not in (peer.etag, "*"):
+        anyone = match in ("*", '"*"')
+        if peer is None or not (anyone or match == peer.etag):
             raise Rejected("If-Match names another ICE session", status=412, code="other_session", param="If-Match")
-        fragment, candidates = read_fragment(await _text(request))
-        await peer.trickle(fragment, candidates)
+        fragment = read_fragment(await _text(request))
+        if fragment.password and (anyone or fragment.user != peer.offer.ice.usernameFragment):
+            answer = await peer.restart_ice(fragment)
+            return web.Response(text=answer, content_type=_FRAGMENT, headers={"ETag": peer.etag})
+        await peer.trickle(fragment)
         return web.Response(status=204)
 
     async def whip_end(self, request: web.Request) -> web.Response:

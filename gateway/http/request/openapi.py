@@ -108,6 +108,16 @@ _STATUS: Mapping[tuple[str, str], int] = {
 _MAY_BE_OFF = (("GET", "/v1/calls"), ("GET", "/v1/records"))
 """(method, path) that answer 404 where the configuration keeps nothing to show."""
 
+_ALSO: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("PATCH", "/whip/{route}/{id}"): {
+        "200": {
+            "description": "ICE restarts: the new credentials and candidates of the server",
+            "content": {"application/trickle-ice-sdpfrag": {"schema": {"type": "string"}}},
+        }
+    },
+}
+"""(method, path) -> further answers of success."""
+
 _MEANING = {
     101: "The connection is a WebSocket now",
     200: "Done",
@@ -338,7 +348,11 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "summary": route.summary,
         "tags": list(route.tags),
         "parameters": parameters,
-        "responses": {str(status): done, **{str(code): _problem(code) for code in sorted(_errors(route))}},
+        "responses": {
+            **_ALSO.get((route.method, path), {}),
+            str(status): done,
+            **{str(code): _problem(code) for code in sorted(_errors(route))},
+        },
     }
     if route.body is not None:
         body = {"schema": _ref(route.body, schemas, "validation")}

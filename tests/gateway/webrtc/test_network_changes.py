@@ -68,9 +68,27 @@ async def post(made: TestGateway, phone: Phone, sdp: str) -> str:
         return str(answer["sdp"])
 
 
-async def restart_ice(made: TestGateway, phone: Phone, *, version: int = 1) -> str:
+async def patch(made: TestGateway, phone: Phone, fragment: str, match: str) -> str:
+    """Restart ICE as a WHIP client does; the answer's fragment (RFC 9725 section 4.3.3)."""
+    headers = {"Content-Type": "application/trickle-ice-sdpfrag", "If-Match": match or phone.etag}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.patch(made.url + phone.resource, data=fragment, headers=headers) as response,
+    ):
+        answer = await response.text()
+        assert response.status == 200, answer
+        assert response.content_type == "application/trickle-ice-sdpfrag"
+        phone.etag = response.headers["ETag"]
+        return answer
+
+
+async def restart_ice(made: TestGateway, phone: Phone, *, version: int = 1, match: str | None = None) -> str:
     """Restart ICE as ``restartIce`` of a browser does. aiortc has no such call, so its connection gets another ICE
-    session below DTLS."""
+    session below DTLS.
+
+    Args:
+        match: the browser is a WHIP client, which sends a fragment with this ``If-Match`` (empty: its entity tag).
+    """
     (transport,) = phone.connection._RTCPeerConnection__iceTransports  # type: ignore[attr-defined]
     before = transport._connection
     ice = Connection(ice_controlling=True)
@@ -83,7 +101,13 @@ async def restart_ice(made: TestGateway, phone: Phone, *, version: int = 1) -> s
     lines = [line for line in sdp.split("\r\n") if not line.startswith(("a=candidate", "a=end-of-candidates"))]
     at = next(number for number, line in enumerate(lines) if line.startswith("a=ice-ufrag"))
     lines[at:at] = [f"a=candidate:{candidate.to_sdp()}" for candidate in ice.local_candidates]
-    answer = await post(made, phone, "\r\n".join(lines))
+    if match is None:
+        answer = await post(made, phone, "\r\n".join(lines))
+    else:
+        kept = ("m=audio", "a=mid:0", "a=ice-ufrag", "a=ice-pwd", "a=candidate")
+        fragment = "\r\n".join(["a=group:BUNDLE 0 1", *(line for line in lines if line.startswith(kept))])
+        answer = await patch(made, phone, fragment, match)
+        assert answer == await patch(made, phone, fragment, "*"), "the answer was lost, and the client asks again"
     found = dict(re.findall(r"a=ice-(ufrag|pwd):(\S+)", answer))
     ice.remote_username, ice.remote_password = found["ufrag"], found["pwd"]
     for text in set(re.findall(r"a=candidate:(.*)", answer)):
@@ -129,6 +153,25 @@ async def test_an_ice_restart_keeps_dtls_and_the_data_channel_on_a_new_network()
         await restart_ice(made, phone, version=2)
         await both_hear(made, phone, "b")
         assert len(phone.of_type("setup")) == 1 and made.ended == []
+
+
+@pytest.mark.parametrize("match", ["*", '"*"', ""])
+async def test_an_ice_restart_of_a_whip_client_keeps_dtls_and_the_data_channel(match: str) -> None:
+    async with gateway() as made, calling(made.url, microphone=tone()) as phone:
+        peer, etag = leg_of(made).peer, phone.etag
+        assert peer is not None
+        old = peer._path.ice
+        vanish(phone)
+        answer = await restart_ice(made, phone, match=match)
+        await until(lambda: peer._path.ice is not old, "the new path")
+        assert "a=group:BUNDLE 0 1" in answer and "a=end-of-candidates" in answer
+        assert leg_of(made).peer is peer and phone.etag != etag
+        await both_hear(made, phone, "a")
+        assert len(phone.of_type("setup")) == 1 and made.ended == []
+        async with aiohttp.ClientSession() as http:
+            headers = {"Content-Type": "application/trickle-ice-sdpfrag", "If-Match": etag}
+            async with http.patch(made.url + phone.resource, data="", headers=headers) as response:
+                assert response.status == 412, "candidates of the old session"
 
 
 async def test_the_old_path_carries_media_until_the_restarted_session_has_one() -> None:

@@ -295,7 +295,7 @@ async def test_whip_offers_trickles_and_hangs_up() -> None:
         ]:
             async with http.patch(url, data=fragment, headers=headers) as response:
                 assert response.status == status
-        restart = fragment.replace("a=ice-ufrag:", "a=ice-ufrag:new")
+        restart = fragment.replace("a=ice-ufrag:", "a=ice-ufrag:new")  # without a=ice-pwd
         async with http.patch(url, data=restart, headers={**trickle, "If-Match": etag}) as response:
             assert response.status == 422
             assert (await response.json())["error"]["code"] == "ice_restart"
@@ -312,7 +312,15 @@ async def test_whip_offers_trickles_and_hangs_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a=candidate:x", "a=candidate:1 1 udp a 10.0.0.1 5000 typ host", "a=candidate:\n" * 50]
+    "text",
+    [
+        "a=candidate:x",
+        "a=candidate:1 1 udp a 10.0.0.1 5000 typ host",
+        "a=candidate:\n" * 50,
+        "a=ice-ufrag:abcd\na=ice-pwd:short",
+        "a=ice-pwd:0123456789abcdefghijklmn",
+        "a=ice-ufrag:a b c d\na=ice-pwd:0123456789abcdefghijklmn",
+    ],
 )
 def test_a_bad_fragment_is_refused(text: str) -> None:
     with pytest.raises(ProtocolError):
@@ -325,7 +333,7 @@ async def test_candidates_without_end_are_not_kept() -> None:
         assert leg.peer is not None
         for port in range(20):
             lines = "\n".join(f"a=candidate:1 1 udp 1 10.0.{port}.{n} 5000 typ host" for n in range(MAX_CANDIDATES))
-            await leg.peer.trickle(*read_fragment(lines))
+            await leg.peer.trickle(read_fragment(lines))
         assert len(leg.peer._ice.remote_candidates) <= 64
         phone.say(type="text", token="Still here.", last=True, turn="a")
         await until(lambda: "finished" in phone.turn_events("a"), "voice")

@@ -155,6 +155,36 @@ async def test_an_ice_restart_of_a_bare_connection_heals_and_keeps_the_data_chan
         assert call.made.ended == [] and len(call.made.directory) == 1
 
 
+WHIP_RESTART = r"""
+const {pc} = call, before = pc.remoteDescription.sdp;
+pc.restartIce();
+await pc.setLocalDescription();
+const lines = pc.localDescription.sdp.split("\r\n").filter(line => /^a=(ice-ufrag|ice-pwd|group):/.test(line));
+const response = await fetch(`/whip/default/${call.id}`, {
+  method: "PATCH", body: lines.join("\r\n"),
+  headers: {"Content-Type": "application/trickle-ice-sdpfrag", "If-Match": "*"},
+});
+if (response.status !== 200) throw new Error(await response.text());
+const fragment = await response.text(), value = name => fragment.match(new RegExp(`a=${name}:(\\S+)`))[1];
+const candidates = fragment.match(/a=candidate:.*\r\n/g).join("");
+const sdp = before.replace(/a=candidate:.*\r\n/g, "").replace(/a=ice-ufrag:\S+/g, `a=ice-ufrag:${value("ice-ufrag")}`)
+  .replace(/a=ice-pwd:\S+\r\n/g, `a=ice-pwd:${value("ice-pwd")}\r\n${candidates}`);
+await pc.setRemoteDescription({type: "answer", sdp});
+"""
+"""A client of RFC 9725 puts the answer's fragment into the remote description that it has."""
+
+
+async def test_an_ice_restart_by_whip_heals_and_keeps_the_data_channel(driver: webdriver.Chrome) -> None:
+    async with calling(driver, BARE) as call:
+        begun = time.monotonic()
+        call.nat.server = ("127.0.0.1", 9)
+        await call.page.do("window.direct = true;" + WHIP_RESTART)
+        assert await call.healed(begun) < HEALED_S
+        await call.hears("second")
+        assert await call.page.do("return call.channel.readyState") == "open"
+        assert call.made.ended == [] and len(call.made.directory) == 1
+
+
 async def test_a_renegotiation_of_a_bare_connection_keeps_everything(driver: webdriver.Chrome) -> None:
     async with calling(driver, BARE) as call:
         await call.page.do("call.pc.addTransceiver('video'); await call.offer()")
