@@ -85,8 +85,11 @@ async def recognisers_for_gateway(
             embedded.begin()
             made["embedded"] = embedded
         if "external" in wanted:
-            external = ListenRecogniser(config.url, config)
+            external = ListenRecogniser(config.url, config, ready=False)
             stack.push_async_callback(external.aclose)
+            language = next(route.language for route in routes.values() if chosen(route) == "external")
+            reaching = asyncio.create_task(external.reach(language), name="reach the recogniser")
+            stack.callback(reaching.cancel)
             made["external"] = external
         yield {name: made[kind] for name, route in routes.items() if (kind := chosen(route))}
 

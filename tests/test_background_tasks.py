@@ -72,6 +72,7 @@ SHORT = {
     "tts_engine/voice_model/parent.py:warm": 1,
     "tts_engine/voice_model/parent.py:synthesize": 1,
     "talkspurt/cluster.py:check_health": 1,
+    "talkspurt/recognisers.py:recognisers_for_gateway": 1,
     "talkspurt/workers/worker.py:_adopt": 1,
 }
 """Calls that start a task, by file and function. The task belongs to one call, connection, request or start, which

@@ -161,7 +161,6 @@ class ListenStream:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        config = self._config
         loop = asyncio.get_running_loop()
         pause_s = RECONNECT_FIRST_S
         down = ""  # logged reason of the outage
@@ -169,14 +168,7 @@ class ListenStream:
             begun = loop.time()
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    websocket = await open_websocket(
-                        str(self._url),
-                        headers=config.headers,
-                        message_bytes=_MESSAGE_BYTES,
-                        close_s=_CLOSE_S,
-                        ping_s=_KEEP_ALIVE_S,
-                        unix_path=self._unix_path,
-                    )
+                    websocket = await _connect(self._url, self._config, self._unix_path)
                 async with websocket:
                     if down:
                         log.info("recogniser line up")
@@ -256,6 +248,8 @@ class ListenRecogniser:
         url: ``ws://`` or ``wss://``; the query of ``listen.query`` is added to its own.
         unix_path: UNIX socket of a recogniser on this machine; empty: the host of the URL.
         reconnect_max_s: longest pause between attempts, seconds.
+        ready: False: it counts as ready after ``reach``. A later outage changes nothing: calls continue without words,
+            and each stream connects by itself.
     """
 
     def __init__(
@@ -265,13 +259,14 @@ class ListenRecogniser:
         *,
         unix_path: str = "",
         reconnect_max_s: float = 5.0,
+        ready: bool = True,
     ) -> None:
         self._url = URL(url)
         self._reconnect_max_s = reconnect_max_s
         self._config = config
         self._unix_path = unix_path
         self.dropped = 0
-        self.ready = True  # each stream connects by itself; its errors show a server that is away
+        self.ready = ready
 
     def knows(self, language: str) -> bool:
         return True  # only the server can tell
@@ -297,8 +292,45 @@ class ListenRecogniser:
             on_dropped=self._count_dropped,
         )
 
+    async def reach(self, language: str) -> None:
+        """Try to open a connection as a call would, until one opens. Then be ready.
+
+        Args:
+            language: BCP 47 tag of a language that calls will ask for.
+        """
+        query = listen.query(
+            language=language, hints=(), hints_parameter="", partials=True, parameters=self._config.parameters
+        )
+        pause_s, told = RECONNECT_FIRST_S, ""
+        while not self.ready:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    async with await _connect(self._url.extend_query(query), self._config, self._unix_path):
+                        self.ready = True
+                return
+            except TimeoutError:
+                why = f"no connection within {CONNECT_S:g} s"
+            except (CannotOpen, ProtocolError) as exc:
+                why = str(exc)
+            if why != told:
+                log.warning("not ready for calls: the recogniser cannot be reached", extra={"why": why})
+                told = why
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._reconnect_max_s)
+
     def _count_dropped(self) -> None:
         self.dropped += 1
 
     async def aclose(self) -> None:
         """Nothing is open but the streams, which their calls close."""
+
+
+async def _connect(url: URL, config: RecogniserConfig, unix_path: str) -> OutgoingWebSocket:
+    return await open_websocket(
+        str(url),
+        headers=config.headers,
+        message_bytes=_MESSAGE_BYTES,
+        close_s=_CLOSE_S,
+        ping_s=_KEEP_ALIVE_S,
+        unix_path=unix_path,
+    )

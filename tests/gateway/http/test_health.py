@@ -2,12 +2,20 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
+from yarl import URL
 
 from gateway.call.directory import LocalDirectory
 from gateway.http.health import Health
+from gateway.recognition import listen
+from tests.gateway.http.api_gateway import api_gateway
+from tests.gateway.recognition.test_client import serving
+from tests.peers.ports import free_port
 from tests.waiting import until
 from tts_engine.api import EngineStatus
 from tts_engine.errors import Unavailable
@@ -87,3 +95,29 @@ async def test_a_watch_that_is_ended_in_the_moment_of_an_answer_ends() -> None:
     watch.cancel()
     await asyncio.wait([watch], timeout=60)
     assert watch.cancelled()
+
+
+async def test_an_external_recogniser_keeps_calls_away_until_a_connection_opens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"ws://127.0.0.1:{free_port()}{listen.PATH}"
+    routes = {"deaf": {"recogniser": ""}, "hearing": {"recogniser": "external", "language": "en-GB"}}
+    asked: list[str] = []
+
+    def refuse_once(request: web.Request) -> None:
+        asked.append(request.query["language"])
+        if len(asked) == 1:
+            raise web.HTTPUnauthorized
+
+    async with api_gateway(tmp_path, recogniser={"url": url}, routes=routes) as (made, _, address):
+        await until(lambda: made.health.engine_is_ready, "the engine")
+        await until(lambda: "the recogniser cannot be reached" in caplog.text, "an attempt")
+        async with aiohttp.ClientSession(address) as http:
+            async with http.get("/readyz") as answer:
+                assert (answer.status, await answer.json()) == (503, {"status": "recogniser is not ready"})
+            async with serving(port=URL(url).port or 0, before=refuse_once):
+                await until(lambda: made.health.all_is_ready, "a connection")
+                async with http.get("/readyz") as answer:
+                    assert (answer.status, await answer.json()) == (200, {"status": "ready"})
+        assert asked == ["en-GB", "en-GB"]
+        assert made.health.why_not_ready() == "", "a later outage"

@@ -20,6 +20,7 @@ from gateway.http.speech_api.transcription import spoken_spans
 from gateway.recognition import listen, moonshine
 from gateway.recognition.server import ListenServer
 from tests.gateway.http.api_gateway import api_gateway
+from tests.waiting import until
 
 PATH = "/v1/audio/transcriptions"
 RATE = 16000
@@ -66,7 +67,8 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
             "recogniser": {"url": recogniser},
             "routes": {"default": {"recogniser": "external"}},
         }
-        async with api_gateway(tmp_path, **sections) as (_, _, address):
+        async with api_gateway(tmp_path, **sections) as (made, _, address):
+            await until(lambda: made.health.all_is_ready, "the recogniser")
             yield address
 
 
@@ -181,7 +183,8 @@ async def test_a_key_hears_with_the_recognisers_of_its_own_routes(tmp_path: Path
             "routes": {"hearing": {"recogniser": "external", "tenant": "a"}, "deaf": {"tenant": "b"}},
             "auth": {"api_keys": [{"key": "k" * 16, "tenant": "a"}, {"key": "j" * 16, "tenant": "b"}]},
         }
-        async with api_gateway(tmp_path, **sections) as (_, _, address):
+        async with api_gateway(tmp_path, **sections) as (made, _, address):
+            await until(lambda: made.health.all_is_ready, "the recogniser")
             for key, status in (("k" * 16, 200), ("j" * 16, 503)):
                 form = aiohttp.FormData({"model": "external"})
                 form.add_field("file", io.BytesIO(encoded(bursts(0.5))), filename="sound.wav")
