@@ -375,8 +375,12 @@ class IceConnection(Connection):
         return True
 
     def data_received(self, data: bytes, component: int) -> None:
-        """Queue a DTLS datagram, unless the queue is full. The library also passes STUN that it cannot parse."""
-        if data[0] > 19 and self.queued < _QUEUED:
+        """Take what the library has received: from a relay of ours media and DTLS, else DTLS and STUN that it cannot
+        parse. DTLS is queued, unless the queue is full."""
+        kind = data[0] if data else 0
+        if 127 < kind < 192:
+            self.heard |= self.on_media(data)
+        elif kind > 19 and self.queued < _QUEUED:
             super().data_received(data, component)
 
     def refill(self) -> None:
