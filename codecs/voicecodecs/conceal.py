@@ -1,13 +1,14 @@
 """Replaces lost packets, so that voice detection, recogniser and recording get no clicks and keep the timing.
 
-Opus has its own concealment. The other codecs get that of ITU-T G.711 Appendix I: the last pitch period is repeated,
-fades from 10 ms on, is silent at 60 ms, and is blended into the next packet over 4 ms. Two parts of the Appendix are
-left out: its delay of 3.75 ms for the first join, which is not needed because the repetition begins one period back,
-where the wave is the same; and its growing number of periods.
+Opus has its own concealment, and packets may have a copy of the frame before them. The other codecs get that of ITU-T
+G.711 Appendix I: the last pitch period is repeated, fades from 10 ms on, is silent at 60 ms, and is blended into the
+next packet over 4 ms. Two parts of the Appendix are left out: its delay of 3.75 ms for the first join, which is not
+needed because the repetition begins one period back, where the wave is the same; and its growing number of periods.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 
 import numpy as np
@@ -98,14 +99,22 @@ class ConcealingDecoder:
         self._concealer = Concealer(fmt.sample_rate)
         self._frame = fmt.frame_samples
 
-    def decode(self, payload: bytes) -> NDArray[np.int16]:
+    def decode(self, payload: bytes, following: bytes = b"") -> NDArray[np.int16]:
         """Decode a payload. An empty payload is a loss, as long as the payload before it.
+
+        Args:
+            following: the payload after a loss, if it has arrived. Opus packets may have a copy of the frame before
+                them (in-band FEC, RFC 6716 section 2.1.7).
 
         Raises:
             ValueError: see ``voicecodecs.registry.Decoder``.
         """
         if not payload:
-            return self._opus.conceal(self._frame) if self._opus else self._concealer.conceal(self._frame)
+            if self._opus is None:
+                return self._concealer.conceal(self._frame)
+            with contextlib.suppress(ValueError):  # ``following`` is not an Opus packet
+                return self._opus.conceal(self._frame, following)
+            return self._opus.conceal(self._frame)
         pcm = self._decoder.decode(payload)
         self._frame = len(pcm)
         return pcm if self._opus else self._concealer.heard(pcm)

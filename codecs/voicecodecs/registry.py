@@ -24,6 +24,14 @@ _PTIMES_MS = (*range(10, 61, 10), 80, 100, 200)
 """Frame lengths of encodings without packets of their own. RTP uses at most 60; some carriers' WebSockets want fewer
 and larger messages."""
 
+_OPUS_FEC_MS = 20
+"""Longest Opus frames that carry a copy of the frame before (in-band FEC), milliseconds. Copies of longer ones cost so
+many bits that a steady tone is shifted. Both sides of a call state useinbandfec=1 (RFC 7587 section 6.1)."""
+
+_OPUS_LOSS_PERCENT = 20
+_OPUS_BITRATE = 32_000
+"""Bits per second with which the copies do not cost the upper band."""
+
 _FRAME_BITS_PER_SAMPLE = {"PCMU": 8, "PCMA": 8, "G722": 4, "L16": 16}
 """Bits per sample of the encodings with a constant rate. OPUS is absent because its packets vary in size."""
 
@@ -127,7 +135,7 @@ _ENCODERS: dict[str, Callable[[AudioFormat], Callable[[NDArray[np.int16]], bytes
     "PCMU": lambda fmt: g711.encode_ulaw,
     "PCMA": lambda fmt: g711.encode_alaw,
     "G722": lambda fmt: g722.Encoder().encode,
-    "OPUS": lambda fmt: opus.Encoder(fmt.sample_rate).encode,
+    "OPUS": lambda fmt: _opus_encoder(fmt).encode,
     "L16": lambda fmt: l16.encode_l16,
 }
 
@@ -138,6 +146,12 @@ _DECODERS: dict[str, Callable[[AudioFormat], Callable[[bytes], NDArray[np.int16]
     "OPUS": lambda fmt: opus.Decoder(fmt.sample_rate).decode,
     "L16": lambda fmt: l16.decode_l16,
 }
+
+
+def _opus_encoder(fmt: AudioFormat) -> opus.Encoder:
+    if fmt.ptime_ms > _OPUS_FEC_MS:
+        return opus.Encoder(fmt.sample_rate)
+    return opus.Encoder(fmt.sample_rate, bitrate=_OPUS_BITRATE, fec_loss_percent=_OPUS_LOSS_PERCENT)
 
 
 class _FrameEncoder:

@@ -91,6 +91,11 @@ class ReceiveBuffer:
         self._updated_at = now
         self._media_s += length_s
 
+    @property
+    def following(self) -> bytes:
+        """The payload that waits next; empty: none, or a lost one."""
+        return self._waiting[0][0] if self._waiting else LOST
+
     def take(self, length_s: float, *, now: float) -> bytes | None:
         """Return the payload that is due: ``LOST``: conceal ``length_s``. None: the sender is silent."""
         if not self._waiting:

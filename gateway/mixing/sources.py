@@ -157,7 +157,7 @@ class LegSource:
 
     def _decoded(self, payload: bytes) -> Pcm:
         try:
-            return self._decoder.decode(payload)
+            return self._decoder.decode(payload, b"" if payload else self.buffer.following)
         except ValueError:  # not audio of this codec
             return self._decoder.decode(LOST)
 

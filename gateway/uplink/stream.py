@@ -241,7 +241,8 @@ class Stream:
             self.tapes.carry_out(number)
             try:
                 if from_caller:
-                    self._take(payload, now, post)
+                    following = b"" if payload else next((each[2] for each in self._waiting if each[1]), b"")
+                    self._take(payload, following, now, post)
                 else:
                     self.tapes.bot(payload, heard_at)
             except ValueError as exc:  # not valid audio of this codec
@@ -251,8 +252,8 @@ class Stream:
         self.tapes.carry_out(self._number + 1)
         self.tapes.flush(closed=self._closed)
 
-    def _take(self, payload: bytes, now: float, post: Post) -> None:
-        pcm = to_float32(self._decoder.decode(payload))
+    def _take(self, payload: bytes, following: bytes, now: float, post: Post) -> None:
+        pcm = to_float32(self._decoder.decode(payload, following))
         self.tapes.caller(pcm, now)
         if self._vad_wanted and len(pcm):
             near = self._canceller.process(pcm, now)

@@ -61,6 +61,31 @@ def test_a_long_outage_fades_to_silence_and_keeps_time(fmt: AudioFormat) -> None
     assert rms(heard[42 * fmt.frame_samples :]) == pytest.approx(rms(whole[42 * fmt.frame_samples :]), rel=0.05)
 
 
+def glide(seconds: float = 1.0) -> NDArray[np.int16]:
+    """A voice that rises at 48 kHz: concealment can only continue as before."""
+    t = np.arange(int(48_000 * seconds)) / 48_000
+    wave = sum(np.sin(2 * np.pi * k * (120 * t + 80 * t**2)) / k for k in range(1, 12))
+    return (np.asarray(wave) * 5000).astype(np.int16)
+
+
+def test_a_lost_opus_packet_is_taken_from_its_copy_in_the_next_one() -> None:
+    fmt = AudioFormat("OPUS", 48_000)
+    encode, clean = encoder(fmt).encode, decoder(fmt)
+    payloads = [encode(frame) for frame in glide().reshape(-1, 960)]
+    whole = np.concatenate([clean.decode(payload) for payload in payloads]).astype(np.float64)
+
+    def error(following: dict[int, bytes]) -> float:
+        hearing = ConcealingDecoder(fmt)
+        heard = [
+            hearing.decode(b"" if n % 5 == 3 else payload, following.get(n, b"")) for n, payload in enumerate(payloads)
+        ]
+        return rms(np.concatenate(heard) - whole)
+
+    copies = {n: payloads[n + 1] for n in range(3, 49, 5)}
+    assert error(copies) < 0.6 * error({})
+    assert error(dict.fromkeys(copies, b"\xff\xff\xff")) == error({}), "what cannot be read is no copy"
+
+
 def test_a_loss_before_anything_was_heard_is_silence() -> None:
     for fmt in FORMATS:
         assert not ConcealingDecoder(fmt).decode(b"").any()

@@ -24,9 +24,11 @@ from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.stream import Stream
 from gateway.uplink.worker import UplinkWorker
+from tests.codecs.test_conceal import glide
 from tests.gateway.answering.line_sounds import silence, tone
 from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
 from tests.waiting import until
+from voicecodecs.conceal import ConcealingDecoder
 from voicecodecs.dtmf import WaryDetector, tones
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_float32, to_int16
@@ -539,3 +541,27 @@ async def test_who_listens_in_hears_both_sides_soon_without_what_was_cut_and_wit
     for at, side in told:
         assert np.abs(pcm[round((at - began_s) * rate) :, side][:400]).mean() > 0.05, (at, side)
     assert not pcm[round((1.62 + 0.02 - began_s) * rate) :, 1].any(), "cut"
+
+
+async def test_a_lost_opus_packet_is_heard_from_its_copy_in_the_next_one() -> None:
+    fmt, heard, now, lost = AudioFormat("OPUS", 48_000), Heard(), 1.0, {10, 20, 21, 30}
+    encode, expected = encoder(fmt).encode, ConcealingDecoder(fmt)
+    payloads = [encode(frame) for frame in glide().reshape(-1, 960)]
+    with running(clock=lambda: now) as worker:
+        stream = worker.open("VX", fmt, PCMU, "r", heard)
+        stream.want(vad=False, pcm_rate=48_000)
+        for index, payload in enumerate(payloads):
+            now += 0.02
+            if index not in lost:  # the jitter buffer gives up the packets before it, and passes on all of them
+                for _ in range(sum(before in lost for before in (index - 2, index - 1) if index - 1 in lost)):
+                    stream.push(b"", now=now)
+                stream.push(payload, now=now)
+                await settled(worker)
+    arrived = [b"" if index in lost else payload for index, payload in enumerate(payloads)]
+    wanted = [
+        expected.decode(each, b"" if each else following)
+        for each, following in zip(arrived, [*arrived[1:], b""], strict=True)
+    ]
+    pcm = np.frombuffer(b"".join(heard.pcm), np.int16)
+    np.testing.assert_allclose(pcm, np.concatenate(wanted)[: len(pcm)], atol=1)
+    assert len(pcm) >= 48_000 - 960
