@@ -375,7 +375,7 @@ class IceConnection(Connection):
         return True
 
     def data_received(self, data: bytes, component: int) -> None:
-        """Take what the library has received: from a relay of ours media and DTLS, else DTLS and STUN that it cannot
+        """Take what the library has received: from our relay media and DTLS, else DTLS and STUN that it cannot
         parse. DTLS is queued, unless the queue is full."""
         kind = data[0] if data else 0
         if 127 < kind < 192:
