@@ -38,6 +38,7 @@ SHORT = {
     "gateway/placing/carrier_calls.py:_start": 1,
     "gateway/recognition/client.py:__init__": 1,
     "gateway/recognition/client.py:_use_connection": 1,
+    "talkspurt/recognisers.py:recognisers_for_gateway": 1,
     "gateway/webrtc/peer.py:_begin_ice": 1,
     "gateway/webrtc/peer.py:answer": 1,
     "gateway/webrtc/signalling.py:_later": 1,
@@ -72,7 +73,6 @@ SHORT = {
     "tts_engine/voice_model/parent.py:warm": 1,
     "tts_engine/voice_model/parent.py:synthesize": 1,
     "talkspurt/cluster.py:check_health": 1,
-    "talkspurt/recognisers.py:recognisers_for_gateway": 1,
     "talkspurt/workers/worker.py:_adopt": 1,
 }
 """Calls that start a task, by file and function. The task belongs to one call, connection, request or start, which

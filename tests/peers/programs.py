@@ -48,12 +48,12 @@ needs_chromium = _needs(
     shutil.which("chromium") and shutil.which("chromedriver"),
     "apt-get install chromium chromium-driver",
 )
+needs_coturn = _needs("the TURN server coturn", shutil.which("turnserver"), "apt-get install coturn")
 needs_firefox = _needs("Firefox", FIREFOX, "apt-get install firefox-esr")
 needs_baresip = _needs("the SIP phone baresip", shutil.which("baresip"), "apt-get install baresip-core")
 needs_baresip_python = _needs("the SIP phone baresip-python", find_spec("baresip"), "pip install 'talkspurt[test]'")
 needs_sipp = _needs("the SIP load generator sipp", shutil.which("sipp"), "apt-get install sip-tester")
 needs_kamailio = _needs("the SIP server Kamailio", shutil.which("kamailio"), "apt-get install kamailio")
-needs_coturn = _needs("the TURN server coturn", shutil.which("turnserver"), "apt-get install coturn")
 needs_redis = _needs("Redis", shutil.which("redis-server"), "apt-get install redis-server")
 needs_postgres = _needs(
     "PostgreSQL", postgres_program("pg_ctl") and find_spec("pg8000"), "apt-get install postgresql, pip install pg8000"
