@@ -181,6 +181,8 @@ async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None 
             ("load", made.watch_load),
             *(("database", database.watch) for database in made.stores.databases),
         ]
+        if config.metrics.enabled:
+            watches.append(("figures", made.http.history.watch))
         if made.state.gateways is not None:
             watches.append(("other gateways", made.state.gateways.watch))
         if made.stores.records_webhook is not None:

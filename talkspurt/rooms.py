@@ -43,6 +43,7 @@ from gateway.http.call_api.route_list import RouteList
 from gateway.http.call_api.supervise import Supervise
 from gateway.http.exposition import Exposition
 from gateway.http.health import Health
+from gateway.http.metrics_history import MetricsHistory
 from gateway.http.pages import Pages
 from gateway.http.request import rate_limit, request_rate
 from gateway.http.request.auth import Authenticator
@@ -439,6 +440,7 @@ class HttpParts:
             lambda: engine.linked,
             place.metrics if place is not None else None,
         )
+        self.history = MetricsHistory(self.exposition, lambda: health.engine_load, clock=ticker.now)
         self.webhooks = Webhooks(
             public_url,
             carriers,
@@ -490,6 +492,7 @@ class HttpParts:
                 *self.speech_socket.routes(),
                 *Transcriptions(by_route, config.recogniser).routes(),
                 *self.usage.routes(),
+                *([self.history.route()] if config.metrics.enabled else []),
                 *Voices(engine, calls.known_voices, config.limits).routes(),
                 *Models(engine, calls.trials).routes(),
                 *Trials(engine, calls.trials).routes(),

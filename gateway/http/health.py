@@ -107,6 +107,11 @@ class Health:
         return self._status is not None and self._status.ready
 
     @property
+    def engine_load(self) -> tuple[int, int]:
+        """The engine's utterances in progress and the steps that wait in it."""
+        return (0, 0) if self._status is None else (self._status.active, self._status.queued)
+
+    @property
     def all_is_ready(self) -> bool:
         """True if every part is ready that a call of any route needs."""
         return not self._missing()

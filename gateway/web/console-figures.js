@@ -56,10 +56,27 @@ export function quantile(before, now, q) {
   return lower;
 }
 
-/** Snapshots of the last ten minutes. */
+const FINE_S = 600; // all snapshots are kept for this long
+const COARSE_S = 10; // least distance of older ones
+
+/**
+ * The server's memory of the last hour as snapshots, oldest first.
+ * @param {{bounds: Object<string, number[]>, steps: {ageS: number, values: object, buckets: Object<string, number[]>}[]}} figures
+ *   the answer of `GET /v1/figures`.
+ * @param {number} now seconds on the clock of the snapshots.
+ */
+export function remembered({bounds, steps}, now) {
+  return steps.map(({ageS, values, buckets}) => ({
+    at: now - ageS,
+    values: new Map(Object.entries(values)),
+    buckets: new Map(Object.entries(buckets).map(([family, counts]) => [family, new Map([...bounds[family], Infinity].map((bound, index) => [bound, counts[index]]))])),
+  }));
+}
+
+/** Snapshots of the last hour. */
 export class History {
   /** @param {number} spanS length of the history in seconds. */
-  constructor(spanS = 600) {
+  constructor(spanS = 3600) {
     this.spanS = spanS;
     /** @type {{at: number, values: Map<string, number>, buckets: Map<string, Map<number, number>>}[]} */
     this.snapshots = [];
@@ -72,6 +89,8 @@ export class History {
   add(at, figures) {
     this.snapshots.push({at, ...figures});
     while (this.snapshots[0].at < at - this.spanS) this.snapshots.shift();
+    const fine = this.snapshots.findIndex(({at: one}) => one > at - FINE_S);
+    if (fine >= 2 && this.snapshots[fine - 1].at - this.snapshots[fine - 2].at < COARSE_S) this.snapshots.splice(fine - 1, 1);
   }
 
   /** The snapshot that is `windowS` older than number `index`; the oldest one if none is that old. */

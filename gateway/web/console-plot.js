@@ -3,7 +3,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 100;
 const MARGIN = {left: 40, right: 10, top: 8, bottom: 18};
-const GAP_S = 8; // points further apart are not connected
+const GAP_S = 25; // points further apart are not connected
 
 /** Make an element of SVG. */
 function make(name, attributes = {}, text = "") {
@@ -29,7 +29,7 @@ export function readable(value) {
 export class Plot {
   #points = [];
   #now = 0;
-  #spanS = 600;
+  #spanS = 3600;
   #scale = null;
 
   /**

@@ -2,14 +2,14 @@
 
 import {ask, askJson, repeat} from "./console-api.js";
 import {showCalls} from "./console-calls.js";
-import {History, parse} from "./console-figures.js";
+import {History, parse, remembered} from "./console-figures.js";
 import {showPast} from "./console-past.js";
 import {Plot} from "./console-plot.js";
 import {showVoices} from "./console-voices.js";
 import {mountPhone} from "./phone.js";
 
 const EVERY_MS = 2000;
-const SPANS_S = [60, 120, 300, 600]; // spans of the plots' time axis: the shortest that fits is used
+const SPANS_S = [60, 120, 300, 600, 1800, 3600]; // spans of the plots' time axis: the shortest that fits is used
 const SPAN_S = SPANS_S.at(-1);
 const RARE_S = 30; // window for percentiles of events per turn
 const OFTEN_S = 10; // window for events per frame
@@ -40,6 +40,7 @@ function problem({message}) {
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const THEME = "talkspurt.theme";
+const SPAN = "talkspurt.span";
 
 function theme(choice) {
   if (choice) document.documentElement.dataset.theme = choice;
@@ -119,18 +120,43 @@ async function figures() {
   byId("engine-queued").textContent = health.queued;
   document.title = health.calls ? `${health.calls} live – talkspurt console` : "talkspurt console";
   const now = performance.now() / 1000;
+  recalled ??= recall(now);
+  await recalled;
   load.push({at: now, active: health.active, queued: health.queued});
   while (load[0].at < now - SPAN_S) load.shift();
   try {
     history.add(now, parse(await (await ask("/metrics")).text()));
   } catch (error) {
-    if (error.status !== 404) throw error;
-    byId("plots-note").textContent = "Metrics are off (metrics.enabled): only the engine's load is shown.";
+    if (![403, 404].includes(error.status)) throw error;
+    byId("plots-note").textContent = error.status === 403
+      ? "Only the engine's load is shown: the other figures need a key with the scope admin."
+      : "Metrics are off (metrics.enabled): only the engine's load is shown.";
     byId("plots-note").hidden = false;
   }
-  const spanS = SPANS_S.find(span => span >= now - load[0].at) ?? SPAN_S;
+  const mostS = Number(byId("plots-span").value);
+  const spanS = SPANS_S.find(span => span >= mostS || span >= now - load[0].at);
   for (const {plot, points} of PLOTS) plot.show(points(), now, spanS);
 }
+
+let recalled = null;
+
+/** Begin with what the server remembers. A key without the scope sees what happens while the page is open. */
+async function recall(now) {
+  try {
+    for (const {at, ...figures} of remembered(await askJson("/v1/figures"), now)) {
+      history.add(at, figures);
+      load.push({at, active: figures.values.get("active"), queued: figures.values.get("queued")});
+    }
+  } catch (error) {
+    if (![403, 404].includes(error.status)) recalled = null;
+  }
+}
+
+byId("plots-span").value = localStorage.getItem(SPAN) ?? "3600";
+byId("plots-span").addEventListener("change", ({target}) => {
+  localStorage.setItem(SPAN, target.value);
+  look();
+});
 
 function status(state, text) {
   const note = byId("status");
@@ -145,4 +171,4 @@ const phone = mountPhone(byId("phone"));
 const past = showPast({problem});
 showCalls({announce, problem, own: () => phone.call?.id ?? "", ended: past.ended});
 showVoices({announce});
-repeat(figures, () => EVERY_MS);
+const look = repeat(figures, () => EVERY_MS);

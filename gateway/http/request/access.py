@@ -55,6 +55,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/v1/health"): Access("read", "shared"),
     ("GET", "/openapi.json"): Access("read", "shared"),
     ("GET", "/metrics"): Access("admin", "operator"),
+    ("GET", "/v1/figures"): Access("admin", "operator"),
     ("GET", "/v1/calls"): Access("read", "list"),
     ("POST", "/v1/calls"): Access("calls", "object"),
     ("POST", "/v1/calls/attach"): Access("calls", "object"),

@@ -237,6 +237,33 @@ async def test_the_plots_have_points_with_units(driver: webdriver.Chrome, tmp_pa
         assert all("NaN" not in path and "Infinity" not in path for path in paths)
 
 
+async def test_a_page_that_is_opened_plots_the_hour_before(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, **SECTIONS) as (made, engine, url):
+        history, now = made.http.history, made.ticker.now()
+        live = Live(url.removeprefix("http://"), None, tmp_path)  # type: ignore[arg-type]  # the same process
+        async with TestCall(live, "talk") as call:
+            for age_s in range(3500, 1700, -10):
+                history._now = lambda age_s=age_s: now - age_s  # type: ignore[misc]
+                await history.take()
+            await call.spoken(TEXT)
+            for age_s in range(1700, 0, -10):
+                history._now = lambda age_s=age_s: now - age_s  # type: ignore[misc]
+                await history.take()
+        history._now = made.ticker.now
+        page = Console(driver, live, engine)
+        await page.open(f"{url}/")
+        first = "return document.querySelector('.plot svg')"
+        await page.until(lambda text: "−60 min" in text, f"{first}.textContent")
+        await page.until(lambda drawn: drawn == 2, f"{first}.querySelectorAll('path.line').length")
+        await page.do(
+            "const span = document.querySelector('#plots-span'); span.value = '600';"
+            "span.dispatchEvent(new Event('change'))"
+        )
+        await page.until(lambda text: "−10 min" in text, f"{first}.textContent")
+        await page.do("localStorage.clear()")
+        await page.open("about:blank")
+
+
 async def test_percentiles_are_those_of_what_came_between(driver: webdriver.Chrome, tmp_path: Path) -> None:
     registry = CollectorRegistry()
     histogram = Histogram("h_seconds", "", ["a"], buckets=(0.1, 0.2, 0.4, 0.8), registry=registry)
