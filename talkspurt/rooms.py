@@ -43,6 +43,7 @@ from gateway.http.call_api.route_list import RouteList
 from gateway.http.call_api.supervise import Supervise
 from gateway.http.exposition import Exposition
 from gateway.http.health import Health
+from gateway.http.key_list import KeyList
 from gateway.http.metrics_history import MetricsHistory
 from gateway.http.pages import Pages
 from gateway.http.request import rate_limit, request_rate
@@ -487,6 +488,7 @@ class HttpParts:
                 *(ExpectedRoutes(audiosocket, config.routes).routes() if audiosocket is not None else ()),
                 *pages.routes(),
                 RouteList(config.routes).route(),
+                KeyList(self.auth).route(),
                 BrowserTokens(config.auth, config.routes, self.auth, directory).route(),
                 *self.speech.routes(),
                 *self.speech_socket.routes(),

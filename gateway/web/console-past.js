@@ -1,5 +1,6 @@
 /** Ended calls: a list with a search, and a page for each call with its own address (`#call=ID`). */
 
+import {adminPage} from "./console-admin.js";
 import {ask, askJson, repeat} from "./console-api.js";
 import {drawCall} from "./console-call-page.js";
 import {byId, cell, duration, element, ms} from "./console-parts.js";
@@ -131,7 +132,7 @@ export function showPast({problem}) {
   let shown = "";
   function navigate() {
     const id = openId();
-    byId("overview").hidden = Boolean(id);
+    byId("overview").hidden = Boolean(id || adminPage());
     byId("call-page").hidden = !id;
     byId("call-recording").pause();
     if (id && id !== shown) {

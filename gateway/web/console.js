@@ -1,6 +1,7 @@
 /** The console: connects the page's parts and updates the figures of gateway and engine. */
 
 import {ask, askJson, repeat} from "./console-api.js";
+import {showAdmin} from "./console-admin.js";
 import {showCalls} from "./console-calls.js";
 import {History, parse, remembered} from "./console-figures.js";
 import {showPast} from "./console-past.js";
@@ -171,4 +172,5 @@ const phone = mountPhone(byId("phone"));
 const past = showPast({problem});
 showCalls({announce, problem, own: () => phone.call?.id ?? "", ended: past.ended});
 showVoices({announce});
+showAdmin();
 const look = repeat(figures, () => EVERY_MS);

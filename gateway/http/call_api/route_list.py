@@ -21,6 +21,12 @@ class RouteView(ApiModel):
     language: str
     recogniser: bool
     """True: the route has a recogniser, which understands callers' words."""
+    tenant: str
+    """Tenant of the route. Empty: the only one, or the operator."""
+    voice: str
+    """Voice of the route. Empty: the engine's default."""
+    recording: bool
+    """True: calls are recorded."""
 
 
 class RouteListView(ApiModel):
@@ -52,4 +58,7 @@ def _view(name: str, route: RouteConfig) -> RouteView:
         dialogue="script" if lead.script else "dial-out" if lead.url else "dial-in",
         language=route.language,
         recogniser=bool(route.recogniser),
+        tenant=route.tenant,
+        voice=route.voice,
+        recording=route.recording,
     )

@@ -56,6 +56,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/openapi.json"): Access("read", "shared"),
     ("GET", "/metrics"): Access("admin", "operator"),
     ("GET", "/v1/figures"): Access("admin", "operator"),
+    ("GET", "/v1/keys"): Access("admin", "operator"),
     ("GET", "/v1/calls"): Access("read", "list"),
     ("POST", "/v1/calls"): Access("calls", "object"),
     ("POST", "/v1/calls/attach"): Access("calls", "object"),

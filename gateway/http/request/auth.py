@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import islice
@@ -17,7 +17,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gateway.calling.allowance import CountedAllowance
-from gateway.config import SCOPES, AuthConfig, KeyRights, RouteConfig, ServerConfig, is_loopback
+from gateway.config import SCOPES, AuthConfig, KeyRights, RouteConfig, Scope, ServerConfig, is_loopback
 from gateway.credentials import api_keys
 from gateway.credentials.api_keys import StoredKey, digest
 from gateway.credentials.json_web_tokens import Claims, JsonWebTokens, looks_like_one
@@ -211,6 +211,23 @@ class Authenticator:
     def _tenant(self, key: KeyRights, credential: bytes, expires_at: float | None = None) -> Tenant:
         who = principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes)
         return Tenant(key, who, limiter=self._limiter, credential=credential, expires_at=expires_at)
+
+    @property
+    def required(self) -> bool:
+        """True if protected requests need a key."""
+        return self._required
+
+    @property
+    def has_key_file(self) -> bool:
+        """True if keys can be made and revoked while the server runs."""
+        return self._key_file is not None
+
+    def keys(self) -> Iterator[tuple[KeyRights, frozenset[Scope]]]:
+        """Yield all keys with their scopes: those of the configuration, then those of the file, also refused ones."""
+        for tenant in self._configured:
+            yield tenant.key, tenant.who.scopes
+        for key in self._key_file.value if self._key_file is not None else ():
+            yield key, principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes).scopes
 
     def tallies(self) -> dict[str, tuple[int, int]]:
         """Return the use of allowances by ``counted_as`` (see ``CountedAllowance.tally``), for at most ``_MAX_TALLIES``

@@ -62,6 +62,10 @@ async def test_console_with_live_and_past_calls_and_the_page_of_one(driver: webd
             await page.until_text(row(live), "twilio")
             await page.do(UNFOLD)
             assert await violations(page) == {}
+        for name in ("routes", "usage", "keys"):
+            await page.open(f"{page.live.http}/#{name}")
+            await page.until(bool, "return document.querySelector('#admin-note').textContent.length > 20")
+            assert await violations(page) == {}, name
         await page.open(f"{page.live.http}/#call={past.call.session_id}")
         await page.until_text("#call-id", past.call.session_id)
         assert await violations(page) == {}

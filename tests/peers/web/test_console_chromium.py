@@ -264,6 +264,58 @@ async def test_a_page_that_is_opened_plots_the_hour_before(driver: webdriver.Chr
         await page.open("about:blank")
 
 
+async def test_pages_of_routes_usage_and_keys_are_reached_by_keyboard(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    async with console(driver, tmp_path) as page:
+        await page.tab_to(".bar a[href='#routes']")
+        await page.press(Keys.ENTER)
+        await page.until_text("#admin-rows", "talk", "the manager dials in", "en-US")
+        assert await page.do("return [document.activeElement.id, document.querySelector('#overview').hidden]") == [
+            "admin-title", True,
+        ]  # fmt: skip
+        await page.do("location.hash = '#usage'")
+        await page.until_text("#admin-empty", "Nothing has been used yet")
+        await page.do("await fetch('/v1/tts', {method: 'POST', headers: {'Content-Type': 'application/json'},"
+                      " body: JSON.stringify({text: 'Nine chars'})}).then(answer => answer.blob())")  # fmt: skip
+        await page.do("location.hash = '#keys'")
+        await page.until_text("#admin-empty", "There is no key")
+        await page.until_text("#admin-note", "No key is required", "auth.keys_file")
+        await page.do("location.hash = '#usage'")
+        await page.until_text("#admin-rows .sums", "All", "10")
+        await page.tab_to("#admin-page nav a")
+        await page.press(Keys.ENTER)
+        await page.until(lambda at: at == "calls", "return document.activeElement.id")
+        assert await page.do("return document.querySelector('#admin-page').hidden") is True
+
+
+async def test_pages_tell_an_error_whole_and_draw_long_lists_in_parts(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    keys: list[dict[str, Any]] = [
+        {"key": "k" * 20 + str(number), "tenant": f"tenant {number}"} for number in range(205)
+    ]
+    keys[0]["scopes"] = ["read"]
+    keys[1]["scopes"] = ["admin"]
+    async with console(driver, tmp_path, auth={"api_keys": keys}) as page:
+        for key in keys[:2]:
+            await page.type("#key", str(key["key"]))
+            await page.press(Keys.ENTER)
+            await page.until(bool, "return !!document.querySelector('#admin-page')")
+            await page.do("location.hash = '#keys'")
+            if key is keys[0]:
+                await page.until_text("#admin-message", "this request needs the scope admin, the key has read")
+                assert await page.do("return document.querySelector('#admin-scroll').hidden") is True
+                await asyncio.to_thread(driver.delete_all_cookies)
+                await page.open(f"{page.live.http}/")
+        await page.until_text("#admin-rows", "tenant 199")
+        rows = "return document.querySelectorAll('#admin-rows tr').length"
+        assert await page.do(rows) == 200
+        await page.click("#admin-all")
+        assert await page.do(rows) == 205
+        for width in (1440, 390):
+            await resize(driver, width)
+            assert await page.do("return document.documentElement.scrollWidth") <= width
+        await resize(driver, 1280)
+        await asyncio.to_thread(driver.delete_all_cookies)
+
+
 async def test_percentiles_are_those_of_what_came_between(driver: webdriver.Chrome, tmp_path: Path) -> None:
     registry = CollectorRegistry()
     histogram = Histogram("h_seconds", "", ["a"], buckets=(0.1, 0.2, 0.4, 0.8), registry=registry)
