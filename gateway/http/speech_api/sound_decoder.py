@@ -1,7 +1,7 @@
 """Decodes uploaded sound files in a process of their own, with limits of memory and time.
 
 A faulty or hostile file can end this process, never the calls. The module is also the process's main program: it reads
-the file from standard input and writes mono s16le at ``SAMPLE_RATE`` to standard output.
+the file from standard input and writes mono s16le at the rate of its argument to standard output.
 """
 
 from __future__ import annotations
@@ -49,17 +49,20 @@ def container_of(head: bytes | bytearray) -> str:
     return ""
 
 
-async def decoded(data: bytes | bytearray) -> bytes:
-    """Return the sound of a file: mono s16le at ``SAMPLE_RATE``.
+async def decoded(data: bytes | bytearray, *, rate: int = SAMPLE_RATE, field: str = "file") -> bytes:
+    """Return the sound of a file: mono s16le at ``rate``.
+
+    Args:
+        field: the field of the request that errors name.
 
     Raises:
         Rejected: 422, the file has no sound that can be read; 413, the sound is longer than ``LONGEST_S``.
     """
     if not container_of(data[:_HEAD_BYTES]):
-        raise _unreadable(f"file of {len(data)} bytes is none of wav, mp3, ogg, flac, m4a, webm")
+        raise _unreadable(field, f"{field} of {len(data)} bytes is none of wav, mp3, ogg, flac, m4a, webm")
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__,
+        sys.executable, "-m", __name__, str(rate),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
@@ -67,20 +70,20 @@ async def decoded(data: bytes | bytearray) -> bytes:
         async with asyncio.timeout(_WALL_S):
             pcm, _ = await process.communicate(data)
     except TimeoutError:
-        raise _unreadable(f"file takes more than {_WALL_S:g} s to decode") from None
+        raise _unreadable(field, f"{field} takes more than {_WALL_S:g} s to decode") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode == _TOO_LONG:
-        raise Rejected(f"the sound is longer than {LONGEST_S} s", status=413, code="too_large", param="file")
+        raise Rejected(f"the sound is longer than {LONGEST_S} s", status=413, code="too_large", param=field)
     if process.returncode != 0:
-        raise _unreadable("file has no sound that can be decoded")
+        raise _unreadable(field, f"{field} has no sound that can be decoded")
     return pcm
 
 
-def _unreadable(why: str) -> Rejected:
-    return Rejected(why, status=422, code="invalid_body", param="file")
+def _unreadable(field: str, why: str) -> Rejected:
+    return Rejected(why, status=422, code="invalid_body", param=field)
 
 
 def _limit() -> None:
@@ -97,17 +100,18 @@ def _limit() -> None:
 def main() -> int:
     """Run the process. Return the exit code."""
     _limit()
+    rate = int(sys.argv[1])
     data = sys.stdin.buffer.read()
     pcm = bytearray()
     try:
         with av.open(io.BytesIO(data), "r", format=container_of(data[:_HEAD_BYTES])) as file:
             stream = file.streams.audio[0]
             stream.codec_context.thread_count = 1
-            resampler = AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
+            resampler = AudioResampler(format="s16", layout="mono", rate=rate)
             for frame in file.decode(stream):
                 for part in resampler.resample(frame):
                     pcm += part.to_ndarray().tobytes()
-                if len(pcm) > LONGEST_S * SAMPLE_RATE * 2:
+                if len(pcm) > LONGEST_S * rate * 2:
                     return _TOO_LONG
             for part in resampler.resample(None):
                 pcm += part.to_ndarray().tobytes()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import uuid
+import wave
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -17,12 +19,16 @@ from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
 from gateway.http.request.forms import read_multipart, too_large
 from gateway.http.request.routes import JSON, MULTIPART, ApiModel, Route
+from gateway.http.speech_api.sound_decoder import decoded
 from gateway.principal import sees_voice
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
 
 _FIELD_BYTES = 16 * 1024
 """Most bytes of a body beside the audio."""
+
+_RATE = 24_000
+"""Sample rate of decoded audio, hertz; the voice models use no more."""
 
 _WAV_HEAD = 12
 """Number of bytes that identify a WAV file."""
@@ -55,8 +61,8 @@ class VoiceBody(ApiModel):
     model_config = ConfigDict(extra="forbid")
 
     audio: Annotated[bytes, BeforeValidator(_from_base64), Field(min_length=1)]
-    """Reference audio: a WAV file of a usual rate from 16 to 192 kHz, in JSON as base64. 5 to 15 seconds of one speaker
-    are best."""
+    """Reference audio: wav, of a usual rate from 16 to 192 kHz, or mp3, ogg, flac, m4a or webm; in JSON as base64. 5 to
+    15 seconds of one speaker are best."""
     transcript: str = ""
     """The words of the audio, exactly."""
     voice_id: str = ""
@@ -75,6 +81,8 @@ class Voices:
         self._engine = engine
         self._known = known
         self._limits = limits
+        self._decoding = asyncio.Semaphore(1)
+        """One file at a time, as a decoder may take 1 GiB."""
 
     def routes(self) -> list[Route]:
         """Return the routes for ``make_app``."""
@@ -111,9 +119,8 @@ class Voices:
         """Register a voice. The answer comes when the engine has computed the voice's features."""
         body, wav = await self._body(request)
         if not (wav[:4] == b"RIFF" and wav[8:_WAV_HEAD] == b"WAVE"):
-            raise Rejected(
-                f"audio of {len(wav)} bytes is not a WAV file", status=422, code="invalid_body", param="audio"
-            )
+            async with self._decoding:
+                wav = _wav(await decoded(wav, rate=_RATE, field="audio"))
         who = request[WHO]
         voice_id = who.own_voice(body.voice_id or uuid.uuid4().hex[:12]) if who.voices else body.voice_id
         if voice_id and voice_id in {voice.voice_id for voice in await self._seen(request)}:
@@ -168,6 +175,14 @@ async def _form(request: web.Request, most: int) -> tuple[VoiceBody, bytearray]:
     )
     head = {"audio": bytes(audio[:_WAV_HEAD])} if audio else {}
     return VoiceBody.model_validate({name: values[-1] for name, values in form.items()} | head), audio
+
+
+def _wav(pcm: bytes) -> bytes:
+    data = io.BytesIO()
+    with wave.open(data, "wb") as file:
+        file.setparams((1, 2, _RATE, 0, "NONE", ""))
+        file.writeframes(pcm)
+    return data.getvalue()
 
 
 def _too_large(most: int) -> Rejected:

@@ -20,6 +20,7 @@ from aiohttp import web
 from gateway.config import RouteConfig
 from talkspurt import build
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
+from tests.gateway.http.speech_api.test_transcription import bursts, encoded
 from tests.gateway.webrtc.webrtc_gateway import strongest_hz
 from tests.waiting import until
 from tts_engine.errors import Exhausted
@@ -502,6 +503,18 @@ async def test_a_voice_is_registered_heard_and_removed(api: Api, as_form: bool) 
     assert (await api.ask("GET", "/v1/voices/anna"))[0] == 404
     assert (await api.ask("DELETE", "/v1/voices/anna"))[0] == 404
     assert (await api.ask("DELETE", "/v1/voices/tone"))[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"), [("mp3", "libmp3lame"), ("ogg", "libopus"), ("flac", "flac"), ("mp4", "aac")]
+)
+async def test_a_voice_is_registered_from_every_usual_file(api: Api, container: str, codec: str) -> None:
+    fields = {"audio": encoded(bursts(1.0), container, codec), "transcript": "One.", "voice_id": "anna"}
+    status, answer = await api.ask("POST", "/v1/voices", data=form(**fields))
+    assert status == 201, answer
+    with wave.open(io.BytesIO(api.engine.registry.wav("anna"))) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (24000, 1, 2)
+        assert file.getnframes() / 24000 == pytest.approx(2.0, abs=0.15)
 
 
 @pytest.mark.parametrize(
