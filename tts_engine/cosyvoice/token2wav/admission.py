@@ -10,11 +10,12 @@ hold with it, so that every clause that has begun plays without gaps:
    has left to say. Sound in hand leaves time to others, so for some seconds more clauses may be open than the device
    speaks in real time. Their sound in hand then falls, and each new clause is judged with what is left of it.
 3. *Demand*. For each horizon ``t``, the work that is due within ``t`` and the longest batch that cannot be interrupted
-   take at most ``t``. Work is due when its listener has played all earlier sound. The scheduler takes the work that is
-   due first, and for that order this test is sufficient (Baruah, Rosier and Howell, 1990: processor demand).
+   take at most ``t``. Work is due when its listener has ``_RESERVE_S`` of sound left, which absorbs a bad moment. The
+   scheduler takes the work that is due first, and for that order this test is sufficient (Baruah, Rosier and Howell,
+   1990: processor demand).
 
-The same demand test chooses the length of a first chunk: the shortest whose sound outlasts the work that is due before
-the second chunk.
+The same demand test, without the reserve, chooses the length of a first chunk: the shortest whose sound outlasts the
+work that is due before the second chunk.
 
 Work costs what batches of the size of a full device take, with the steps of the language model beside them.
 """
@@ -35,6 +36,8 @@ Resource = Literal["places", "memory", "time", "demand"]
 _ENDS: tuple[Work, Work] = ("first", "whole")
 _TURN_S = 7.0
 """Time over which the long run is an average, seconds. A turn that speaks still does so for about this time."""
+_RESERVE_S = 0.5
+"""Sound that a listener shall have left when more of it comes, seconds, before another clause may begin."""
 _CALM_SHARE = 0.7
 """Share of the device's time for clauses that no caller waits for yet. Beyond it first chunks are long."""
 _BESIDE = 1.3
@@ -170,13 +173,16 @@ class Admission:
         """Blocks that an open clause holds on average, at a random moment of its life. A block is a second of sound."""
         return 0.5 + self._square_s2 / (2 * self._length_s)
 
-    def due_s(self, load: ClauseLoad, within_s: float, *, first_sound_s: float = _FIRST_SOUND_S) -> float:
+    def due_s(
+        self, load: ClauseLoad, within_s: float, *, first_sound_s: float = _FIRST_SOUND_S, reserve_s: float = 0.0
+    ) -> float:
         """Return the device time in seconds of the work that is due within ``within_s``, with the longest batch that
         cannot be interrupted.
 
-        First chunks are due now. After a clause's first chunk its listener has ``first_sound_s`` of sound.
+        First chunks are due now. After a clause's first chunk its listener has ``first_sound_s`` of sound. The next
+        chunk of a clause that speaks is due when its listener has ``reserve_s`` left.
         """
-        chunks = sum(max(math.ceil(within_s - in_hand_s), 0) for in_hand_s in load.in_hand_s)
+        chunks = sum(max(math.ceil(within_s - max(s - reserve_s, 0.0)), 0) for s in load.in_hand_s)
         chunks += load.silent * max(math.ceil(within_s - first_sound_s), 0)
         return self.chunks_s("first", load.silent) + chunks * self.sound_s + self.longest_batch_s
 
@@ -211,7 +217,7 @@ class Admission:
             return self._no("time", too_many, now, f"{clauses} clauses take what the device makes in real time")
         for horizon in _HORIZONS:
             within_s = horizon * self._first_chunk_s
-            if (late_s := self.due_s(after, within_s) - within_s) > 0:
+            if (late_s := self.due_s(after, within_s, reserve_s=_RESERVE_S) - within_s) > 0:
                 why = f"{clauses} clauses need {within_s + late_s:.1f} s of work within {within_s:g} s"
                 return AdmissionVerdict("demand", min(max(late_s, _RETRY_S[0]), _RETRY_S[1]), why)
         return AdmissionVerdict()

@@ -132,6 +132,14 @@ def test_sound_that_is_due_before_the_device_can_make_it_keeps_others_out() -> N
     assert verdict.retry_after_s == pytest.approx(0.92 + 0.01 - 0.5, abs=0.02)
 
 
+def test_listeners_keep_half_a_second_of_sound_when_another_clause_begins() -> None:
+    admission = measured()
+    # With 0.9 s in hand, each of 30 speakers needs a chunk within 0.5 s to keep its reserve; with 1.1 s it does not.
+    assert admission.judge(load(30, in_hand_s=1.1), now=0.0).short is None
+    assert admission.judge(load(30, in_hand_s=0.9), now=0.0).short == "demand"
+    assert admission.judge(load(15, in_hand_s=0.9), now=0.0).short is None
+
+
 @pytest.mark.parametrize("first_chunk_s", [0.5, 1.0, 2.0])
 def test_a_burst_is_let_in_as_far_as_its_first_sounds_come_in_time(first_chunk_s: float) -> None:
     admission = measured(first_chunk_s=first_chunk_s)
