@@ -73,6 +73,7 @@ SHORT = {
     "tts_engine/voice_model/parent.py:warm": 1,
     "tts_engine/voice_model/parent.py:synthesize": 1,
     "talkspurt/cluster.py:check_health": 1,
+    "talkspurt/workers/supervisor.py:_start_workers": 1,
     "talkspurt/workers/worker.py:_adopt": 1,
 }
 """Calls that start a task, by file and function. The task belongs to one call, connection, request or start, which

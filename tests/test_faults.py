@@ -34,6 +34,12 @@ SHOWN_BY = {
         "peers/server/test_records_after_a_kill.py::test_a_gateway_killed_with_the_first_frame_leaves_a_record",
         "peers/server/test_engine_process.py::test_no_orphan_outlives_a_killed_gateway",
     ),
+    "a worker or engine killed before its start is complete": (
+        "peers/cluster/test_workers.py::test_a_worker_that_is_killed_while_it_starts_ends_no_server_and_comes_up",
+        "talkspurt/workers/test_supervisor.py::test_a_server_whose_workers_are_all_killed_while_they_start_says_so",
+        "tts_engine/service/test_child.py::test_a_first_process_that_a_signal_ends_before_it_serves_is_followed_by_another",
+        "tts_engine/service/test_child.py::test_a_first_process_that_ends_by_itself_is_the_only_one",
+    ),
     "gateway killed, call by FreeSWITCH": (
         "gateway/carriers/test_freeswitch_files.py::test_a_caller_whose_gateway_died_is_sent_on_when_the_next_one_logs_in",
     ),

@@ -56,6 +56,7 @@ _HANG_S = 60.0
 _BACKOFF_S = 0.25
 _AFTER_DRAIN_S = 15.0
 _SCRAPE_S = 3.0
+_LOOK_S = 0.02
 
 
 def supervisor_socket(folder: Path) -> Path:
@@ -108,7 +109,7 @@ class Worker(ChildProcess):
 
     async def warm(self) -> None:
         while self.channel is None or not self.standing.at:  # noqa: ASYNC110  # another process changes it
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_LOOK_S)
 
     async def answers(self) -> bool:
         return self.channel is not None and time.monotonic() - self.standing.at < _HANG_S / 2
@@ -167,6 +168,7 @@ class WorkerSupervisor:
 
         Raises:
             OSError: a port cannot be had.
+            Unavailable: a worker does not start.
         """
         async with AsyncExitStack() as stack:
             stack.callback(self._close)
@@ -183,8 +185,32 @@ class WorkerSupervisor:
             stack.callback(control.close)
             stack.callback(asyncio.get_running_loop().remove_reader, control.fileno())
             stack.push_async_callback(self._drain)
-            await asyncio.gather(*(worker.start() for worker in self.workers))
+            await self._start_workers()
             yield
+
+    async def _start_workers(self) -> None:
+        """Return when all workers serve. If signals keep ending one before it serves, the others are enough."""
+        lost = 0
+
+        async def is_needed() -> bool:
+            nonlocal lost
+            lost += 1
+            while lost < len(self.workers) and not any(each.ready for each in self.workers):  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)
+            return not any(each.ready for each in self.workers)
+
+        starts = [asyncio.create_task(worker.start(is_needed=is_needed)) for worker in self.workers]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            for start in starts:
+                start.cancel()
+            await asyncio.wait(starts)
+
+    def is_ready(self) -> bool:
+        """Return True if each worker that serves is ready for calls, and at least one serves."""
+        ready = [each.standing.ready for each in self.workers if each.ready]
+        return bool(ready) and all(ready)
 
     async def _drain(self) -> None:
         # While they drain, they still get connections: they answer 503, and let managers reconnect to live calls.
@@ -374,7 +400,7 @@ async def _serve(config: Config) -> int:
         async with engine_for_gateway(with_greetings(config)) as engine:
             supervisor = WorkerSupervisor(config, engine.targets.written, folder)
             async with supervisor.running():
-                await stop.wait_or(lambda: all(each.standing.ready for each in supervisor.workers), look_s=REPORT_S)
+                await stop.wait_or(supervisor.is_ready, look_s=REPORT_S)
                 audiosocket, sip = supervisor.port("audiosocket"), (supervisor.port("sip"), supervisor.port("sips"))
                 await greet(config, engine, supervisor.port("http"), audiosocket=audiosocket, sip=sip)
                 await stop.wait()

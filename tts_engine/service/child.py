@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +25,16 @@ from tts_engine.supervision import SUPERVISOR, Need, SupervisedTask
 log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_FACTOR = 32
+_STARTS = 3
+"""Number of processes that a first start tries, if a signal ends each before it serves."""
 _DESCRIPTORS = 8
 """Upper bound of the files that a check of a child, or the start of one, opens at once."""
 _PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the signal that this process gets when the thread that started it ends."""
+
+
+class _Killed(Unavailable):
+    """A signal ended the process before it served."""
 
 
 # -- the parent's side
@@ -90,19 +97,39 @@ class ChildProcess(ABC):
         """Process id of the running child. None: no child runs now."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
-    async def start(self) -> None:
-        """Start the child and wait until it serves.
+    async def start(self, *, is_needed: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Start the child and wait until it serves. If a signal ends its process before that, as the kernel does when
+        memory is short, another process is started. A process that ends by itself has said what it lacks, and none
+        follows.
+
+        Args:
+            is_needed: asked when signals have ended ``_STARTS`` processes. False: return without a child, and start
+                further processes in the background. None: it is needed.
 
         Raises:
             Unavailable: the child could not be started, ended, or did not serve within ``start_s``. Nothing is left
                 behind.
         """
         try:
-            await self._spawn()
+            await self._first(is_needed)
         except BaseException:
             await self.aclose()
             raise
         self.begin()
+
+    async def _first(self, is_needed: Callable[[], Awaitable[bool]] | None) -> None:
+        pause_s = self._times.restart_backoff_s
+        for left in reversed(range(_STARTS)):
+            try:
+                await self._spawn()
+            except _Killed as exc:
+                log.error("child process did not start", extra={"child": self.name, "error": str(exc)})
+                if not left and (is_needed is None or await is_needed()):
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+            else:
+                return
 
     def begin(self) -> None:
         """Start the child without waiting for it, instead of ``start``. A child that does not come up is started
@@ -148,7 +175,8 @@ class ChildProcess(ABC):
             warm.cancel()
             await asyncio.wait({ended, warm})
         if process.returncode is not None:
-            raise Unavailable(f"{self.name} process ended with code {process.returncode} before it was warm")
+            kind = _Killed if process.returncode < 0 else Unavailable
+            raise kind(f"{self.name} process ended with code {process.returncode} before it was warm")
         if warm.cancelled() or warm.exception() is not None:
             await _kill(process)
             await warm  # raises

@@ -14,10 +14,14 @@ from typing import Any
 import aiohttp
 
 from gateway.carriers.signatures import twilio_signature
+from talkspurt.config.settings import Config
+from talkspurt.engines import engine_for_gateway
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.manager import ManagedCall, SimulatedManager
+from talkspurt.workers.supervisor import WorkerSupervisor
 from tests.peers.live_server import Live, RawSocket, Refused, serve
+from tests.talkspurt.workers.test_supervisor import kill_at_once
 from tests.waiting import PATIENCE_S, until
 
 CONFIG = """
@@ -277,3 +281,16 @@ async def test_a_copied_webhook_starts_nothing_new_at_any_worker(tmp_path: Path)
         assert first[0] == 200
         assert {(await send("POST", path, path))[0] for _ in range(8)} == {403}
         assert {await send("GET", path, path) for _ in range(8)} == {first}
+
+
+async def test_a_worker_that_is_killed_while_it_starts_ends_no_server_and_comes_up(tmp_path: Path) -> None:
+    config = Config.model_validate({"server": {"workers": 2, "port": 0}, "engine": {"kind": "tone"}})
+    async with engine_for_gateway(config.engine) as engine:
+        supervisor = WorkerSupervisor(config, engine.targets.written, tmp_path)
+        over = asyncio.Event()
+        killing = asyncio.create_task(kill_at_once(supervisor.workers[0], over))
+        async with supervisor.running():
+            over.set()
+            assert len(await killing) >= 3
+            assert supervisor.workers[1].ready, "the other worker serves"
+            await until(lambda: supervisor.workers[0].standing.ready, "the worker that was killed")

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,10 @@ from pydantic import ValidationError
 
 from talkspurt.config.settings import Config
 from talkspurt.workers.control import ControlChannel, read_config, write_config
-from talkspurt.workers.supervisor import WorkerState, WorkerSupervisor, for_workers, order, sums
+from talkspurt.workers.supervisor import Worker, WorkerState, WorkerSupervisor, for_workers, order, sums
 from tests.no_room import without_files
 from tests.waiting import until
+from tts_engine.errors import Unavailable
 
 
 def test_a_connection_goes_to_the_ready_worker_with_the_fewest_calls() -> None:
@@ -133,3 +135,26 @@ async def test_workers_that_begin_wait_without_work_while_no_file_is_free(
             asyncio.get_running_loop().remove_reader(control.fileno())
             supervisor._close()
             worker.close()
+
+
+async def kill_at_once(worker: Worker, over: asyncio.Event) -> list[int]:
+    """Kill each process of a worker before it serves. Return their ids."""
+    killed: list[int] = []
+    while not over.is_set():
+        if worker.pid is not None and not worker.ready and worker.pid not in killed:
+            killed.append(worker.pid)
+            os.kill(worker.pid, signal.SIGKILL)
+        await asyncio.sleep(0.005)
+    return killed
+
+
+async def test_a_server_whose_workers_are_all_killed_while_they_start_says_so(tmp_path: Path) -> None:
+    config = Config.model_validate({"server": {"workers": 2, "port": 0}})
+    supervisor = WorkerSupervisor(config, (), tmp_path)
+    over = asyncio.Event()
+    killing = [asyncio.create_task(kill_at_once(worker, over)) for worker in supervisor.workers]
+    with pytest.raises(Unavailable, match=r"worker \d process ended with code -9"):
+        async with supervisor.running():
+            pass
+    over.set()
+    assert [len(killed) for killed in await asyncio.gather(*killing)] == [3, 3]

@@ -195,8 +195,68 @@ async def test_a_supervisor_that_ends_is_started_again(sleeper: Sleeper, monkeyp
     assert ended == 2
 
 
+class EndsBeforeItServes(Sleeper):
+    """A child whose first processes end as the test says, before they serve."""
+
+    def __init__(self, deaths: int, number: int = signal.SIGKILL) -> None:
+        super().__init__()
+        self.deaths, self.number = deaths, number
+        self.started: list[int] = []
+
+    async def warm(self) -> None:
+        assert self.pid is not None
+        self.started.append(self.pid)
+        if len(self.started) > self.deaths:
+            return
+        await until((self.folder / "up").exists, "a process that takes signals as it wants")
+        (self.folder / "up").unlink()
+        os.kill(self.pid, self.number)
+        await asyncio.Event().wait()
+
+
+async def test_a_first_process_that_a_signal_ends_before_it_serves_is_followed_by_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    child = EndsBeforeItServes(2)
+    try:
+        await child.start()
+        assert child.ready and child.pid == child.started[2]
+        assert count(caplog, "did not start") == 2
+    finally:
+        await child.aclose()
+
+
+async def test_of_first_processes_that_signals_end_there_are_three() -> None:
+    child = EndsBeforeItServes(9)
+    with pytest.raises(Unavailable, match="sleeper process ended with code -9"):
+        await child.start()
+    assert len(child.started) == 3
+
+
+async def test_a_first_process_that_ends_by_itself_is_the_only_one() -> None:
+    child = EndsBeforeItServes(9, signal.SIGTERM)
+    with pytest.raises(Unavailable, match="sleeper process ended with code 3"):
+        await child.start()
+    assert len(child.started) == 1
+
+
+async def test_a_child_that_is_not_needed_now_comes_up_later() -> None:
+    async def is_needed() -> bool:
+        return False
+
+    child = EndsBeforeItServes(4)
+    try:
+        await child.start(is_needed=is_needed)
+        assert not child.ready
+        await until(lambda: child.ready, "the child")
+        assert child.pid == child.started[4]
+    finally:
+        await child.aclose()
+
+
 if __name__ == "__main__":
     _file, parent_pid = sys.argv[1:]
     die_with(int(parent_pid))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
     Path(_file).with_name("up").touch()
     signal.pause()
