@@ -88,6 +88,29 @@ def test_the_compose_file_pins_images_and_mounts_what_is_there() -> None:
     assert services["talkspurt"]["build"]["target"] in stages()
 
 
+def test_no_service_of_the_compose_file_has_a_password_that_others_know() -> None:
+    """Grafana makes an account admin:admin unless told otherwise."""
+    services = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
+    grafana = services["grafana"]["environment"]
+    assert {
+        "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
+        "GF_AUTH_DISABLE_LOGIN_FORM": "true",
+        "GF_AUTH_BASIC_ENABLED": "false",
+        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
+    }.items() <= grafana.items()
+    for name, service in services.items():
+        for variable, value in service.get("environment", {}).items():
+            assert not re.search("PASSWORD|SECRET|TOKEN|API_KEY", variable) or value.startswith("${"), (name, variable)
+    guides = [
+        ROOT / "README.md",
+        ROOT / "docker-compose.yaml",
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("configs/**/*.y*ml"),
+    ]
+    known = re.compile(r"admin\s*[:/]\s*admin|(default )password (is|of) .?admin", re.IGNORECASE)
+    assert [path.name for path in guides if known.search(path.read_text())] == []
+
+
 def test_prometheus_asks_the_service_of_the_compose_file() -> None:
     (scrape,) = yaml.safe_load((ROOT / "configs/prometheus.yml").read_text())["scrape_configs"]
     assert scrape["job_name"] == "talkspurt" and scrape["static_configs"] == [{"targets": ["talkspurt:8080"]}]
