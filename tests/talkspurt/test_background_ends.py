@@ -17,7 +17,7 @@ from tests.peers.live_server import TestCall
 from tests.waiting import until
 from tts_engine.supervision import SUPERVISOR, Need, SupervisedThread
 
-CALLS = 4
+CALLS = 30
 LONG = "One two three four five six seven eight nine ten eleven twelve."
 
 
