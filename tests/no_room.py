@@ -1,10 +1,12 @@
-"""A process that has no file for one more connection."""
+"""A process that has no file for one more connection, or no room on the disk."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 async def without_files() -> None:
@@ -18,3 +20,14 @@ async def without_files() -> None:
             await asyncio.sleep(0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def room_for(file_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes: what fits is written, and the rest fails, as on a disk that fills up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

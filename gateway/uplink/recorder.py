@@ -11,8 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.uplink.sealing import SealedFile
+from gateway.uplink.sealing import HEADER_BYTES, SealedFile
 from gateway.uplink.timeline import Samples, Timeline
+
+_WAV_HEADER_BYTES, _RIFF_SIZE_AT, _DATA_SIZE_AT = 44, 4, 40
+"""Header of a WAV file with PCM as ``wave`` writes it, and the places of its two sizes, bytes."""
+_BYTES_PER_SAMPLE = 4  # both sides
 
 
 class Recorder(Timeline):
@@ -81,7 +85,24 @@ class Recorder(Timeline):
         self._part.rename(self._path)
 
     def give_up(self) -> None:
-        """Close the file after an error. The written part stays under the name of an incomplete recording."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
+        """Close the file after an error. The written part stays under the name of an incomplete recording, unless it
+        has no sound."""
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):  # a full disk still lets written bytes be changed
+            self._keep_sound()
+
+    def _keep_sound(self) -> None:
+        """Let the header of the part tell the length of its sound. Remove a part without sound."""
+        begin = HEADER_BYTES if self._key is not None else _WAV_HEADER_BYTES
+        size = self._part.stat().st_size - begin
+        if size <= 0:
+            self._part.unlink()
+        elif self._key is None:
+            size -= size % _BYTES_PER_SAMPLE
+            with self._part.open("r+b") as file:
+                for place, value in ((_RIFF_SIZE_AT, size + _WAV_HEADER_BYTES - 8), (_DATA_SIZE_AT, size)):
+                    file.seek(place)
+                    file.write(value.to_bytes(4, "little"))

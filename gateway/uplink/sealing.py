@@ -21,6 +21,7 @@ from gateway.errors import RecordingError
 
 _MAGIC = b"TSPKREC1"
 _HEADER = struct.Struct(">8s4sI16s")  # magic, id of the key, sample rate in Hz, salt
+HEADER_BYTES = _HEADER.size
 _CHUNK = 65_536
 _TAG = 16
 
@@ -69,9 +70,9 @@ class SealedFile:
         self._number += 1
 
     def close(self) -> None:
-        """Write the last chunk and close the file."""
-        self._write(len(self._waiting), last=True)
-        self._file.close()
+        """Write the last chunk and close the file, also if that fails."""
+        with self._file:
+            self._write(len(self._waiting), last=True)
 
 
 class Sealed:

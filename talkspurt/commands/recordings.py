@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
         part.unlink()
         raise JobError(f"{source}: {exc}") from None
     except OSError as exc:
-        raise JobError(f"{exc.filename}: {exc.strerror}") from None
+        part.unlink(missing_ok=True)  # as of a full disk
+        raise JobError(f"{exc.filename or target}: {exc.strerror}") from None
     print(target)
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import wave
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.uplink.recorder import Recorder
+from tests.no_room import room_for
 
 RATE = 8000
 FRAME = 160
@@ -130,3 +132,37 @@ def test_a_folder_that_cannot_be_written_fails_in_the_thread_and_not_where_the_c
     recording = recorder(tmp_path / "missing" / "VX1.wav")  # made on the gateway's loop
     with pytest.raises(FileNotFoundError):
         recording.caller(loud(), at=BEGAN + 1.0)  # where the uplink's thread expects it
+
+
+def until_the_disk_is_full(recorder: Recorder) -> None:
+    with pytest.raises(OSError):
+        for number in range(1000):
+            recorder.caller(np.full(160, 0.5, np.float32), at=0.02 * (number + 1))
+
+
+@pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "encrypted"])
+def test_a_disk_that_fills_up_keeps_what_fits_as_a_readable_part_and_no_open_file(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    recorder = Recorder(tmp_path / "VX1.wav", rate=8000, max_s=60.0, started=0.0, key=key)
+    with room_for(100_001):
+        until_the_disk_is_full(recorder)
+        recorder.give_up()
+    (part,) = tmp_path.iterdir()
+    assert (part.suffix, part.stat().st_size) == (".part", 100_001)
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not any(os.path.realpath(link) == str(part.resolve()) for link in links)
+    if key is None:
+        with wave.open(str(part)) as file:
+            assert file.getnframes() == (100_001 - 44) // 4
+            sound = np.frombuffer(file.readframes(25_000), "<i2").reshape(-1, 2)
+        assert (sound[-1000:, 0] == sound[-1, 0]).all() and sound[-1, 0] > 16_000
+
+
+@pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "encrypted"])
+def test_a_disk_that_is_full_from_the_first_byte_keeps_no_empty_part(tmp_path: Path, key: bytes | None) -> None:
+    recorder = Recorder(tmp_path / "VX1.wav", rate=8000, max_s=60.0, started=0.0, key=key)
+    (tmp_path / "VX1.part").symlink_to("/dev/full")  # the kernel answers ENOSPC to each write
+    until_the_disk_is_full(recorder)
+    recorder.give_up()
+    assert list(tmp_path.iterdir()) == []

@@ -114,6 +114,17 @@ def test_an_encrypted_call_never_lies_on_the_disk_in_the_clear(
     assert sorted(other.name for other in tmp_path.iterdir()) == ["VX1.wav", "VX1.wav.enc", "plain.wav"]
 
 
+def test_decrypting_onto_a_full_disk_says_so_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TALKSPURT__RECORDING__ENCRYPT", KEY.hex())
+    path = sealed(tmp_path / "VX1.wav.enc", bytes(3 * CHUNK))
+    (tmp_path / "VX1.wav.part").symlink_to("/dev/full")
+    assert main(["recording", "decrypt", str(path)]) == 1
+    assert f"{tmp_path}/VX1.wav: No space left on device" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_decrypt_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recording", "decrypt", str(tmp_path / "none.wav.enc")]) == 2
     assert "recording.encrypt is not set" in capsys.readouterr().err
