@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import stat
 import time
@@ -23,6 +24,7 @@ from gateway.limits.limiter import Limiter
 from gateway.principal import Principal
 from gateway.tokens import Tokens
 from talkspurt.cli import main
+from tts_engine.supervision import SUPERVISOR
 
 NOW = 1_800_000_000.0
 
@@ -148,6 +150,29 @@ async def test_a_running_server_takes_new_and_revoked_keys_within_two_seconds(tm
     assert who(auth, key) == "unauthorized"
     assert isinstance(who(auth, "of the environment"), Principal)
     watch.cancel()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("broken", [b"half of a fi", b"[" * 200_000, b"", b"\xff\xfe", b'{"keys": [null]}'])
+async def test_a_broken_file_of_keys_is_told_once_and_works_again_when_mended(
+    tmp_path: Path, broken: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.json"
+    _, key = api_keys.create(path, now=time.time(), tenant="one")
+    auth = authenticator(path)
+    watch = SUPERVISOR.task("keys", auth.watch)
+    whole = path.read_bytes()
+    path.write_bytes(broken)
+    await asyncio.sleep(20)
+    assert isinstance(who(auth, key), Principal), "what cannot be read leaves the keys that were"
+    told = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == ["changed file cannot be used, its old content stays in effect"]
+    path.write_bytes(whole)
+    _, later = api_keys.create(path, now=time.time(), tenant="two")
+    await asyncio.sleep(2)
+    assert isinstance(who(auth, key), Principal) and isinstance(who(auth, later), Principal)
+    assert watch.state.running and not watch.state.restarts
+    await watch.aclose()
 
 
 @pytest.mark.virtual_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from gateway.config import JwtConfig
 from gateway.credentials.json_web_tokens import Claims, JsonWebTokens, read_key_set
 from gateway.errors import CredentialsError, Rejected
+from tts_engine.supervision import SUPERVISOR
 
 SECRET = "a secret of the issuer's, with enough bytes for each of the hashes there is"
 RSA = rsa.generate_private_key(65537, 2048)
@@ -161,22 +163,34 @@ def test_whatever_comes_is_refused_and_nothing_else(text: str, place: int, other
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("broken", ["half of a", "[" * 200_000], ids=["cut", "nested"])
-async def test_new_keys_of_the_issuer_are_taken_and_old_ones_dropped(tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize(
+    "broken",
+    [b"half of a", b"[" * 200_000, b"", b"\xff\xfe\x00", b'{"keys": 3}', b'{"keys": [null]}', None],
+    ids=["cut", "nested", "empty", "binary", "a number", "a null", "gone"],
+)
+async def test_new_keys_of_the_issuer_are_taken_old_ones_dropped_and_a_broken_file_is_told_once(
+    tmp_path: Path, broken: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
     tokens = by_file(tmp_path)
-    watch = asyncio.create_task(tokens.watch())
+    watch = SUPERVISOR.task("keys", tokens.watch)
     before, after = (jwt.encode(claims(), key, "RS256") for key in (RSA, OTHER_RSA))
     assert tokens.check(before) and "signature" in why(tokens, after)
     write(tmp_path / "jwks.json", jwk(OTHER_RSA.public_key(), "new"))
     await asyncio.sleep(2)
     assert tokens.check(after) and "signature" in why(tokens, before)
-    (tmp_path / "jwks.json").write_text(broken)  # keeps what was
-    await asyncio.sleep(2)
-    assert tokens.check(after)
+    if broken is None:
+        (tmp_path / "jwks.json").unlink()
+    else:
+        (tmp_path / "jwks.json").write_bytes(broken)
+    await asyncio.sleep(20)
+    assert tokens.check(after), "what cannot be read leaves the keys that were"
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.message for record in told] == ["changed file cannot be used, its old content stays in effect"]
     write(tmp_path / "jwks.json", jwk(RSA.public_key(), "mended"))
     await asyncio.sleep(2)
     assert tokens.check(before) and "signature" in why(tokens, after)
-    watch.cancel()
+    assert watch.state.running and not watch.state.restarts
+    await watch.aclose()
 
 
 def test_two_keys_of_one_kind_want_a_kid(tmp_path: Path) -> None:
