@@ -173,6 +173,7 @@ class Call(UnbufferedLeg):
         recogniser: bool = True,
         seconds: float = 120.0,
         seed: int = 0,
+        direction: str = "inbound",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
@@ -224,7 +225,7 @@ class Call(UnbufferedLeg):
         limits = turn_defaults(
             made, DialogueConfig(extensions=True), playout, common, turn_chars=4000, turns_queued=20, hearing=heard
         )
-        call = CallInfo(call_id="VX1", route="r", transport="test")
+        call = CallInfo(call_id="VX1", route="r", transport="test", direction=direction)
         self.session = Session(call, self, line.format, made, limits, services)
         self._tasks = [asyncio.create_task(self.session.run()), asyncio.create_task(self._listen())]
 

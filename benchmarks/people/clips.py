@@ -82,6 +82,7 @@ class Sounds:
 
     def __init__(self, folder: Path, half: str) -> None:
         self._folder, self._half = folder, half
+        self.shouters = SHOUTS[half]
         self.callers = CALLERS[half]
         self.bots = CALLERS[half]
         self.others = OTHERS[half]
@@ -192,7 +193,7 @@ class Sounds:
         yield from (Clip(clip.pcm) for clip in self._voices(lambda name: "cough" in name or "laugh" in name))
 
     def _voices(self, wanted) -> Iterator[Clip]:  # type: ignore[no-untyped-def]
-        for voice in SHOUTS[self._half]:
+        for voice in self.shouters:
             for path in sorted((self._folder / "usr/share/games/hedgewars/Data/Sounds/voices" / voice).glob("*.ogg")):
                 if wanted(path.stem.lower()):
                     yield Clip(read(path), path.stem)

@@ -1,0 +1,220 @@
+"""Who has answered: ``python -m benchmarks.people.answers --half table``. See README.md here.
+
+Greetings of the mailbox of Asterisk are whole and as deployed: the files that ``app_voicemail`` plays in turn. Hellos
+are recorded, too. All other calls are composed of recorded speech, so what they show is believed: the words are seldom
+those of a person who answers, and the pauses are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.people.call import Call, LineSettings
+from benchmarks.people.clips import ASTERISK, HALVES, Sounds, read
+from benchmarks.people.figures import delays, share
+from benchmarks.people.rooms import RATE, Pcm, at_level, in_room
+from gateway.seams.messages import Answered, AnsweredBy
+from tests.gateway.answering.line_sounds import silence, tone
+from tests.virtual_loop import VirtualLoop
+
+TEXTS = {
+    "vm-theperson": "the person at extension",
+    "vm-isunavail": "is unavailable",
+    "vm-isonphone": "is on the phone",
+    "vm-intro": "please leave your message after the tone when done hang up or press the pound key",
+    "vm-nobodyavail": "nobody is available to take your call at the moment",
+    "queue-thankyou": "thank you for your patience",
+    "queue-youarenext": ("your call is now first in line and will be answered by the next available representative"),
+    "queue-periodic-announce": (
+        "all of our representatives are currently busy please stay on the line and your call will be answered by the "
+        "next available representative"
+    ),
+    "dir-intro": (
+        "welcome to the directory please enter the first three letters of your party's last name using your touch tone "
+        "keypad"
+    ),
+    "priv-recordintro": "at the tone please say your name",
+    "hello": "hello",
+}
+"""Words of the English sounds, by ``core-sounds-en.txt`` of Asterisk."""
+LONGEST_S = 14.0
+LONG_S = 2.5
+"""Longest speech of a person who answers that the table does not list apart; a recording is decided after 3 s."""
+HUMAN_S, RECORDING_S = 2.0, 4.0
+"""Longest time to the right verdict: a person from the end of their words, a recording from its first sound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A call that is answered."""
+
+    kind: str
+    by: AnsweredBy
+    parts: tuple[tuple[Pcm, str], ...]
+    """Sounds in turn with their words; pauses have none."""
+    first_s: float
+    """Length of the first utterance, seconds."""
+
+
+def scenes(sounds: Sounds, folder: Path, rng: np.random.Generator) -> Iterator[Scene]:
+    """Make the calls of one half."""
+    for speaker in sounds.callers:
+        yield from _people(sounds, folder, speaker, rng)
+        yield from _recordings(sounds, folder, speaker, rng)
+    for voice in sounds.shouters:
+        for name in ("Hello", "Yessir"):
+            path = folder / f"usr/share/games/hedgewars/Data/Sounds/voices/{voice}/{name}.ogg"
+            if path.exists():
+                yield _person("recorded hello", ((read(path), ""),))
+    for clip in sounds.clips("volunteer", ""):
+        yield _person("a word", ((clip.pcm, ""),))
+    for speaker in sounds.others:
+        for clip in sounds.clips("sentence", speaker)[:10]:
+            yield _person("a phrase", ((clip.pcm, ""),))
+
+
+def _person(kind: str, parts: tuple[tuple[Pcm, str], ...]) -> Scene:
+    seconds = sum(len(pcm) for pcm, _ in parts) / RATE
+    return Scene(kind if seconds <= LONG_S else "more than 2.5 s", "human", parts, seconds)
+
+
+def _people(sounds: Sounds, folder: Path, speaker: str, rng: np.random.Generator) -> Iterator[Scene]:
+    for hello in _files(folder, speaker, "hello"):
+        yield _person("recorded hello", (hello,))
+    words = sounds.clips("word", speaker)
+    for _ in range(10):
+        first, second = (words[int(rng.integers(len(words)))].pcm for _ in range(2))
+        yield _person("two words", ((first, ""), (silence(float(rng.uniform(0.1, 0.6))), ""), (second, "")))
+    for clip in sounds.clips("sentence", speaker)[:10]:
+        yield _person("a sentence", ((clip.pcm, ""),))
+
+
+def _recordings(sounds: Sounds, folder: Path, speaker: str, rng: np.random.Generator) -> Iterator[Scene]:
+    def drawn(low: float, high: float) -> tuple[Pcm, str]:
+        return silence(float(rng.uniform(low, high))), ""
+
+    def recording(kind: str, by: AnsweredBy, *parts: tuple[Pcm, str]) -> Scene:
+        return Scene(kind, by, parts, sum(len(pcm) for pcm, _ in parts) / RATE)
+
+    files = {name: found for name in TEXTS for found in _files(folder, speaker, name)}
+    digits = [found for number in range(10) for found in _files(folder, speaker, f"digits/{number}")]
+    beep = (tone(float(rng.choice((440, 1000, 1400))), seconds=0.4, dbov=-20.0), "")
+    for state in ("vm-isunavail", "vm-isonphone"):
+        for count in (3, 4):
+            extension = [digits[int(rng.integers(len(digits)))] for _ in range(count)]
+            yield recording(
+                "mailbox of Asterisk",
+                "machine",
+                files["vm-theperson"],
+                *extension,
+                files[state],
+                files["vm-intro"],
+                beep,
+            )
+    yield recording("mailbox of Asterisk", "machine", files["vm-intro"], beep)
+    yield recording("mailbox of Asterisk", "machine", files["vm-nobodyavail"], drawn(0.2, 0.6), files["vm-intro"], beep)
+    sentences, words = sounds.clips("sentence", speaker), sounds.clips("word", speaker)
+    for _ in range(12):
+        first = words[int(rng.integers(len(words)))].pcm
+        chosen = [sentences[int(rng.integers(len(sentences)))].pcm for _ in range(3)]
+        parts = [(first, ""), drawn(0.1, 1.0)]
+        for pcm in chosen:
+            parts += [(pcm, ""), drawn(0.2, 0.8)]
+        yield recording("composed greeting", "machine", *parts, beep)
+    hold = (at_level(sounds.clips("music", "")[0].pcm[: 6 * RATE], -26.0), "")
+    for name in ("queue-periodic-announce", "queue-youarenext", "queue-thankyou", "dir-intro"):
+        if name in files:
+            yield recording("queue or menu", "ivr", files[name], drawn(0.2, 0.5), hold)
+    if "priv-recordintro" in files:
+        yield recording("screening by Asterisk", "screening", files["priv-recordintro"], beep)
+
+
+def _files(folder: Path, speaker: str, name: str) -> list[tuple[Pcm, str]]:
+    words = TEXTS.get(name, name.rpartition("/")[2]) if speaker.startswith("en") else ""
+    paths = [folder / ASTERISK / speaker / f"{name}.{suffix}" for suffix in ("wav", "gsm")]
+    return [(read(path), words) for path in paths if path.exists()][:1]
+
+
+async def verdicts(scene: Scene, number: int, *, recogniser: bool) -> tuple[float, list[tuple[float, AnsweredBy]]]:
+    """Play a call; return the begin of the sound, and each verdict with its second."""
+    rng = np.random.default_rng(number)
+    line = LineSettings(noise_dbov=float(rng.uniform(-70, -50)))
+    call = Call(line, {}, recogniser=recogniser, seconds=LONGEST_S, seed=number, direction="outbound")
+    at = begins = float(rng.uniform(0.2, 1.5))
+    level_db, room = float(rng.normal(0.0, 3.0)), scene.by == "human" and rng.random() < 0.5
+    for pcm, text in scene.parts:
+        length_s = len(pcm) / RATE
+        if at + length_s > LONGEST_S:
+            break
+        heard = in_room(pcm, float(rng.uniform(0.2, 0.5)), distance_m=0.3, seed=number) if room else pcm
+        call.utter(heard * np.float32(10 ** (level_db / 20)), text, after_s=at)
+        at += length_s
+    await asyncio.sleep((begins + scene.first_s + HUMAN_S + 0.5 if scene.by == "human" else LONGEST_S) - call.now)
+    await call.finish()
+    return begins, [(at, message.by) for at, message in call.told if isinstance(message, Answered)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one call."""
+
+    last: AnsweredBy | None
+    """The last verdict in time. None: there was none."""
+    right: bool
+    right_at_last: bool
+    delay_s: float | None
+    """From the end of a person's words, or from the first sound of a recording, to the first verdict."""
+
+
+def judged(scene: Scene, begins: float, found: list[tuple[float, AnsweredBy]], *, words: bool) -> Outcome:
+    """Compare the verdicts of a call. Without words, a queue and an assistant are machines."""
+    wanted = scene.by if words or scene.by == "human" else "machine"
+    from_s, limit_s = (begins + scene.first_s, HUMAN_S) if scene.by == "human" else (begins, RECORDING_S)
+    in_time = [by for at, by in found if at <= from_s + limit_s]
+    last = in_time[-1] if in_time else None
+    delay_s = found[0][0] - from_s if found else None
+    return Outcome(last, last == wanted, bool(found) and found[-1][1] == wanted, delay_s)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sounds", type=Path, default=Path("build/people"), help="folder of the unpacked packages")
+    parser.add_argument("--half", choices=HALVES, default="tuning")
+    parser.add_argument("--words", action="store_true", help="English only, with an ideal recogniser")
+    parser.add_argument("--misses", action="store_true", help="print each call that was not judged right in time")
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(HALVES.index(arguments.half))
+    sounds = Sounds(arguments.sounds, arguments.half)
+    results: dict[str, list[Outcome]] = {}
+    loop = VirtualLoop()
+    begun = time.thread_time()
+    for number, scene in enumerate(scenes(sounds, arguments.sounds, rng)):
+        if arguments.words and not any(text for _, text in scene.parts):
+            continue
+        begins, found = loop.run_until_complete(verdicts(scene, number, recogniser=arguments.words))
+        outcome = judged(scene, begins, found, words=arguments.words)
+        results.setdefault(scene.kind, []).append(outcome)
+        if arguments.misses and not outcome.right:
+            print(f"    {scene.kind} {number}: {scene.first_s:.2f} s from {begins:.2f} s, {found}")
+    print("| call | right in time | another verdict | none in time | right at last | first verdict p50 / p95, ms |")
+    for kind, outcomes in results.items():
+        late = [each for each in outcomes if each.last is None]
+        print(
+            f"| {kind} | {share(sum(each.right for each in outcomes), len(outcomes))} "
+            f"| {sum(not each.right for each in outcomes) - len(late)} | {len(late)} "
+            f"| {sum(each.right_at_last for each in outcomes)} "
+            f"| {delays([each.delay_s for each in outcomes if each.delay_s is not None])} |"
+        )
+    print(f"{sum(map(len, results.values()))} calls in {(time.thread_time() - begun) / 60:.1f} min of processor time")
+
+
+if __name__ == "__main__":
+    main()
