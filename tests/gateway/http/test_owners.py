@@ -155,7 +155,9 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    # The browser of this call sends nothing. Its call must outlast all requests of a test, on a slow machine too.
+    monkeypatch.setattr("gateway.webrtc.signalling.CONNECT_S", 600.0)
     records = {"database_url": f"sqlite:///{tmp_path}/records.sqlite3"}
     async with (
         api_gateway(tmp_path, records=records, **SECTIONS) as (made, engine, url),
