@@ -145,7 +145,8 @@ async def test_measured_steps_close_the_door(folder: Path) -> None:
     async with aclosing(engine.synthesize(clause(), Playhead())) as chunks:
         await anext(chunks)
         await anext(chunks)
-        with pytest.raises(Exhausted, match="within 5e-07 s"):
+        # On a very slow machine the long run is short as well, and is tested first.
+        with pytest.raises(Exhausted, match="within 5e-07 s|in real time"):
             await whole(engine, Playhead())
         assert await whole(engine, Playhead(), first=False)
     await engine.aclose()
