@@ -52,6 +52,7 @@ content_type_overrides:
   audio/pcm: application/octet-stream
   audio/wav: application/octet-stream
   application/sdp: text/plain
+  application/trickle-ice-sdpfrag: text/plain
 ```
 
 ```sh

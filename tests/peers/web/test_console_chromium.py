@@ -172,6 +172,7 @@ async def test_a_typed_turn_is_heard_in_the_call_and_cancelled(driver: webdriver
         assert call.leg.closed_at is None
         await page.answer(agrees=True)
         await until(lambda: call.leg.closed_at is not None, "the end of the call")
+        await until(lambda: call.call.ended, "the callback of the end")
         assert call.call.ended == "hangup_by_api"
 
 
