@@ -73,7 +73,7 @@ def spoken(voice: Hibari, text: str, rate: int, pitch: float) -> list[Pcm]:
 
 
 def to_server(packets: list[bytes], lost: NDArray[np.bool_], fmt: AudioFormat) -> Iterator[Pcm]:
-    """What the uplink decodes: packets in order, with places for lost ones."""
+    """Packets that the uplink decodes, in order, with places for lost ones."""
     order, decoder = JitterBuffer(fmt.rtp_clock_hz), ConcealingDecoder(fmt)
     step = int(fmt.rtp_clock_hz * FRAME_S)
     ready: list[bytes] = []

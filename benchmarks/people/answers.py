@@ -1,4 +1,4 @@
-"""Who has answered: ``python -m benchmarks.people.answers --half table``. See README.md here.
+"""Bench of who has answered: ``python -m benchmarks.people.answers --half table``. See README.md here.
 
 Greetings of the mailbox of Asterisk are whole and as deployed: the files that ``app_voicemail`` plays in turn. Hellos
 are recorded, too. All other calls are composed of recorded speech, so what they show is believed: the words are seldom
@@ -163,7 +163,7 @@ async def verdicts(scene: Scene, number: int, *, recogniser: bool) -> tuple[floa
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one call."""
+    """The outcome of one call."""
 
     last: AnsweredBy | None
     """The last verdict in time. None: there was none."""
