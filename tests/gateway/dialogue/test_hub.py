@@ -326,6 +326,6 @@ async def test_a_call_that_cannot_be_told_ends_alone_and_the_socket_serves_the_o
     assert bad.events[-1] == "failed: internal error"
     later, _ = await house.attach(2)
     await until(lambda: later.ready, "a later call")
-    assert len(manager.of("setup")) == 2
+    await until(lambda: len(manager.of("setup")) == 2, "both calls at the manager")
     manager.drop()
     await until(lambda: house.stats.connected["demo"] == 0, "no ghost")
