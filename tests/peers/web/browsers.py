@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException, TimeoutException
 from selenium.webdriver.chrome.service import Service
@@ -16,6 +18,15 @@ from selenium.webdriver.chrome.service import Service
 from tests.waiting import PATIENCE_S, until
 
 _LOOK_S = 5
+
+
+def tone_file(folder: Path, frequency_hz: float) -> Path:
+    """Write ten seconds of a tone as a WAV file for ``chromium``, mono at 48 kHz, and return its path."""
+    path = folder / "tone.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 48000, 0, "NONE", ""))
+        file.writeframes((9000 * np.sin(2 * np.pi * frequency_hz * np.arange(480000) / 48000)).astype("<i2").tobytes())
+    return path
 
 
 @contextmanager

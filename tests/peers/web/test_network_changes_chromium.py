@@ -5,7 +5,6 @@ The browser reaches the server through an address translator, which can change i
 
 import asyncio
 import time
-import wave
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from gateway.seams.messages import Subscribe
 from tests.gateway.webrtc.address_translator import AddressTranslator
 from tests.gateway.webrtc.webrtc_gateway import TestGateway, gateway, strongest_hz
 from tests.peers.programs import needs_chromium
-from tests.peers.web.browsers import Page, chromium
+from tests.peers.web.browsers import Page, chromium, tone_file
 from tests.waiting import until
 from tts_engine.tone import tone_hz
 
@@ -56,10 +55,7 @@ RTCPeerConnection.prototype.setRemoteDescription = async function (answer) {
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    tone = tmp_path_factory.mktemp("microphone") / "tone.wav"
-    with wave.open(str(tone), "wb") as file:
-        file.setparams((1, 2, 48000, 0, "NONE", ""))
-        file.writeframes((9000 * np.sin(2 * np.pi * MICROPHONE_HZ * np.arange(480000) / 48000)).astype("<i2").tobytes())
+    tone = tone_file(tmp_path_factory.mktemp("microphone"), MICROPHONE_HZ)
     with chromium("allow-loopback-in-peer-connection", microphone=tone) as made:
         yield made
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import wave
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from gateway.seams.messages import Subscribe
 from tests.gateway.webrtc.webrtc_gateway import TestGateway, gateway, strongest_hz
 from tests.peers.ports import free_port
 from tests.peers.programs import needs_chromium, needs_coturn
-from tests.peers.web.browsers import Page, chromium
+from tests.peers.web.browsers import Page, chromium, tone_file
 from tests.waiting import PATIENCE_S, until
 from tts_engine.tone import tone_hz
 
@@ -28,10 +27,7 @@ SECRET = "north-wind"
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    tone = tmp_path_factory.mktemp("microphone") / "tone.wav"
-    with wave.open(str(tone), "wb") as file:
-        file.setparams((1, 2, 48000, 0, "NONE", ""))
-        file.writeframes((9000 * np.sin(2 * np.pi * MICROPHONE_HZ * np.arange(480000) / 48000)).astype("<i2").tobytes())
+    tone = tone_file(tmp_path_factory.mktemp("microphone"), MICROPHONE_HZ)
     with chromium("allow-loopback-in-peer-connection", microphone=tone) as made:
         yield made
 
