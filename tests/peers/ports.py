@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 from talkspurt.bench import ports
 
@@ -19,3 +20,13 @@ def free_port(count: int = 2) -> int:
     first = ports.free_port(count, among=_PORTS, given=_given)
     _given.update(range(first, first + count))
     return first
+
+
+def is_free(port: int) -> bool:
+    """Return True if no program has the UDP port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -54,6 +54,7 @@ needs_baresip = _needs("the SIP phone baresip", shutil.which("baresip"), "apt-ge
 needs_baresip_python = _needs("the SIP phone baresip-python", find_spec("baresip"), "pip install 'talkspurt[test]'")
 needs_sipp = _needs("the SIP load generator sipp", shutil.which("sipp"), "apt-get install sip-tester")
 needs_kamailio = _needs("the SIP server Kamailio", shutil.which("kamailio"), "apt-get install kamailio")
+needs_rtpengine = _needs("the media proxy rtpengine", shutil.which("rtpengine"), "apt-get install rtpengine-daemon")
 needs_redis = _needs("Redis", shutil.which("redis-server"), "apt-get install redis-server")
 needs_postgres = _needs(
     "PostgreSQL", postgres_program("pg_ctl") and find_spec("pg8000"), "apt-get install postgresql, pip install pg8000"

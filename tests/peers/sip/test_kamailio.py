@@ -1,9 +1,10 @@
 """Kamailio as registrar, as the edge of a network that has its registrar inside, and as the proxies of a trunk."""
 
 import asyncio
-import socket
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ import pytest
 import sip_bridge.io.locate
 from gateway.seams.originate import CallOrder
 from sip_bridge.message.sip import Address
-from tests.peers.ports import free_port
-from tests.peers.programs import needs_kamailio, needs_sipp
+from tests.peers.ports import free_port, is_free
+from tests.peers.programs import needs_kamailio, needs_rtpengine, needs_sipp
 from tests.peers.sip.kamailio import kamailio
 from tests.peers.sip.test_sipp_in_process import own_scenario
 from tests.sip_bridge.io.test_locate import name_server
-from tests.sip_bridge.phone import Phone, bridge
+from tests.sip_bridge.phone import Phone, bridge, offer
 from tests.sip_bridge.test_registration import registering
 from tests.waiting import PATIENCE_S, until
 
@@ -77,16 +78,6 @@ request_route {{
 }}
 """
 )
-
-
-def is_free(port: int) -> bool:
-    """Return True if no program has the UDP port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 @needs_kamailio
@@ -240,3 +231,67 @@ async def test_calls_skip_a_proxy_that_is_dead_until_it_answers_again(tmp_path: 
         async with proxy(ports[0]):
             await answers(True)
             await call_goes_by(ports[0])
+
+
+MEDIA_PROXY = (
+    settings("tm", "rr", "siputils", "textops", "rtpengine")
+    + """
+modparam("rtpengine", "rtpengine_sock", "udp:127.0.0.1:{control}")
+request_route {{
+    if (is_method("BYE")) rtpengine_delete();
+    if (has_totag()) {{ loose_route(); t_relay(); exit; }}
+    record_route();
+    if (is_method("INVITE")) {{ rtpengine_offer("RTP/SAVP replace-origin"); t_on_reply("answer"); }}
+    $du = "sip:127.0.0.1:{callee}";
+    t_relay();
+}}
+onreply_route[answer] {{
+    if (has_body("application/sdp")) rtpengine_answer("RTP/AVP replace-origin");
+}}
+"""
+)
+
+
+@asynccontextmanager
+async def rtpengine(folder: Path, control: int) -> AsyncIterator[None]:
+    """Run it without its kernel module, until the block is left."""
+    log = folder / "rtpengine.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            "rtpengine", "--foreground", "--log-stderr", "--table=-1", "--interface=127.0.0.1", "--no-redis-required",
+            f"--listen-ng=127.0.0.1:{control}", "--port-min=29000", "--port-max=29999", "--num-threads=2",
+            f"--pidfile={folder / 'rtpengine.pid'}", "--config-file=none", stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        await until(lambda: not is_free(control) or process.returncode is not None, "rtpengine")
+        assert process.returncode is None, log.read_text()
+        yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@needs_kamailio
+@needs_rtpengine
+async def test_rtpengine_encrypts_the_side_of_the_bot_alone(tmp_path: Path) -> None:
+    """The phone speaks plain RTP, we SRTP (SDES), both as rtpengine reads them."""
+    port, control = free_port(), free_port()
+    async with bridge(trunk={"srtp": "required"}) as made, rtpengine(tmp_path, control):
+        config = tmp_path / "kamailio.cfg"
+        config.write_text(MEDIA_PROXY.format(port=port, control=control, callee=made.bridge.endpoint.port))
+        async with kamailio(config, tmp_path):
+            with Phone(port) as phone:
+                await until(lambda: not is_free(port), "Kamailio")
+                await phone.call(body=offer(phone.rtp_port, codecs="0 101"))
+                told, said, sequence = made.session, bytes(range(160)), count(1)
+
+                def both_heard() -> bool:
+                    number = next(sequence)
+                    phone.speak(said, sequence=number, timestamp=160 * number)
+                    told.call.send_frame(said, time.monotonic())
+                    return said in told.heard and said in phone.waiting()
+
+                await until(both_heard, "sound in both directions")
+                told.call.hang_up("end")
+                await phone.hung_up()

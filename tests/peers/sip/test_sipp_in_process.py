@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.seams.originate import CallOrder
-from tests.peers.ports import free_port
+from tests.peers.ports import free_port, is_free
 from tests.peers.programs import needs_sipp
-from tests.peers.sip.sipp import sipp
+from tests.peers.sip.sipp import SCENARIOS, sipp
 from tests.sip_bridge.io.test_endpoint import listening
 from tests.sip_bridge.phone import Phone, bridge
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
@@ -103,3 +103,25 @@ async def test_a_second_call_takes_the_place_of_the_first(tmp_path: Path) -> Non
     async with bridge() as made:
         await sipp("replaces", made.bridge.endpoint.port, tmp_path)
         assert made.session.closed == ["hangup"] and made.session.call_sid.startswith("second///")
+
+
+@pytest.mark.parametrize("scenario", ["forks", "early_update"])
+async def test_a_callee_forks_or_changes_the_codec_before_it_answers(tmp_path: Path, scenario: str) -> None:
+    """Two answers, of which the second is ended; UPDATE in an early dialog."""
+    port, by_update = free_port(), scenario == "early_update"
+    arguments = ("-sf", str(SCENARIOS / f"{scenario}.xml"), "-p", str(port), "-m", "1")
+    trunk = {"proxy": f"sip:127.0.0.1:{port}"}
+    async with (
+        own_scenario(tmp_path, *arguments) as sipp,
+        bridge(allowed_targets=["*@127.0.0.1"], trunk=trunk) as made,
+    ):
+        await until(lambda: not is_free(port), "sipp")
+        attempt = await made.bridge.outgoing.place(CallOrder(target="+4930111", trunk="office"))
+        await until(lambda: attempt.state in ("answered", "failed"), "the answer")
+        assert (attempt.state, attempt.status) == ("answered", 200)
+        assert made.session.call.outbound.encoding == "PCMA"
+        if by_update:
+            made.session.call.hang_up("end")
+        else:
+            await until(lambda: made.session.closed == ["hangup"], "the end of the second answer and of the call")
+        assert await sipp.wait() == 0

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from tests.peers.ports import free_port
+from tests.peers.ports import free_port, is_free
 from tests.peers.programs import needs_sipp
 from tests.peers.sip.sipp import SCENARIOS
-from tests.peers.sip.test_kamailio import is_free
 from tests.peers.sip.test_sipp_in_process import own_scenario
 from tests.sip_bridge.phone import bridge
 from tests.sip_bridge.siprec.test_client import CALL, stereo
