@@ -397,7 +397,11 @@ class SipBridge:
         admitted = self._trunks.admit(
             request, peer.host, certificate_names=names, now=time.monotonic(), wall=time.time()
         )
-        return admitted.name if isinstance(admitted, Trunk) else admitted
+        if not isinstance(admitted, Trunk):
+            return admitted
+        if admitted.password:
+            self.endpoint.keep(peer)
+        return admitted.name
 
     def on_ack(self, request: Request) -> None:
         """Handle the ACK of a 2xx."""

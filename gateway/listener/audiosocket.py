@@ -379,7 +379,10 @@ class AudioSocketServer:
     def admit(self, leg: AudioSocketLeg, transport: asyncio.Transport) -> bool:
         """Return True if this peer may connect and there is room. At the limit, the oldest connection without a call
         makes room."""
-        address = str(transport.get_extra_info("peername")[0])
+        peer = transport.get_extra_info("peername")
+        if peer is None:
+            return False  # it has closed already
+        address = str(peer[0])
         ip = ipaddress.ip_address(address)
         if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped

@@ -1,12 +1,17 @@
 """Connections in their TLS handshake, counted before the handshake costs anything. Pure.
 
 A flood of silent connections makes room for new ones: at the limit of a source its own oldest is closed, at the limit
-of all the oldest of the source with the most. So no source can lock another out.
+of all the oldest of the source with the most. So no source can lock another out. Peers that are known by their address,
+such as trunks and proxies, are not counted, and do not make room.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Self
+
+_OF_FILES, _OF_ALL, _MOST = 16, 4, 1024
+"""Handshakes may have one of so many descriptors, and a source one of so many handshakes. A core does about a thousand
+in a second."""
 
 
 class Handshake(Protocol):
@@ -29,6 +34,12 @@ class Handshakes:
         self._waiting: dict[str, dict[Handshake, None]] = {}
         """Handshakes of each source, the oldest first."""
         self._sources: dict[Handshake, str] = {}
+
+    @classmethod
+    def of_files(cls, files: int) -> Self:
+        """Return those of a process that may have so many descriptors."""
+        most = min(_MOST, files // _OF_FILES)
+        return cls(most=most, per_source=most // _OF_ALL)
 
     def __len__(self) -> int:
         return len(self._sources)

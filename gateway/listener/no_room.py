@@ -14,8 +14,15 @@ NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 RESERVED_SHARE = 8
 """One of so many descriptors is kept for other work: links to engines, health checks, files, and the RTP ports of calls
 that have begun."""
+MAX_OPEN_FILES = 65536
 _REST_S = 1.0
 """The same pause as in asyncio's own servers."""
+
+
+def open_files() -> int:
+    """Return the number of files that this process may open now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def rest(listener: socket.socket, listen: Callable[[], None]) -> None:

@@ -33,7 +33,7 @@ from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
 from gateway.listener.forwarded import Proxies
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import NO_ROOM, is_reserved, rest
+from gateway.listener.no_room import MAX_OPEN_FILES, NO_ROOM, is_reserved, open_files, rest
 from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.request_rate import RequestRate
@@ -58,18 +58,10 @@ _MEDIA_TURN_S = 0.004
 _HEAD_BYTES = 16 * 1024
 _HANDSHAKE_S = 5.0
 """Longest TLS handshake, seconds. It takes two round trips."""
-_HANDSHAKES, _HANDSHAKES_PER_SOURCE = 256, 64
-"""Most TLS handshakes at a time, in all and of one source (an IPv6 /64). Clients behind one address stay below: a
-handshake of 0.1 s lets 640 a second connect."""
+_END_OF_TLS_S = 1.0
+"""Longest wait for the peer's end of TLS after ours. It takes one round trip, and the descriptor stays meanwhile."""
 _TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _SWEEP_S = _LOOK_S = 1.0
-MAX_OPEN_FILES = 65536
-
-
-def _open_files() -> int:
-    """Return the number of files that this process may open now."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_open_files() -> None:
@@ -100,7 +92,11 @@ class _Switch(asyncio.Protocol):
             self._server.opening.add(connection)
             peer = connection.get_extra_info("peername")
         if peer is not None and not self._server.sockets.admit(
-            source(str(peer[0])), connection, now=self._server.now(), scarce=is_reserved(connection)
+            source(str(peer[0])),
+            connection,
+            now=self._server.now(),
+            scarce=is_reserved(connection),
+            for_others=self._server.proxies.trusts(str(peer[0])),
         ):
             self._server.on_rejected("too_many_connections")
             connection.abort()
@@ -213,14 +209,15 @@ class GatewayServer:
         self._listener: asyncio.Server | None = None
         self._tls_listeners: list[socket.socket] = []
         self.sockets = Sockets(
-            most=limits.connections or _open_files() * 3 // 4,
+            most=limits.connections or open_files() * 3 // 4,
             per_address=limits.connections_per_address,
             idle_s=limits.idle_s,
             body_s=limits.body_s,
         )
-        self.rate = RequestRate(limits.requests_per_s, Proxies(server.trusted_proxies))
+        self.proxies = Proxies(server.trusted_proxies)
+        self.rate = RequestRate(limits.requests_per_s, self.proxies)
         self._watching: SupervisedTask | None = None
-        self.handshakes = Handshakes(most=_HANDSHAKES, per_source=_HANDSHAKES_PER_SOURCE)
+        self.handshakes = Handshakes.of_files(open_files())
         self._sweeper: asyncio.TimerHandle | None = None
         self._certificates: Certificates | None = None
         self._tls: ssl.SSLContext | None = None
@@ -246,7 +243,7 @@ class GatewayServer:
             self._listener = await loop.create_unix_server(lambda: PassedOn(_Switch(self), self._turns), str(siblings))
         else:
             self._listener = await loop.create_server(
-                lambda: InTurns(_Switch(self), self._turns), self.config.host, self.config.port, backlog=1024,
+                self._connection, self.config.host, self.config.port, backlog=1024,
                 start_serving=self._tls is None,
             )  # fmt: skip
             self.port = self._listener.sockets[0].getsockname()[1]
@@ -290,6 +287,9 @@ class GatewayServer:
             await asyncio.sleep(_LOOK_S)
         raise RuntimeError("the listening socket is closed")
 
+    def _connection(self) -> InTurns:
+        return InTurns(_Switch(self), self._turns, self.sockets.remove)
+
     def adopt(self, connection: socket.socket) -> None:
         """Serve a connection that another process has accepted."""
         task = asyncio.create_task(self._adopt(connection), name="adopt a connection")
@@ -297,14 +297,17 @@ class GatewayServer:
         task.add_done_callback(self._adopting.discard)
         if self._tls is not None:
             with contextlib.suppress(OSError, IndexError):  # the client may have closed
-                self.handshakes.enter(source(str(connection.getpeername()[0])), task)
+                peer = str(connection.getpeername()[0])
+                if not self.proxies.trusts(peer):
+                    self.handshakes.enter(source(peer), task)
             task.add_done_callback(self.handshakes.leave)
 
     async def _adopt(self, connection: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: InTurns(_Switch(self), self._turns), connection, ssl=self._tls,
+                self._connection, connection, ssl=self._tls,
                 ssl_handshake_timeout=_HANDSHAKE_S if self._tls is not None else None,
+                ssl_shutdown_timeout=_END_OF_TLS_S if self._tls is not None else None,
             )  # fmt: skip
         except (OSError, asyncio.CancelledError):  # the client has closed, or the TLS handshake failed or took too long
             connection.close()

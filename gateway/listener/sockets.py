@@ -4,6 +4,9 @@ A connection is *idle* until the head of a request is complete, and again after 
 body of a request arrives, and *used* by a handler or a call. Idle and reading connections have a deadline. At the
 limit, they make room for new ones, so no one can lock others out by leaving connections open. A source at its own
 limit, or with a large share of all connections, makes room for itself.
+
+A connection that closes still has its descriptor until its peer has taken the rest of an answer, and the end of TLS.
+Peers that take nothing have a deadline too, and their connections are the first to make room.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from typing import Protocol
 _LARGE_SHARE, _LARGE = 8, 16
 """A source with more than this many connections, and more than one of so many of the most allowed, is the first to make
 room for its own new ones."""
+_CLOSE_S = 10.0
+"""Longest time for the peer to take the rest of an answer after the end of the connection."""
 _SEARCH_EVERY_S = 0.05
 """Shortest pause between two searches for closed connections, regardless of the number of new ones."""
 
@@ -53,22 +58,31 @@ class Sockets:
         self._idle_of: dict[str, dict[Socket, None]] = {}
         """Idle connections by address, in the same order."""
         self._reading: dict[Socket, tuple[float, Callable[[], bool]]] = {}
+        self._closing: dict[Socket, float] = {}
+        """Connections that close and are not counted any more, in order of time."""
         self._searched_at = -_SEARCH_EVERY_S
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def admit(self, address: str, socket: Socket, *, now: float, scarce: bool = False) -> bool:
+    def admit(
+        self, address: str, socket: Socket, *, now: float, scarce: bool = False, for_others: bool = False
+    ) -> bool:
         """Admit a new connection. At the limit, the one that was idle for longest is closed. Return False if there is
         no room.
 
         Args:
             scarce: True if it may stay only in place of another one.
+            for_others: True if the address is a trusted proxy's, for which ``per_address`` does not hold.
         """
         if (scarce or self._is_full(address)) and now - self._searched_at >= _SEARCH_EVERY_S:
             self._searched_at = now
-            self._forget_closed()
-        if self._count[address] >= self._per_address and not self._make_room(self._idle_of.get(address, ())):
+            self._forget_closed(now)
+        if scarce and self._closing:
+            self._end_closing(next(iter(self._closing)))
+            scarce = False
+        is_over = self._count[address] >= self._per_address and not for_others
+        if is_over and not self._make_room(self._idle_of.get(address, ())):
             return False
         if scarce or len(self._addresses) >= self._most:
             is_large = self._count[address] > max(_LARGE, self._most // _LARGE_SHARE)
@@ -110,7 +124,9 @@ class Sockets:
 
     def sweep(self, *, now: float) -> int:
         """Close the connections that are past their deadlines. Return their number."""
-        self._forget_closed()
+        self._forget_closed(now)
+        for socket in [socket for socket, since in self._closing.items() if now - since > _CLOSE_S]:
+            self._end_closing(socket)
         for socket in [socket for socket, (_, whole) in self._reading.items() if whole()]:
             del self._reading[socket]
         late = [socket for socket, since in self._idle.items() if now - since > self._idle_s]
@@ -121,6 +137,7 @@ class Sockets:
 
     def remove(self, socket: Socket) -> None:
         """Forget a connection that is closed, before a search finds it. It may be unknown."""
+        self._closing.pop(socket, None)
         if socket in self._addresses:
             self._forget(socket)
 
@@ -129,14 +146,21 @@ class Sockets:
         for socket in list(self._addresses):
             socket.close()
             self._forget(socket)
+        for socket in list(self._closing):
+            self._end_closing(socket)
 
     def _end(self, socket: Socket) -> None:
         socket.abort()
         self._forget(socket)
 
-    def _forget_closed(self) -> None:
+    def _end_closing(self, socket: Socket) -> None:
+        del self._closing[socket]
+        socket.abort()
+
+    def _forget_closed(self, now: float) -> None:
         for socket in [socket for socket in self._addresses if socket.is_closing()]:
             self._forget(socket)
+            self._closing[socket] = now
 
     def _forget(self, socket: Socket) -> None:
         self._wake(socket)

@@ -97,10 +97,15 @@ class LoopTurns:
 
 class InTurns(asyncio.BufferedProtocol):
     """A connection that passes on its input in turns. To its socket it is the protocol; to the wrapped protocol, the
-    transport."""
+    transport.
 
-    def __init__(self, inner: Any, turns: LoopTurns) -> None:
+    Args:
+        on_lost: called with the connection when its socket is closed, unless the socket has another protocol by then.
+    """
+
+    def __init__(self, inner: Any, turns: LoopTurns, on_lost: Callable[[InTurns], None] = lambda connection: None):
         self.inner = inner
+        self._on_lost = on_lost
         self._turns = turns
         self._transport: asyncio.Transport | None = None
         self._waiting = memoryview(b"")
@@ -176,6 +181,7 @@ class InTurns(asyncio.BufferedProtocol):
         return keeps_open
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost(self)
         self._waiting = memoryview(b"")
         inner, self.inner = (
             self.inner,

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import NO_ROOM, is_reserved, rest
+from gateway.listener.no_room import NO_ROOM, is_reserved, open_files, rest
 from gateway.listener.source_limit import SourceLimit, source
 from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.supervision import SUPERVISOR, Need, SupervisedTask
@@ -121,8 +121,8 @@ class Limits:
     """A connection is closed when more unsent bytes than this wait for its peer."""
 
 
-_HANDSHAKES, _HANDSHAKES_PER_SOURCE = 256, 64
-"""Most TLS handshakes at a time, in all and of one source (an IPv6 /64)."""
+_END_OF_TLS_S = 1.0
+"""Longest wait for the peer's end of TLS after ours. It takes one round trip, and the descriptor stays meanwhile."""
 _STRANGERS_PER_SOURCE = 64
 """Connections of one source (an IPv6 /64) from which on its oldest makes room, unless it is a trunk's or a call's."""
 _LOOK_S = 1.0  # pause between two checks of the sockets
@@ -235,6 +235,8 @@ class _Connection(asyncio.Protocol):
         self.names: frozenset[str] = frozenset()
         self.serves_other_workers = False
         """True: messages of other workers' calls have come on it."""
+        self.is_proven = False
+        """True: a trunk's password has come on it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -247,7 +249,7 @@ class _Connection(asyncio.Protocol):
             self.peer = replace(self.peer, host=host, port=port)
         self.names = names_of(transport.get_extra_info("peercert") or {})
         if not self._endpoint._connections.add(self):
-            transport.close()
+            self.abort()
         self._touch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -293,6 +295,11 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close now: a peer that takes nothing more must not keep the descriptor."""
+        if self._transport:
+            self._transport.abort()
 
     @property
     def is_open(self) -> bool:
@@ -346,9 +353,9 @@ class _Connections(Mapping[Peer, _Connection]):
         own = self._of_source.get(address, {})
         if len(own) >= _STRANGERS_PER_SOURCE:
             self._make_room(own)
-        is_stranger = self._user.standing(connection.peer) is SourceStanding.STRANGER
-        is_full = len(self._all) >= self._most or (is_stranger and connection.is_scarce)
-        if is_full and not self._make_room(self._all.values()):
+        is_known = self._user.standing(connection.peer) is SourceStanding.KNOWN
+        is_full = len(self._all) >= self._most or (not is_known and connection.is_scarce)
+        if is_full and not (self._make_room(self._all.values()) or self._make_room(self._all.values(), unproven=True)):
             self._counts["refused"] += 1
             return False
         if (before := self._all.get(connection.peer)) is not None:
@@ -374,13 +381,18 @@ class _Connections(Mapping[Peer, _Connection]):
         """Return True if the connection must stay open though it is silent."""
         return connection.serves_other_workers or self._user.needs_connection(connection.peer)
 
-    def _make_room(self, among: Iterable[_Connection]) -> bool:
-        """Close the oldest connection of a stranger. Return False if there is none: trunks and calls keep theirs."""
+    def _make_room(self, among: Iterable[_Connection], *, unproven: bool = False) -> bool:
+        """Close the oldest connection of a stranger. Return False if there is none: trunks and calls keep theirs.
+
+        Args:
+            unproven: True: close one of a possible trunk from which no accepted request has come.
+        """
+        standing = SourceStanding.UNPROVEN if unproven else SourceStanding.STRANGER
         for each in among:
-            if self._user.standing(each.peer) is SourceStanding.STRANGER and not self.needs(each):
+            if not each.is_proven and self._user.standing(each.peer) is standing and not self.needs(each):
                 self._counts["refused"] += 1
                 self.remove(each)
-                each.close()
+                each.abort()
                 return True
         return False
 
@@ -432,7 +444,7 @@ class Endpoint:
         self._servers: list[asyncio.Server] = []
         self._tls_listener: socket.socket | None = None
         self._adopting: set[asyncio.Task[None]] = set()
-        self._handshakes = Handshakes(most=_HANDSHAKES, per_source=_HANDSHAKES_PER_SOURCE)
+        self._handshakes = Handshakes.of_files(open_files())
         self._connections = _Connections(user, most=limits.connections, counts=self.counts)
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
@@ -506,11 +518,12 @@ class Endpoint:
         assert handshake is not None
         try:
             host = str(connection.getpeername()[0])
-            if tls:
+            if tls and self._user.standing(Peer("TLS", host, 0)) is not SourceStanding.KNOWN:
                 self._handshakes.enter(source(host), handshake)
             await self._loop.connect_accepted_socket(
                 lambda: self._stream(peer), connection, ssl=tls,
                 ssl_handshake_timeout=self._connect_s if tls else None,
+                ssl_shutdown_timeout=_END_OF_TLS_S if tls else None,
             )  # fmt: skip
         except ssl.SSLError as error:
             # The administrator of the other side sees an error, but often not which of the two certificates is wrong.
@@ -578,6 +591,12 @@ class Endpoint:
     def transactions(self) -> int:
         """Number of transactions."""
         return len(self._transactions)
+
+    def keep(self, peer: Peer) -> None:
+        """Let the connection with a peer, which has given a trunk's password, make no room for strangers."""
+        connection = self._connections.get(peer)
+        if connection is not None:
+            connection.is_proven = True
 
     def certificate_names(self, peer: Peer) -> frozenset[str]:
         """Return the names in the verified certificate of this peer's connection. Empty: there is no certificate."""

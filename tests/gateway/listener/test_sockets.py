@@ -130,6 +130,31 @@ def test_idle_connections_and_slow_bodies_have_a_deadline() -> None:
     assert held.sweep(now=1011.0) == 1 and used.aborted
 
 
+def test_one_that_closes_and_is_not_taken_makes_room_first_and_has_a_deadline() -> None:
+    held, (deaf, slow, done, idle, new, newer) = sockets(), [Socket() for _ in range(6)]
+    for socket in (deaf, slow, done, idle):
+        held.admit("a", socket, now=0.0)
+    for socket in (deaf, slow, done):
+        held.begin(socket, now=0.0)
+        socket.close()
+    held.sweep(now=1.0)
+    held.remove(done)  # its descriptor is free
+    assert held.admit("b", new, now=2.0, scarce=True)
+    assert [socket.aborted for socket in (deaf, slow, idle)] == [True, False, False]
+    held.sweep(now=10.9)
+    assert not slow.aborted
+    held.sweep(now=11.1)
+    assert slow.aborted and not done.aborted
+    assert held.admit("b", newer, now=12.0, scarce=True) and new.aborted
+
+
+def test_the_bound_of_one_address_is_not_a_trusted_proxys() -> None:
+    held, opened = sockets(most=10, per_address=1), [Socket() for _ in range(4)]
+    for socket in opened:
+        assert held.admit("proxy", socket, now=0.0, for_others=True)
+    assert not any(socket.aborted for socket in opened)
+
+
 LIMITS = LimitsConfig(connections=20, setup_timeout_s=PATIENCE_S, idle_s=PATIENCE_S, body_s=PATIENCE_S)
 
 

@@ -1,4 +1,4 @@
-"""Silent TCP connections of strangers make room; those of trunks stay."""
+"""Silent TCP and TLS connections of strangers make room; those of trunks stay."""
 
 import asyncio
 
@@ -36,4 +36,20 @@ async def test_with_few_descriptors_left_strangers_take_each_others_place(
         assert await first[0].read() == b""
         await until(lambda: len(endpoint._connections) == 1)
         for _, writer in (first, second):
+            writer.close()
+
+
+async def test_silent_ones_that_may_be_trunks_make_room_and_one_that_gave_its_password_stays() -> None:
+    trunk = {"addresses": [], "username": "desk", "password": "a-password"}
+    async with bridge(trunk=trunk, limits={"connections": 4}) as made:
+        endpoint = made.bridge.endpoint
+        opened = [await asyncio.open_connection("127.0.0.1", endpoint.port)]
+        await until(lambda: len(endpoint._connections) == 1, "the first one")
+        endpoint.keep(next(iter(endpoint._connections)))
+        opened += [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(6)]
+        for reader, _ in opened[1:4]:
+            assert await reader.read() == b""
+        await until(lambda: len(endpoint._connections) == 4, "the last one")
+        assert not opened[0][0].at_eof()
+        for _, writer in opened:
             writer.close()
