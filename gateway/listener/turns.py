@@ -31,6 +31,8 @@ class LoopTurns:
         clock: returns the time in seconds.
         frames_first: sends the audio frames that are due. Called before each step, and by other work on the loop.
         turn_s: longest time for steps in one turn of the loop.
+        share: share of a turn's length that steps may use if that is more. A loop that is busy, or that gets little of
+            its processor, makes few turns, and input must not wait for hundreds of them.
     """
 
     def __init__(
@@ -39,12 +41,18 @@ class LoopTurns:
         *,
         frames_first: Callable[[], None] = lambda: None,
         turn_s: float = TURN_S,
+        share: float = 0.0,
     ) -> None:
         self.buffer = memoryview(bytearray(_PIECE_BYTES))
         """Read buffer of all connections; each read is copied before the next one."""
         self.clock = clock
         self.frames_first = frames_first
         self._turn_s = turn_s
+        self._share = share
+        self._allowed_s = turn_s
+        """Longest time for steps in this turn of the loop."""
+        self._begun: float | None = None
+        """Begin of this turn. None: there was none, or the queue was empty since."""
         self._line: deque[Callable[[], None]] = deque()
         self._used_s = 0.0
         self._is_dealing = False
@@ -59,7 +67,7 @@ class LoopTurns:
     @property
     def has_time(self) -> bool:
         """True if this turn of the loop has time for another step."""
-        return self._used_s < self._turn_s
+        return self._used_s < self._allowed_s
 
     def spent(self, begun: float) -> None:
         """Count the time of a step that was not queued.
@@ -90,8 +98,11 @@ class LoopTurns:
 
     def _begin(self) -> None:
         """Start a new turn of the loop."""
+        now, before = self.clock(), self._begun
         self._used_s = 0.0
+        self._allowed_s = self._turn_s if before is None else max(self._turn_s, self._share * (now - before))
         self._next = asyncio.get_running_loop().call_soon(self._begin) if self._line else None
+        self._begun = now if self._line else None
         self.deal()
 
 

@@ -42,6 +42,32 @@ async def test_steps_run_in_order_and_as_many_in_a_turn_as_it_has_time_for() -> 
     assert ran == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2)]
 
 
+@pytest.mark.parametrize(("share", "together"), [(0.0, 1), (0.25, 10)])
+async def test_steps_get_their_share_of_a_long_turn_of_the_loop(share: float, together: int) -> None:
+    """The first turn's length is unknown. The share includes the time of the steps themselves."""
+    clock, loop, turn = Clock(), asyncio.get_running_loop(), 0
+    turns, ran = LoopTurns(clock, share=share), list[int]()
+
+    def step() -> None:
+        clock.now_s += 0.001
+        ran.append(turn)
+
+    def other_work() -> None:
+        nonlocal turn
+        turn += 1
+        clock.now_s += 0.030
+        if len(ran) < 60:
+            loop.call_soon(other_work)
+
+    for _ in range(60):
+        turns.join(step)
+    loop.call_soon(other_work)
+    while len(ran) < 60:
+        await asyncio.sleep(0)
+    steps_of = [ran.count(number) for number in range(max(ran))]
+    assert steps_of[0] == 1 and max(steps_of) == steps_of[-1] == together
+
+
 async def test_frames_that_are_due_go_out_between_two_steps() -> None:
     did: list[str] = []
     turns = LoopTurns(Clock(), frames_first=lambda: did.append("frames"))
