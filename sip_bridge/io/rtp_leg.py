@@ -26,6 +26,12 @@ from voicecodecs.registry import AudioFormat
 _DATAGRAM_BYTES = 4096
 """Receive buffer, larger than a packet of any supported codec."""
 
+_PACKETS_PER_TURN = 3
+"""Most packets that are read of one port in one turn of the loop, so that a flood at it does not starve the others."""
+
+_LOOK_EVERY = 8
+"""After so many reads, a port looks whether more than one packet waits."""
+
 
 class _Port:
     """A bound socket. An asyncio transport would queue the packets that the kernel does not take, and send them
@@ -34,6 +40,10 @@ class _Port:
     def __init__(self, receive: Callable[[bytes, PeerAddress], None]) -> None:
         self._receive = receive
         self._socket: socket.socket | None = None
+        self._reads = 0
+        self._is_behind = False
+        """True: several packets waited at the last read. On a full machine, packets come faster than the turns of the
+        loop, and must not grow old in the socket until it overflows."""
 
     def open(self, bound: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = bound
@@ -45,13 +55,18 @@ class _Port:
             self._socket = None
 
     def _readable(self) -> None:
-        assert self._socket is not None
-        try:
-            # Read one packet in each turn of the loop, so that a flood at one port does not starve the others.
-            data, source = self._socket.recvfrom(_DATAGRAM_BYTES)
-        except OSError:
-            return
-        self._receive(data, (source[0], source[1]))
+        self._reads += 1
+        taken = 0
+        for _ in range(_PACKETS_PER_TURN if self._is_behind or self._reads % _LOOK_EVERY == 0 else 1):
+            if self._socket is None:  # the last packet has ended the call
+                return
+            try:
+                data, source = self._socket.recvfrom(_DATAGRAM_BYTES)
+            except OSError:
+                break
+            taken += 1
+            self._receive(data, (source[0], source[1]))
+        self._is_behind = taken > 1
 
     def send(self, data: bytes, to: PeerAddress) -> bool:
         if self._socket is None:

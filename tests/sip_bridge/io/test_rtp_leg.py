@@ -15,7 +15,7 @@ from gateway.media.latch import Latch
 from gateway.media.rtcp import is_rtcp
 from gateway.media.rtp import OutgoingStream
 from sip_bridge.io.ports import PortPool
-from sip_bridge.io.rtp_leg import RtpLeg
+from sip_bridge.io.rtp_leg import RtpLeg, _Port
 from sip_bridge.message.sdp import Direction, Negotiation, parse
 from tests.waiting import PATIENCE_S, until
 from voicecodecs.g711 import decode_ulaw
@@ -207,3 +207,26 @@ async def test_no_report_is_sent_where_no_port_is() -> None:
         assert ours._agreed is not None
         ours.negotiated(replace(ours._agreed, port=65535, rtcp_port=65536))
         ours.send_rtcp(b"report")
+
+
+async def test_packets_that_wait_are_read_a_few_at_a_time_and_a_full_port_catches_up() -> None:
+    """One packet a turn is less than comes, on a machine whose turns are long."""
+    turn, read = 0, list[int]()
+
+    def count(data: bytes, source: tuple[str, int]) -> None:
+        read.append(turn)
+
+    port, loop = _Port(count), asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours, socket.socket(type=socket.SOCK_DGRAM) as theirs:
+        ours.bind(("127.0.0.1", 0))
+        ours.setblocking(False)
+        for _ in range(48):
+            theirs.sendto(b"packet", ours.getsockname())
+        port.open(ours, loop)
+        async with asyncio.timeout(PATIENCE_S):
+            while len(read) < 48:
+                turn += 1
+                await asyncio.sleep(0)
+        port.close(loop)
+    together = [read.count(number) for number in sorted(set(read))]
+    assert together[:7] == [1] * 7 and max(together) == 3 and len(together) <= 22
