@@ -84,6 +84,7 @@ class TelephoneEvents:
       it with every packet, some relays only for the repeated end packets, and an event longer than 16 bits of duration
       continues in segments with new timestamps (section 2.5.1.3).
     * The same key with a later timestamp is the same event if it repeats the end at once, whatever the timestamp.
+    * A packet behind in sequence is late, unless its timestamp is newer: some senders number each event anew.
     * Everything else is a new event. The marker bit is not used: some senders never set it, some set it always.
 
     Sources of the numberings: issues 7 and 29 of ymartineau/peers, 1812 and 1929 of sipwise/rtpengine, pull requests
@@ -117,7 +118,8 @@ class TelephoneEvents:
         last = self._last
         if last is not None:
             behind = (last.sequence - sequence) & 0xFFFF
-            if behind < MAX_MISORDER and now - last.at < self._PAUSE_S:
+            newer = 0 < (timestamp - last.timestamp) & 0xFFFFFFFF < 1 << 31
+            if behind < MAX_MISORDER and now - last.at < self._PAUSE_S and not newer:
                 return None  # late or twice
             if self._continues(last, packet, clock_hz):
                 packet.begins = last.begins

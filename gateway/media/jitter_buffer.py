@@ -31,6 +31,7 @@ class JitterBuffer:
 
     _MAX_WAITING = 50
     _MAX_CONCEALED = 50  # packets of one gap; concealment has faded to silence long before
+    _MAX_STEP = 4  # in the first two packets of a new numbering, some of which may be lost or reordered
     _PEAK_DECAY_S = 5.0  # time constant of the decay of the jitter's peak
     _DRIFT = 0.001  # fastest clock that is followed: the base may rise by this share of time
     _CLOCK_RESTART_S = 0.5  # a jump of the offset by this much means that the sender's clock has restarted
@@ -103,8 +104,8 @@ class JitterBuffer:
         newest: int,
     ) -> bool:
         """Return True if two packets in sequence cannot both be late (RFC 3550 appendix A.1): they are far behind, or
-        their timestamps are newer than every other."""
-        if (sequence - odd[0]) & 0xFFFF != 1:
+        their timestamps are newer than every other. A few packets between them may be missing."""
+        if not 0 < (sequence - odd[0]) & 0xFFFF <= JitterBuffer._MAX_STEP:
             return False
         later = (0 < (timestamp - each) & 0xFFFFFFFF < 1 << 31 for each in (odd[1], newest))
         return behind + 1 >= MAX_MISORDER or all(later)

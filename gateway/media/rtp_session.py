@@ -431,11 +431,11 @@ class RtpSession:
                 self.dropped["rejected"] += 1
                 return
         try:
+            self.heard_at = now  # also if the report cannot be read
             trip_s = self.reporter.received(clear, now=now)
         except ProtocolError:
             self.dropped["unreadable"] += 1
             return
-        self.heard_at = now
         remote = self.reporter.remote
         if remote is not None:
             self._arrival.remote = remote.lost, remote.jitter / self.terms.audio.rtp_clock_hz

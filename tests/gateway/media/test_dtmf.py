@@ -237,6 +237,16 @@ CASES: dict[str, tuple[str, list[Numbered]]] = {
             for at, sequence, timestamp, key, end, _ in press("5", 0.3 * n, sequence=20 * n, advance="always")
         ],
     ),
+    "every event is numbered from the same sequence number": (
+        "552", [packet for n, key in enumerate("552") for packet in press(key, 0.3 * n, sequence=1)]
+    ),
+    "all packets have one sequence number": (
+        "552",
+        [(at, 7, *p) for n, key in enumerate("552") for at, _, *p in press(key, 0.3 * n, sequence=0)],
+    ),
+    "the numbering jumps back between two keys": (
+        "56", [*press("5", 0.0, sequence=500), *press("6", 0.3, sequence=460)]
+    ),
     "packets every 50 ms": (
         "55",
         [*press("5", 0.0, sequence=0, tone_ms=250, step_ms=50), *press("5", 0.6, sequence=20, tone_ms=250, step_ms=50)],

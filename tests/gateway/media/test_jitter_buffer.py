@@ -192,6 +192,22 @@ def test_a_sender_that_numbers_anew_is_heard_from_its_first_packets_on(behind: i
     assert heard == names(range(200 + missing, 400))
 
 
+@pytest.mark.parametrize("behind", [60, 500, 2999])
+@pytest.mark.parametrize("order", ["swapped", "every second is lost", "one of three is lost"])
+def test_a_new_numbering_is_heard_although_packets_are_lost_or_swapped(behind: int, order: str) -> None:
+    line = Line()
+    first = 40_000
+    line.packets(range(first, first + 200))
+    before = len(line.out)
+    sent = [n for n in range(200, 400) if order == "swapped" or (n % 2 if "second" in order else n % 3)]
+    for at, n in enumerate([n ^ 1 for n in sent] if order == "swapped" else sent, start=200):
+        stamp = (4_294_960_000 + (first + n) * 160) & 0xFFFFFFFF
+        when = due(first + (at if order == "swapped" else n))
+        line.take(line.buffer.add((first + n - behind) & 0xFFFF, stamp, str(n).encode(), now=when))
+    heard = [name for name in line.out[before:] if name != "lost"]
+    assert len(heard) >= len(sent) - 2 and heard == sorted(heard, key=int)
+
+
 def test_late_packets_in_sequence_are_not_a_new_numbering() -> None:
     """A burst that another path delayed: its timestamps are old."""
     line = Line()

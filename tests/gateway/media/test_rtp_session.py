@@ -335,6 +335,13 @@ def test_reports_alone_are_a_sign_of_life() -> None:
     assert call.session.heard_at == BEGIN_S + 20
 
 
+@pytest.mark.parametrize("report", [b"\x80\xc9", b"\x80\xc9\0\1\0\0\0\1" + bytes(3), b"\x80\xcf\0\x20" + bytes(8)])
+def test_a_report_that_cannot_be_read_is_a_sign_of_life_too(report: bytes) -> None:
+    call = Call()
+    call.session.receive_rtcp(report, BEGIN_S + 20, (scripts.HOME[0], scripts.HOME[1] + 1))
+    assert call.session.heard_at == BEGIN_S + 20
+
+
 @pytest.mark.parametrize("events", [None, 96])
 def test_a_key_with_the_usual_number_is_heard_although_that_was_not_negotiated(events: int | None) -> None:
     call = Call(replace(SIP, events_type=events, events_receive_type=events))
