@@ -23,10 +23,14 @@ DIGIT_TYPES = (
 so each form is read in each type."""
 
 _SIGNAL = re.compile(
-    r"^[ \t]*(?:signal|digit|dtmf|key|event|d)[ \t]*[=:][ \t]*[\"']?([0-9A-D*#]|1[0-5])[\"']?[ \t]*(?:[;,].*)?$",
+    r"^[ \t]*(?:signal|digit|dtmf|key|event|d)[ \t]*[=:][ \t]*[\"']?([0-9A-D*#]|1[0-5])[\"']?(?:[;, \t].*)?$",
     re.IGNORECASE | re.MULTILINE,
 )
 """``Signal=5`` of Cisco's dtmf-relay, and ``d=6`` of Nortel's digits."""
+
+_BOUNDARY = re.compile(rb"boundary\s*=\s*\"?([^\";]+)", re.IGNORECASE)
+_PART_TYPE = re.compile(rb"^(?:content-type|c)[ \t]*:[ \t]*([^\n]+)", re.IGNORECASE | re.MULTILINE)
+_MAX_DEPTH = 2
 
 _FLASH = re.compile(r"(?:^|[=:])[ \t]*(?:16|!|flash|hf|hookflash)[ \t]*$", re.IGNORECASE | re.MULTILINE)
 
@@ -47,14 +51,34 @@ def description_of(message: Message) -> SessionDescription | None:
     ):
         return parse_sdp(message.body)
     if message.content_type.startswith("multipart/"):
-        boundary = re.search(r'boundary="?([^";]+)', message.headers.get("Content-Type") or "", re.IGNORECASE)
-        for part in (
-            message.body.split(b"--" + boundary.group(1).encode("utf-8", "surrogateescape"))[1:] if boundary else ()
-        ):
-            head, _, body = part.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
-            if re.search(rb"^content-type:\s*application/sdp", head, re.IGNORECASE | re.MULTILINE):
-                return parse_sdp(body)
+        text = (message.headers.get("Content-Type") or "").encode("utf-8", "surrogateescape")
+        found = _among_parts(text, message.body)
+        if found is not None:
+            return parse_sdp(found)
     raise SipProtocolError(f"body is {message.content_type[:60]!r}, expected application/sdp", status=415)
+
+
+def _among_parts(content_type: bytes, body: bytes, depth: int = 0) -> bytes | None:
+    """Return the session description among the parts of a multipart body (RFC 2046 section 5.1), or among those of a
+    part. None: there is none. Some peers do not name the boundary; the body begins with it."""
+    boundary = _BOUNDARY.search(content_type)
+    if boundary:
+        mark = b"--" + boundary.group(1).strip()
+    elif begin := re.match(rb"\s*(--[^\s]+)", body):
+        mark = begin.group(1)
+    else:
+        return None
+    for part in body.split(mark)[1:]:
+        head, _, inner = part.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
+        found = _PART_TYPE.search(head)
+        kind = found.group(1).lower() if found else b""
+        if kind.startswith(b"application/sdp"):
+            return inner
+        if kind.startswith(b"multipart/") and depth < _MAX_DEPTH:
+            nested = _among_parts(found.group(1) if found else b"", inner, depth + 1)
+            if nested is not None:
+                return nested
+    return None
 
 
 def digit_of(info: Request) -> str | None:
@@ -69,13 +93,13 @@ def digit_of(info: Request) -> str | None:
     """
     if not info.body.strip():
         return None
-    if info.content_type not in DIGIT_TYPES:
+    text = info.body.decode("latin-1").replace("\r", "\n").strip()
+    if info.content_type not in DIGIT_TYPES and (info.content_type or not _SIGNAL.search(text)):
         raise SipProtocolError(
             f"body of INFO is {info.content_type[:60]!r}, expected {' or '.join(DIGIT_TYPES)}", status=415
         )
     if info.content_type.endswith("telephone-event") and is_key(info.body):
         return DIGITS[info.body[0]]
-    text = info.body.decode("latin-1").replace("\r", "\n").strip()
     found = _SIGNAL.search(text) or re.fullmatch(r"([0-9A-D*#]|1[0-5])", text, re.IGNORECASE)
     if found:
         key = found.group(1).upper()

@@ -266,20 +266,26 @@ def is_same_target(one: str, other: str) -> bool:
     """Return True if two URIs name the same user, or the same host if they name no user.
 
     Escapes are read (RFC 3261 section 19.1.4). Hosts, ports and parameters are not compared: proxies rewrite them.
+    Brackets around the URI and a missing scheme, as some phones write them in credentials, mean nothing.
     """
     if one == other:
         return bool(one)
     try:
-        names = [(_user(uri), uri.host) for uri in (Uri.parse(one), Uri.parse(other))]
+        names = [(_user(uri), uri.host) for uri in (Uri.parse(_bare(one)), Uri.parse(_bare(other)))]
     except SipProtocolError:
         return False
     (user, host), (other_user, other_host) = names
     return user == other_user and (bool(user) or host == other_host)
 
 
+def _bare(uri: str) -> str:
+    uri = uri.strip().removeprefix("<").removesuffix(">")
+    return uri if re.match("(?:sips?|tel):", uri, re.IGNORECASE) else f"sip:{uri}"
+
+
 def _user(uri: Uri) -> str:
     user = unquote_escapes(re.split("[;:]", uri.user, maxsplit=1)[0])
-    return re.sub("[-.()]", "", user) if uri.scheme == "tel" else user
+    return re.sub("[-.()]", "", user) if uri.scheme == "tel" or user.startswith("+") else user
 
 
 def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:

@@ -22,6 +22,9 @@ MAX_HANDOFF_BYTES = 2048
 DidFrom: TypeAlias = Literal["auto", "request_uri", "to", "p_called_party_id"]
 """The place of the called number in an INVITE."""
 
+_ANONYMOUS = "anonymous.invalid"
+"""The host of an identity that is hidden (RFC 3323 section 4.1.1.3)."""
+
 _NUMBER = re.compile(r"\+?[0-9*#]+")
 
 _OWN = frozenset(
@@ -47,12 +50,14 @@ class SipCaller:
 
 
 def number_of(uri: Uri) -> str:
-    """Return the number in a URI: its user part without parameters and password. For tel, return the number without
-    visual separators; for another scheme, the text after it; for a URI without a user part, the whole URI."""
+    """Return the number in a URI: its user part without parameters and password, and without visual separators if it
+    is a telephone number (tel, ``+`` or ``user=phone``). For another scheme, return the text after it; for a URI
+    without a user part, the whole URI."""
     if uri.host and not uri.user:
         return plain(str(uri))
     user = unquote(re.split("[;:]", uri.user, maxsplit=1)[0])
-    return plain(re.sub("[-.()]", "", user) if uri.scheme == "tel" else user)
+    is_telephone = uri.scheme == "tel" or user.startswith("+") or (uri.params.get("user") or "").lower() == "phone"
+    return plain(re.sub("[-.()]", "", user) if is_telephone else user)
 
 
 def is_number(text: str) -> bool:
@@ -72,7 +77,7 @@ def caller_of(
     Args:
         patterns: names of headers that become parameters; a trailing ``*`` matches any rest.
         did_from: the header with the called party. ``auto``: P-Called-Party-ID (RFC 7315) if there is one, else the
-            Request-URI, or To if the Request-URI names our account.
+            Request-URI, or To if the Request-URI names our account or no user.
         accounts: the users of our registrations. Registrars send calls for any number to them.
 
     Raises:
@@ -116,7 +121,8 @@ def _called(invite: Request, did_from: DidFrom, accounts: Container[str]) -> Uri
     named = _addresses(invite.headers, "P-Called-Party-ID")
     if named and did_from in ("auto", "p_called_party_id"):
         return named[0].uri
-    if did_from == "to" or (did_from == "auto" and number_of(asked) in accounts):
+    nameless = bool(asked.host) and not asked.user and bool(invite.to.uri.user)
+    if did_from == "to" or (did_from == "auto" and (nameless or number_of(asked) in accounts)):
         return invite.to.uri
     return asked
 
@@ -134,7 +140,8 @@ def _identities(headers: Headers) -> list[Address]:
     """Return the identities of the caller from the first header that has any."""
     parties = _addresses(headers, "Remote-Party-ID")
     calling = [each for each in parties if (each.params.get("party") or "calling").lower() == "calling"]
-    return _addresses(headers, "P-Asserted-Identity") or calling or _addresses(headers, "P-Preferred-Identity")
+    known = (_addresses(headers, "P-Asserted-Identity"), calling, _addresses(headers, "P-Preferred-Identity"))
+    return next(filter(None, ([each for each in of if each.uri.host != _ANONYMOUS] for of in known)), [])
 
 
 def _forwarded_from(headers: Headers, called: str) -> str:

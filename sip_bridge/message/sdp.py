@@ -51,6 +51,12 @@ _OFFERED_SUITES = ("AES_CM_128_HMAC_SHA1_80", "AES_CM_128_HMAC_SHA1_32")
 
 _PROTOCOLS = frozenset({"RTP/AVP", "RTP/AVPF", "RTP/SAVP", "RTP/SAVPF"})
 _EVENTS = "TELEPHONE-EVENT"
+_OTHER_NAMES = {
+    **dict.fromkeys(("G711U", "G711MU", "G711ULAW", "ULAW", "MULAW"), "PCMU"),
+    **dict.fromkeys(("G711A", "G711ALAW", "ALAW"), "PCMA"),
+    "TELEPHONEEVENTS": _EVENTS,
+}
+"""Names that some peers write, without hyphens and dots."""
 
 
 class Direction(enum.Enum):
@@ -223,7 +229,7 @@ def _is_address(text: str) -> bool:
 
 
 def _media(section: _Section, session: _Section) -> Media:
-    parts = section.media.split()
+    parts = section.media.replace(",", " ").split()
     if len(parts) < 4 or len(parts) - 3 > MAX_FORMATS:
         raise SipProtocolError(
             f"SDP media is {section.media[:40]!r}, expected kind, port, protocol and 1 to 64 formats"
@@ -275,7 +281,8 @@ def _mapped(payload_type: int, mapped: str) -> Codec | None:
     Two names have one meaning whatever follows them: ``opus`` always has a clock of 48000 Hz and two channels (RFC 7587
     section 7), and G722 always one of 8000 Hz (RFC 3551 section 4.5.2), although some peers write 16000.
     """
-    name, *rest = "".join(mapped.split()).upper().split("/")
+    name, *rest = "".join(mapped.partition(";")[0].split()).upper().split("/")
+    name = _OTHER_NAMES.get(name.replace("-", "").replace(".", ""), name)
     if name in ("OPUS", "G722"):
         return replace(KNOWN[name], payload_type=payload_type)
     usual = KNOWN.get(name) or _STATIC.get(payload_type)
@@ -284,7 +291,7 @@ def _mapped(payload_type: int, mapped: str) -> Codec | None:
         clock = "8000"
     if not name or not re.fullmatch("[0-9]{1,7}", clock):
         return None
-    channels = int(rest[1]) if len(rest) > 1 and re.fullmatch("[0-9]{1,2}", rest[1]) else 1
+    channels = int(rest[1]) if len(rest) > 1 and re.fullmatch("[1-9][0-9]?", rest[1]) else 1
     return Codec(payload_type, name, int(clock), channels)
 
 

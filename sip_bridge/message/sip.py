@@ -490,7 +490,7 @@ class _Message:
     @property
     def content_type(self) -> str:
         """Media type in lower case, without parameters. Empty: the message names none."""
-        return (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+        return "".join((self.headers.get("Content-Type") or "").partition(";")[0].split()).lower()
 
     def _serialise(self, start_line: str) -> bytes:
         if "\r" in start_line or "\n" in start_line:

@@ -23,6 +23,20 @@ def test_a_description_stands_alone_or_among_other_parts() -> None:
     )
     among = description_of(carrying('multipart/mixed; boundary="x"', parts))
     assert alone is not None and among is not None and alone.media == among.media
+    for content, body in (
+        ("multipart/mixed; boundary = x", parts.replace(b"Content-Type:", b"Content-Type :")),
+        ("multipart/mixed;boundary=x;charset=utf-8", parts.replace(b"Content-Type:", b"c:")),
+        ("multipart/mixed", b"\r\n" + parts),
+        ("Multipart / Mixed;boundary=y", b"--y\r\nContent-Type: multipart/related;boundary=x\r\n\r\n" + parts),
+        ("application / SDP ;charset=utf-8", SDP),
+    ):
+        assert description_of(carrying(content, body)) == alone
+    deep = parts
+    for name in "abc":
+        head = f"--{name}\r\nContent-Type: multipart/mixed\r\n\r\n"
+        deep = head.encode() + deep
+    with pytest.raises(SipProtocolError, match="multipart"):
+        description_of(carrying("multipart/mixed", deep))
     assert description_of(carrying("application/sdp", b"\r\n")) is None
     unnamed = description_of(request("INFO", body=b"\r\n" + SDP))
     assert unnamed is not None and unnamed.media == alone.media
@@ -51,6 +65,7 @@ def test_any_other_body_is_415(content: str, more: tuple[tuple[str, str], ...]) 
         (b"Signal=12\r\n", "A"),
         (b"Signal=15\r\n", "D"),
         (b'Signal="3"\r\n', "3"),
+        (b"Signal=3 Duration=160\r\n", "3"),
         (b"p=Digit-Collection\r\ny=Digits\r\nd=6\r\n", "6"),
         (b"d=6", "6"),
         (b" # ", "#"),
@@ -63,6 +78,12 @@ def test_any_other_body_is_415(content: str, more: tuple[tuple[str, str], ...]) 
 def test_touch_tones_in_every_form_and_type(content: str, body: bytes, key: str) -> None:
     assert digit_of(carrying(content, body)) == key
     assert digit_of(carrying(f"{content.title()};charset=utf-8", body)) == key
+
+
+def test_a_touch_tone_whose_type_is_not_named() -> None:
+    assert digit_of(request("INFO", body=b"Signal=5\r\nDuration=160\r\n")) == "5"
+    with pytest.raises(SipProtocolError, match="expected application/dtmf-relay"):
+        digit_of(request("INFO", body=b"5"))
 
 
 @pytest.mark.parametrize("content", ["audio/telephone-event", "application/telephone-event"])

@@ -148,7 +148,11 @@ def test_short_secret() -> None:
         ("sip:BOT@pbx.example", "sip:bot@pbx.example", "", False),
         ("sip:pbx.example", "sip:other.example", "", False),
         ("sip:pbx.example", "sip:bot@pbx.example", "", False),
+        ("<sip:bot@pbx.example>", "sip:bot@pbx.example", "", True),
+        ("bot@pbx.example", "sip:bot@10.0.0.1", "", True),
+        ("sip:+49-30-111@pbx.example", "sip:+4930111@10.0.0.1;user=phone", "", True),
         ("<bad>", "sip:bot@pbx.example", "", False),
+        ("*", "sip:bot@pbx.example", "", False),
     ],
 )
 def test_credentials_name_the_target_as_dialled_or_as_asked(named: str, asked: str, dialled: str, good: bool) -> None:

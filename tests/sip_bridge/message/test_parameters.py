@@ -28,6 +28,9 @@ from tests.sip_bridge.sip_messages import request
         ("sip:%2B49301;phone-context=x@example.org;user=phone", "+49301"),
         ("sip:ann:secret@example.org", "ann"),
         ("tel:+49301;ext=7", "+49301"),
+        ("sip:+49-(30)-1@example.org", "+49301"),
+        ("sip:030-1.1@example.org;user=PHONE", "03011"),
+        ("sip:ann-marie.lee@example.org", "ann-marie.lee"),
         ("sip:example.org", "sip:example.org"),
     ],
 )
@@ -74,6 +77,12 @@ SIP_AND_TEL = '"Ann Lee" <sip:ann@carrier.example>, <tel:+49-30-111>'
         ([("Remote-Party-ID", "<sip:+1@c>;party=called, <sip:+2@c>;party=calling")], "+2", ""),
         ([("Remote-Party-ID", "<sip:+1@c>;party=called"), ("Remote-Party-ID", "<sip:+2@c>")], "+2", ""),
         ([("P-Preferred-Identity", "<sip:x@c>, <tel:+4930333>")], "+4930333", ""),
+        (
+            [("P-Asserted-Identity", "<sip:anonymous@anonymous.invalid>"), ("Remote-Party-ID", '"Bob" <sip:+2@c>')],
+            "+2",
+            "Bob",
+        ),
+        ([("P-Asserted-Identity", "<sip:anonymous@anonymous.invalid>")], "anonymous", ""),
         ([("P-Preferred-Identity", "<sip:+3@c>"), ("Remote-Party-ID", "<sip:+2@c>;party=called")], "+3", ""),
     ],
 )  # fmt: skip
@@ -113,6 +122,8 @@ def test_the_party_that_forwarded_the_call(headers: list[tuple[str, str]], forwa
         ("auto", "sip:2000@h", "<sip:+4930999@c>", None, "2000"),
         ("auto", "sip:account@h:5060", "<sip:+4930999@c>", None, "+4930999"),
         ("auto", "sip:account@h", "<tel:+4930999>", None, "+4930999"),
+        ("auto", "sip:h:5060;transport=tcp", "<sip:+4930999@c>", None, "+4930999"),
+        ("auto", "sip:h", "<sip:c>", None, "sip:h"),
         ("auto", "sip:account@h", "<sip:account@c>", "<sip:+4930777@c>", "+4930777"),
         ("auto", "sip:2000@h", "<sip:+4930999@c>", "<tel:+4930777>", "+4930777"),
         ("auto", "sip:account@h", "<sip:+4930999@c>", "<<", "+4930999"),

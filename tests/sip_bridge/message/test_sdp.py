@@ -648,6 +648,11 @@ ODD = {
     .replace("telephone-", "Telephone-"),
     "profile in lower case": PLAIN.replace("RTP/AVP", "rtp/avp"),
     "many spaces in m=": PLAIN.replace("m=audio 49170 RTP/AVP 0 107", "m=audio  49170\tRTP/AVP  0   107"),
+    "commas between the formats": PLAIN.replace("0 107 101", "0,107, 101"),
+    "rtpmap with a semicolon": PLAIN.replace("PCMU/8000", "PCMU/8000;").replace("event/8000", "event/8000; "),
+    "rtpmap without channels": PLAIN.replace("PCMU/8000", "PCMU/8000/0").replace("event/8000", "event/8000/"),
+    "another name of the codec": PLAIN.replace("PCMU", "mu-law").replace("telephone-event", "telephone-events"),
+    "a third name of the codec": PLAIN.replace("PCMU", "G.711u"),
     "unreadable formats": PLAIN.replace("107 101", "107 101 * 200 x"),
     "a number of ports": PLAIN.replace("49170 ", "49170/1 "),
     "spaces in rtpmap": PLAIN.replace("rtpmap:0 PCMU/8000", "rtpmap: 0  PCMU / 8000 ").replace(
