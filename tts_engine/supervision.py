@@ -135,6 +135,8 @@ class SupervisedTask(Supervised):
                 if not run.done():
                     run.cancel()
                     await asyncio.wait({run})
+                elif not run.cancelled():
+                    run.exception()  # its owner has ended it at the same time, so no one else asks for it
             error = asyncio.CancelledError() if run.cancelled() else run.exception()
             if error is None and first and self._now() - begun < _AT_ONCE_S:
                 return

@@ -571,7 +571,7 @@ class Endpoint:
     async def close(self) -> None:
         """Close the sockets at once, and forget the transactions that are under way."""
         if self._watching is not None:
-            self._watching.cancel()
+            await self._watching.aclose()  # first, else it reports the sockets that are closed here
         if self._timer:
             self._timer.cancel()
         if self._tls_listener is not None:

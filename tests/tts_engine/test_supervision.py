@@ -1,6 +1,7 @@
 """The supervisor of tasks and threads: no end goes unseen, and what ended works again."""
 
 import asyncio
+import gc
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -39,6 +40,26 @@ async def _raises_a_cancellation() -> None:
 
 
 ENDS = [_raises, _returns, _is_cancelled, _raises_a_cancellation]
+
+
+async def test_work_that_fails_while_its_owner_ends_it_is_not_reported(supervisor: Supervisor) -> None:
+    """Both happen in one turn of the loop."""
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    is_over = asyncio.Event()
+
+    async def work() -> None:
+        await is_over.wait()
+        raise ValueError("its socket is closed")
+
+    kept = supervisor.task("sockets", work)
+    await asyncio.sleep(0.01)
+    is_over.set()
+    await asyncio.sleep(0)  # the work fails, and its keeper has not run since
+    await kept.aclose()
+    del kept
+    gc.collect()
+    assert not reported and not supervisor.states()
 
 
 @pytest.mark.virtual_time
