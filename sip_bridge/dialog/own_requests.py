@@ -83,7 +83,7 @@ class OwnRequests:
         connects to the named port (RFC 3261 section 18.1.1).
         """
         uri, peer = dialog.next_hop, self._peer
-        host = uri.host.strip("[]")
+        host = self._host_of(uri)
         if self._is_hidden(dialog):
             return peer
         named = (uri.params.get("transport") or "").upper()
@@ -97,18 +97,23 @@ class OwnRequests:
         """Return False if the dialog's next hop is an address to which we can send nothing: one of another family, with
         port 0, or with a transport that we do not have."""
         uri = dialog.next_hop
-        usable = not _is_address(uri.host.strip("[]")) or self._named(uri).can_be_reached_from(self._local.host)
+        usable = not _is_address(self._host_of(uri)) or self._named(uri).can_be_reached_from(self._local.host)
         return usable and uri.port != 0
 
     def _is_hidden(self, dialog: Dialog) -> bool:
-        contact = dialog.target.host.strip("[]")
+        contact = self._host_of(dialog.target)
         return self.translated or (not dialog.routes and is_hidden(contact, seen_at=self._peer.host))
 
-    @staticmethod
-    def _named(uri: Uri) -> Peer:
+    def _host_of(self, uri: Uri) -> str:
+        """Return the host of a URI. An IPv4 address that is written as an IPv6 one (RFC 4291 section 2.5.5.2) is one of
+        our family if ours is IPv4: peers with one socket for both families write it."""
+        host = uri.host.strip("[]")
+        return host if ":" in self._local.host else host.removeprefix("::ffff:")
+
+    def _named(self, uri: Uri) -> Peer:
         named = (uri.params.get("transport") or "UDP").upper()
         transport = "TLS" if uri.scheme == "sips" else named
-        return Peer(transport, uri.host.strip("[]"), _port(uri, transport))
+        return Peer(transport, self._host_of(uri), _port(uri, transport))
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
         """Handle a response, including repetitions."""
