@@ -2,8 +2,9 @@
 
 * Sent to: the address of the latest description, from that description on (RFC 3264 section 8.3.1).
 * Heard: the address that is sent to, and always the described one.
-* The described address is silent: for ``window_s``, another source is followed after three consecutive packets of one
-  stream, if the policy allows its address. Address translators (NAT) make this necessary.
+* The described address is silent: another source is followed after three consecutive packets of one stream, if the
+  policy allows its address. Address translators (NAT) make this necessary. The signalling host, which ``host`` allows,
+  may begin at any time, because some phones send nothing before their user speaks; other hosts have ``window_s``.
 * The described address speaks later: the leg returns to it, and follows no other source until the next description.
 * A description replaces the address: the old source is heard until another one is, so that the audio has no gap. It is
   followed only after ``REPLACED_S`` in which no other source sent, because packets of the old stream still arrive.
@@ -35,7 +36,7 @@ class Latch:
         policy: ``strict`` keeps the signalled address. ``host`` follows only to the signalling host. ``any`` follows to
             any address.
         signalling_host: the host from which the peer signals, for ``host``.
-        window_s: time after an offer and answer in which the leg may follow, seconds.
+        window_s: time after an offer and answer in which ``any`` may follow, seconds.
         packets: consecutive packets from a source before it is followed.
     """
 
@@ -127,8 +128,8 @@ class Latch:
         return stood_for is not None and stood_for != self._named
 
     def _may_follow(self, source: PeerAddress, now: float, *, replaced: bool) -> bool:
-        if self._locked or self.remote is None or now > self._described_at + self._window_s:
+        if self._locked or self.remote is None or (replaced and now < self._other_at + REPLACED_S):
             return False
-        if replaced and now < self._other_at + REPLACED_S:
-            return False
-        return self._policy == "any" or (self._policy == "host" and source[0] == self._signalling_host)
+        if self._policy == "host":
+            return source[0] == self._signalling_host
+        return self._policy == "any" and now <= self._described_at + self._window_s

@@ -51,6 +51,15 @@ def test_an_address_that_answers_is_kept() -> None:
 
 def test_the_window_closes() -> None:
     assert send(latch(), REAL, [1, 2, 3], now=10.1) == NAMED
+    assert send(latch("host"), ("192.0.2.9", 4000), [1, 2, 3], now=10.1) == NAMED
+
+
+def test_a_phone_behind_a_translator_may_be_silent_until_its_user_speaks() -> None:
+    at = latch("host")
+    assert send(at, REAL, [1, 2, 3], now=60.0) == REAL
+    at.negotiated(MOVED, now=100.0)
+    assert send(at, (REAL[0], REAL[1] + 2), [7, 8, 9], now=200.0) == (REAL[0], REAL[1] + 2)
+    assert send(at, REAL, [4, 5, 6], now=201.0) == (REAL[0], REAL[1] + 2)
 
 
 def test_policies() -> None:
