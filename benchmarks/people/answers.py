@@ -20,6 +20,9 @@ from benchmarks.people.call import Call, LineSettings
 from benchmarks.people.clips import ASTERISK, HALVES, Sounds, read
 from benchmarks.people.figures import delays, share
 from benchmarks.people.rooms import RATE, Pcm, at_level, in_room
+from benchmarks.people.spoken_texts import spoken
+from gateway.recognition.moonshine import Moonshine
+from gateway.recognition.server import Transcribe
 from gateway.seams.messages import Answered, AnsweredBy
 from tests.gateway.answering.line_sounds import silence, tone
 from tests.virtual_loop import VirtualLoop
@@ -51,6 +54,10 @@ HUMAN_S, RECORDING_S = 2.0, 4.0
 """Longest time to the right verdict: a person from the end of their words, a recording from its first sound."""
 
 
+Told = tuple[float, AnsweredBy, float]
+"""The second of a verdict, the verdict, and its confidence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A call that is answered."""
@@ -80,6 +87,13 @@ def scenes(sounds: Sounds, folder: Path, rng: np.random.Generator) -> Iterator[S
             yield _person("a phrase", ((clip.pcm, ""),))
 
 
+def spoken_scenes(half: str) -> Iterator[Scene]:
+    """Make calls of synthetic voices that say our English texts."""
+    for by, text, pcm in spoken(half):
+        beep = [(silence(0.8), ""), (tone(1000, seconds=0.4, dbov=-20.0), "")] if by == "machine" else []
+        yield Scene(f"synthetic {by}", by, ((pcm, text), *beep), len(pcm) / RATE)
+
+
 def _person(kind: str, parts: tuple[tuple[Pcm, str], ...]) -> Scene:
     seconds = sum(len(pcm) for pcm, _ in parts) / RATE
     return Scene(kind if seconds <= LONG_S else "more than 2.5 s", "human", parts, seconds)
@@ -94,6 +108,11 @@ def _people(sounds: Sounds, folder: Path, speaker: str, rng: np.random.Generator
         yield _person("two words", ((first, ""), (silence(float(rng.uniform(0.1, 0.6))), ""), (second, "")))
     for clip in sounds.clips("sentence", speaker)[:10]:
         yield _person("a sentence", ((clip.pcm, ""),))
+    again = [each for each in sounds.clips("sentence", speaker) if len(each.pcm) < 2 * RATE]
+    for clip in again[-6:]:
+        word = words[int(rng.integers(len(words)))].pcm
+        parts = ((word, ""), (silence(float(rng.uniform(0.8, 1.6))), ""), (clip.pcm, ""))
+        yield Scene("asks again", "human", parts, sum(len(pcm) for pcm, _ in parts) / RATE)
 
 
 def _recordings(sounds: Sounds, folder: Path, speaker: str, rng: np.random.Generator) -> Iterator[Scene]:
@@ -142,10 +161,18 @@ def _files(folder: Path, speaker: str, name: str) -> list[tuple[Pcm, str]]:
     return [(read(path), words) for path in paths if path.exists()][:1]
 
 
-async def verdicts(scene: Scene, number: int, *, recogniser: bool) -> tuple[float, list[tuple[float, AnsweredBy]]]:
-    """Play a call; return the begin of the sound, and each verdict with its second."""
+async def verdicts(
+    scene: Scene, number: int, *, recogniser: bool | Transcribe, lost: float = 0.0, noise_dbov: float | None = None
+) -> tuple[float, list[Told]]:
+    """Play a call; return the begin of the sound, and each verdict.
+
+    Args:
+        lost: share of lost packets.
+        noise_dbov: level of the line's noise. None: -70 to -50.
+    """
     rng = np.random.default_rng(number)
-    line = LineSettings(noise_dbov=float(rng.uniform(-70, -50)))
+    drawn_dbov = float(rng.uniform(-70, -50))
+    line = LineSettings(noise_dbov=drawn_dbov if noise_dbov is None else noise_dbov, lost=lost)
     call = Call(line, {}, recogniser=recogniser, seconds=LONGEST_S, seed=number, direction="outbound")
     at = begins = float(rng.uniform(0.2, 1.5))
     level_db, room = float(rng.normal(0.0, 3.0)), scene.by == "human" and rng.random() < 0.5
@@ -158,7 +185,7 @@ async def verdicts(scene: Scene, number: int, *, recogniser: bool) -> tuple[floa
         at += length_s
     await asyncio.sleep((begins + scene.first_s + HUMAN_S + 0.5 if scene.by == "human" else LONGEST_S) - call.now)
     await call.finish()
-    return begins, [(at, message.by) for at, message in call.told if isinstance(message, Answered)]
+    return begins, [(at, message.by, message.confidence) for at, message in call.told if isinstance(message, Answered)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +196,21 @@ class Outcome:
     """The last verdict in time. None: there was none."""
     right: bool
     right_at_last: bool
+    doubted: bool
+    """A person was first called a machine, with a confidence on which nothing is done."""
     delay_s: float | None
     """From the end of a person's words, or from the first sound of a recording, to the first verdict."""
 
 
-def judged(scene: Scene, begins: float, found: list[tuple[float, AnsweredBy]], *, words: bool) -> Outcome:
+def judged(scene: Scene, begins: float, found: list[Told], *, words: bool) -> Outcome:
     """Compare the verdicts of a call. Without words, a queue and an assistant are machines."""
     wanted = scene.by if words or scene.by == "human" else "machine"
     from_s, limit_s = (begins + scene.first_s, HUMAN_S) if scene.by == "human" else (begins, RECORDING_S)
-    in_time = [by for at, by in found if at <= from_s + limit_s]
+    in_time = [by for at, by, _ in found if at <= from_s + limit_s]
     last = in_time[-1] if in_time else None
     delay_s = found[0][0] - from_s if found else None
-    return Outcome(last, last == wanted, bool(found) and found[-1][1] == wanted, delay_s)
+    doubted = scene.by == "human" and any(by == "machine" for _, by, _ in found)
+    return Outcome(last, last == wanted, bool(found) and found[-1][1] == wanted, doubted, delay_s)
 
 
 def main() -> None:
@@ -188,28 +218,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sounds", type=Path, default=Path("build/people"), help="folder of the unpacked packages")
     parser.add_argument("--half", choices=HALVES, default="tuning")
-    parser.add_argument("--words", action="store_true", help="English only, with an ideal recogniser")
+    parser.add_argument("--words", choices=("ideal", "embedded"), help="English only, with this recogniser")
+    parser.add_argument("--synthetic", action="store_true", help="synthetic voices only")
+    parser.add_argument("--loss", type=float, default=0.0, metavar="SHARE", help="share of lost packets")
+    parser.add_argument("--noise", type=float, metavar="DBOV", help="level of the line's noise; default -70 to -50")
     parser.add_argument("--misses", action="store_true", help="print each call that was not judged right in time")
     arguments = parser.parse_args()
     rng = np.random.default_rng(HALVES.index(arguments.half))
-    sounds = Sounds(arguments.sounds, arguments.half)
+    recogniser: bool | Transcribe = Moonshine() if arguments.words == "embedded" else bool(arguments.words)
+    if arguments.synthetic:
+        calls = list(spoken_scenes(arguments.half))
+    else:
+        calls = list(scenes(Sounds(arguments.sounds, arguments.half), arguments.sounds, rng))
     results: dict[str, list[Outcome]] = {}
     loop = VirtualLoop()
     begun = time.thread_time()
-    for number, scene in enumerate(scenes(sounds, arguments.sounds, rng)):
-        if arguments.words and not any(text for _, text in scene.parts):
+    for number, scene in enumerate(calls):
+        if recogniser and not any(text for _, text in scene.parts):
             continue
-        begins, found = loop.run_until_complete(verdicts(scene, number, recogniser=arguments.words))
-        outcome = judged(scene, begins, found, words=arguments.words)
+        told = verdicts(scene, number, recogniser=recogniser, lost=arguments.loss, noise_dbov=arguments.noise)
+        begins, found = loop.run_until_complete(told)
+        outcome = judged(scene, begins, found, words=bool(recogniser))
         results.setdefault(scene.kind, []).append(outcome)
         if arguments.misses and not outcome.right:
-            print(f"    {scene.kind} {number}: {scene.first_s:.2f} s from {begins:.2f} s, {found}")
-    print("| call | right in time | another verdict | none in time | right at last | first verdict p50 / p95, ms |")
+            print(f"    {scene.kind} {number}: {scene.first_s:.2f} s from {begins:.2f} s, {found}", flush=True)
+    print("| call | right in time | another verdict | none in time | doubted before | right at last | first verdict |")
     for kind, outcomes in results.items():
         late = [each for each in outcomes if each.last is None]
         print(
             f"| {kind} | {share(sum(each.right for each in outcomes), len(outcomes))} "
             f"| {sum(not each.right for each in outcomes) - len(late)} | {len(late)} "
+            f"| {sum(each.doubted for each in outcomes)} "
             f"| {sum(each.right_at_last for each in outcomes)} "
             f"| {delays([each.delay_s for each in outcomes if each.delay_s is not None])} |"
         )

@@ -1,7 +1,7 @@
 """One call on the virtual clock: the session, the uplink and turn-taking are the product's, and so are their networks.
 
 The line, the room around the telephone, the caller, the manager, the engine and the recogniser are played here. The
-recogniser is ideal: it returns the words of every speaker in the sound that it is given. A
+recogniser is ideal unless one is given: it returns the words of every speaker in the sound that it is given. A
 prompt without words of the caller is a false one; a real recogniser would understand some of these words wrongly or not
 at all.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -25,7 +26,9 @@ from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
 from gateway.histogram import Histogram
+from gateway.media.jitter_buffer import LOST
 from gateway.media.playout import StartPolicy
+from gateway.recognition.server import PARTIAL_MS, Transcribe
 from gateway.recognition.smart_turn import SmartTurn
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, UnbufferedLeg
@@ -82,6 +85,8 @@ class LineSettings:
     """Response from the line to the microphone; None: the telephone returns nothing of the bot's voice."""
     noise_dbov: float = -66.0
     """Level of the line's own white noise."""
+    lost: float = 0.0
+    """Share of the caller's packets that do not arrive."""
     clipping: float = 0.0
     """Above 0: a loudspeaker that distorts, the samples' gain before ``tanh``."""
 
@@ -158,7 +163,8 @@ class Call(UnbufferedLeg):
         voice: what the bot can say: its sound at ``RATE``, by the text.
         turn_model: Smart Turn, or None.
         route: keys of the route.
-        recogniser: False: the route has none.
+        recogniser: False: the route has none. True: the ideal one. A function: a recogniser from whole utterances to
+            words, such as ``Moonshine``; it is asked as the embedded one is, and its time passes on the clock.
         seconds: longest call.
     """
 
@@ -170,7 +176,7 @@ class Call(UnbufferedLeg):
         turn_model: SmartTurn | None = None,
         route: dict[str, Any] | None = None,
         barge_in: dict[str, Any] | None = None,
-        recogniser: bool = True,
+        recogniser: bool | Transcribe = True,
         seconds: float = 120.0,
         seed: int = 0,
         direction: str = "inbound",
@@ -189,6 +195,7 @@ class Call(UnbufferedLeg):
         self._noise = np.random.default_rng(seed).standard_normal(samples).astype(np.float32) * np.float32(
             10 ** (line.noise_dbov / 20)
         )
+        self._losses = random.Random(seed)
         self.sent_at: list[float] = []
         """Sending time of each frame, seconds of the call."""
         self.clears = 0
@@ -202,7 +209,7 @@ class Call(UnbufferedLeg):
         self._up = None if rate == RATE else Resampler(RATE, rate)
         made = RouteConfig.model_validate({"recogniser": "external" if recogniser else "", **(route or {})})
         common = BargeInConfig.model_validate(barge_in or {})
-        self.recogniser = _Recogniser(self)
+        self.recogniser = _Recogniser(self, recogniser if callable(recogniser) else None)
         model = None if turn_model is None else _TurnModel(self._loop, turn_model)
         heard = hearing(made, self.recogniser, RecogniserConfig(), common, model) if recogniser else None
         playout = PlayoutConfig(lead_ms=0)
@@ -284,7 +291,9 @@ class Call(UnbufferedLeg):
             pcm = self._near[first : first + FRAME] + self._noise[first : first + FRAME] + self._echo(first)
             if self._up is not None:
                 pcm = self._up.process(pcm.astype(np.float32))
-            self.session.on_audio(self._code.encode(to_int16(np.clip(pcm, -1, 1).astype(np.float32))))
+            arrives = not self.settings.lost or self._losses.random() >= self.settings.lost
+            payload = self._code.encode(to_int16(np.clip(pcm, -1, 1).astype(np.float32)))
+            self.session.on_audio(payload if arrives else LOST)
 
     def _echo(self, first: int) -> Pcm:
         response = self.settings.echo
@@ -391,15 +400,20 @@ class _Recogniser:
     dropped = 0
     ready = True
 
-    def __init__(self, world: Call) -> None:
+    def __init__(self, world: Call, transcribe: Transcribe | None) -> None:
         self._world = world
+        self._transcribe = transcribe
         self.utterances: list[tuple[float, float, str, str]] = []
         """Begin and end in seconds of the call, the caller's words, everyone's words."""
 
     def knows(self, language: str) -> bool:
         return True
 
-    def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> _Words:
+    def open(
+        self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
+    ) -> _Words | _Understood:
+        if self._transcribe is not None:
+            return _Understood(self._world, events, self._transcribe, partials=partials)
         return _Words(self._world, events, partials=partials)
 
     async def aclose(self) -> None: ...
@@ -439,6 +453,42 @@ class _Words:
         world.recogniser.utterances.append((begun, world.now, own, text))
         self._begun = None
         world.later(_FINAL_S, lambda: self._events.on_final(text))
+
+    async def aclose(self) -> None: ...
+
+
+class _Understood:
+    """The words that a network understands, asked as ``ListenServer`` asks it."""
+
+    def __init__(self, world: Call, events: RecognitionEvents, transcribe: Transcribe, *, partials: bool) -> None:
+        self._world, self._events, self._transcribe, self._partials = world, events, transcribe, partials
+        self._sound: list[bytes] = []
+        self._heard = 0  # frames that the latest words cover
+        self._text = ""
+        self._free_at = 0.0
+
+    def push(self, pcm: bytes) -> None:
+        self._sound.append(pcm)
+        if self._partials and (len(self._sound) - self._heard) * FRAME_S * 1000 >= PARTIAL_MS:
+            self._hear(self._events.on_partial)
+
+    def pause(self) -> None:
+        self._hear(self._events.on_partial)
+
+    def finish(self) -> None:
+        self._hear(self._events.on_final)
+        self._sound, self._heard, self._text = [], 0, ""
+
+    def _hear(self, tell: Callable[[str], None]) -> None:
+        before = self._text
+        if len(self._sound) > self._heard:
+            self._heard = len(self._sound)
+            begun = time.thread_time()
+            self._text = self._transcribe(to_float32(np.frombuffer(b"".join(self._sound), "<i2").astype(np.int16)))
+            self._free_at = max(self._free_at, self._world.now) + time.thread_time() - begun
+        if tell == self._events.on_final or self._text != before:
+            text = self._text
+            self._world.later(self._free_at - self._world.now, lambda: tell(text))
 
     async def aclose(self) -> None: ...
 

@@ -208,7 +208,7 @@ def read(path: Path) -> Pcm:
     """Return a file's sound at ``RATE``, at -26 dBov, from its first sound to its last."""
     resampler = av.AudioResampler(format="flt", layout="mono", rate=RATE)
     pieces: list[Pcm] = []
-    with av.open(str(path), format="gsm" if path.suffix == ".gsm" else None) as file:
+    with av.open(str(path), format="gsm" if path.suffix == ".gsm" else None, metadata_errors="replace") as file:
         for frame in itertools.chain(file.decode(audio=0), (None,)):
             pieces += [each.to_ndarray().reshape(-1).astype(np.float32) for each in resampler.resample(frame)]
     pcm = trimmed(np.concatenate(pieces)) if pieces else np.zeros(0, np.float32)

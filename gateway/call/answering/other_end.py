@@ -43,8 +43,11 @@ class OtherEnd:
         self._tell = tell
         self._meter = meter
         self._changed: Callable[[], None] = lambda: None
+        self._needed_vad = True
+        self._reported: AnsweredBy | None = None
         self._now = clock
         self._answering = Answering(clock(), language, end_lag_s=MIN_SILENCE_S)
+        self._silent_since: float | None = None  # begin of the present lull
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -59,7 +62,7 @@ class OtherEnd:
         return None if verdict is None else verdict.by
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Decide from now on. ``changed`` is called after each verdict: ``needs_vad`` may have another value."""
+        """Decide from now on. ``changed`` is called when ``needs_vad`` has another value."""
         self._changed = changed
         self._answering.wait(self._now())
         self._set_timer()
@@ -71,13 +74,24 @@ class OtherEnd:
 
     def on_speech_started(self, *, onset: float) -> None:
         """The other end has spoken since ``onset``."""
+        self._silent_since = None
         self._plan.on_speech(True, onset)
         self._take(self._answering.speech(True, onset))
 
     def on_speech_ended(self) -> None:
         """The other end has been silent for the VAD's silence."""
         self._plan.on_speech(False)
-        self._take(self._answering.speech(False, self._now() - MIN_SILENCE_S))
+        # The VAD takes 0.2 s after the last word for speech; the lull began with the silence.
+        since, self._silent_since = self._silent_since, None
+        self._take(self._answering.speech(False, self._now() - MIN_SILENCE_S if since is None else since))
+
+    def on_lull(self, *, since: float) -> None:
+        """The other end has been silent since ``since``, perhaps only between two words."""
+        self._silent_since = since
+
+    def on_speech_resumed(self) -> None:
+        """The other end speaks again after a lull."""
+        self._silent_since = None
 
     def on_words(self, text: str) -> None:
         """The recogniser has the words of an utterance, or more of them."""
@@ -98,10 +112,11 @@ class OtherEnd:
         self._set_timer()
 
     def _report(self, verdict: AnswerVerdict) -> None:
-        self._meter.answered(verdict.by)
+        if verdict.by != self._reported:
+            self._reported = verdict.by
+            self._meter.answered(verdict.by)
         self._tell(Answered(by=verdict.by, confidence=verdict.confidence, text=verdict.text, waiting=verdict.waiting))
-        self._plan.on_answered(verdict.by)
-        self._changed()
+        self._plan.on_answered(verdict)
 
     def _set_timer(self) -> None:
         """Decide what is due, and set the timer for the next decision."""
@@ -112,6 +127,9 @@ class OtherEnd:
                 self._report(verdict)
         if due is not None:
             self._timer = asyncio.get_running_loop().call_later(due - now, self._set_timer)
+        if self.needs_vad != self._needed_vad:
+            self._needed_vad = self.needs_vad
+            self._changed()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

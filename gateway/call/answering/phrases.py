@@ -109,6 +109,15 @@ PHRASES: Mapping[str, AnswerPhrases] = {
         screening=_phrases("seu nome e o motivo, motivo da ligação, motivo da chamada, diga o seu nome"),
         menu=_phrases("tecle, digite, pressione, prima, menu principal, aguarde na linha, sua ligação é"),
     ),
+    "zh": AnswerPhrases(
+        human=_phrases("喂, 你好, 您好, 哪位"),
+        machine=_phrases(
+            "请留言, 嘀声后, 滴声后, 提示音后, 语音信箱, 暂时无法接通, 无人接听, 已关机, 正在通话中, 不在服务区,"
+            "请稍后再拨"
+        ),
+        screening=_phrases("请说出您的姓名, 来电原因, 来电事由, 电话助理, 智能助理"),
+        menu=_phrases("请按, 按一, 主菜单, 请稍候, 请不要挂机, 座席忙, 客服代表, 排队"),
+    ),
 }
 
 

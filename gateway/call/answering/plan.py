@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from gateway.call.answering.verdict import AnswerVerdict
 from gateway.call.turn_taking.instructions import Instructions
 from gateway.config import AnswerConfig
-from gateway.seams.messages import AnsweredBy, End
+from gateway.seams.messages import End
 
 SCREENING_PAUSE_S = 0.7
 """Silence of a screening assistant, beyond that of the VAD, after which it expects an answer."""
@@ -68,12 +69,14 @@ class AnswerPlan:
         if self._say is not None and self._say != self._introduce:
             self._say()
 
-    def on_answered(self, by: AnsweredBy) -> None:
+    def on_answered(self, verdict: AnswerVerdict) -> None:
         """Act on a verdict; a later one replaces it."""
         if self._is_over:
             return
-        settings, now = self._settings, self._now()
+        settings, now, by = self._settings, self._now(), verdict.by
         self._wait_for(None)
+        if verdict.is_doubted and (settings.message or by in settings.hang_up):
+            return  # a person may have answered; another verdict follows
         if by in settings.hang_up:
             self._end()
         elif by == "machine" and settings.message:

@@ -5,8 +5,10 @@ a verdict when one is certain enough. Two facts carry most of the decision: a pe
 recording speaks until it has said everything. Words outweigh time: one phrase of a recording decides at once.
 
     state        what is known                       leaves by
-    LISTENING    nothing, or the first utterance     words; short speech and a pause: human; long speech: machine;
-                                                     silence: unknown, and it stays in this state
+    LISTENING    nothing, or the first utterance     words; speech and a pause: human; long speech: machine; silence:
+                                                     unknown, and it stays in this state
+    DOUBTED      human or machine by time alone      human: more speech at once that does not yield: machine; none:
+                                                     SETTLED. machine: a pause: human; longer speech or a beep: SETTLED
     SETTLED      human or machine                    words of a recording within ``_REVISED_S`` of a verdict by time; a
                                                      beep within ``_BEEP_S``
     WAITING      screening or menu: a person may     a short utterance with a person's words, after which the other
@@ -30,12 +32,17 @@ from gateway.seams.uplink import ToneKind
 _SHORT_S = 2.0  # longest first utterance of a person, pauses included
 _PAUSE_S = 0.8  # silence after which a person waits for an answer; after_greeting_silence of Asterisk's amd.conf.sample
 _GREETED_PAUSE_S = 0.3  # the same after words that only a person says
-_LONG_S = 3.0  # speech with shorter pauses only: a recording
+_LONG_S = 3.4  # speech with shorter pauses only: probably a recording
+_CERTAIN_S = 6.0  # the same, but certainly
+_END_S = 1.2  # silence after speech between these two lengths: a person. A recording ends with a tone
+_FOLLOWS_S = 0.7  # speech this soon after a verdict for a person does not answer the bot
+_OVER_BOT_S = 1.7  # such speech for longer: a recording, because a person lets the bot speak
 _LEAST_S = 0.12  # shorter sound is no word
 _SILENT_S = 8.0  # nothing was said
 _REVISED_S = 6.0  # a recording says what it is within this time
 _BEEP_S = 20.0  # a greeting that was taken for a person has its beep within this time
 _GREETED = 0.95  # confidence in a person whose words are a greeting
+_DOUBTED = 0.6  # confidence in a recording by length that may still be a person
 _FEW_WORDS = 6  # most words of a person's greeting
 
 
@@ -51,9 +58,15 @@ class AnswerVerdict:
     waiting: bool = False
     """True if a person may still come: screening, menus and queues."""
 
+    @property
+    def is_doubted(self) -> bool:
+        """True for a machine by the length of its speech alone: nothing that cannot be undone should follow yet."""
+        return self.by == "machine" and self.confidence <= _DOUBTED
+
 
 class _State(Enum):
     LISTENING = auto()
+    DOUBTED = auto()
     SETTLED = auto()
     WAITING = auto()
 
@@ -70,9 +83,10 @@ class Answering:
     def __init__(self, now: float, language: str = "", *, end_lag_s: float = 0.0) -> None:
         self._phrases = phrases_of(language)
         self._waits_from = now
-        self._long_s = _LONG_S + end_lag_s
+        self._end_lag_s = end_lag_s
         self._state = _State.LISTENING
         self._onset: float | None = None  # of the utterance, pauses shorter than _PAUSE_S included
+        self._begun = now  # onset of the first utterance
         self._speaking_since: float | None = None
         self._silent_since = now
         self._spoken_s = 0.0  # length of the latest utterance whose pause is over
@@ -99,15 +113,14 @@ class Answering:
         """Return the time of the next ``expire``. None: only an event can change the verdict."""
         if self._state is _State.SETTLED:
             return None
-        waits: list[float] = []
-        if self._onset is not None:
-            if self._speaking_since is None:
-                waits.append(self._silent_since + self._pause_s())
-            elif self._state is _State.LISTENING:
-                waits.append(self._onset + self._long_s)
-        elif self._state is _State.LISTENING and self._verdict is None:
-            waits.append(self._waits_from + _SILENT_S)
-        return min(waits, default=None)
+        if self._onset is None:
+            if self._state is _State.DOUBTED:
+                return self._settled_at + _FOLLOWS_S
+            waits = self._state is _State.LISTENING and self._verdict is None
+            return self._waits_from + _SILENT_S if waits else None
+        if self._speaking_since is None:
+            return self._silent_since + self._pause_s()
+        return None if self._state is _State.WAITING else self._too_long_at()
 
     def speech(self, speaking: bool, now: float) -> AnswerVerdict | None:
         """Take an edge of voice activity. Tones and music are not speech; see ``tone``."""
@@ -118,6 +131,8 @@ class Answering:
             self._speaking_since = now
             if self._onset is None:
                 self._onset = now
+                if self._state is _State.LISTENING:
+                    self._begun = now
         else:
             if self._speaking_since is not None and now - self._speaking_since < _LEAST_S and self._is_first():
                 self._onset = None
@@ -128,24 +143,20 @@ class Answering:
         """Take the words of the current utterance so far, partial or final."""
         self._text = text
         found = self._said = self._phrase(plain(text))
-        if (
-            found == "human"
-            and self._state is not _State.SETTLED
-            and self._onset is None
-            and self._spoken_s <= _SHORT_S
-        ):
+        listens = self._state in (_State.LISTENING, _State.WAITING)
+        if found == "human" and listens and self._onset is None and self._spoken_s <= _SHORT_S:
             return self._settle("human", 0.8, now)  # the pause was over before the words came
         if found is None or found == "human":
             return None  # a pause decides
-        if self._state is _State.SETTLED:
-            assert self._verdict is not None
-            late = now - self._settled_at > _REVISED_S
-            if self._verdict.by == found or (late and self._verdict.by == "human"):
-                return None
-        elif self._state is _State.WAITING:
+        if self._state is _State.WAITING:
             assert self._verdict is not None
             if found != "machine" or self._verdict.by != "screening":
                 self._onset = None  # another announcement
+                return None
+        elif self._state is not _State.LISTENING:
+            assert self._verdict is not None
+            late = now - self._settled_at > _REVISED_S
+            if (self._verdict.by == found and not self._verdict.is_doubted) or (late and self._verdict.by == "human"):
                 return None
         return self._settle(found, 0.95, now)
 
@@ -156,48 +167,62 @@ class Answering:
             if kind in ("beep", "fax"):
                 return self._settle("machine", 0.9, now)
             self.wait(now)
-        elif kind == "beep" and self._is_doubtful() and now - self._settled_at <= _BEEP_S:
+        elif kind == "beep" and self._may_be_recording() and now - self._settled_at <= _BEEP_S:
             return self._settle("machine", 0.9, now)
         return None
 
     def expire(self, now: float) -> AnswerVerdict | None:
         """Decide by time alone; return the verdict that this gave, usually none."""
-        if self._state is _State.SETTLED:
+        due = self.deadline()
+        if due is None or now < due:
             return None
-        if self._onset is not None and self._speaking_since is None:
-            if now < self._silent_since + self._pause_s():
-                return self._overdue(now)
-            spoken_s = self._spoken_s = self._silent_since - self._onset
-            greeted = self._said == "human"
-            self._onset = None
-            if self._state is _State.WAITING:
-                return self._settle("human", 0.8, now) if greeted and spoken_s <= _SHORT_S else None
-            if spoken_s <= _SHORT_S or greeted:
-                return self._settle("human", _GREETED if greeted else 0.8, now)
-            if spoken_s >= _LONG_S:
-                return self._settle("machine", 0.8, now)
-            return self._settle("human", 0.6, now)
-        if self._state is _State.LISTENING and self._onset is not None and now >= self._onset + self._long_s:
-            return self._settle("machine", 0.8, now)
-        return self._overdue(now)
+        if self._onset is None:
+            if self._state is _State.DOUBTED:
+                self._state = _State.SETTLED
+                return None
+            self._verdict = AnswerVerdict("unknown", 0.0, self._text)
+            return self._verdict
+        if self._speaking_since is not None:
+            surely = now >= self._begun + _CERTAIN_S
+            return self._settle("machine", 0.8 if surely else _DOUBTED, now, surely=surely)
+        return self._paused(now)
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _overdue(self, now: float) -> AnswerVerdict | None:
-        waits = self._state is _State.LISTENING and self._onset is None and self._verdict is None
-        if waits and now >= self._waits_from + _SILENT_S:
-            self._verdict = AnswerVerdict("unknown", 0.0, self._text)
-            return self._verdict
-        return None
+    def _paused(self, now: float) -> AnswerVerdict | None:
+        """An utterance and the pause after it are over."""
+        assert self._onset is not None
+        spoken_s = self._spoken_s = self._silent_since - self._onset
+        greeted, self._onset = self._said == "human", None
+        if self._state is _State.WAITING:
+            return self._settle("human", 0.8, now) if greeted and spoken_s <= _SHORT_S else None
+        if self._state is _State.DOUBTED and self._verdict is not None and self._verdict.by == "human":
+            self._state = _State.SETTLED  # a person who spoke again and now waits
+            return None
+        sure = spoken_s <= _SHORT_S
+        return self._settle("human", _GREETED if greeted else 0.8 if sure else 0.6, now, surely=False)
 
-    def _is_doubtful(self) -> bool:
-        """Return True if time alone has decided for a person."""
-        return self._verdict is not None and self._verdict.by == "human" and self._verdict.confidence < _GREETED
+    def _too_long_at(self) -> float:
+        """Return until when a person may speak."""
+        assert self._onset is not None
+        if self._state is _State.LISTENING:
+            return self._onset + _LONG_S + self._end_lag_s
+        assert self._verdict is not None
+        if self._verdict.by == "machine":
+            return self._begun + _CERTAIN_S
+        return self._onset + _OVER_BOT_S + self._end_lag_s
+
+    def _may_be_recording(self) -> bool:
+        """Return True if time alone has decided, and a beep would say more."""
+        verdict = self._verdict
+        return verdict is not None and (verdict.is_doubted or (verdict.by == "human" and verdict.confidence < _GREETED))
 
     def _is_first(self) -> bool:
         return self._onset is not None and self._onset == self._speaking_since
 
     def _pause_s(self) -> float:
+        if self._state is _State.DOUBTED:
+            return _END_S if self._verdict is not None and self._verdict.by == "machine" else _PAUSE_S
         return _GREETED_PAUSE_S if self._said == "human" else _PAUSE_S
 
     def _phrase(self, words: str) -> AnsweredBy | None:
@@ -217,9 +242,9 @@ class Answering:
             return "human"
         return None
 
-    def _settle(self, by: AnsweredBy, confidence: float, now: float) -> AnswerVerdict:
+    def _settle(self, by: AnsweredBy, confidence: float, now: float, *, surely: bool = True) -> AnswerVerdict:
         waits = by in ("screening", "ivr")
-        self._state = _State.WAITING if waits else _State.SETTLED
+        self._state = _State.WAITING if waits else _State.SETTLED if surely else _State.DOUBTED
         self._settled_at = now
         self._verdict = AnswerVerdict(by, confidence, self._text, waits)
         if waits:

@@ -49,6 +49,8 @@ class AnsweringEnd(Protocol):
     def close(self) -> None: ...
     def on_speech_started(self, *, onset: float) -> None: ...
     def on_speech_ended(self) -> None: ...
+    def on_lull(self, *, since: float) -> None: ...
+    def on_speech_resumed(self) -> None: ...
     def on_words(self, text: str) -> None: ...
     def on_tone(self, tone: LineTone, *, ended_at: float) -> None: ...
 
@@ -161,7 +163,7 @@ class Caller:
             answering = self.other_end is not None and self.other_end.needs_vad
             vad = speech or answering or self._reports_speaking or self._turns.needs_vad
             dtmf = self._inband_dtmf and not self._leg_reports_dtmf
-            lulls = self._listening is not None and self._listening.has_turn_model
+            lulls = answering or (self._listening is not None and self._listening.has_turn_model)
             self._uplink.want(
                 vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls,
                 tones=self.other_end is not None,
@@ -277,11 +279,15 @@ class Caller:
 
     def on_lull(self, *, since: float, silence_s: float) -> None:
         """The caller has been silent since ``since``, perhaps only between two words."""
+        if self.other_end is not None:
+            self.other_end.on_lull(since=since)
         if self._listening is not None:
             self._listening.on_lull(since=since, silence_s=silence_s)
 
     def on_speech_resumed(self) -> None:
         """The caller speaks again after a lull."""
+        if self.other_end is not None:
+            self.other_end.on_speech_resumed()
         if self._listening is not None:
             self._listening.on_speech_resumed()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -34,8 +36,8 @@ def verdicts_of(scene: Scene, *, says: str = "", direction: str = "outbound", **
     finally:
         loop.close()
     found = [line.partition(" answered by ") for line in lines if " answered by " in line]
-    told = [line for line in lines if "tell Answered(" in line]
-    assert len(told) == len(found)  # the manager hears of each
+    told = re.findall(r"tell Answered\(by='(\w+)'", "\n".join(lines))
+    assert [by for by, _ in itertools.groupby(told)] == [by for *_, by in found]  # the manager hears of each
     return [(float(at), by) for at, _, by in found]
 
 
@@ -64,7 +66,24 @@ def test_a_short_hello_and_a_pause_are_a_person() -> None:
 def test_speech_without_a_pause_is_a_machine() -> None:
     ((at, by),) = verdicts_of(spoken(("silence", 0.5), ("word", 6.0), ("silence", 3.0)))
     assert by == "machine"
-    assert at < 4.0
+    assert at - 0.5 < 4.0
+
+
+def test_a_person_who_speaks_for_long_and_then_waits_is_no_machine() -> None:
+    found = verdicts_of(spoken(("silence", 0.5), ("word", 4.5), ("silence", 3.0)))
+    assert [by for _, by in found] == ["machine", "human"]
+    assert found[-1][0] == pytest.approx(0.5 + 4.5 + 1.2, abs=0.1)
+
+
+def test_the_pause_begins_with_the_silence_and_not_with_the_end_that_the_vad_reports() -> None:
+    async def scene(call: VirtualSession) -> None:
+        await spoken(("silence", 0.5), ("word", 0.8))(call)
+        silent_since = call.now - 0.2
+        call.session.caller.on_lull(since=silent_since, silence_s=0.16)
+        await call.run(silent_since + 0.85 - call.now)
+        assert view(call.session)["answeredBy"] == "human"
+
+    assert len(verdicts_of(scene)) == 1
 
 
 def test_words_of_a_greeting_outweigh_its_length() -> None:

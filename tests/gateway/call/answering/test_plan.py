@@ -17,7 +17,7 @@ from tests.virtual_loop import VirtualLoop
 
 GREETING = "Hi this is Ann"
 HELLO = (("silence", 0.5), ("word", 0.6), ("silence", 3.0))
-RECORDING = (("silence", 0.5), ("word", 6.0))
+RECORDING = (("silence", 0.5), ("word", 6.5))
 BEEP = LineTone(kind="beep", length_s=0.4, ago_s=0.0, hz=(1000,))
 
 
@@ -116,13 +116,13 @@ def test_a_machine_gets_the_message_after_its_beep_and_the_call_ends(wait: bool)
 
 def test_a_machine_without_a_beep_gets_the_message_after_a_silence() -> None:
     call = played(lambda call: hears(call, *RECORDING, ("silence", 12.0)), message="Please call us back", wait=True)
-    assert call.at("frame") == pytest.approx(0.5 + 6.0 + 5.0 + 0.3, abs=0.2)
+    assert call.at("frame") == pytest.approx(0.5 + 6.5 + 5.0 + 0.3, abs=0.2)
     assert call.has("hang_up end")
 
 
 def test_a_machine_that_never_falls_silent_ends_the_call() -> None:
     call = played(lambda call: hears(call, ("silence", 0.5), ("word", 90.0)), message="Please call us back", wait=True)
-    assert call.at("hang_up end") == pytest.approx(64, abs=1)
+    assert call.at("hang_up end") == pytest.approx(66.5, abs=1)
     assert not call.has("frame")
 
 
@@ -139,8 +139,15 @@ def test_a_person_by_time_who_is_a_machine_by_its_beep_is_interrupted() -> None:
 
 def test_an_answer_that_is_not_wanted_ends_the_call() -> None:
     call = played(lambda call: hears(call, *RECORDING), wait=True, hang_up=["machine"])
-    assert call.at("hang_up end") < 4.5
+    assert call.at("hang_up end") < 7.0
     assert not call.has("frame")
+
+
+def test_a_person_who_speaks_for_long_is_not_hung_up_on_and_gets_the_greeting() -> None:
+    scene = (("silence", 0.5), ("word", 4.5), ("silence", 3.0))
+    call = played(lambda call: hears(call, *scene), wait=True, message="Please call us back", hang_up=["ivr"])
+    assert call.has("answered by machine") and call.finished() == ["greeting"]
+    assert not call.has("hang_up")
 
 
 def test_a_screening_assistant_gets_its_text_and_then_the_person_the_greeting() -> None:

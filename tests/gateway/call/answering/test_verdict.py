@@ -38,8 +38,8 @@ def played(
         ([(0.5, 1.0, "")], "human", 1.85),
         ([(0.5, 1.0, "Hello?")], "human", 1.35),
         ([(0.5, 1.1, ""), (1.7, 2.0, "")], "human", 2.85),
-        ([(0.5, 6.0, "")], "machine", 3.6),
-        ([(0.5, 2.0, ""), (2.3, 5.0, "")], "machine", 3.6),
+        ([(0.5, 6.0, "")], "machine", 4.1),
+        ([(0.5, 2.0, ""), (2.3, 5.0, "")], "machine", 4.1),
         ([(0.5, 2.0, "Please leave a message")], "machine", 2.1),
         ([(0.5, 2.0, "Record your name and reason for calling")], "screening", 2.1),
         ([(0.5, 2.0, "For sales, press one.")], "ivr", 2.1),
@@ -102,7 +102,42 @@ def test_a_beep_after_words_of_a_person_changes_nothing() -> None:
 def test_speech_is_as_long_as_it_was_although_its_end_is_reported_late() -> None:
     answering = Answering(0.0, end_lag_s=0.3)
     answering.speech(True, 0.5)
-    assert answering.deadline() == pytest.approx(3.8)
-    assert answering.speech(False, 3.4) is None
-    found = answering.expire(4.2)
+    assert answering.deadline() == pytest.approx(4.2)
+    assert answering.speech(False, 3.9) is None
+    found = answering.expire(4.7)
     assert found is not None and found.by == "human"
+
+
+@pytest.mark.parametrize(
+    ("utterances", "found"),
+    [
+        # A company's telephone is answered with a whole sentence.
+        ([(0.5, 5.2, "")], ["machine", "human"]),
+        # A recording says a word, waits, and speaks over the bot.
+        ([(0.5, 1.0, ""), (2.0, 8.0, "")], ["human", "machine", "machine"]),
+        # A person asks again while the bot begins to speak.
+        ([(0.5, 1.0, ""), (2.0, 3.6, "")], ["human"]),
+        # This person answers the bot.
+        ([(0.5, 1.0, ""), (3.0, 8.0, "")], ["human"]),
+        ([(0.5, 4.5, ""), (4.9, 9.0, "")], ["machine", "machine"]),
+    ],
+)
+def test_a_verdict_by_time_is_revised_by_what_follows_at_once(
+    utterances: list[tuple[float, float, str]], found: list[AnsweredBy]
+) -> None:
+    assert [verdict.by for _, verdict in played(Answering(0.0), *utterances)] == found
+
+
+def test_only_a_recording_by_its_length_is_doubted() -> None:
+    answering = Answering(0.0)
+    ((_, doubted), (_, certain)) = played(answering, (0.5, 9.0, ""))
+    assert (doubted.is_doubted, certain.is_doubted) == (True, False)
+    assert not answering.needs_speech
+
+
+def test_a_tone_settles_a_doubted_recording() -> None:
+    answering = Answering(0.0)
+    played(answering, (0.5, 4.5, ""), until=5.0)
+    found = answering.tone("beep", 5.2)
+    assert found is not None and not found.is_doubted
+    assert answering.deadline() is None
