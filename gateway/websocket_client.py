@@ -34,6 +34,8 @@ from websockets.http11 import Request
 _END_S = 0.1
 """Longest wait for the server to end TCP after both close frames, seconds (RFC 6455, 7.1.1)."""
 
+_DISCONNECTED = "cannot connect: Server disconnected"
+
 _log = logging.getLogger(f"{__name__}.websockets")
 _log.setLevel(logging.WARNING)  # at DEBUG it would show requests with their keys
 
@@ -161,7 +163,7 @@ async def open_websocket(
                 ssl=_tls() if parts.scheme == "wss" else None,
                 **settings,
             )
-    except (OSError, ValueError, InvalidURI, InvalidProxy, InvalidHandshake) as exc:
+    except (OSError, ValueError, InvalidURI, InvalidProxy, InvalidHandshake, ConnectionClosed) as exc:
         raise _cannot_open(exc) from None
     assert isinstance(websocket, OutgoingWebSocket)
     if ping_s is not None:
@@ -200,11 +202,12 @@ def _cannot_open(exc: Exception) -> CannotOpen:
         (SecurityError, "cannot connect: redirected too often, or from wss:// to ws://"),
         (InvalidHandshake, "cannot connect: the handshake failed"),
         (ConnectionRefusedError, "cannot connect: no server listens there"),
+        (ConnectionClosed, _DISCONNECTED),  # before the request was written
         (OSError, f"cannot connect: {exc or type(exc).__name__}"),
     ]
     if isinstance(exc, InvalidMessage):
         gone = isinstance(exc.__cause__, EOFError)
-        return CannotOpen("cannot connect: Server disconnected" if gone else "the answer is not HTTP")
+        return CannotOpen(_DISCONNECTED if gone else "the answer is not HTTP")
     for kind, reason in reasons:
         if isinstance(exc, kind):
             return CannotOpen(reason)

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,24 @@ async def serving(
 ) -> AsyncIterator[str]:
     async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+async def test_a_server_that_is_gone_before_the_request_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def as_on_a_busy_machine(*args: Any, **settings: Any) -> tuple[asyncio.BaseTransport, Any]:
+        transport, protocol = await connect(*args, **settings)
+        await until(transport.is_closing)
+        return transport, protocol
+
+    async with serving(resets) as url:
+        monkeypatch.setattr(loop, "create_connection", as_on_a_busy_machine)
+        with pytest.raises(CannotOpen, match="Server disconnected"):
+            await opened(url)
 
 
 async def test_a_given_host_replaces_that_of_the_address() -> None:
