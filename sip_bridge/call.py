@@ -326,7 +326,7 @@ class SipCall(UnbufferedLeg):
         """Pass an event to the protocol. A bug that it finds ends only this call."""
         try:
             self._tell(event, *what)
-        except Exception:
+        except Exception:  # an internal error ends this call, not the endpoint of the others
             log.exception("SIP message failed", extra={"call": self.session_id})
             self.end("internal error")
 

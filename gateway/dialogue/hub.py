@@ -123,7 +123,7 @@ class _Room:
         and its other calls stay."""
         try:
             self._place(call)
-        except Exception:
+        except Exception:  # an internal error ends this call, not the socket of the others
             log.exception("call could not be given to a manager", extra={"call": call.link.session_id})
             self.forget(call)
             call.link.sink.on_dialogue_failed("internal error")

@@ -181,7 +181,7 @@ class EngineUtterance:
             await self.speech.run(self._text)
         except EngineError as exc:
             self.speech.error = exc
-        except Exception as exc:
+        except Exception as exc:  # the caller of the engine gets one error, whatever failed
             log.exception("an utterance failed", extra={"utterance": self._request.utterance_id})
             self.speech.error = SynthesisFailed(f"the engine failed: {type(exc).__name__}")
         finally:

@@ -93,7 +93,7 @@ async def middleware(
         if exc.status < 400:
             raise
         return failure(exc.status, exc.reason.lower().replace(" ", "_"), exc.text or exc.reason)
-    except Exception as exc:
+    except Exception as exc:  # every failure gets an answer in the shape of the API
         if isinstance(exc, ConnectionResetError) and (request.transport is None or request.transport.is_closing()):
             return failure(499, "client_left", "")  # no one reads it
         try:
