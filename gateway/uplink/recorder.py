@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.uplink.sealing import HEADER_BYTES, SealedFile
-from gateway.uplink.timeline import Samples, Timeline
+from gateway.uplink.timeline import KEPT_S, Samples, Timeline
 
 _WAV_HEADER_BYTES, _RIFF_SIZE_AT, _DATA_SIZE_AT = 44, 4, 40
 """Header of a WAV file with PCM as ``wave`` writes it, and the places of its two sizes, bytes."""
 _BYTES_PER_SAMPLE = 4  # both sides
+_WRITE_EVERY_S = 1.0
+"""Pause between two writes, seconds. A process that is killed loses so much, and the sound that may still move."""
 
 
 class Recorder(Timeline):
@@ -39,6 +41,7 @@ class Recorder(Timeline):
         self._key = key
         self._room = int(max_s * rate)
         self._file: wave.Wave_write | SealedFile | None = None
+        self._written_at = started
 
     @property
     def begun(self) -> bool:
@@ -62,11 +65,19 @@ class Recorder(Timeline):
         """Add caller audio that was received at monotonic second ``at``."""
         self.open()
         super().caller(pcm, at=at)
+        self._write_sound(at)
 
     def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
         """Add bot audio that is heard from monotonic second ``at`` on, or after the audio added before."""
         self.open()
         super().bot(pcm, at=at)
+        self._write_sound(at)
+
+    def _write_sound(self, now: float) -> None:
+        """Write the sound that is final. The header then has its length, so that a part can be played at any time."""
+        if now - self._written_at >= _WRITE_EVERY_S:
+            self._written_at = now
+            self.release(now - KEPT_S)
 
     def _write(self, samples: Samples) -> None:
         samples = samples[: self._room]

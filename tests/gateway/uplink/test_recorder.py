@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 import wave
 from pathlib import Path
 
@@ -132,6 +135,28 @@ def test_a_folder_that_cannot_be_written_fails_in_the_thread_and_not_where_the_c
     recording = recorder(tmp_path / "missing" / "VX1.wav")  # made on the gateway's loop
     with pytest.raises(FileNotFoundError):
         recording.caller(loud(), at=BEGAN + 1.0)  # where the uplink's thread expects it
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from gateway.uplink.recorder import Recorder
+recorder = Recorder(Path(sys.argv[1]), rate=8000, max_s=60.0, started=0.0)
+for number in range(300):
+    recorder.caller(np.full(160, 0.5, np.float32), at=0.02 * (number + 1))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_part_that_a_killed_process_leaves_has_a_header_of_its_sound(path: Path) -> None:
+    """After 6 s of a call the last 4 s may still move, and a second may wait to be written."""
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=Path(__file__).parents[3])
+    assert ended.returncode == -signal.SIGKILL
+    made = sides(path.with_suffix(".part"))
+    assert RATE <= len(made) <= 2 * RATE
+    assert (made[:, 0] > 0.49).all()
+    assert path.with_suffix(".part").stat().st_size == 44 + 4 * len(made)
 
 
 def until_the_disk_is_full(recorder: Recorder) -> None:
