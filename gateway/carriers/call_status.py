@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gateway.carriers.placing import CODE_CHARS
 from gateway.seams.messages import ProgressEvent
+from gateway.seams.plain_text import plain
 
 _EVENTS: Mapping[str, ProgressEvent] = {
     "queued": "queued",
@@ -74,4 +75,4 @@ def read_status(form: Mapping[str, str]) -> CarrierStatus | None:
 
 def _code(text: str) -> str:
     """Return a carrier's word without characters that could be personal data: a code has no run of six digits."""
-    return "" if re.search(r"\+?[0-9]{6}", text) else text[:CODE_CHARS]
+    return "" if re.search(r"\+?[0-9]{6}", text) else plain(text[:CODE_CHARS])

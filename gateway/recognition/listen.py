@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import ProtocolError
+from gateway.seams.plain_text import plain, read_json
 from gateway.seams.recogniser import SAMPLE_RATE
 
 PATH = "/v1/listen"
@@ -64,15 +65,15 @@ def decode(data: str | bytes) -> Results | Other:
         ProtocolError: the message is not a JSON object with a type, or is ``Results`` of another shape.
     """
     try:
-        body = orjson.loads(data)
+        body = read_json(data)
         kind = body["type"]
         if kind != "Results":
-            return Other(str(kind))
+            return Other(plain(str(kind)))
         text = body["channel"]["alternatives"][0]["transcript"]
         if not isinstance(text, str):
             raise TypeError(f"transcript is {type(text).__name__}, expected text")
         return Results(
-            text=text.strip(), final=body["is_final"] is True, from_finalize=body.get("from_finalize") is True
+            text=plain(text).strip(), final=body["is_final"] is True, from_finalize=body.get("from_finalize") is True
         )
     except (KeyError, IndexError, TypeError, ValueError, RecursionError) as exc:
         raise ProtocolError(f"recogniser: cannot decode {len(data)} characters: {exc!r}") from exc

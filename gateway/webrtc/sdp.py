@@ -20,6 +20,7 @@ from aiortc.sdp import (
 )
 
 from gateway.errors import ProtocolError
+from gateway.seams.plain_text import plain_lines
 from voicecodecs.registry import AudioFormat
 
 MAX_BYTES = 64_000
@@ -135,6 +136,7 @@ def read_offer(text: str, *, channel: bool = True, again: bool = False) -> Offer
     Raises:
         ProtocolError: the offer is invalid. Nothing else is raised for any input.
     """
+    text = plain_lines(text)
     # Count lines as the parser does: they also end at a lone CR, a form feed or a line separator.
     lines = len(text[: MAX_BYTES + 1].splitlines())
     if len(text) > MAX_BYTES or lines > MAX_LINES:
@@ -287,7 +289,7 @@ def read_fragment(text: str) -> Fragment:
     if len(text) > MAX_BYTES:
         raise _bad(f"SDP fragment is {len(text)} characters, expected at most {MAX_BYTES}")
     user, password, candidates = "", "", []
-    for line in text.splitlines():
+    for line in plain_lines(text).splitlines():
         name, _, value = line.partition(":")
         if name == "a=ice-ufrag":
             user = user or value.strip()

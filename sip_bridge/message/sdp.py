@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gateway.seams.plain_text import plain_lines
 from sip_bridge.errors import NotAcceptable, SipProtocolError
 from voicecodecs.registry import AudioFormat, by_rtp_name
 
@@ -194,6 +195,7 @@ def parse(body: bytes) -> SessionDescription:
     session = _Section()
     sections = [session]
     text = body.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").strip("\ufeff\0 \t\n")
+    text = plain_lines(text)
     origin = ""
     first, _, rest = text.partition("\n")
     if "".join(first.split()).lower() != "v=0":

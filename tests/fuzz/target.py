@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 
@@ -29,22 +30,33 @@ class Target:
     """Cases of a campaign that count as enough. Fewer where audio is decoded or a network reads."""
     quick: int = 300
     """Mutated cases of a hermetic run."""
+    without_text: str = ""
+    """The reason why no text leaves the parser. Empty: ``run`` gives all text that leaves it to ``assert_plain``."""
 
 
 def assert_plain(value: object) -> None:
     """Fail if a text in a parsed value has a surrogate, or a control character other than a tab or a line break."""
+    checked["values"] += 1
+    _assert_plain(value)
+
+
+checked = Counter[str]()
+"""The number of values that targets have given to ``assert_plain``."""
+
+
+def _assert_plain(value: object) -> None:
     if isinstance(value, str):
         assert plain_lines(value) == value, "text that is not plain"
     elif isinstance(value, Mapping):
         for name, entry in value.items():
-            assert_plain(name)
-            assert_plain(entry)
+            _assert_plain(name)
+            _assert_plain(entry)
     elif isinstance(value, list | tuple | set | frozenset):
         for entry in value:
-            assert_plain(entry)
+            _assert_plain(entry)
     elif is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):
-            assert_plain(getattr(value, each.name))
+            _assert_plain(getattr(value, each.name))
 
 
 def parts(data: bytes) -> list[bytes]:

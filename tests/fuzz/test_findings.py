@@ -13,6 +13,7 @@ from tests.fuzz.targets.audio import _wav
 from tests.fuzz.targets.dialogue import OFFER, SESSION, VOICE
 from tests.fuzz.targets.media import CHECK
 from tests.fuzz.targets.sip import CHALLENGE, DIGEST
+from tests.fuzz.targets.sip import OFFER as SDP
 
 _HEAD = b"\x07Content-Type: auth/request\nContent-Length: "
 _SOUND = b"".join(itertools.repeat(b"\x10\x27\xf0\xd8", 4800))
@@ -34,6 +35,14 @@ FINDINGS = {
     "a carrier's error text nested deeper than Python prints": (
         "media-asterisk", b'{"event":"ERROR","error_text":' + b"[" * 1000 + b"]" * 1000 + b"}",
     ),
+    # Text with control characters left these parsers; PostgreSQL takes no NUL, and a terminal obeys the rest.
+    "a recogniser's words with a NUL": (
+        "recogniser",
+        b'{"type":"Results","is_final":true,"channel":{"alternatives":[{"transcript":"a\\u0000\\ud800\\u001b[2J"}]}}',
+    ),
+    "a browser's offer with a control character": ("webrtc-offer", OFFER.replace(b"AB:AB", b"AB\xc2\x9b:AB", 1)),
+    "a phone's offer with a control character": ("sip-sdp", SDP.replace(b"0-15", b"0-\x0015")),
+    "a status with a control character": ("call-status", joined("failed", "", "", "", "", "", "", "", "\x1b[2J")),
     "a recogniser's type nested deeper than Python prints": ("recogniser",
     b'{"type":' + b"[" * 1000 + b"]" * 1000 + b"}"),
     "a length of more digits than Python reads": ("event-socket", _HEAD + b"9" * 5000 + b"\n\n"),

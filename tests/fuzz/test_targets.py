@@ -8,6 +8,7 @@ import pytest
 
 from tests.fuzz.corpus import FOLDER, kept
 from tests.fuzz.mutator import cases
+from tests.fuzz.target import checked
 from tests.fuzz.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +117,15 @@ def test_a_target_finds_nothing_in_its_corpus_and_its_mutations(name: str) -> No
                 pytest.fail(f"{case!r}: {exc!r}", pytrace=True)
     finally:
         logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_text_that_leaves_a_parser_is_asserted_to_be_plain(name: str) -> None:
+    target = TARGETS[name]
+    before = checked["values"]
+    for seed in target.seeds:
+        target.run(seed)
+    assert (checked["values"] > before) != bool(target.without_text), "either an assertion or a reason"
 
 
 def test_the_kept_corpora_stay_small_and_belong_to_targets() -> None:

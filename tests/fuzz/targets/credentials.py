@@ -11,7 +11,7 @@ import time
 from gateway.config import SCOPES, JwtConfig
 from gateway.credentials.json_web_tokens import JsonWebTokens, looks_like_one
 from gateway.errors import Rejected
-from tests.fuzz.target import Target, joined, parts
+from tests.fuzz.target import Target, assert_plain, joined, parts
 
 _SECRET = "s" * 32
 _TOKENS = JsonWebTokens(JwtConfig(issuer="i", audience="a", algorithms=("HS256",), secret=_SECRET))
@@ -37,6 +37,7 @@ def run_token(data: bytes) -> None:
     except Rejected as exc:
         assert exc.status == 401
         return
+    assert_plain(claims)
     assert len(found) == 2, "only the issuer signed it"
     assert 0 < len(claims.tenant) <= 200 and claims.tenant.isprintable()
     assert claims.expires >= time.time() and set(claims.scopes) <= set(SCOPES)

@@ -104,6 +104,7 @@ def run_recogniser(data: bytes) -> None:
     """``Results`` are words, and everything else is another message or an error."""
     with contextlib.suppress(ProtocolError):
         got = listen.decode(data)
+        assert_plain(got)
         assert isinstance(got, listen.Other) or listen.decode(listen.encode(got, start_s=0, duration_s=1)) == got
 
 
@@ -148,11 +149,13 @@ class _Engine:
 
     async def add_voice(self, **given: Any) -> VoiceInfo:
         assert len(given["wav"]) <= LIMITS.voice_bytes
+        assert_plain(given)
         return VoiceInfo(voice_id="v", name="v", languages=("en",), engine="tone", registered=True)
 
 
 async def _attach(call: str, route: str, parameters: Any) -> None:
     assert len(call) <= 128
+    assert_plain([call, route, parameters])
 
 
 _CONFIGURED = CarriersConfig.model_validate({carrier.key: {} for carrier in CARRIERS.values()}).configured()
@@ -305,6 +308,7 @@ def run_offer(data: bytes) -> None:
         offer = read_offer(text)
     except ProtocolError:
         return
+    assert_plain([offer.codecs, offer.ice, offer.dtls.fingerprints])
     answer = write_answer(
         offer, offer.codecs[0], candidates=[], ice=offer.ice, fingerprints=offer.dtls.fingerprints,
         ssrc=7, label="x", max_message_bytes=1000,
@@ -403,7 +407,8 @@ TARGETS = [
     Target(
         name="recogniser", run=run_recogniser, covers=("gateway/recognition/listen.py",), words=WORDS,
         seeds=(listen.encode(listen.Results(text="a b", final=True), start_s=0, duration_s=1).encode(),
-               b'{"type":"Metadata"}'),
+               b'{"type":"Metadata"}',
+               b'{"type":"Results","is_final":true,"channel":{"alternatives":[{"transcript":"a\\u0000\\ud800b"}]}}'),
     ),
     Target(
         name="http-json", run=run_body, covers=("gateway/http/**/*.py", "gateway/webrtc/signalling.py"), words=WORDS,
@@ -424,11 +429,12 @@ TARGETS = [
     Target(name="webrtc-offer", run=run_offer, covers=("gateway/webrtc/sdp.py",), seeds=(OFFER,), words=SDP_WORDS,
     quick=150),
     Target(
-        name="engine-seam", run=run_engine, covers=("tts_engine/service/wire.py",),
+        name="engine-seam", run=run_engine, without_text="text to speak, made plain by the gateway, and sound",
+        covers=("tts_engine/service/wire.py",),
         seeds=(START.SerializeToString(), CHUNK.SerializeToString()),
     ),
     Target(
-        name="engine-link", run=run_link,
+        name="engine-link", run=run_link, without_text="frames of bytes",
         covers=("tts_engine/service/link_*.py", "tts_engine/service/framing/framed.py"),
         seeds=(
             _frame(1, FrameKind.BEGIN, b'{"call": "VX"}') + _frame(1, FrameKind.MESSAGE, START.SerializeToString())

@@ -19,7 +19,7 @@ from gateway.listener.sites import Sites
 from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.end_cause import UNKNOWN, EndCause
 from gateway.seams.incoming import IncomingCall
-from tests.fuzz.target import Target, parts, pieces
+from tests.fuzz.target import Target, assert_plain, parts, pieces
 from tests.fuzz.target import joined as case
 from tests.fuzz.targets.carriers import TARGETS as CARRIER_TARGETS
 
@@ -95,7 +95,7 @@ class _Call:
         assert digit in "0123456789*#ABCD"
 
     def on_mark(self, name: str) -> None:
-        assert isinstance(name, str)
+        assert_plain(name)
 
     def on_playback(self, *, started: bool) -> None: ...
 
@@ -111,6 +111,7 @@ def run_frames(data: bytes) -> None:
     made: list[_Call] = []
 
     def accept(connection: MediaConnection, call: IncomingCall) -> Any:
+        assert_plain(call)
         made.append(_Call())
         return made[-1]
 
@@ -266,6 +267,7 @@ TARGETS = [
     Target(
         name="handshake",
         run=run_handshake,
+        without_text="a head is answered; websocket and proof assert what it brings to a call",
         covers=("gateway/listener/server.py", "gateway/listener/sites.py", "gateway/listener/forwarded.py"),
         seeds=(
             _UPGRADE + b"\r\n",

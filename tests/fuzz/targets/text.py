@@ -41,6 +41,9 @@ WORDS = tuple(
 )  # fmt: skip
 
 
+_PLAIN = "the text was made plain where it came in, as a manager's message or a request"
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "ignore")
 
@@ -179,31 +182,35 @@ ANSWERS = (
 
 TARGETS = [
     Target(
-        name="answer", run=run_answer, seeds=ANSWERS, words=WORDS, quick=150,
+        name="answer", run=run_answer, without_text=_PLAIN, seeds=ANSWERS, words=WORDS, quick=150,
         covers=("gateway/call/hearing/expectation.py", "gateway/call/hearing/wordings.py"),
     ),
     Target(
-        name="markup", run=run_markup, covers=("gateway/call/turn_taking/speakable.py",), words=MARKUP_WORDS,
+        name="markup", run=run_markup, without_text=_PLAIN,
+        covers=("gateway/call/turn_taking/speakable.py",), words=MARKUP_WORDS,
         seeds=tuple(bytes((90 * at,)) + seed for at, seed in enumerate(MARKUP)),
     ),
     Target(
-        name="clauses", run=run_clauses, covers=("tts_engine/text/clauses.py",), words=WORDS,
+        name="clauses", run=run_clauses, without_text=_PLAIN, covers=("tts_engine/text/clauses.py",), words=WORDS,
         seeds=tuple(bytes((at,)) + seed for at, seed in enumerate(SEEDS)),
     ),
     Target(
-        name="normaliser", run=run_normaliser, words=WORDS, seeds=SEEDS, max_bytes=1600, quick=150,
+        name="normaliser", run=run_normaliser, without_text=_PLAIN, words=WORDS, seeds=SEEDS, max_bytes=1600, quick=150,
         covers=("tts_engine/text/normalise.py", "tts_engine/text/verbalise/rules.py", "tts_engine/text/scripts.py"),
     ),
     Target(
-        name="cosyvoice-text", run=run_cosyvoice_text, words=WORDS, seeds=SEEDS, max_bytes=1600, quick=30,
+        name="cosyvoice-text", run=run_cosyvoice_text, without_text=_PLAIN,
+        words=WORDS, seeds=SEEDS, max_bytes=1600, quick=30,
         covers=("tts_engine/cosyvoice/frontend/normalise.py", "tts_engine/cosyvoice/frontend/words.py"),
     ),
     Target(
-        name="english-reader", run=run_reader, words=WORDS, seeds=SEEDS, max_bytes=400, wanted=10_000, quick=20,
+        name="english-reader", run=run_reader, without_text=_PLAIN,
+        words=WORDS, seeds=SEEDS, max_bytes=400, wanted=10_000, quick=20,
         covers=("tts_engine/embedded/hibari_text.py",),
     ),
     Target(
-        name="mandarin-reader", run=run_mandarin, words=WORDS, seeds=SEEDS, max_bytes=800, wanted=10_000, quick=20,
+        name="mandarin-reader", run=run_mandarin, without_text=_PLAIN,
+        words=WORDS, seeds=SEEDS, max_bytes=800, wanted=10_000, quick=20,
         covers=("tts_engine/embedded/mandarin_text.py",),
     ),
 ]  # fmt: skip
