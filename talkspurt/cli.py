@@ -86,10 +86,7 @@ def demo(args: argparse.Namespace) -> int:
 
 
 def _serve(path: Path | None, overrides: dict[str, str]) -> int:
-    from talkspurt.config.settings import load
-
-    config = load(path, overrides=overrides)
-    _configure_log(config)
+    config = _served(path, overrides)
     module = "talkspurt.workers.supervisor" if config.server.workers > 1 else "talkspurt.build"
 
     def run() -> int:
@@ -105,11 +102,7 @@ def _serve(path: Path | None, overrides: dict[str, str]) -> int:
 
 
 def engine(args: argparse.Namespace) -> int:
-    from talkspurt.config.settings import load
-
-    overrides = {} if args.port is None else {"engine.listen": f"127.0.0.1:{args.port}"}
-    config = load(args.config, overrides=overrides)
-    _configure_log(config)
+    config = _served(args.config, {} if args.port is None else {"engine.listen": f"127.0.0.1:{args.port}"})
     return _job(lambda: _module("talkspurt.engines").run_engine(_module("talkspurt.prompts").with_greetings(config)))
 
 
@@ -183,10 +176,16 @@ def _job(run: Callable[[], int]) -> int:
         raise JobError(str(exc)) from exc
 
 
-def _configure_log(config: Config) -> None:
-    from talkspurt.log import configure
+def _served(path: Path | None, overrides: dict[str, str]) -> Config:
+    """Return the configuration of a server, and log as it says. Its errors too are lines of the log."""
+    from gateway.config import LogConfig
+    from talkspurt.config.settings import load
+    from talkspurt.log import asks_for_json, configure
 
+    configure(LogConfig(json_lines=asks_for_json(path, os.environ)))
+    config = load(path, overrides=overrides)
     configure(config.log)
+    return config
 
 
 def _module(name: str) -> ModuleType:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
 import traceback
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
 from gateway.config import LogConfig
-from tts_engine.correlation import CORRELATION
+from tts_engine.correlation import CORRELATION, known_route
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes that every record has. All others come from ``extra``."""
@@ -27,6 +30,8 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 _FOR_CHILDREN = "TALKSPURT_LOG"
 """The environment variable in which child processes find the section ``log``."""
 
+
+_ASKS_FOR_JSON = re.compile(r"""^[^#\n]*\bjson_lines["']?\s*:\s*["']?(?P<value>\$\{\w+\}|\w+)""", re.MULTILINE)
 
 _json_lines = False
 
@@ -37,6 +42,20 @@ def print_line(text: str, stream: TextIO) -> None:
         attributes = {"name": "talkspurt", "levelname": "INFO", "msg": text.strip()}
         text = JsonFormatter().format(logging.makeLogRecord(attributes))
     print(text, file=stream, flush=True)
+
+
+def asks_for_json(path: Path | None, environment: Mapping[str, str]) -> bool:
+    """Return True if a configuration that has not been read yet asks for JSON lines. Nothing else in it need be right,
+    so that its errors are such lines too."""
+    text = environment.get("TALKSPURT__LOG__JSON_LINES", "")
+    if not text and path is not None:
+        try:
+            found = _ASKS_FOR_JSON.search(path.read_text("utf-8", errors="replace"))
+        except OSError:
+            return False
+        text = found["value"] if found else ""
+    name = re.fullmatch(r"\$\{(\w+)\}", text)
+    return (environment.get(name[1], "") if name else text).lower() in ("true", "yes", "on", "1")
 
 
 def configure_as_parent() -> None:
@@ -142,7 +161,7 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     working = CORRELATION.get()
     call_id = fields.pop("call", "") or working.call_id
-    route = fields.pop("route", "") or (working.route if call_id == working.call_id else "")
+    route = fields.pop("route", "") or (working.route if call_id == working.call_id else known_route(call_id))
     return {key: value for key, value in (("call", call_id), ("route", route)) if value} | fields
 
 

@@ -7,6 +7,7 @@ the engine's client sends it as metadata, and the engine's server sets it for it
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -55,3 +56,20 @@ _NOBODY = Correlation()
 
 CORRELATION: ContextVar[Correlation] = ContextVar("correlation", default=_NOBODY)
 """The correlation of the current task."""
+
+_ROUTES: OrderedDict[str, str] = OrderedDict()
+_ROUTES_KEPT = 4096
+
+
+def remember_route(call_id: str, route: str) -> None:
+    """Keep a call's route for lines that name the call and are logged by a task that works for no call, or after the
+    call. The oldest calls are forgotten."""
+    _ROUTES[call_id] = route
+    _ROUTES.move_to_end(call_id)
+    if len(_ROUTES) > _ROUTES_KEPT:
+        _ROUTES.popitem(last=False)
+
+
+def known_route(call_id: object) -> str:
+    """Return the route of a call, or the empty string if it is not known here."""
+    return _ROUTES.get(str(call_id), "")

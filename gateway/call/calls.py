@@ -21,7 +21,7 @@ from gateway.metering.store import Records
 from gateway.seams.end_cause import EndCause
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
-from tts_engine.correlation import CORRELATION
+from tts_engine.correlation import CORRELATION, remember_route
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class LiveCalls:
         call = incoming.accepted(incoming.call_id or self._directory.new_call_id(), route.parameters)
         session = Session(call, leg, incoming.inbound, route, self._defaults[incoming.route], self._services)
         self._directory.add(session)
+        remember_route(call.call_id, incoming.route)
         record = session.metering.begun(self._tenants[incoming.route], numbers=self._records.keeps_numbers)
         session.wait_until_metered(self._records.begin(record, lambda: session.metering.so_far(record)))
         task = asyncio.create_task(self._run(session, record), name=f"call {call.call_id}")

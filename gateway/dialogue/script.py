@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -251,11 +251,14 @@ def parse(text: str, name: str) -> Script:
     if not problems:
         try:
             script = Script.model_validate(data)
-            problems = list(_missing_steps(script))
+            problems = list(_wrong_keys(script))
         except ValidationError as exc:
             problems = [
                 (error["loc"], _error_text(error["type"], error["loc"], error["msg"])) for error in exc.errors()
             ]
+        told = {at for at, _ in problems}
+        problems += [problem for problem in _missing_steps(data) if problem[0] not in told]
+        problems.sort(key=lambda problem: _line(lines, problem[0]))
     if problems:
         raise ScriptError([(f"{name}:{_line(lines, at)}", f"{_dotted(at)}{message}") for at, message in problems])
     return script
@@ -290,31 +293,50 @@ def _plain(
     return found
 
 
-def _missing_steps(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield references to steps that do not exist."""
+def _missing_steps(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield references to steps that do not exist. ``data`` may have other mistakes, and these hide none."""
+    steps = data.get("steps")
+    names = list(steps) if isinstance(steps, dict) else []
 
-    def check(step: str, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        if step and step not in script.steps:
-            yield at, f"no step {step!r}{_suggestion(step, script.steps)}"
+    def check(step: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        if isinstance(step, str) and step and step not in names:
+            yield at, f"no step {step!r}{_suggestion(step, names)}"
 
-    yield from check(script.start, ("start",))
+    def references(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        entries: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, dict):
+            entries = value.items()
+        elif isinstance(value, list):
+            entries = enumerate(value)
+        for key, inner in entries:
+            here = (*at, key)
+            if key in ("goto", "otherwise"):
+                yield from check(inner, here)
+            elif key == "digits" and isinstance(inner, dict):
+                for digits, target in inner.items():
+                    yield from check(target, (*here, digits))
+            elif key != "set":
+                yield from references(inner, here)
+
+    yield from check(data.get("start"), ("start",))
+    if isinstance(steps, dict):
+        for name, actions in steps.items():
+            yield from references(actions, ("steps", name))
+
+
+def _wrong_keys(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield branches of a ``gather`` that no input of the caller can take."""
     for name, actions in script.steps.items():
         for number, action in enumerate(actions):
-            at: tuple[str | int, ...] = ("steps", name, number)
-            yield from check(action.goto or "", (*at, "goto"))
             gather = action.gather
             if gather is None:
                 continue
-            at = (*at, "gather")
-            yield from check(gather.otherwise, (*at, "otherwise"))
-            for digits, target in gather.digits.items():
-                yield from check(target, (*at, "digits", digits))
+            for digits in gather.digits:
+                at = ("steps", name, number, "gather", "digits", digits)
                 if gather.max_digits is not None and len(digits) > gather.max_digits:
-                    yield (*at, "digits", digits), f"longer than max_digits ({gather.max_digits})"
+                    yield at, f"longer than max_digits ({gather.max_digits})"
                 if gather.terminator and gather.terminator in digits and digits != gather.terminator:
-                    yield (*at, "digits", digits), f"contains the terminator {gather.terminator!r}"
-            for index, match in enumerate(gather.prompts):
-                yield from check(match.goto, (*at, "prompts", index, "goto"))
+                    yield at, f"contains the terminator {gather.terminator!r}"
 
 
 _KEYS = [

@@ -20,6 +20,7 @@ from gateway.placing.progress import CallProgress
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import Call, ProgressEvent
 from gateway.seams.originate import FINAL_EVENTS, Attempt, AttemptState, CallOrder, no_progress
+from tts_engine.correlation import remember_route
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class CarrierCalls:
         now = asyncio.get_running_loop().time()
         allowed = self._calling.place(order, transport=order.carrier, domain="", now=now)
         call_id, token_id = self._new_call()
+        remember_route(call_id, order.route)
         second = order.second_leg
         attempt = Attempt(
             call_id=call_id,

@@ -1,5 +1,6 @@
 /** The page of one ended call: the conversation, for each answer the silence before it, and the stages of that. */
 
+import {cutBy, endOf} from "./ends.js";
 import {STAGES, byId, copies, duration, element, ms} from "./console-parts.js";
 
 const WHAT = {play: "plays a clip", digits: "sends keys", text: "says nothing"};
@@ -84,7 +85,7 @@ const ENTRY = {
     const about = element("p", {className: "small muted", text: notes.join(" · ")});
     if (outcome !== "finished") {
       const told = outcome === "interrupted" ? "cut" : "failed";
-      about.prepend(element("span", {className: "cut", text: reason ? `${told}: ${reason}` : told}));
+      about.prepend(element("span", {className: "cut", text: reason ? `${told}: ${outcome === "interrupted" ? cutBy(reason) : reason}` : told}));
     }
     const parts = [words(entry), about];
     if (waited !== null) {
@@ -167,7 +168,7 @@ export function drawCall(call) {
     fact("To", call.to),
     fact("Route", call.route),
     fact("Over", [call.transport, call.direction].filter(Boolean).join(", ")),
-    fact("Ended", [failed ? `failed: ${call.reason}` : call.reason, call.endedBy && `by the ${call.endedBy}`].filter(Boolean).join(", "), failed),
+    fact("Ended", [endOf(call.reason), call.endedBy && `by the ${call.endedBy}`].filter(Boolean).join(", "), failed),
     ...(call.endText || call.sipStatus ? [fact("Network", [call.sipStatus, call.endText].filter(Boolean).join(" "))] : []),
     fact("Turns", String(call.turns)),
     fact("Longest wait for us", ms(call.firstPacketMs)),

@@ -1,6 +1,7 @@
 /** The live calls: a table, the form that speaks into one of them, and its events. */
 
 import {ask, repeat} from "./console-api.js";
+import {cutBy, endOf} from "./ends.js";
 import {makeListener} from "./console-listen.js";
 import {makeSupervisor} from "./console-supervise.js";
 import {STAGES, byId, cell, duration, element, ms, shortId} from "./console-parts.js";
@@ -26,10 +27,10 @@ export function describe(message) {
     case "setup": return message.resumed ? "manager is back" : `began, ${message.codec}`;
     case "prompt": return message.last ? `caller: ${message.voicePrompt}` : "";
     case "dtmf": return `key ${message.digit}`;
-    case "interrupt": return `${turn}cut (${message.reason}) after ${message.durationUntilInterruptMs} ms`;
+    case "interrupt": return `${turn}cut (${cutBy(message.reason)}) after ${message.durationUntilInterruptMs} ms`;
     case "error": return `${turn}${message.description}`;
     case "mark": return message.cleared ? "" : `mark ${message.name}`;
-    case "ended": return `ended: ${message.reason}, ${duration(message.durationMs / 1000)}`;
+    case "ended": return `${endOf(message.reason)} after ${duration(message.durationMs / 1000)}`;
     case "turn": switch (message.event) {
       case "started": {
         if (message.firstPacketMs < 1) return `${turn}follows without a pause`; // there was no wait

@@ -3,6 +3,7 @@
 import {adminPage} from "./console-admin.js";
 import {ask, askJson, repeat} from "./console-api.js";
 import {drawCall} from "./console-call-page.js";
+import {endOf} from "./ends.js";
 import {byId, cell, duration, element, ms} from "./console-parts.js";
 
 const PAGE = 25;
@@ -30,7 +31,7 @@ function makeRow(call) {
     ["number", "lasted", duration(call.durationMs / 1000)], ["number", "turns", String(call.turns)],
     ["number", "longest wait", ms(call.firstPacketMs)],
     [call.gaps ? "number bad" : "number", "gaps", call.gaps ? `${call.gaps}, ${ms(call.gapMs)}` : "0"],
-    [call.outcome === "failed" ? "reason bad" : "reason", "ended", call.outcome === "failed" ? `failed: ${call.reason}` : call.reason]];
+    [call.outcome === "failed" ? "reason bad" : "reason", "ended", endOf(call.reason)]];
   row.append(started, ...cells.map(([className, label, text]) => {
     const made = cell(className, label);
     made.textContent = text;
@@ -119,7 +120,7 @@ export function showPast({problem}) {
       const call = JSON.parse(found);
       if (call.entries && found !== drawn) drawCall(call);
       if (call.entries) drawn = found;
-      else note = call.state === "failed" ? `This call failed: ${call.reason}` : "This call has not ended. Its transcript will appear here.";
+      else note = call.state === "failed" ? `This call failed. ${endOf(call.reason)}.` : "This call has not ended. Its transcript will appear here.";
     } catch (error) {
       if (drawn || openId() !== id) return; // an ended call does not change, so keep the page
       note = error.status === 404 ? `${error.message}. Ended calls are kept if calls.folder is set.` : error.message;

@@ -10,6 +10,7 @@
  * @module phone
  */
 
+import {endOf} from "./ends.js";
 import {Call} from "./talkspurt.js";
 
 const KEYS = [
@@ -26,15 +27,6 @@ const STEP_PX = 5;
 
 const NO_BOT = "No bot leads this route yet. Type what it should say, or let a bot dial in.";
 
-const ENDED = {
-  hangup: "Call ended",
-  end: "The bot hung up",
-  dialogue_failed: "No one answers on this route",
-  connection_lost: "The connection was lost",
-  hangup_by_api: "The operator ended the call",
-  drained: "The server is shutting down",
-  shutdown: "The server is shutting down",
-};
 const CUT = {
   speech: "cut by your voice", dtmf: "cut by a key", cancel: "stopped", preempted: "replaced",
   hangup: "call ended", ended: "call ended", discarded: "discarded",
@@ -121,7 +113,7 @@ export function mountPhone(element, {url, token, route} = {}) {
   function become(state, reason) {
     grid.dataset.state = state;
     const live = state === "connected" || state === "reconnecting";
-    const texts = {connecting: "Calling…", connected: "In call", reconnecting: "Connection lost, reconnecting…", ended: ENDED[reason] ?? `Call ended: ${reason}`};
+    const texts = {connecting: "Calling…", connected: "In call", reconnecting: "Connection lost, reconnecting…", ended: reason === "hangup" ? "Call ended" : endOf(reason)};
     part.state.textContent = texts[state];
     for (const control of part.keys.children) control.disabled = state !== "connected";
     for (const control of part.say.elements) control.disabled = state !== "connected" || !call.leads;

@@ -28,6 +28,15 @@ _UNFIT = re.compile(r"[^ -~\u00a0-\u2027\u202a-\ud7ff]+")
 """Characters that a comment of one line cannot have, or that YAML refuses."""
 
 
+_HEAD = """\
+# Made by `talkspurt import-twiml`. Merge this into your configuration, then run `talkspurt config check`.
+#
+# Before: export TWILIO_AUTH_TOKEN=...   the account's secret, from Twilio's console, Account info
+# A call without Twilio, signed as Twilio signs:
+#   TALKSPURT_CARRIER_SECRET=$TWILIO_AUTH_TOKEN talkspurt call ws://127.0.0.1:8080/media/twilio/default
+"""
+
+
 class TwimlError(ValueError):
     """The file is no TwiML with a ``<ConversationRelay>``, or a value is none that Twilio takes."""
 
@@ -121,7 +130,7 @@ def convert(twiml: bytes) -> str:
 
 
 def _written(made: Mapping[str, Any], notes: list[str]) -> Iterator[str]:
-    yield "# Made by `talkspurt import-twiml`. Merge this into your configuration, then run `talkspurt config check`.\n"
+    yield _HEAD
     yield yaml.safe_dump(dict(made), sort_keys=False, allow_unicode=True, width=110)
     if notes:
         yield "\n# Without a key of the same meaning:\n"

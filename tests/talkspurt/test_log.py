@@ -8,14 +8,16 @@ import logging
 import re
 import sys
 import threading
+from pathlib import Path
 
 import aiohttp.multipart
 import pytest
 from aiohttp import web
 
 from gateway.config import LogConfig
-from talkspurt.log import configure, configure_as_parent, print_line
-from tts_engine.correlation import CORRELATION, Correlation
+from talkspurt.cli import main
+from talkspurt.log import asks_for_json, configure, configure_as_parent, print_line
+from tts_engine.correlation import CORRELATION, Correlation, remember_route
 
 SAID = "xylophonic 4929123456781234"
 
@@ -83,6 +85,40 @@ def test_a_line_names_the_call_that_its_task_works_for_unless_it_names_one_itsel
     else:
         ends = [line.partition("line down ")[2] for line in lines]
         assert ends == ["call=VX2 route=desk why=x", "call=VX2 route=desk why=x", "call=VX3 why=x", "why=x"]
+
+
+def test_a_line_about_a_call_names_its_route_whichever_task_logs_it() -> None:
+    stream = io.StringIO()
+    configure(LogConfig(json_lines=True), stream)
+    remember_route("VX7", "desk")
+    logging.getLogger("gateway").warning("line down", extra={"call": "VX7"})
+    assert json.loads(stream.getvalue())["route"] == "desk"
+
+
+@pytest.mark.parametrize(
+    ("text", "json_lines"),
+    [
+        ("log: {json_lines: true}", True),
+        ("log:\n  level: debug\n  json_lines: yes  # for the collector\nroutes: {", True),
+        ("log:\n  'json_lines' : '${JSON}'", True),
+        ("log:\n  json_lines: false", False),
+        ("log: {}  # json_lines: true", False),
+        ("", False),
+    ],
+)
+def test_errors_of_the_configuration_are_json_if_it_asks_for_json(tmp_path: Path, text: str, json_lines: bool) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    assert asks_for_json(file, {"JSON": "true"}) == json_lines
+    assert asks_for_json(file, {"JSON": "true", "TALKSPURT__LOG__JSON_LINES": "on"})
+    assert not asks_for_json(tmp_path / "none.yaml", {})
+
+
+def test_a_wrong_configuration_is_told_as_a_line_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("log: {json_lines: true}\nserver: {prot: 1}")
+    assert main(["serve", "-c", str(file)]) == 2
+    assert "did you mean" in json.loads(capsys.readouterr().err)["message"]
 
 
 def test_the_level_counts() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -40,14 +39,12 @@ def run(config: EngineConfig, factory: EngineFactory) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Returns:
-        Exit code: 0 after a drain; 1 if the engine could not be started or broke for good, so that a supervisor starts
-        another process.
+        Exit code: 0 after a drain; 1 if the engine broke for good, so that a supervisor starts another process.
+
+    Raises:
+        EngineError, OSError: the engine could not be started.
     """
-    try:
-        return uvloop.run(_serve(config, factory))
-    except (EngineError, OSError) as exc:
-        print(f"talkspurt engine: {exc}", file=sys.stderr)
-        return 1
+    return uvloop.run(_serve(config, factory))
 
 
 def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:

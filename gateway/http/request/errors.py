@@ -16,15 +16,16 @@ from tts_engine.errors import EngineError, Exhausted, InvalidRequest
 
 log = logging.getLogger(__name__)
 
-_ENGINE_STATUS = {
-    "INVALID_ARGUMENT": 422,
-    "NOT_FOUND": 404,
-    "RESOURCE_EXHAUSTED": 429,
-    "UNAVAILABLE": 503,
-    "UNAUTHENTICATED": 503,  # the engine refuses the gateway's credentials, not this client's
-    "DEADLINE_EXCEEDED": 504,
-    "INTERNAL": 500,
+_ENGINE_ERRORS = {
+    "INVALID_ARGUMENT": (422, "invalid_value"),
+    "NOT_FOUND": (404, "not_found"),
+    "RESOURCE_EXHAUSTED": (429, "rate_limit_exceeded"),
+    "UNAVAILABLE": (503, "unavailable"),
+    "UNAUTHENTICATED": (503, "unavailable"),  # the engine refuses the gateway's credentials, not this client's
+    "DEADLINE_EXCEEDED": (504, "timeout"),
+    "INTERNAL": (500, "internal"),
 }
+"""Code of the engine -> status and code of the answer. Codes are words in lower case, as in OpenAI's errors."""
 
 
 def retry_after(seconds: float) -> str:
@@ -67,12 +68,11 @@ def of(exc: Exception) -> web.Response:
             return failure(409, exc.code, str(exc), param="id")
         case ClipError():
             return failure(422, "clip", str(exc), param="source")
-        case Exhausted():
-            return failure(429, exc.code, str(exc), retry_after_s=exc.retry_after_s)
-        case InvalidRequest():
-            return failure(422, exc.code, str(exc), param=exc.field)
         case EngineError():
-            return failure(_ENGINE_STATUS.get(exc.code, 500), exc.code, str(exc))
+            status, code = _ENGINE_ERRORS.get(exc.code, (500, "internal"))
+            field = exc.field if isinstance(exc, InvalidRequest) else ""
+            wait_s = exc.retry_after_s if isinstance(exc, Exhausted) else 0.0
+            return failure(status, code, str(exc), param=field, retry_after_s=wait_s)
         case ValidationError():
             first = exc.errors()[0]
             where = ".".join(str(part) for part in first["loc"])

@@ -277,6 +277,25 @@ def test_all_problems_are_told_at_once() -> None:
     assert [place for place, _ in caught.value.problems] == ["t.yaml:3", "t.yaml:4"]
 
 
+def test_a_missing_step_is_told_beside_other_mistakes_in_the_order_of_the_file() -> None:
+    with pytest.raises(ScriptError) as caught:
+        parse(
+            """
+steps:
+  menu:
+    - hangup
+    - goto: mneu
+    - gather: {retries: 99, digits: {1: sales, 2: menu}, prompts: [{match: x, goto: y}], otherwise: z}
+    - set: {goto: nowhere}
+start: begin
+""",
+            "t.yaml",
+        )
+    told = str(caught.value)
+    assert [place for place, _ in caught.value.problems] == ["t.yaml:4", "t.yaml:5", *["t.yaml:6"] * 4, "t.yaml:8"]
+    assert "did you mean 'hang_up'?" in told and "did you mean 'menu'?" in told and "nowhere" not in told
+
+
 def test_missing_file_is_a_script_error(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="cannot be read"):
         load(tmp_path / "none.yaml")

@@ -302,7 +302,7 @@ async def test_events_are_those_of_own_calls(house: House) -> None:
 async def test_a_call_and_a_socket_speak_with_no_voice_of_another_tenant(house: House) -> None:
     async with house.http.ws_connect("/ws/tts", headers=bearer("two")) as socket:
         await socket.send_json({"text": "Hi.", "speaker": "one--anna"})
-        assert (await socket.receive_json())["error"]["code"] == "NOT_FOUND"
+        assert (await socket.receive_json())["error"]["code"] == "not_found"
     failed = {}
     for route in ("a", "b"):
         session = house.made.calls.begin(replace(CALL, route=route, call_sid=route), Leg())

@@ -163,7 +163,7 @@ async def test_a_typed_turn_is_heard_in_the_call_and_cancelled(driver: webdriver
         await page.until_text(row(call, ".cut"), "cut")
         await page.until(lambda hidden: not hidden, f"return document.querySelector({row(call, '.cut')!r}).hidden")
         assert await page.text(row(call, ".queued")) == ""
-        await page.until_text("#log", "cut (cancel) after")
+        await page.until_text("#log", "cut (stopped) after")
         assert "enough" not in await page.text(row(call, ".played"))
         await page.until_text(row(call, "[data-label='last cut']"), "ms")
         await page.click(row(call, ".hangup"))

@@ -32,7 +32,7 @@ async def test_firefox_shows_a_call_speaks_into_it_and_plays_a_voice(tmp_path: P
             await page.until("return document.querySelector('.played').textContent.startsWith('One two')")
             await page.do("document.querySelector('#cancel').click()")
             await until(lambda: call.leg.clears, "the cut")
-            await page.until("return document.querySelector('#log').textContent.includes('cut (cancel)')")
+            await page.until("return document.querySelector('#log').textContent.includes('cut (stopped)')")
             await page.until("return document.querySelectorAll('path.line').length >= 3")
             await page.do("document.querySelector('[data-voice=tone] button').click()")
             assert await page.until("return document.querySelector('#player').duration") > 1

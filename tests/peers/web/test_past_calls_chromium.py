@@ -122,7 +122,7 @@ async def test_a_call_that_ends_is_listed_found_by_its_words_and_opened(
         assert said[0] == [WORDS, "", ""]
         played, unheard, label = said[1]
         assert played and unheard and played + unheard == LONG
-        assert label == "cut: cancel"
+        assert label == "cut: stopped"
         waits = await page.do(
             "return [...document.querySelectorAll('.waterfall')].map(table => ['.stage', '.total'].map(part =>"
             "[...table.querySelectorAll(part + ' .number')].map(cell => parseFloat(cell.textContent))))"

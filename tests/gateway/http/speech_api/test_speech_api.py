@@ -287,11 +287,15 @@ async def test_a_request_that_waited_in_vain_is_answered_429_with_the_reason_and
             body = {text: TEXT} | ({"model": "tts-1"} if text == "input" else {})
             async with http.post(path, json=body) as answer:
                 error = (await answer.json())["error"]
-                assert (answer.status, answer.headers["Retry-After"], error["code"]) == (429, "3", "RESOURCE_EXHAUSTED")
+                assert (answer.status, answer.headers["Retry-After"], error["code"]) == (
+                    429,
+                    "3",
+                    "rate_limit_exceeded",
+                )
                 assert error["message"].startswith("waited 20 ms for a place") and "every place" in error["message"]
         async with http.ws_connect("/ws/tts") as socket:
             await socket.send_json({"text": TEXT})
-            assert (await socket.receive_json())["error"]["code"] == "RESOURCE_EXHAUSTED"
+            assert (await socket.receive_json())["error"]["code"] == "rate_limit_exceeded"
     assert refused._value.get() == before + 4
 
 

@@ -51,7 +51,7 @@ async def test_calls_of_the_share_are_spoken_by_the_model_on_trial_until_it_fail
         assert (trial["state"], trial["calls"], trial["turns"]) == (state, 1, turns)
         async with http.delete("/v1/models/next") as answer:
             code = (await answer.json())["error"]["code"]
-            assert code == ("model_on_trial" if state == "running" else "INVALID_ARGUMENT")
+            assert code == ("model_on_trial" if state == "running" else "invalid_value")
         exposed = (await made.http.exposition()).decode()
         assert f'talkspurt_model_turns_total{{model="next"}} {float(turns)}' in exposed
         assert ('engine="next",transport="twilio"' in exposed) == (state == "running")
