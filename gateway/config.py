@@ -297,6 +297,21 @@ class SiprecConfig(Section):
         return recorder
 
 
+MOST_ROUTE_LANGUAGES = 50
+"""Most languages of a route. A manager may declare as many again."""
+
+
+class RouteLanguage(Section):
+    """A language that the dialogue manager may switch to (TwiML's `<Language>`)."""
+
+    code: str = Field(min_length=1, max_length=35)
+    """BCP 47 tag."""
+    voice: str = ""
+    """Voice id of this language. Empty: the route's `voice`."""
+    hints: tuple[str, ...] | None = None
+    """Phrases that the recogniser should expect in this language. Default: the route's `hints`."""
+
+
 class RouteConfig(Section):
     """Treatment of calls, by the route's name in the address. Keys are named as ConversationRelay's attributes."""
 
@@ -310,6 +325,8 @@ class RouteConfig(Section):
     """Voice id. Empty: the engine's default."""
     language: str = "en-US"
     """BCP 47 tag of the spoken and the recognised language."""
+    languages: Annotated[tuple[RouteLanguage, ...], Field(max_length=MOST_ROUTE_LANGUAGES)] = ()
+    """Further languages; the manager switches with the message `language`, or for one turn with `lang`."""
     welcome_greeting: str = ""
     """Spoken first."""
     welcome_greeting_interruptible: Interruptible | bool = "any"

@@ -4,7 +4,7 @@ a change; ``settings`` computes the new values."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import orjson
@@ -14,8 +14,9 @@ from gateway.call.hearing.listening import ListeningSettings
 from gateway.call.settings import hearing_settings, hints_of, rules, shown, turn_settings, unused
 from gateway.call.turn_taking.instructions import Instructions
 from gateway.call.turn_taking.turns import Turns
+from gateway.config import RouteLanguage
 from gateway.seams.leg import CallInfo
-from gateway.seams.messages import ConfigChange, Error, Hints, Info, Language, Outbound
+from gateway.seams.messages import ConfigChange, Error, Hints, Info, Language, LanguageSettings, Outbound
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,13 @@ class Configuration:
         self._now = clock
         self._unused: set[str] = set()
 
+    def declare(self, languages: Iterable[RouteLanguage]) -> None:
+        """Declare the route's languages at the beginning of the call. The manager is told nothing."""
+        known = tuple(LanguageSettings(code=each.code, voice=each.voice, hints=each.hints) for each in languages)
+        if known:
+            self._expect_hints(known)
+            self._instructions.on_message(Language(languages=known), self._now())
+
     def change(self, message: ConfigChange | Hints | Language) -> None:
         """Apply a message of the manager."""
         match message:
@@ -100,8 +108,7 @@ class Configuration:
         if error is not None:
             self._tell(error)
             return
-        if self._hearing is not None and message.languages:
-            self._caller.configure(self._hearing, {e.code: e.hints for e in message.languages if e.hints is not None})
+        self._expect_hints(message.languages)
         if not self._caller.transcribe(message.transcription_language):
             return
         self._instructions.on_message(message, self._now())
@@ -111,6 +118,11 @@ class Configuration:
         ]
         told_languages: dict[str, object] = {"languages": declared} if declared else {}
         self._announce({**{name: tag for name, tag in switched.items() if tag}, **told_languages})
+
+    def _expect_hints(self, languages: Iterable[LanguageSettings]) -> None:
+        hints = {each.code: each.hints for each in languages if each.hints is not None}
+        if self._hearing is not None and hints:
+            self._caller.configure(self._hearing, hints)
 
     def _problem_with(self, message: Language) -> Error | None:
         for field_name, language, voice in (

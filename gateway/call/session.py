@@ -189,6 +189,7 @@ class Session:
         self.speech.caller, self.speech.transfers = self.caller, self._transfers
         if services.uplink is not None:
             self.caller.connect(services.uplink, call.call_id, inbound, leg.outbound, call.route)
+        self._configuration.declare(route.languages)
         self.seat.sent = self.caller.heard
 
     @property

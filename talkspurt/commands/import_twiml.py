@@ -28,6 +28,8 @@ _UNFIT = re.compile(r"[^ -~\u00a0-\u2027\u202a-\ud7ff]+")
 """Characters that a comment of one line cannot have, or that YAML refuses."""
 
 
+_NONE = "no effect here"
+
 _HEAD = """\
 # Made by `talkspurt import-twiml`. Merge this into your configuration, then run `talkspurt config check`.
 #
@@ -51,6 +53,10 @@ def _one_of(allowed: Mapping[str, Any]) -> Callable[[str], Any]:
     return read
 
 
+def _hints(text: str) -> list[str]:
+    return [_plain(hint.strip()) for hint in text.split(",") if hint.strip()]
+
+
 _boolean = _one_of({"true": True, "false": False})
 _input = _one_of(_INPUT)
 
@@ -65,12 +71,12 @@ _ATTRIBUTES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "reportInputDuringAgentSpeech": ("report_input_during_agent_speech", _input),
     "ignoreBackchannel": ("ignore_backchannel", _boolean),
     "echoPromptFiltering": ("echo_prompt_filtering", _boolean),
-    "hints": ("hints", lambda text: [_plain(hint.strip()) for hint in text.split(",") if hint.strip()]),
+    "hints": ("hints", _hints),
 }
 """Attribute -> key of the route, and how its value is read."""
 
 _ELSEWHERE = {
-    "voice": "voices have other names here: `talkspurt voices list`, then `voice` of the route",
+    "voice": "voices have other names here: `talkspurt voices list`, then `voice` of the route or language",
     "ttsProvider": "the engine of section `engine` speaks",
     "transcriptionProvider": "`recogniser` of the route, and section `recogniser`",
     "speechModel": "`recogniser` of the route, and section `recogniser`",
@@ -99,7 +105,7 @@ def convert(twiml: bytes) -> str:
     languages = [given.pop(name, "") for name in ("ttsLanguage", "language", "transcriptionLanguage")]
     if language := next(filter(None, languages), ""):
         route["language"] = _plain(language)
-        notes += [f"language {other}: a route has one" for other in {*languages} - {"", language}]
+        notes += [f"language {other}: a call begins with one" for other in {*languages} - {"", language}]
     for name in given.keys() & _ATTRIBUTES.keys():
         key, read = _ATTRIBUTES[name]
         try:
@@ -114,11 +120,18 @@ def convert(twiml: bytes) -> str:
     parameters = {each.get("name", ""): _plain(each.get("value", "")) for each in relay if each.tag == "Parameter"}
     if parameters:
         route["parameters"] = parameters
-    notes += [f"{name}: {_ELSEWHERE.get(name, 'no effect here')}" for name in sorted(given)]
+    notes += [f"{name}: {_ELSEWHERE.get(name, _NONE)}" for name in sorted(given)]
     for each in relay:
         if each.tag == "Language":
-            told = " ".join(f"{name}={value}" for name, value in each.attrib.items())
-            notes.append(f"<Language {told}>: let the application send `language` with `ttsLanguage` and `voice`")
+            told = dict(each.attrib)
+            code, hints = _plain(told.pop("code", "").strip()), told.pop("hints", None)
+            if not code:
+                raise TwimlError("<Language> has no code")
+            entry: dict[str, Any] = {"code": code}
+            if hints is not None:
+                entry["hints"] = _hints(hints)
+            route.setdefault("languages", []).append(entry)
+            notes += [f"<Language {code}> {name}={told[name]}: {_ELSEWHERE.get(name, _NONE)}" for name in sorted(told)]
         elif each.tag != "Parameter":
             notes.append(f"<{each.tag}>: no effect here")
     made: dict[str, Any] = {"routes": {"default": route}}

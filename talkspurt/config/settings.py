@@ -409,13 +409,16 @@ def _missing_voices(config: Config, document: Document) -> list[Problem]:
     known = voice_ids(engine.embedded)
     if known is None:
         return []
+    named: list[tuple[Location, str]] = []
+    for name, route in config.routes.items():
+        named.append((("routes", name, "voice"), route.voice))
+        named += [(("routes", name, "languages", n, "voice"), each.voice) for n, each in enumerate(route.languages)]
     return [
         Problem(
-            document.place(("routes", name, "voice")),
-            f"routes.{name}.voice: the embedded engine has no voice {route.voice!r}; it has {', '.join(known)}",
+            document.place(at), f"{_dotted(at)}: the embedded engine has no voice {voice!r}; it has {', '.join(known)}"
         )
-        for name, route in config.routes.items()
-        if route.voice and route.voice not in known
+        for at, voice in named
+        if voice and voice not in known
     ]
 
 

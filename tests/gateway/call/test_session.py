@@ -436,6 +436,21 @@ def test_text_that_comes_before_the_utterance_is_open_is_fed_when_it_is() -> Non
     assert lines[begins + 1 : begins + 4] == ["feed t1 'one '", "feed t1 'two'", "end_text t1"]
 
 
+async def _in_two_languages(_: int) -> list[str]:
+    route = {"voice": "ada", "languages": [{"code": "de-DE", "voice": "anna"}, {"code": "fr-FR"}]}
+    call = VirtualSession(route)
+    await call.run(0.01)
+    for lang in ("", "de-DE", "fr-FR"):
+        call.say(Text(token="one two", last=True, lang=lang))
+        await call.run(1.0)
+    await call.finish()
+    return [f"{asked.language} {asked.voice}" for asked in call.asked]
+
+
+def test_a_language_of_the_route_has_its_own_voice_where_it_names_one() -> None:
+    assert run_all(_in_two_languages, [0]) == [["en-US ada", "de-DE anna", "fr-FR ada"]]
+
+
 def test_the_turns_of_a_route_have_its_priority() -> None:
     async def scene(call: VirtualSession) -> None:
         call.say(Text(token="one", last=True))

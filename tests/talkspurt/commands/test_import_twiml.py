@@ -16,7 +16,7 @@ TWIML = """<?xml version="1.0" encoding="UTF-8"?>
     <ConversationRelay url="wss://bot.example.com/ws" welcomeGreeting="That is $5 &amp; ${tax}." interruptible="false"
         welcomeGreetingInterruptible="speech" dtmfDetection="true" hints="Acme, talkspurt" events="tokens-played"
         reportInputDuringAgentSpeech="dtmf" voice="en-US-Journey-O" ttsProvider="Google" language="de-DE" madeUp="1">
-      <Language code="en-US" voice="en-US-Journey-D"/>
+      <Language code="en-US" voice="en-US-Journey-D" hints="gate, pier"/>
       <Parameter name="customer" value="17"/>
     </ConversationRelay>
   </Connect>
@@ -40,7 +40,13 @@ def test_each_attribute_becomes_its_key_or_a_comment(tmp_path: Path, monkeypatch
     assert (route.dtmf_detection, route.hints, route.events) == (True, ("Acme", "talkspurt"), ("tokens-played",))
     assert (route.report_input_during_agent_speech, route.parameters) == ("dtmf", {"customer": "17"})
     assert config.carriers.configured()["twilio"].settings.model_dump()["after_url"] == "https://bot.example.com/after"
-    for note in ("voice: voices have", "ttsProvider: the engine", "madeUp: no effect", "<Language code=en-US"):
+    assert [(each.code, each.hints) for each in route.languages] == [("en-US", ("gate", "pier"))]
+    for note in (
+        "voice: voices have",
+        "ttsProvider: the engine",
+        "madeUp: no effect",
+        "<Language en-US> voice=en-US-J",
+    ):
         assert f"#   {note}" in text
 
 
@@ -56,6 +62,10 @@ def test_what_twilio_leaves_out_by_default_is_written(tmp_path: Path, monkeypatc
         ("<Response>", "not XML"),
         ("<Response><Connect><Stream url='wss://a'/></Connect></Response>", "no <Connect> with"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><Response/>', "document type"),
+        (
+            "<Response><Connect><ConversationRelay url='wss://a'><Language/></ConversationRelay></Connect></Response>",
+            "<Language> has no code",
+        ),
         ("<Response><Connect><ConversationRelay url='https://a'/></Connect></Response>", "url is 'https://a'"),
         (
             "<Response><Connect><ConversationRelay url='ws://a' preemptible='maybe'/></Connect></Response>",
