@@ -32,6 +32,9 @@ class KeyView(ApiModel):
     """None: unknown."""
     expiresAt: float | None
     """None: never."""
+    lastUsedAt: float | None
+    """Last request with the key, or with a browser's token of it. None: there was none since the start of the server.
+    With several workers, only those of the worker that answers count."""
 
 
 class KeyListView(ApiModel):
@@ -61,7 +64,7 @@ class KeyList:
         """Return all keys."""
         now = time.time()
         views = []
-        for key, scopes in self._auth.keys():
+        for key, scopes, used_at in self._auth.keys():
             stored = key if isinstance(key, StoredKey) else None
             views.append(
                 KeyView(
@@ -76,6 +79,7 @@ class KeyList:
                     state=stored.state(now) if stored else "active",
                     createdAt=stored.created_at if stored else None,
                     expiresAt=stored.expires_at if stored else None,
+                    lastUsedAt=used_at,
                 )
             )
         view = KeyListView(required=self._auth.required, changeable=self._auth.has_key_file, keys=views)

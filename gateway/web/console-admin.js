@@ -28,13 +28,13 @@ const PAGES = {
         ? "Make and revoke keys with talkspurt keys create and talkspurt keys revoke; the server follows at once. Those of the configuration change there."
         : "These keys are in the configuration (auth.api_keys). Set auth.keys_file to make and revoke keys while the server runs.";
       return {
-        columns: [["Key", false], ["Tenant", false], ["Scopes", false], ["Requests a minute", true], ["Calls a minute", true], ["Calls at once", true], ["Made", false], ["Expires", false], ["State", false]],
+        columns: [["Key", false], ["Tenant", false], ["Scopes", false], ["Requests a minute", true], ["Calls a minute", true], ["Calls at once", true], ["Made", false], ["Expires", false], ["Last use", false], ["State", false]],
         rows: keys.map(key => [
           [key.name, key.id].filter(Boolean).join(" · ") || key.source, key.tenant, key.scopes.join(", "), number(key.requestsPerMinute),
-          number(key.callsPerMinute), number(key.concurrentCalls), date(key.createdAt), date(key.expiresAt),
+          number(key.callsPerMinute), number(key.concurrentCalls), date(key.createdAt), date(key.expiresAt), date(key.lastUsedAt),
           {text: key.state, bad: key.state !== "active"},
         ]),
-        note: required ? how : `No key is required on this listener. ${how}`,
+        note: required ? `${how} The last use is that since the start of the server.` : `No key is required on this listener. ${how}`,
         empty: "There is no key.",
       };
     },

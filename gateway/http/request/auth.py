@@ -79,6 +79,8 @@ class Tenant:
         self.allowance = CountedAllowance(
             per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key"
         )
+        self.used_at: float | None = None
+        """The last request to this worker, seconds since the epoch. None: there was none since the start."""
         self._recent = QuotaWindow()
         self._limiter = limiter
 
@@ -222,12 +224,15 @@ class Authenticator:
         """True if keys can be made and revoked while the server runs."""
         return self._key_file is not None
 
-    def keys(self) -> Iterator[tuple[KeyRights, frozenset[Scope]]]:
-        """Yield all keys with their scopes: those of the configuration, then those of the file, also refused ones."""
+    def keys(self) -> Iterator[tuple[KeyRights, frozenset[Scope], float | None]]:
+        """Yield all keys with their scopes and their last use: those of the configuration, then those of the file, also
+        refused ones."""
         for tenant in self._configured:
-            yield tenant.key, tenant.who.scopes
+            yield tenant.key, tenant.who.scopes, tenant.used_at
         for key in self._key_file.value if self._key_file is not None else ():
-            yield key, principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes).scopes
+            scopes = principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes).scopes
+            user = self._by_digest.get(bytes.fromhex(key.sha256)[:_INDEX_BYTES])
+            yield key, scopes, None if user is None else user.used_at
 
     def tallies(self) -> dict[str, tuple[int, int]]:
         """Return the use of allowances by ``counted_as`` (see ``CountedAllowance.tally``), for at most ``_MAX_TALLIES``
@@ -383,6 +388,7 @@ class Authenticator:
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[TENANT], request[WHO] = self.check(request)
+            request[TENANT].used_at = time.time()
             # A worker's part of a combined answer does not count as another request.
             part = isinstance(request.transport, PassedOn) and request.transport.is_part
             standings = await self._limiter.take(request[WHO].tenant, requests=0 if part else 1)

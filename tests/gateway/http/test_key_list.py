@@ -34,6 +34,7 @@ async def test_keys_of_both_sources_are_listed_with_their_states_and_without_the
         ("", "configuration", "office", "active"), (made.id, "file", "shop", "active"),
         (revoked.id, "file", "shop", "revoked"), (expired.id, "file", "shop", "expired"),
     ]  # fmt: skip
+    assert listed["keys"][0]["lastUsedAt"] >= now and listed["keys"][1]["lastUsedAt"] is None
     assert listed["keys"][1]["scopes"] == ["calls", "speak"]
     assert listed["keys"][1]["name"] == "the shop's bot"
     assert not any(secret in text for secret in (SECRET, key, made.sha256))
