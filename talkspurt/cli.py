@@ -8,15 +8,17 @@ it.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from talkspurt import __version__
 
@@ -209,7 +211,26 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line with the command's full name, which points to the help."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {message}{self._nearest(message)} (see {self.prog} --help)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse arguments. An unknown one is refused here, by the command that was given it and knows its own."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+    def _nearest(self, message: str) -> str:
+        """Return a hint if a wrong option or choice resembles a right one."""
+        if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            known = [name for action in self._actions for name in action.option_strings]
+            wrong = found[1]
+        elif found := re.match(r"argument .*: invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            wrong, known = found[1], [name.strip(" '") for name in found[2].split(",")]
+        else:
+            return ""
+        near = difflib.get_close_matches(wrong, known, 1)
+        return f", did you mean {near[0]}?" if near else ""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,9 @@ def problems(config: Config) -> Iterator[str]:
             yield f"{name}.model_folder is missing: the engine {model.kind} needs a model directory"
         elif not Path(model.model_folder).is_dir():
             yield f"{name}.model_folder: no such folder: {model.model_folder}"
+    for key, file in _read_files(config):
+        if not os.access(file, os.R_OK) or not Path(file).is_file():
+            yield f"{key}: no such file, or it cannot be read: {file}"
     if config.clips.folder and not Path(config.clips.folder).is_dir():
         yield f"clips.folder: no such folder: {config.clips.folder}"
 
@@ -68,6 +72,21 @@ def _local_models(config: Config) -> Iterator[tuple[str, ModelConfig]]:
         yield from ((name, model) for name, model in models.items() if model.kind not in ("tone", "embedded"))
 
 
+def _read_files(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the files that the server reads at its start, each with its key. Scripts and the turn model are read with
+    the configuration."""
+    if config.server.tls is not None:
+        yield "server.tls.certificate", config.server.tls.certificate
+        yield "server.tls.key", config.server.tls.key
+    if config.sip is not None and config.sip.tls is not None:
+        yield "sip.tls.certificate", config.sip.tls.certificate
+        yield "sip.tls.key", config.sip.tls.key
+        if config.sip.tls.authorities:
+            yield "sip.tls.authorities", config.sip.tls.authorities
+    if config.auth.jwt is not None and config.auth.jwt.jwks_file:
+        yield "auth.jwt.jwks_file", config.auth.jwt.jwks_file
+
+
 def _written_folders(config: Config) -> Iterator[tuple[str, str]]:
     if config.calls.folder:
         yield "calls.folder", config.calls.folder
@@ -87,4 +106,8 @@ def _not_writable(folder: Path) -> str:
         return f"{there} is no folder"
     if not os.access(there, os.W_OK | os.X_OK):
         return f"no permission in {there}"
-    return ""
+    try:  # only a file shows a full disk, and what root may not do either, as in /proc
+        with tempfile.TemporaryFile(dir=there):
+            return ""
+    except OSError as exc:
+        return f"{exc.strerror} in {there}"

@@ -82,6 +82,7 @@ _ELSEWHERE = {
     "speechModel": "`recogniser` of the route, and section `recogniser`",
     "applicationReconnect": "`dialogue.reconnect`, which is on unless you switch it off",
     "speechTimeout": "section `recogniser.end_of_thought`",
+    "eotThreshold": "section `recogniser.end_of_thought`",
     "turnDetection": "`end_of_thought` of the route, which is on unless you switch it off",
 }
 """Attributes without a key of the same meaning -> what does their work here."""

@@ -53,6 +53,8 @@ class Conversation:
                 async for line in events.content:
                     if line.startswith(b"data:"):
                         self.take(orjson.loads(line[5:]))
+        except aiohttp.ClientConnectorError:
+            pass  # the call itself meets the same, and says so
         except (aiohttp.ClientError, OSError, orjson.JSONDecodeError, ValueError) as exc:
             self._print("note", f"the conversation is not shown: {exc}")
         finally:

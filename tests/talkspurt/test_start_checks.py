@@ -44,6 +44,44 @@ def test_a_missing_model_folder_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert (code, err) == (2, "my.yaml: engine.model_folder: no such folder: none\n")
 
 
+def test_files_that_the_start_reads_are_named_with_their_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.pem").write_text("")
+    jwt = "{jwks_file: ., issuer: a, audience: b, algorithms: [RS256]}"
+    text = f"server: {{port: 0, tls: {{certificate: my.pem, key: none.key}}}}\nauth: {{jwt: {jwt}}}\n"
+    code, _, err = checked(tmp_path, text, capsys)
+    assert (code, [line.split(": ")[1] for line in err.splitlines()]) == (2, ["server.tls.key", "auth.jwt.jwks_file"])
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="Linux")
+def test_a_folder_in_which_not_even_root_may_write_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = checked(tmp_path, "server: {port: 0}\ncalls: {folder: /proc/calls}\n", capsys)
+    assert code == 2 and "calls.folder: /proc/calls cannot be written: " in err
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["serve", "--prot", "1"], "talkspurt serve: unrecognized arguments: --prot 1, did you mean --port?"),
+        (
+            ["keys", "create", "--tennant", "a"],
+            "talkspurt keys create: unrecognized arguments: --tennant a, did you mean --tenant?",
+        ),
+        (["config", "init", "twillio"], ", did you mean twilio?"),
+        (["sreve"], ", did you mean serve?"),
+    ],
+)
+def test_a_wrong_option_or_choice_is_told_with_the_nearest_right_one(
+    capsys: pytest.CaptureFixture[str], command: list[str], told: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 2 and told in capsys.readouterr().err
+
+
 def test_what_may_be_intended_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
