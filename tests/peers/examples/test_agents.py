@@ -161,4 +161,5 @@ async def test_agents_answer_stop_remember_what_was_heard_and_hand_over(tmp_path
             transcript = transcript_of(tmp_path / f"{route}.wav")
             assert understood("arrives on Friday", transcript), f"{route}: {transcript}"
             assert understood("One moment please", transcript), f"{route}: {transcript}"
-        assert relays["llm"].relayed == 2 and relays["dials-in"].relayed == 2
+        # Once before the cut and once after it. An agent that dials in tries again if a busy machine is slow to answer.
+        assert relays["llm"].relayed == 2 and relays["dials-in"].relayed >= 2
