@@ -11,7 +11,6 @@ from typing import Protocol, TypeVar
 
 import hibari.tts
 from hibari.g2p import G2P
-from hibari.g2p.normalize import normalize
 
 from tts_engine.errors import InvalidRequest
 from tts_engine.text.normalise import align, clean
@@ -142,7 +141,8 @@ _LAST_LETTER = re.compile(r"(?<!\S)A$|^a$")
 
 def _reading(text: str) -> str:
     """Return cleaned English text in words."""
-    words = str(normalize(verbalise(text, "en")))
+    # The library's own normaliser is not used: it takes "Part Clinic" for a Roman numeral.
+    words = re.sub(r"\s+([,.;:!?])", r"\1", " ".join(verbalise(text, "en").replace("’", "'").split()))
     return _LAST_LETTER.sub("A.", words)
 
 

@@ -14,16 +14,20 @@ class Amounts(NumberWords):
     def money(self) -> list[Rule]:
         """Return the rules for money."""
         num, money, mags = self._num, any_of(self._g.currencies), any_of(self._g.magnitudes)
+        units = any_of(self._g.units)
+        codes = any_of(code for code in self._g.currencies if code.isalpha() and code.isupper() and len(code) == 3)
         return [
+            # "$350.00 MXN": the code says which dollars or pesos.
+            (re.compile(rf"[$€£¥] ?(?P<n>{num}) ?(?P<cur>{codes})(?!\w)"), lambda m: f"{m['n']} {m['cur']}"),
             (
                 re.compile(
-                    rf"{SIGN}(?P<cur>{money}) ?(?P<inner>[-−–])?(?P<n>{num})(?:[ -]?(?P<mag>{mags})\b)?(?:{DASH}(?:(?:{money}) ?)?(?P<n2>{num})(?:[ -]?(?P<mag2>{mags})\b)?)?(?: ?USD\b)?(?P<per> ?/ ?[a-zà-ÿ]+)?{END}"
+                    rf"{SIGN}(?P<cur>{money}) ?(?P<inner>[-−–])?(?P<n>{num})(?:[ -]?(?P<mag>{mags})\b)?(?:{DASH}(?:(?:{money}) ?)?(?P<n2>{num})(?:[ -]?(?P<mag2>{mags})\b)?)?(?: ?USD\b)?(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}"
                 ),
                 self._money,
             ),
             (
                 re.compile(
-                    rf"{SIGN}(?P<n>{num})(?:[ -]?(?P<mag>{mags}))?(?:{DASH}(?P<n2>{num})(?: ?(?P<mag2>{mags}))?)? ?(?P<cur>{money})(?P<per> ?/ ?[a-zà-ÿ]+)?{END}"
+                    rf"{SIGN}(?P<n>{num})(?:[ -]?(?P<mag>{mags}))?(?:{DASH}(?P<n2>{num})(?: ?(?P<mag2>{mags}))?)? ?(?P<cur>{money})(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}"
                 ),
                 self._money,
             ),
@@ -34,6 +38,10 @@ class Amounts(NumberWords):
         num, mags, units = self._num, any_of(self._g.magnitudes), any_of(self._g.units)
         degree = "[°º]" if self._g.tag == "en" else "°"  # º is the sign of an ordinal
         return [
+            (
+                re.compile(rf"{SIGN}(?:(?P<whole>\d{{1,3}}) )?(?P<over>[1-9])/(?P<under>[2-8]|16) ?%"),
+                self._part_percent,
+            ),
             (re.compile(rf"{SIGN}(?P<n>{num})(?:{DASH}|%{DASH})(?P<n2>{num}) ?%"), self._percent),
             (re.compile(rf"{SIGN}(?P<n>{num})(?: ?(?P<mag>{mags}))? ?%"), self._percent),
             (
@@ -52,7 +60,7 @@ class Amounts(NumberWords):
             ),
             (
                 re.compile(
-                    rf"{SIGN}(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[a-zà-ÿ]+))?{END}"
+                    rf"{SIGN}(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}"
                 ),
                 self._unit,
             ),
@@ -69,11 +77,20 @@ class Amounts(NumberWords):
             words = f"{self._amount(text, unit, cent)} {self._g.to} {self._amount(second, unit, cent)}"
         elif second:
             words = f"{self._number(text, unit.gender, noun=True)} {self._g.to} {self._counted(second, unit)}"
+        elif self._before_noun(match) and (mag or not self._parse(text)[1]):
+            words = f"{self._scaled(text, mag)} {unit.one}"
         elif mag:
             words = f"{self._scaled(text, mag)}{self._of(mag)} {unit.many}"
         else:
             words = self._amount(text, unit, cent)
         return self._signed(match, words + self._per(match["per"]))
+
+    def _before_noun(self, match: re.Match[str]) -> bool:
+        """Return True for "a $50 gift card", which English reads in the singular."""
+        text = match.string
+        return self._g.tag == "en" and bool(
+            re.search(r"\b[Aa]n? $", text[: match.start()]) and re.match(r" [a-z]{3,}", text[match.end() :])
+        )
 
     def _per(self, written: str | None) -> str:
         """Return the words for ``/month``."""
@@ -120,6 +137,14 @@ class Amounts(NumberWords):
         words = self._scaled(match["n"], match["mag"]) if match["mag"] else self._number(match["n"])
         return self._signed(match, f"{words} {self._g.percent}")
 
+    def _part_percent(self, match: re.Match[str]) -> str:
+        """Read "5 3/4%"."""
+        part = self._g.fractions(int(match["over"]), int(match["under"]))
+        if part is None:
+            return match.group()
+        whole = f"{self._int(match['whole'])} {self._joined_fraction(part)}" if match["whole"] else part
+        return self._signed(match, f"{whole} {self._g.percent}")
+
     def _degree(self, match: re.Match[str]) -> str:
         if "n2" in match.re.groupindex:
             words = f"{self._number(match['n'])} {self._g.to} {self._counted(match['n2'], self._g.degree)}"
@@ -152,6 +177,12 @@ class Amounts(NumberWords):
                     words = f"{counted} {_feminine_half(half)}"
                 elif unit.gender == "f" and half == "et demi":
                     words += "e"
+        elif (
+            self._g.tag == "en"
+            and f"-{match['unit']}" in match.group()
+            and re.match(r" [a-z]{3,}", match.string[match.end() :])
+        ):
+            words = f"{self._number(match['n'])} {unit.one}"  # "two 20-mg tablets"
         else:
             words = self._counted(match["n"], unit)
         words += self._per(match["per"])
@@ -176,7 +207,9 @@ class Amounts(NumberWords):
         return f"{self._int(match['n'])} {over} {self._int(match['n2'])}" + (f" {unit.many}" if unit else "")
 
     def _magnitude(self, match: re.Match[str]) -> str:
-        if match["mag"] in ("m", "t", "b", "mm") and self._g.tag == "en":
+        before = match.string[: match.start("n")]
+        of_code = len(match["mag"]) == 1 and ("-" in match.group().lstrip("-") or re.search(r"\w-$", before))
+        if of_code or match["mag"] in ("m", "t", "b", "mm") and self._g.tag == "en":
             return match.group()
         return self._signed(match, self._scaled(match["n"], match["mag"]))
 

@@ -30,7 +30,12 @@ _CODE_WORDS = (
     "订单|单号|流水号|编号|号码|证号|工号|学号|会员号|合同号|保单号|发票号|座位号|房间号|房号|门牌号|车牌号?|航班号?|车次|"
     "电话|手机|拨打|致电|分机|转接|热线|邮编|身份证"
 )
-_UNITS = {"mmHg": "毫米汞柱", "°C": "摄氏度", "℃": "摄氏度"}
+_UNITS = {
+    "kbps": "千比特每秒", "Kbps": "千比特每秒", "Mbps": "兆比特每秒", "Gbps": "吉比特每秒", "Mb/s": "兆比特每秒", "Gb/s": "吉比特每秒",
+    "MB/s": "兆字节每秒", "KB/s": "千字节每秒", "kWh": "千瓦时", "KWh": "千瓦时", "kwh": "千瓦时", "MWh": "兆瓦时", "Wh": "瓦时", "mAh": "毫安时",
+    "kW": "千瓦", "MW": "兆瓦", "kcal": "千卡", "kHz": "千赫", "MHz": "兆赫", "GHz": "吉赫", "Hz": "赫兹", "dB": "分贝", "kPa": "千帕", "mmol/L": "毫摩尔每升",
+    "mg/dL": "毫克每分升", "μg": "微克", "mcg": "微克",
+}  # fmt: skip
 
 
 def cardinal(number: int) -> str:
@@ -50,7 +55,7 @@ def cardinal(number: int) -> str:
             group = int(digits[max(0, position - 3) : position + 1])
             if group:
                 words += ("", "万", "亿", "万亿")[power // 4]
-                zero = group % 10 == 0 and zero
+                zero = False
     return words[1:] if words.startswith("一十") else words
 
 
@@ -107,6 +112,11 @@ def _time(match: re.Match[str]) -> str:
     return f"{cardinal(hour)}点{minutes}{'零' if 0 < second < 10 else ''}{cardinal(second)}秒"
 
 
+def _clock(hour: str, minute: str) -> str:
+    zero = "零" if 0 < int(minute) < 10 else ""
+    return f"{cardinal(int(hour))}点" + (f"{zero}{cardinal(int(minute))}分" if int(minute) else "")
+
+
 def _vulgar(match: re.Match[str]) -> str:
     over, under = VULGAR_FRACTIONS[match[2]]
     whole = f"{_number(match[1])}又" if match[1] else ""
@@ -123,7 +133,7 @@ _RULES = [
     (re.compile(r"(?:按|拨|输入|键)[^。！？\d]{0,12}[*#][^。！？\d]{0,12}"), _key),
     (re.compile(rf"(?<![{_ASCII}])[*#][\d*#]*\d[\d*#]*|(?<![\d.])\d+#"),
      lambda m: "".join({"*": "星号", "#": "井号"}.get(c) or _SPELLED[int(c)] for c in m.group())),
-    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?[A-Z]{{0,4}}\d{{3,}}(?:[ -]\d{{2,}})*)(?![\d.,:：%]\d|[年月日元个块])"),
+    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?[A-Z]{{0,4}}(?:\d{{3,}}(?:[ -]\d{{2,}})*|\d+(?:-\d+)+))(?![\d.,:：%]\d|[年月日元个块])"),
      lambda m: m["before"] + re.match(r"\+?[A-Z]*", m["code"])[0].replace("+", "加") + _groups(re.sub("^[+A-Z]+", "", m["code"]))),  # type: ignore[index]
     (re.compile(rf"(?<![{_ASCII}.,])(?:\+|00)\d[\d ()-]{{6,}}\d(?!\d)"), lambda m: _groups(m.group())),
     (re.compile(rf"(?<![{_ASCII}.,])(?:1[3-9]\d[ -]?\d{{4}}[ -]?\d{{4}}|0\d{{2,3}}[ -]\d{{7,8}}|400[ -]?\d{{3}}[ -]?\d{{4}}|\d{{4}}(?:[ -]\d{{4}}){{2,4}}(?:[ -]\d{{1,3}})?)(?!\d)"),
@@ -138,6 +148,17 @@ _RULES = [
      lambda m: f"{_number(m[1])}比{_number(m[2])}毫米汞柱"),
     (re.compile(r"(?<=\d) ?mmHg"), lambda _: "毫米汞柱"),
     (re.compile(rf"(?<![{_ASCII}:.])(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\d:])"), _time),
+    (re.compile(rf"(?<![{_ASCII}:：.])([01]?\d|2[0-4])[:：]([0-5]\d) ?[-–—~～至到] ?([01]?\d|2[0-4])[:：]([0-5]\d)(?![\d:])"),
+     lambda m: f"{_clock(m[1], m[2])}到{_clock(m[3], m[4])}"),
+    (re.compile(rf"(?<![{_ASCII}])(?P<train>[GDCKTZ])(?P<n>\d{{1,4}})(?=次|号?列车|[/／])"), lambda m: m["train"] + _spell(m["n"])),
+    (re.compile(rf"(?<![{_ASCII}.,])\d{{3,4}}(?=室|房间?(?![子屋租贷价东])|病房)"), lambda m: _spell(m.group())),
+    (re.compile(rf"(?<![{_ASCII}.])(?P<n>{_NUMBER}) ?(?P<unit>{'|'.join(map(re.escape, sorted(_UNITS, key=len, reverse=True)))})(?![{_ASCII}])"),
+     lambda m: _number(m["n"]) + _UNITS[m["unit"]]),
+    (re.compile(r"第(\d{1,8})(?![\d.])"), lambda m: f"第{cardinal(int(m[1]))}"),
+    (re.compile(r"(?<=\d) ?[~～] ?(?=[-−]?\d)"), lambda _: "到"),
+    (re.compile(rf"(?<![{_ASCII}.,年月日-])(\d{{1,4}})[-–—](\d{{1,4}})(?=个|级|天|日内|周|岁|人|次|片|粒|滴|小时|分钟|秒|公里|元|米|层|楼|名|位|件|工作日|折|倍|度|毫升)"),
+     lambda m: f"{cardinal(int(m[1]))}到{cardinal(int(m[2]))}"),
+    (re.compile(r"(?<![\d.,/:年月])2(?=个|小时|天|周|次|件|位|名|张|条|份|台|间|种|家|杯|瓶|盒|人份)"), lambda _: "两"),
     (re.compile(r"(\d+)?([½⅓⅔¼¾])"), _vulgar),
     (re.compile(r"(?<=[约近超过])(\d{1,2})/(\d{1,2})(?![\d/])"), lambda m: f"{_number(m[2])}分之{_number(m[1])}"),
     (re.compile(rf"(?<![{_ASCII}.])(?P<n>{_NUMBER})(?P<unit>(?:[cmk]?m|厘米|毫米|米)?) ?[xX×*] ?(?=\d)"), lambda m: f"{m['n']}{m['unit']}乘"),

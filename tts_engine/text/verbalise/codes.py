@@ -38,6 +38,7 @@ class Codes(NumberWords):
                 ),
                 self._keys,
             ),
+            (re.compile(r"\b0x(?P<hex>[\dA-Fa-f]{2,16})\b"), lambda m: f"{g.digits[0]} X {self._characters(m['hex'])}"),
             (re.compile(rf"\b(?:{g.key_words})\b(?:[^.!?]|\.(?! ))*", flags), self._key),
         ]
 
@@ -111,6 +112,10 @@ class Codes(NumberWords):
         ]
         return " ".join(spoken) + tail
 
+    def _characters(self, text: str) -> str:
+        """Read digits and letters one by one."""
+        return " ".join(g if not g.isdigit() else self._g.digits[int(g)] for g in text.upper())
+
     def _octets(self, match: re.Match[str]) -> str:
         dot = self._g.address["."]
         host, _, port = match.group().partition(":")
@@ -182,10 +187,11 @@ class Codes(NumberWords):
             return text
         pieces = re.findall(r"\d+|[A-Za-z]+", text)
         spelled = len(pieces) > 2 or sum(map(str.isdigit, text)) > 2
+        longest = 3 if len(pieces) < 6 else 9
         said = []
         for piece in pieces:
             if piece.isdigit():
                 said.append(self._int(piece) if len(piece) <= 2 and piece[0] != "0" else self._code_digits(piece))
             else:
-                said.append(" ".join(piece) if spelled and piece.isupper() and len(piece) <= 3 else piece)
+                said.append(" ".join(piece) if spelled and piece.isupper() and len(piece) <= longest else piece)
         return " ".join(said)

@@ -34,11 +34,32 @@ class Dates(NumberWords):
                 (re.compile(rf"\b{name}\.?,? (?P<y>\d{{4}})\b(?![.,:/]\d)", re.I), lambda m: f"{self._month(m['month'])} {g.year(int(m['y']))}"),
             ]  # fmt: skip
         else:
+            rules = [*self._months_of_years(), *rules]
             day = r"(?P<d>\d{1,2})(?:\.|º|°|er|ero)?"
             rules += [
                 (re.compile(rf"(?<![\w.,/]){day}(?:{DASH}(?P<d2>\d{{1,2}})(?:\.|º)?)?{of} {name}\b\.?(?:{of} {year})?", re.I), self._day_month),
             ]  # fmt: skip
         return rules
+
+    def _months_of_years(self) -> list[Rule]:
+        """Return the rules for the month in which a card expires: "06/2028", and "05/28" where words say so."""
+        of = {"es": " de ", "pt": " de "}.get(self._g.tag, " ")
+        month = r"(?P<m>0?[1-9]|1[0-2])"
+
+        def read(match: re.Match[str]) -> str:
+            year = int(match["y"]) if len(match["y"]) == 4 else 2000 + int(match["y"])
+            before = re.sub(r"\b[Ee]l $", "en ", match.groupdict().get("before") or "")
+            return f"{before}{self._g.months[int(match['m']) - 1]}{of}{self._g.year(year)}"
+
+        return [
+            (re.compile(rf"(?<![\w/.,-]){month}/(?P<y>(?:19|20)\d\d)(?![\w/]|[.,]\d)"), read),
+            (
+                re.compile(
+                    rf"(?P<before>\b(?:tarjeta|carte|carta|cartão|cartao|Karte)\b[^.!?/]*?\b(?:caduca|vence|expira?|scade|válid[ao]|valide|valida|gültig|läuft|validade)\b[^\d.!?]*){month}/(?P<y>\d\d)(?![\w/]|[.,]\d)"
+                ),
+                read,
+            ),
+        ]
 
     def times(self) -> list[Rule]:
         """Return the rules for times and decades."""

@@ -214,7 +214,7 @@ ENGLISH = Grammar(
         r"code|pin|otp|passcode|password|ending in|ends in|ending|last four(?: digits)?|last 4(?: digits)?|extension|"
         r"ext\.?|zip(?: code)?|postal code|confirmation|reference|ref\.?|account|acct\.?|routing|card|order|ticket|invoice|"
         r"tracking|booking|case|claim|policy|member id|customer id|id|serial|passport|license|licence|flight|room|suite|"
-        r"apt\.?|unit|call|dial|text|(?:phone|fax|tel)"
+        r"apt\.?|unit|port|call|dial|text|(?:phone|fax|tel)"
     ),
     date_words=r"on|by|until|till|before|after|since|due|dated|from|for|expires|effective|mon|tue|wed|thu|fri|sat|sun|\w+day",
     abbreviations={
@@ -232,6 +232,7 @@ ENGLISH = Grammar(
         "incl.": "including", "excl.": "excluding", "govt.": "government", "mgmt.": "management", "w/": "with",
         "w/o": "without", "b/c": "because", "P.O.": "P O", "a.k.a.": "also known as", "No.": "number", "no.": "number",
         "Nos.": "numbers", "pp.": "pages", "vol.": "volume", "Vol.": "Volume", "ch.": "chapter", "Ch.": "Chapter",
+        "Drs.": "Doctors", "Rm.": "Room", "rm.": "room", "qty": "quantity", "Qty": "Quantity",
         "fig.": "figure", "Fig.": "Figure", "sec.": "section", "Sec.": "Section", "ref.": "reference", "Ref.": "Reference",
         "Mon.": "Monday", "Tue.": "Tuesday", "Tues.": "Tuesday", "Wed.": "Wednesday", "Thu.": "Thursday",
         "Thur.": "Thursday", "Thurs.": "Thursday", "Fri.": "Friday", "Sat.": "Saturday", "Sun.": "Sunday",

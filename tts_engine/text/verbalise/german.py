@@ -149,7 +149,7 @@ GERMAN = Grammar(
     "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|nummer|durchwahl|karte",
     date_words="am|bis|vom|ab|seit|zum|bis zum",
     abbreviations={
-        "z.B.": "zum Beispiel", "z. B.": "zum Beispiel", "d.h.": "das heißt", "d. h.": "das heißt", "usw.": "und so weiter",
+        "p. a.": "pro Jahr", "p.a.": "pro Jahr", "min.": "minimal", "z.B.": "zum Beispiel", "z. B.": "zum Beispiel", "d.h.": "das heißt", "d. h.": "das heißt", "usw.": "und so weiter",
         "bzw.": "beziehungsweise", "ca.": "circa", "Dr.": "Doktor", "Prof.": "Professor", "Hr.": "Herr", "Fr.": "Frau",
         "Nr.": "Nummer", "inkl.": "inklusive", "zzgl.": "zuzüglich", "ggf.": "gegebenenfalls", "Tel.": "Telefon",
         "u.a.": "unter anderem", "evtl.": "eventuell", "max.": "maximal", "mind.": "mindestens", "vgl.": "vergleiche",

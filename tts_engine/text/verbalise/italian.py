@@ -164,6 +164,7 @@ ITALIAN = Grammar(
     "telefono|tessera",
     date_words="il|dal|al|del|entro il|fino al|lunedì|martedì|mercoledì|giovedì|venerdì|sabato|domenica",
     abbreviations={
+        "cod.": "codice",
         "Sig.": "signor", "sig.": "signor", "Sig.ra": "signora", "sig.ra": "signora", "Sig.na": "signorina",
         "sig.na": "signorina", "Sigg.": "signori", "Dott.": "dottor", "dott.": "dottor", "Dr.": "dottor",
         "Dott.ssa": "dottoressa", "dott.ssa": "dottoressa", "Prof.": "professor", "prof.": "professor",

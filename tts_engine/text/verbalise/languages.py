@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from tts_engine.text.verbalise.english import ENGLISH
@@ -11,6 +12,7 @@ from tts_engine.text.verbalise.italian import ITALIAN
 from tts_engine.text.verbalise.portuguese import PORTUGUESE
 from tts_engine.text.verbalise.rules import ReadingRules
 from tts_engine.text.verbalise.spanish import SPANISH
+from tts_engine.text.verbalise.units import units
 
 
 def primary(language: str) -> str:
@@ -25,7 +27,15 @@ LANGUAGES = tuple(_GRAMMARS)
 
 @cache
 def _rules(language: str) -> ReadingRules:
-    return ReadingRules(_GRAMMARS[language])
+    grammar = _GRAMMARS[language]
+    capitals = {short[0].upper() + short[1:]: words for short, words in grammar.abbreviations.items()}
+    return ReadingRules(
+        replace(
+            grammar,
+            units={**units(language), **grammar.units},
+            abbreviations={**capitals, **grammar.abbreviations},
+        )
+    )
 
 
 def verbalise(text: str, language: str) -> str:

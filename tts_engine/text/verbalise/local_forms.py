@@ -12,7 +12,63 @@ def rules(grammar: Grammar) -> list[Rule]:
     """Return the rules for these forms. They come before those for dates."""
     own = {"de": _german, "fr": _french, "it": _italian, "pt": _portuguese, "es": _spanish}
     read = own.get(grammar.tag)
-    return [_days(grammar), _day_before_date(grammar), *_durations(grammar), *read(grammar)] if read else []
+    return (
+        [
+            *_parts_of_books(grammar),
+            *_times_over(grammar),
+            *_halves(grammar),
+            _days(grammar),
+            _day_before_date(grammar),
+            *_durations(grammar),
+            *read(grammar),
+        ]
+        if read
+        else []
+    )
+
+
+_BOOKS = {
+    "es": ("capítulo", "artículo", "volumen"), "it": ("capitolo", "articolo", "volume"),
+    "pt": ("capítulo", "artigo", "volume"), "fr": ("chapitre", "article", "volume"), "de": ("Kapitel", "Artikel", "Band"),
+}  # fmt: skip
+_ABBREVIATED = {"cap": 0, "kap": 0, "chap": 0, "art": 1, "vol": 2, "bd": 2}
+
+
+def _parts_of_books(g: Grammar) -> list[Rule]:
+    """Return the rule for a chapter, article or volume with its number: "cap. IV"."""
+    pattern = re.compile(r"\b(cap|kap|chap|art|vol|bd)\. ?(?=\d|[IVXL]+\b)", re.I)
+    return [(pattern, lambda m: f"{_BOOKS[g.tag][_ABBREVIATED[m[1].lower()]]} ")]
+
+
+def _times_over(g: Grammar) -> list[Rule]:
+    """Return the rule for "12x", a number of times or payments."""
+    feminine = g.tag in ("es", "fr", "it", "pt")
+    word = {"fr": "fois", "it": "volte", "pt": "vezes", "es": "veces", "de": "mal"}[g.tag]
+    return [
+        (
+            re.compile(r"(?<![\w.,])(?P<n>\d{1,3})[xX](?= [^\d\s]|[.,!?]|$)"),
+            lambda m: f"{g.cardinal(int(m['n']), 'f' if feminine else 'm', True)} {word}",
+        )
+    ]
+
+
+def _halves(g: Grammar) -> list[Rule]:
+    """Return the rules for half of a thing: "1/2 comprimido"."""
+    masculine, feminine = {
+        "es": ("medio", "media"), "fr": ("un demi", "une demi"), "it": ("mezzo", "mezza"), "pt": ("meio", "meia"),
+        "de": ("", "eine halbe"),
+    }[g.tag]  # fmt: skip
+    she = re.compile(
+        g.feminine
+        or r"\w+(?:tion|sion|té|elle|ette|ille|euse|ère|ule)s?|heure|journée|page|dose|tasse|cuillère|part|boîte"
+    )
+
+    def half(match: re.Match[str]) -> str:
+        form = feminine if she.fullmatch(match["noun"]) else masculine
+        return f"{form} " if form else match.group()
+
+    noun = r"[A-ZÄÖÜ][a-zäöüß]{3,}" if g.tag == "de" else r"(?!millón|milh|million|milion)[a-zà-ÿ]{4,}"
+    return [(re.compile(rf"(?<![\w./,-])(?<!\d )(?:1/2|½) (?=(?P<noun>{noun})\b)"), half)]
 
 
 _DAYS = {
@@ -125,11 +181,14 @@ def endings(tag: str) -> list[Rule]:
     """Return the rules for words that change before the words of a number. They come after all others."""
     if tag == "fr":
         return [
+            (re.compile(r"\b([Dd]|[Qq]u|[Jj]usqu)e (?=une?\b)"), lambda m: f"{m[1]}'"),
             (re.compile(r"\b([Dd])e (?=euros?\b|yens?\b|hectares?\b|octets?\b)"), lambda m: f"{m[1]}'"),
         ]
     if tag == "it":
         return [
             (re.compile(r"\b([Aa])ll[ea] una\b(?! e \w+ volte)"), lambda m: f"{m[1]}ll'una"),
+            (re.compile(r"\bal (?=(?:notte|settimana|persona|pagina)\b)"), lambda _: "a "),
+            (re.compile(r"\bal (?=(?:ora|anno)\b)"), lambda _: "all'"),
             (re.compile(r"\b([Ll])e una\b(?! \w+ volte)"), lambda m: f"{m[1]}'una"),
             (re.compile(r"\b([Dd])alle una\b"), lambda m: f"{m[1]}all'una"),
             (re.compile(r"\buna (?=or[ae]\b)"), lambda _: "un'"),
@@ -138,6 +197,14 @@ def endings(tag: str) -> list[Rule]:
         ]  # fmt: skip
     if tag == "pt":
         return [(re.compile(r"\b([ÀàAa])s (?=uma hora\b)"), lambda m: "À " if m[1] in "ÀA" else "à ")]
+    if tag == "de":
+        return [
+            (re.compile(r"\b(von|mit|zu|bei|nach|aus|seit|[Vv]on|[Mm]it) eine (?=(?:Million|Milliarde|Billion)\b)"), lambda m: f"{m[1]} einer "),
+            (
+                re.compile(r"(?P<first>\b(?:[Aa]m|[Vv]om|[Zz]um|[Aa]b|[Bb]eim) \w+en \w+(?: \w+)? (?:und|oder|bis) \w*(?:st|t))er(?= (?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b)"),
+                lambda m: f"{m['first']}en",
+            ),
+        ]  # fmt: skip
     if tag == "es":
         return [(re.compile(r"\b([Ll])as (?=una\b(?! mil))"), lambda m: f"{m[1]}a ")]
     return []
@@ -157,7 +224,8 @@ def _french(g: Grammar) -> list[Rule]:
     return [
         (re.compile(rf"{number} ?€ ?(?P<c>\d\d)(?!\w)"), price),
         (re.compile(rf"\b(?![LC](?:e|er)\b)(?P<roman>{ROMAN_FORM})(?P<end>ers?|re|ère|e|è|ème|ᵉ)(?!\w)"), century),
-        (re.compile(r"\b[Nn][°º] ?(?=\d)"), lambda _: "numéro "),
+        (re.compile(r"\b[Nn][°º] ?(?=[\dA-Z])"), lambda _: "numéro "),
+        (re.compile(r"\b(?P<before>(?:[Ff]aites|[Cc]omposez|[Aa]ppelez) le )(?P<n>\d{4})(?![\w,.]|\s\d)"), lambda m: f"{m['before']}{' '.join(g.cardinal(int(pair), 'm', False) for pair in (m['n'][:2], m['n'][2:]))}"),
         (re.compile(r"\bM\. (?=[A-ZÉÈÀ])"), lambda _: "monsieur "),
         (re.compile(r"\b24 ?h ?/ ?24\b"), lambda _: "vingt-quatre heures sur vingt-quatre"),
         (re.compile(r"\b7 ?j(?:ours)? ?/ ?7\b"), lambda _: "sept jours sur sept"),
@@ -171,7 +239,7 @@ def _italian(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"(?P<before>\b(?:ore|alle|dalle|le|ore:|h) )(?P<h>[01]?\d|2[0-4])\.(?P<m>[0-5]\d)(?![\w%]|[.,:]\d| ?[€$])"), time),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= (?!all|nel|in\b|di\b|con\b|per\b|e\b|a\b|o\b|ma\b|fuori|oggi|domani|stamattina|sopra|sotto)[a-zà]{3,})"), lambda m: g.ordinal(int(m["n"]), "f" if re.match(r" \w+a\b", m.string[m.end():]) else "m")),
-        (re.compile(r"\b[Nn][°º]\.? ?(?=\d)"), lambda _: "numero "),
+        (re.compile(r"\b[Nn][°º]\.? ?(?=[\dA-Z])"), lambda _: "numero "),
     ]  # fmt: skip
 
 
@@ -182,7 +250,9 @@ def _portuguese(g: Grammar) -> list[Rule]:
     return [
         # CPF, CNPJ and CEP: the numbers of a person, a company and a postal district.
         (re.compile(r"(?<![\w.,/-])(?:\d{3}\.\d{3}\.\d{3}-\d{2}|\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2}|\d{2}\.?\d{3}-\d{3})(?![\w/-]|[.,]\d)"), spelled),
-        (re.compile(r"\b[Nn]\.?[°º] ?(?=\d)"), lambda _: "número "),
+        (re.compile(r"\b[Nn]\.?[°º] ?(?=[\dA-Z])"), lambda _: "número "),
+        (re.compile(r"(?<![\w.,])(?P<d>\d{1,2})[º°]/(?P<m>0?[1-9]|1[0-2])(?![\w/])"), lambda m: g.date(int(m["d"]), int(m["m"]), None)),
+        (re.compile(r"(?P<before>[Pp]ressão (?:de |é |está em )?)(?P<n>\d{1,2})/(?P<n2>\d{1,2})(?!\w)"), lambda m: f"{m['before']}{g.cardinal(int(m['n']), 'm', False)} por {g.cardinal(int(m['n2']), 'm', False)}"),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= [a-zà-ú]{4,})"), lambda m: g.ordinal(int(m["n"]), "m")),
     ]  # fmt: skip
 
@@ -191,6 +261,6 @@ def _spanish(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"\$ ?(?=\d[\d.,]*\d? pesos\b)"), lambda _: ""),
         (re.compile(r"\$ ?(?P<n>\d[\d.,]*) dólares\b"), lambda m: m[0].rpartition(" ")[0]),
-        (re.compile(r"\b[Nn]\.?[°º] ?(?=\d)"), lambda _: "número "),
+        (re.compile(r"\b[Nn]\.?[°º] ?(?=[\dA-Z])"), lambda _: "número "),
         (re.compile(r"(?<![\w.,])(?P<n>[1-9])°(?= (?:piso|grado|lugar|año|puesto|planta|nivel|día|turno)\b)"), lambda m: g.ordinal(int(m["n"]), "m")),
     ]  # fmt: skip

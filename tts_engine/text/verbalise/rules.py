@@ -30,6 +30,20 @@ _AFTER_PREPOSITION = re.compile(
 )
 """A German ordinal in the dative or accusative."""
 _DIGIT = re.compile(r"\d")
+_PRESSURE = re.compile(r"tensi[oó]n|pression|pressione|pressão|Blutdruck", re.I)
+_TIMES = {
+    "en": "second|minute|hour|day|night|week|month|year|person|page|item|unit|head",
+    "es": "segundo|minuto|hora|día|noche|semana|mes|año|persona|unidad|página",
+    "fr": "seconde|minute|heure|jour|nuit|semaine|mois|an|personne|unité|page",
+    "it": "secondo|minuto|ora|giorno|notte|settimana|mese|anno|persona|pagina",
+    "pt": "segundo|minuto|hora|dia|noite|semana|mês|ano|pessoa|unidade|página",
+    "de": "Sekunde|Minute|Stunde|Tag|Nacht|Woche|Monat|Jahr|Person|Stück|Seite",
+}
+_PER = {
+    tag: re.compile(rf"(?<=[^\W\d_])/(?=(?:{names})\b)(?<!and/)(?<!or/)(?<!y/)(?<!et/)(?<!ou/)")
+    for tag, names in _TIMES.items()
+}
+"""The slash of "3 times/day"."""
 
 
 class ReadingRules(NumberWords):
@@ -80,7 +94,10 @@ class ReadingRules(NumberWords):
             text = pattern.sub(read, text)
         if self._g.tag == "de":
             text = re.sub(r"\b(Uhr(?: \w+)?) Uhr\b", r"\1", _AFTER_PREPOSITION.sub(r"\1 \2en", text))
-        text = re.sub(r"(?<=\w)/(?=\w)", lambda m: self._slash(m), text)
+        text = re.sub(r"(?<=[^\W\d_])\)? > (?=[A-ZÄÖÜÉ])", ", ", text)  # the path of a menu
+        text = re.sub(r"(?<![^\s\"'(])/(?=[a-z]{2,})", f"{self._g.address['/']} ", text)
+        text = _PER[self._g.tag].sub(f" {self._g.per} ", text)
+        text = re.sub(r"(?<=\w)/(?=\w)", " ", text)  # in a choice it is "or", which voices read well as a pause
         text = re.sub(r"(?<=\S) \* (?=\S)", f" {self._g.symbols.get('*', ' ')} ", text)
         text = re.sub(r"[*_]", " ", text)
         text = self._symbol.sub(lambda m: f" {self._g.symbols[m[1]]} ", text)
@@ -216,6 +233,10 @@ class ReadingRules(NumberWords):
             return f"{said_over} {self._g.symbols.get('over', self._g.symbols['/'])} {said_under}"
         if self._g.tag == "en" and 1 <= over <= 12 and 11 <= under <= 31:
             return self._g.date(under, over, None)
+        if self._g.tag == "en" and under < over <= 12:
+            return self._g.date(under, over, None)
+        if self._g.tag != "en" and 12 < over <= 31 and 1 <= under <= 12 and not _PRESSURE.search(match.string):
+            return self._g.date(over, under, None)
         return f"{said_over} {self._g.symbols['/']} {said_under}"
 
     def _version(self, match: re.Match[str]) -> str:
@@ -264,7 +285,3 @@ class ReadingRules(NumberWords):
         assert self._feminine is not None
         gender: Gender = "f" if self._feminine.fullmatch(following[1]) else "m"
         return self._signed(match, self._number(number, gender, noun=True))
-
-    def _slash(self, match: re.Match[str]) -> str:
-        """A slash between words is "or" in a choice, which voices read well as a pause."""
-        return " "

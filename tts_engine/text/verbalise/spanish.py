@@ -137,7 +137,7 @@ SPANISH = Grammar(
         "s": _n("segundo"), "seg": _n("segundo"), "seg.": _n("segundo"), "kWh": _n("kilovatio hora", "kilovatios hora"),
         "MB": _n("megabyte"), "GB": _n("gigabyte"), "TB": _n("terabyte"), "Mbps": _n("megabit por segundo", "megabits por segundo"),
         "W": _n("vatio"), "kW": _n("kilovatio"), "V": _n("voltio"), "ha": _n("hectárea", gender="f"),
-        "mmHg": _n("milímetro de mercurio", "milímetros de mercurio"), "lb": _n("libra", gender="f"),
+        "lpm": _n("latido por minuto", "latidos por minuto"), "mmHg": _n("milímetro de mercurio", "milímetros de mercurio"), "lb": _n("libra", gender="f"),
         "ft": _n("pie"), "in.": _n("pulgada", gender="f"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("grado"),
@@ -163,7 +163,7 @@ SPANISH = Grammar(
     abbreviations={
         "Sr.": "señor", "Sra.": "señora", "Srta.": "señorita", "Dr.": "doctor", "Dra.": "doctora", "D.": "don",
         "Dña.": "doña", "etc.": "etcétera", "p. ej.": "por ejemplo", "p.ej.": "por ejemplo", "Ud.": "usted",
-        "Uds.": "ustedes", "aprox.": "aproximadamente", "tel.": "teléfono", "Tel.": "teléfono", "av.": "avenida",
+        "Uds.": "ustedes", "ref.": "referencia", "aprox.": "aproximadamente", "tel.": "teléfono", "Tel.": "teléfono", "av.": "avenida",
         "Av.": "avenida", "Avda.": "avenida", "núm.": "número", "Núm.": "número", "pág.": "página", "EE. UU.": "Estados Unidos",
         "EE.UU.": "Estados Unidos", "C/": "calle", "c/": "calle", "Pza.": "plaza", "Avda": "avenida", "máx.": "máximo", "apdo.": "apartado", "mín.": "mínimo",
     },
