@@ -324,6 +324,8 @@ class Bridge:
             self._legs.cancel(attempt)
             return
         self._attempt = attempt
+        if course.transfer.warm is not None and self._policy.hold_clip:
+            self._own(self._play_music(course))
         self._take(course.placed(self._now()))
         self._progress(course, attempt)
 
@@ -437,15 +439,13 @@ class Bridge:
 
     def _let_ring(self) -> None:
         """Let the caller hear that the phone rings. In a warm transfer the route's clip takes the ringing's place."""
-        warm = self._course is not None and self._course.transfer.warm is not None
-        if warm and self._policy.hold_clip:
-            self._own(self._play_music(self._policy.hold_clip))
-        else:
+        if self._course is None or self._course.transfer.warm is None or not self._policy.hold_clip:
             self._open_room().play(self._ringback, PlayedSource(ringback(), RINGBACK_HZ), self._call.call_id)
 
-    async def _play_music(self, source: str) -> None:
-        course, clip = self._course, await self._decoded(source)
-        if clip is not None and course is not None and course is self._course and course.stage != "joined":
+    async def _play_music(self, course: Course) -> None:
+        """Play the route's clip until both are joined. It begins with the call: a phone may answer without ringing."""
+        clip = await self._decoded(self._policy.hold_clip)
+        if clip is not None and course is self._course and course.stage != "joined":
             room = self._open_room()
             clip.become_background(self._seat.voice, gain_db=0.0, duck_db=_MUSIC_DUCK_DB)
             self._has_music = True

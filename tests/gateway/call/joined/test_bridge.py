@@ -364,6 +364,16 @@ async def test_the_briefed_person_accepts(tmp_path: Path) -> None:
         await made.app.over()
 
 
+async def test_a_phone_that_answers_without_ringing_leaves_the_caller_with_music(tmp_path: Path) -> None:
+    clip = made_clip(tmp_path)
+    async with world(tmp_path, clips={"folder": str(tmp_path)}, routes={"default": {"hold_clip": clip}}) as made:
+        made.app.say(Transfer(target=made.target, warm=Warm(briefing="")))
+        made.person.replies(await made.person.next("INVITE"), 200)
+        await made.app.hears_of("answered")
+        await made.caller.until_hears(1600)
+        assert made.app.events == ["answered"]
+
+
 async def test_the_briefed_person_declines_and_another_one_accepts(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         await briefed(made)
