@@ -84,6 +84,7 @@ from gateway.store_metrics import StoreMetrics
 from gateway.switches import Switches
 from gateway.tokens import STREAM_TOKEN_S, Tokens
 from gateway.uplink.recorder import Recorder
+from gateway.uplink.room_recorder import RATE_HZ, RoomRecorder
 from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogue, BrowserDialogues
 from gateway.webrtc.signalling import WebRtc
@@ -231,7 +232,9 @@ class CallParts:
         engine.on_model_failed = self.trials.error
         self.second_legs = SecondLegs(BrowserDialogues(dialogue.dialogues, config.routes, browser, version=__version__))
         tenants = tenants_of_routes(sole, config.routes)
-        self.conferences = Conferences(self.second_legs, ticker, tenants, counted=metrics.rooms)
+        self.conferences = Conferences(
+            self.second_legs, ticker, tenants, tape=self._room_recorder, counted=metrics.rooms
+        )
         self.services = Services(
             conferences=self.conferences,
             engine=engine,
@@ -288,6 +291,20 @@ class CallParts:
         path = Path(config.folder) / f"{call_id}.wav"
         rate = min(rate, config.max_sample_rate)
         return Recorder(path, rate=rate, max_s=config.max_s, started=time.monotonic(), key=config.key)
+
+    def _room_recorder(self, name: str, route: str) -> RoomRecorder | None:
+        config = self._config.recording
+        if not self._config.routes[route].recording or not config.folder:
+            return None
+        return RoomRecorder(
+            Path(config.folder) / f"{name}.wav",
+            self.uplink.recordings,
+            rate=min(RATE_HZ, config.max_sample_rate),
+            max_s=config.max_s,
+            started=time.monotonic(),
+            key=config.key,
+            on_lost=self.uplink.on_recording_lost,
+        )
 
 
 class TransportParts:

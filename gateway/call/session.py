@@ -331,6 +331,7 @@ class Session:
         """The leg reports a key that the caller pressed."""
         self.caller.on_digit(digit)
         self._bridge.on_digit(digit)
+        self.rooms.on_digit()
 
     def on_mark(self, name: str) -> None:
         """The peer has played up to a mark of the playout."""
@@ -433,7 +434,8 @@ class Session:
                 self.caller.subscribe(message)
             case Record():
                 copied = self._copy.record(message.state, self.call)
-                if not self.caller.record(message.state) and not copied:
+                in_room = self.rooms.record(message.state)
+                if not self.caller.record(message.state) and not copied and not in_room:
                     self.outbox.tell(
                         Error(description="record: this call is not recorded", code="not_recording", field="state")
                     )

@@ -34,6 +34,8 @@ class ActiveSpeaker:
         report: gets the leg's name.
     """
 
+    hears_bots = False
+
     def __init__(self, report: Callable[[str], None]) -> None:
         self.speaking = ""
         """Name of the leg that was reported last. Empty: silence."""

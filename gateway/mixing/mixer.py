@@ -92,6 +92,11 @@ class MixListener:
 class Watch(Protocol):
     """Hears every leg by itself, whether others hear it or not. Then no payload passes unchanged as it comes."""
 
+    @property
+    def hears_bots(self) -> bool:
+        """True: ``hear`` is also called for the bots' voices."""
+        ...
+
     def hear(self, name: str, pcm: Pcm) -> None:
         """Take 20 ms of a leg, at the mixer's rate."""
         ...
@@ -245,7 +250,9 @@ class Mixer:
             source.advance(now)
         if self.watch is not None:
             for name, source in self._sources.items():
-                if isinstance(source, LegSource) and source.sounds:
+                if source.sounds and (
+                    isinstance(source, LegSource) or (self.watch.hears_bots and isinstance(source, PlayoutSource))
+                ):
                     self.watch.hear(name, source.pcm())
             self.watch.tick(now)
         for name, listener in self._listeners.items():

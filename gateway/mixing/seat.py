@@ -10,10 +10,17 @@ from gateway.mixing.sources import LegSource, PlayoutSource
 from gateway.seams.leg import MediaLeg, Reception, TransferStart
 from voicecodecs.registry import AudioFormat
 
+_VOICE = ":voice"
+
 
 def voice_of(name: str) -> str:
     """Return the name of the source that is the bot's voice on a leg."""
-    return f"{name}:voice"
+    return name + _VOICE
+
+
+def leg_of(voice: str) -> str:
+    """Return the leg of a source that is a bot's voice. Empty: the source is none."""
+    return voice.removesuffix(_VOICE) if voice.endswith(_VOICE) else ""
 
 
 def _ignore(_frame: bytes, _now: float, _heard_at: float) -> None:

@@ -42,7 +42,7 @@ class Recorded:
             if key is None:
                 raise RecordingError("the recording is encrypted, but recording.encrypt is not set", code="no_key")
             self._sealed = Sealed(self._file, key=key)
-            self._head = _wav_header(rate=self._sealed.rate, size=self._sealed.size)
+            self._head = _wav_header(rate=self._sealed.rate, channels=self._sealed.channels, size=self._sealed.size)
             self.size = len(self._head) + self._sealed.size
         except BaseException:
             self.close()
@@ -76,13 +76,13 @@ class Recorded:
         self._file.close()
 
 
-def _wav_header(*, rate: int, size: int) -> bytes:
-    """Return the WAV header of ``size`` bytes of stereo s16le samples."""
+def _wav_header(*, rate: int, channels: int, size: int) -> bytes:
+    """Return the WAV header of ``size`` bytes of s16le samples."""
     out = io.BytesIO()
     with contextlib.closing(wave.open(out, "wb")) as file:
-        file.setnchannels(2)
+        file.setnchannels(channels)
         file.setsampwidth(2)
         file.setframerate(rate)
-        file.setnframes(size // 4)
+        file.setnframes(size // (2 * channels))
         file.writeframesraw(b"")
         return out.getvalue()

@@ -1,5 +1,5 @@
-"""Stereo WAV recording of a call: the caller on the left, the bot as it was heard on the right. ``recording_thread``
-runs it."""
+"""WAV files of recordings. That of a call is stereo: the caller on the left, the bot as it was heard on the right.
+``recording_thread`` runs them."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from gateway.uplink.timeline import KEPT_S, Samples, Timeline
 
 _WAV_HEADER_BYTES, _RIFF_SIZE_AT, _DATA_SIZE_AT = 44, 4, 40
 """Header of a WAV file with PCM as ``wave`` writes it, and the places of its two sizes, bytes."""
-_BYTES_PER_SAMPLE = 4  # both sides
+
 _WRITE_EVERY_S = 1.0
 """Pause between two writes, seconds. A process that is killed loses so much, and the sound that may still move."""
 
 
-class Recorder(Timeline):
-    """The file of one call.
+class RecordingFile:
+    """A WAV file that is being written, in clear or encrypted.
 
     Args:
         path: the WAV file. It gets this name when the recording is complete; an encrypted one gets ``.enc`` appended.
-        rate: sample rate of both sides, Hz.
+        rate: sample rate, Hz.
         max_s: longest recording, seconds. The rest is not written.
-        started: the monotonic second at which the recording begins.
         key: encryption key, 32 bytes. None: the file is not encrypted.
 
     Methods raise OSError if the file cannot be written. ``gateway.uplink.retention`` relies on the names of the files.
     """
 
-    def __init__(self, path: Path, *, rate: int, max_s: float, started: float, key: bytes | None = None) -> None:
-        super().__init__(rate=rate, started=started, out=self._write)
+    def __init__(self, path: Path, *, rate: int, channels: int, max_s: float, key: bytes | None) -> None:
         self._path = path if key is None else path.with_name(f"{path.name}.enc")
         self._part = path.with_suffix(".part")
+        self._rate = rate
+        self._channels = channels
         self._key = key
-        self._room = int(max_s * rate)
+        self._left = int(max_s * rate)
         self._file: wave.Wave_write | SealedFile | None = None
-        self._written_at = started
 
     @property
     def begun(self) -> bool:
@@ -54,42 +53,24 @@ class Recorder(Timeline):
             # Only this account may read the file.
             os.close(os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600))
             if self._key is not None:
-                self._file = SealedFile(self._part.open("wb"), key=self._key, rate=self.rate)
+                self._file = SealedFile(self._part.open("wb"), key=self._key, rate=self._rate, channels=self._channels)
             else:
                 self._file = wave.open(str(self._part), "wb")
-                self._file.setnchannels(2)
+                self._file.setnchannels(self._channels)
                 self._file.setsampwidth(2)
-                self._file.setframerate(self.rate)
+                self._file.setframerate(self._rate)
 
-    def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
-        """Add caller audio that was received at monotonic second ``at``."""
-        self.open()
-        super().caller(pcm, at=at)
-        self._write_sound(at)
-
-    def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
-        """Add bot audio that is heard from monotonic second ``at`` on, or after the audio added before."""
-        self.open()
-        super().bot(pcm, at=at)
-        self._write_sound(at)
-
-    def _write_sound(self, now: float) -> None:
-        """Write the sound that is final. The header then has its length, so that a part can be played at any time."""
-        if now - self._written_at >= _WRITE_EVERY_S:
-            self._written_at = now
-            self.release(now - KEPT_S)
-
-    def _write(self, samples: Samples) -> None:
-        samples = samples[: self._room]
-        self._room -= len(samples)
+    def write(self, samples: Samples) -> None:
+        """Append samples: int16, shape ``(samples, channels)``."""
+        samples = samples[: self._left]
+        self._left -= len(samples)
         if len(samples):
             self.open()
             assert self._file is not None
             self._file.writeframes(samples.tobytes())
 
-    def close(self, *, at: float | None = None) -> None:
-        """Write the rest, or only the part before monotonic second ``at``, and give the file its final name."""
-        self.finish(at)
+    def close(self) -> None:
+        """Give the complete file its final name."""
         self.open()
         assert self._file is not None
         self._file.close()
@@ -112,8 +93,59 @@ class Recorder(Timeline):
         if size <= 0:
             self._part.unlink()
         elif self._key is None:
-            size -= size % _BYTES_PER_SAMPLE
+            size -= size % (2 * self._channels)
             with self._part.open("r+b") as file:
                 for place, value in ((_RIFF_SIZE_AT, size + _WAV_HEADER_BYTES - 8), (_DATA_SIZE_AT, size)):
                     file.seek(place)
                     file.write(value.to_bytes(4, "little"))
+
+
+class Recorder(Timeline):
+    """The file of one call.
+
+    Args:
+        path: see ``RecordingFile``, also for the other arguments and errors.
+        rate: sample rate of both sides, Hz.
+        started: the monotonic second at which the recording begins.
+    """
+
+    def __init__(self, path: Path, *, rate: int, max_s: float, started: float, key: bytes | None = None) -> None:
+        self._file = RecordingFile(path, rate=rate, channels=2, max_s=max_s, key=key)
+        super().__init__(rate=rate, started=started, out=self._file.write)
+        self._written_at = started
+
+    @property
+    def begun(self) -> bool:
+        """True if the file exists."""
+        return self._file.begun
+
+    def open(self) -> None:
+        """Create the file if it does not exist."""
+        self._file.open()
+
+    def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
+        """Add caller audio that was received at monotonic second ``at``."""
+        self.open()
+        super().caller(pcm, at=at)
+        self._write_sound(at)
+
+    def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
+        """Add bot audio that is heard from monotonic second ``at`` on, or after the audio added before."""
+        self.open()
+        super().bot(pcm, at=at)
+        self._write_sound(at)
+
+    def _write_sound(self, now: float) -> None:
+        """Write the sound that is final. The header then has its length, so that a part can be played at any time."""
+        if now - self._written_at >= _WRITE_EVERY_S:
+            self._written_at = now
+            self.release(now - KEPT_S)
+
+    def close(self, *, at: float | None = None) -> None:
+        """Write the rest, or only the part before monotonic second ``at``, and give the file its final name."""
+        self.finish(at)
+        self._file.close()
+
+    def give_up(self) -> None:
+        """Close the file after an error; see ``RecordingFile.give_up``."""
+        self._file.give_up()

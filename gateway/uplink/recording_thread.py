@@ -12,8 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from typing import Protocol
 
-from gateway.uplink.recorder import Recorder
 from tts_engine.supervision import SUPERVISOR, SupervisedThread
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,19 @@ log = logging.getLogger(__name__)
 _CLOSE_S = 5.0  # longest wait at shutdown for the rest to be written
 
 Act = Callable[[], None]
+
+
+class Written(Protocol):
+    """The file of a recording."""
+
+    @property
+    def begun(self) -> bool:
+        """True if it exists."""
+        ...
+
+    def give_up(self) -> None:
+        """Close it after an error."""
+        ...
 
 
 class RecordingThread:
@@ -90,7 +103,7 @@ class RecordingQueue:
         """True if no work waits."""
         return not self._waiting
 
-    def give_up(self, recorder: Recorder) -> None:
+    def give_up(self, recorder: Written) -> None:
         """Drop the waiting work and close the file."""
         with self._lock:
             self._waiting.clear()

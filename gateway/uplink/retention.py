@@ -13,8 +13,8 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-_RECORDING_NAME = re.compile(r"VX[0-9a-f]{32}\.(wav|wav\.enc|part)")
-"""The file names of ``Recorder``. ``.part`` files are left over from a crash."""
+_RECORDING_NAME = re.compile(r"(VX|RM)[0-9a-f]{32}\.(wav|wav\.enc|part|json)")
+"""The file names of ``Recorder`` and ``RoomRecorder``. ``.part`` files are left over from a crash."""
 
 _DAY_S = 86_400.0
 

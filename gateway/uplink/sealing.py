@@ -20,7 +20,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from gateway.errors import RecordingError
 
 _MAGIC = b"TSPKREC1"
-_HEADER = struct.Struct(">8s4sI16s")  # magic, id of the key, sample rate in Hz, salt
+_HEADER = struct.Struct(">8s4sI16s")  # magic, id of the key, channels and sample rate, salt
+_CHANNELS_SHIFT = 24
+"""The upper byte of the third field is the number of channels, 0 for two; the rest is the sample rate, Hz."""
 HEADER_BYTES = _HEADER.size
 _CHUNK = 65_536
 _TAG = 16
@@ -49,16 +51,17 @@ class SealedFile:
         rate: sample rate, Hz.
     """
 
-    def __init__(self, file: BinaryIO, *, key: bytes, rate: int) -> None:
+    def __init__(self, file: BinaryIO, *, key: bytes, rate: int, channels: int = 2) -> None:
         self._file = file
-        header = _HEADER.pack(_MAGIC, _key_id(key), rate, os.urandom(16))
+        upper = channels << _CHANNELS_SHIFT if channels != 2 else 0
+        header = _HEADER.pack(_MAGIC, _key_id(key), upper | rate, os.urandom(16))
         self._cipher = _cipher(key, header)
         self._number = 0
         self._waiting = bytearray()
         file.write(header)
 
     def writeframes(self, data: bytes) -> None:
-        """Add samples: s16le, stereo."""
+        """Add samples: s16le, all channels in turn."""
         self._waiting += data
         while len(self._waiting) > _CHUNK:  # a full chunk waits too, because it may be the last
             self._write(_CHUNK, last=False)
@@ -93,7 +96,10 @@ class Sealed:
             raise RecordingError(
                 f"not an encrypted recording: expected a header of {_HEADER.size} bytes with {_MAGIC!r}"
             )
-        _, key_id, self.rate, _ = _HEADER.unpack(header)
+        _, key_id, form, _ = _HEADER.unpack(header)
+        self.rate = form & ((1 << _CHANNELS_SHIFT) - 1)
+        """Sample rate, Hz."""
+        self.channels = form >> _CHANNELS_SHIFT or 2
         if key_id != _key_id(key):
             raise RecordingError(
                 f"encrypted with key {key_id.hex()}, but recording.encrypt is key {_key_id(key).hex()}",
@@ -106,7 +112,7 @@ class Sealed:
         """Bytes of samples in the whole file."""
 
     def frames(self, begin: int = 0) -> Iterator[bytes]:
-        """Yield the samples, s16le stereo, one chunk at a time, starting at byte ``begin`` of the samples.
+        """Yield the samples, s16le, one chunk at a time, starting at byte ``begin`` of the samples.
 
         Raises:
             RecordingError: the file was changed or cut off. The chunks before are genuine, but incomplete.

@@ -24,10 +24,15 @@ from voicecodecs.registry import AudioFormat, Decoder, decoder
 log = logging.getLogger(__name__)
 
 _MAX_ORDERS = 1_000  # waiting cuts, keys and pauses; with more, the recording would be wrong and is given up
-_KEY_HIDDEN_S = (0.5, 0.3)  # silence before and after a key that the leg reports; legs report late rather than early
+KEY_HIDDEN_S = (0.5, 0.3)  # silence before and after a key that the leg reports; legs report late rather than early
 _LISTEN_DELAY_S = 0.16
 """Delay of the audio for listeners, seconds: jitter of the caller's packets, and the time to detect a touch tone."""
 _REASONS = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full", errno.ETIMEDOUT: "hung"}
+
+
+def reason_of(trouble: OSError) -> str:
+    """Return the reason for which a recording is given up, as metrics and errors name it."""
+    return _REASONS.get(trouble.errno or 0, "unwritable")
 
 
 def line_rate(inbound: AudioFormat, outbound: AudioFormat) -> int:
@@ -130,7 +135,7 @@ class Tapes:
 
     def pressed(self, *, now: float, before: int) -> None:
         """Order: hide a key that the caller pressed."""
-        before_s, after_s = _KEY_HIDDEN_S
+        before_s, after_s = KEY_HIDDEN_S
         self._put_order(
             before,
             lambda: self._on_each_tape(
@@ -206,7 +211,7 @@ class Tapes:
         """Give the recording up if it cannot be written. Return True if it must still be watched."""
         if self._queue is not None and (trouble := self._queue.trouble) is not None:
             log.error("a recording was given up", extra={"call": self._call_id, "why": str(trouble)})
-            self._give_up(_REASONS.get(trouble.errno or 0, "unwritable"), post)
+            self._give_up(reason_of(trouble), post)
         return self._queue is not None and not (self._recording is None and self._queue.idle)
 
     @property

@@ -45,7 +45,7 @@ def _decrypt(source: Path, target: Path, key: bytes) -> None:
     ):
         sealed = Sealed(file, key=key)
         with wave.open(to, "wb") as out:
-            out.setnchannels(2)
+            out.setnchannels(sealed.channels)
             out.setsampwidth(2)
             out.setframerate(sealed.rate)
             for frames in sealed.frames():

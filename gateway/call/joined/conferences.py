@@ -10,14 +10,17 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.call.joined.guests import Guest
 from gateway.call.joined.second_legs import JoinableCall, SecondLegs
 from gateway.errors import Rejected
 from gateway.media.ticker import Ticker
 from gateway.mixing.active_speaker import ActiveSpeaker
+from gateway.mixing.mixer import Mixer
 from gateway.mixing.room import Room
-from gateway.mixing.seat import Seat, voice_of
+from gateway.mixing.seat import Seat, leg_of, voice_of
+from gateway.mixing.sources import Pcm
 from gateway.seams.calling import Allowance
 from gateway.seams.end_cause import EndCause
 from gateway.seams.messages import Dtmf, OfLeg, Outbound, Prompt, RoomEvent, RoomEventName
@@ -44,12 +47,41 @@ def is_room_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+class RoomTape(Protocol):
+    """The recording of a room, as ``gateway.uplink.room_recorder.RoomRecorder``."""
+
+    def hear(self, leg: str, pcm: Pcm, *, bot: bool = False) -> None:
+        """Take 20 ms of a leg, or of its bot."""
+        ...
+
+    def tick(self, now: float, rate: int) -> None:
+        """All legs of these 20 ms have been heard, at ``rate`` Hz."""
+        ...
+
+    def pressed(self, leg: str) -> None:
+        """Hide a key that a leg reports."""
+        ...
+
+    def silence(self, leg: str, silent: bool) -> None:
+        """Record silence for a leg, or record it again."""
+        ...
+
+    def left(self, leg: str) -> None:
+        """A leg has left."""
+        ...
+
+    def close(self) -> None:
+        """Complete the recording."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class RoomLeg:
     """One leg of a room, or one that is called."""
 
     name: str = ""
     """Session id of the leg."""
+    route: str = ""
     muted: bool = False
     gain_db: float = 0.0
     seat: Seat | None = None
@@ -64,15 +96,55 @@ class RoomLeg:
     """Called when a call that joined is the only leg left."""
 
 
+class _RoomWatch:
+    """Hears a room for its active speaker and its recording."""
+
+    def __init__(self, speakers: ActiveSpeaker, mixer: Mixer, find: Callable[[str], RoomLeg | None]) -> None:
+        self.tape: RoomTape | None = None
+        """None: the room is not recorded."""
+        self._speakers = speakers
+        self._mixer = mixer
+        self._find = find
+
+    @property
+    def hears_bots(self) -> bool:
+        """True if the bots' voices are recorded."""
+        return self.tape is not None
+
+    def hear(self, name: str, pcm: Pcm) -> None:
+        """Take 20 ms of a leg or of a bot."""
+        if leg := leg_of(name):
+            if self.tape is not None:
+                self.tape.hear(leg, pcm, bot=True)
+            return
+        self._speakers.hear(name, pcm)
+        if self.tape is not None and (known := self._find(name)) is not None and not known.muted:
+            self.tape.hear(name, pcm)
+
+    def tick(self, now: float) -> None:
+        """All have been heard."""
+        self._speakers.tick(now)
+        if self.tape is not None:
+            self.tape.tick(now, self._mixer.rate)
+
+
 class Conference:
     """One named room. ``Conferences`` makes it.
 
     Args:
+        tape: begins a recording with this name for a leg of this route. None: such legs are not recorded.
         changed: called when legs have come or gone.
     """
 
     def __init__(
-        self, tenant: str, name: str, legs: SecondLegs, timer: Ticker, *, changed: Callable[[Conference], None]
+        self,
+        tenant: str,
+        name: str,
+        legs: SecondLegs,
+        timer: Ticker,
+        *,
+        tape: Callable[[str, str], RoomTape | None],
+        changed: Callable[[Conference], None],
     ) -> None:
         self.tenant = tenant
         self.name = name
@@ -82,7 +154,8 @@ class Conference:
         self._changed = changed
         self._room = Room(timer)
         self._speakers = ActiveSpeaker(self._speaks)
-        self._room.mixer.watch = self._speakers
+        self._begin_tape = tape
+        self._watch = self._room.mixer.watch = _RoomWatch(self._speakers, self._room.mixer, self.find)
         self._legs: list[RoomLeg] = []
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -176,7 +249,7 @@ class Conference:
     def _new_guest(self, route: str, *, muted: bool, gain_db: float) -> tuple[RoomLeg, Guest]:
         self.check_place()
         guest = Guest(self._second_legs, self, route=route, joined_to=self.correlation_id)
-        leg = RoomLeg(muted=muted, gain_db=gain_db, guest=guest)
+        leg = RoomLeg(route=route, muted=muted, gain_db=gain_db, guest=guest)
         self._legs.append(leg)
         self._changed(self)
         return leg, guest
@@ -191,6 +264,8 @@ class Conference:
     def _seat(self, leg: RoomLeg) -> None:
         """Let a leg hear the others, and the others hear it."""
         assert leg.seat is not None
+        if self._watch.tape is None:
+            self._watch.tape = self._begin_tape(self.correlation_id, leg.route)
         self._room.enter(leg.name, leg.seat)
         for other in self._others(leg):
             self._arrange(other)
@@ -220,6 +295,8 @@ class Conference:
         self._legs.remove(leg)
         leg.seat = None
         self._speakers.forget(leg.name)
+        if self._watch.tape is not None:
+            self._watch.tape.left(leg.name)
         self._room.leave(leg.name)
         log.info("left a room", extra={"leg": leg.name, "room": self.name, "tenant": self.tenant})
         self._changed(self)
@@ -236,6 +313,21 @@ class Conference:
         """Release the mixer; the last leg has left."""
         self._room.mixer.watch = None
         self._room.close()
+        if self._watch.tape is not None:
+            self._watch.tape.close()
+
+    # --- the recording -----------------------------------------------------------------------------------------------
+
+    def pressed(self, leg: str) -> None:
+        """A leg has reported a key, which the recording hides."""
+        if self._watch.tape is not None:
+            self._watch.tape.pressed(leg)
+
+    def silence(self, leg: str, silent: bool) -> bool:
+        """Let the recording leave a leg out, or take it in again. False: the room is not recorded."""
+        if self._watch.tape is not None:
+            self._watch.tape.silence(leg, silent)
+        return self._watch.tape is not None
 
     def _tell_all(self, leg: RoomLeg, event: RoomEventName) -> None:
         for each in list(self._legs):
@@ -260,6 +352,8 @@ class Conference:
 
     def guest_told(self, guest: Guest, message: Outbound) -> None:
         """Tell the applications what a leg says that has none of its own."""
+        if isinstance(message, Dtmf):
+            self.pressed(guest.name)
         if isinstance(message, Prompt | Dtmf):
             for each in list(self._legs):
                 if each.tell is not None:
@@ -280,6 +374,7 @@ class Conferences:
 
     Args:
         tenants: tenant of each route.
+        tape: begins the recording of a room; see ``Conference``.
         counted: gets the numbers of rooms and of their legs.
     """
 
@@ -289,6 +384,7 @@ class Conferences:
         timer: Ticker,
         tenants: Mapping[str, str],
         *,
+        tape: Callable[[str, str], RoomTape | None] = lambda name, route: None,
         counted: Callable[[int, int], None] = lambda rooms, legs: None,
     ) -> None:
         self.elsewhere: Callable[[str, str], Awaitable[bool]] | None = None
@@ -296,6 +392,7 @@ class Conferences:
         self._second_legs = legs
         self._timer = timer
         self._tenants = tenants
+        self._tape = tape
         self._counted = counted
         self._rooms: dict[tuple[str, str], Conference] = {}
         self._wanted: dict[tuple[str, str], int] = {}
@@ -330,7 +427,7 @@ class Conferences:
         if room is None:
             if len(self._rooms) >= MOST_ROOMS:
                 raise Rejected(f"{MOST_ROOMS} rooms are open", status=503, code="too_many_rooms", param="name")
-            room = Conference(tenant, name, self._second_legs, self._timer, changed=self._changed)
+            room = Conference(tenant, name, self._second_legs, self._timer, tape=self._tape, changed=self._changed)
             self._rooms[key] = room
         self._wanted[key] = self._wanted.get(key, 0) + 1
         try:

@@ -12,7 +12,7 @@ from gateway.call.joined.supervisors import Supervisors
 from gateway.errors import Rejected
 from gateway.mixing.seat import Seat
 from gateway.seams.leg import CallInfo
-from gateway.seams.messages import Error, Join, Leave, Mute, Outbound
+from gateway.seams.messages import Error, Join, Leave, Mute, Outbound, RecordState
 
 
 class Company(Protocol):
@@ -63,6 +63,8 @@ class RoomPlace:
         """None: the call is over."""
         self._room: Conference | None = None
         self._leg: RoomLeg | None = None
+        self._unrecorded = self._stopped = False
+        """True while the application lets no recording have the call, and once it has ended the recording."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -95,16 +97,29 @@ class RoomPlace:
         async with self._conferences.opened(self._call.route, name) as room:
             self._check()
             leg = RoomLeg(
-                name=self._call.call_id, muted=muted, gain_db=gain_db, seat=self._seat, tell=self._tell,
-                removed=self._removed, alone=self._alone,
+                name=self._call.call_id, route=self._call.route, muted=muted, gain_db=gain_db, seat=self._seat,
+                tell=self._tell, removed=self._removed, alone=self._alone,
             )  # fmt: skip
             room.check_place()
             self._room, self._leg = room, leg
             self._bridge.elsewhere = room.name
             room.enter(leg)
+            if self._unrecorded:
+                room.silence(leg.name, True)
             if self._owner is not None:
                 self._owner.accompanied(True)
         return leg
+
+    def on_digit(self) -> None:
+        """The caller has pressed a key."""
+        if self._room is not None:
+            self._room.pressed(self._call.call_id)
+
+    def record(self, state: RecordState) -> bool:
+        """Pause, resume or end the call's part of the room's recording. False: the call is in no recorded room."""
+        self._stopped = self._stopped or state == "stop"
+        self._unrecorded = self._stopped or state == "pause"
+        return self._room is not None and self._room.silence(self._call.call_id, self._unrecorded)
 
     def close(self) -> None:
         """Leave, because the call is over."""

@@ -3,16 +3,21 @@ spectrum."""
 
 from __future__ import annotations
 
+import json
+import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
+import pytest
 
 from gateway.call.joined import conferences
-from gateway.seams.messages import Background, End, Join, Leave, Mute, RoomEvent, Text, Transfer
+from gateway.seams.messages import Background, End, Join, Leave, Mute, Record, RoomEvent, Text, Transfer
 from tests.gateway.call.joined.people import Talker, World, world
+from tests.gateway.mixing.legs import level_of
 from tests.waiting import until
 
 A_HZ, B_HZ, C_HZ = 600, 1000, 1400
@@ -195,3 +200,38 @@ async def test_a_room_of_another_process_is_a_clear_error(tmp_path: Path) -> Non
         assert made.rooms == [] and not made.made.app.session.seat.joined
         made.made.app.say(Join(room="ours"))
         await until(lambda: made.made.app.session.rooms.joined)
+
+
+async def test_a_recorded_room_has_a_channel_for_each_leg(tmp_path: Path) -> None:
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    config = {"recording": {"folder": str(folder)}, "routes": {"default": {"recording": True}}}
+    async with meeting(tmp_path, **config) as made:
+        caller, person = made.made.caller, made.made.person
+        caller.talk(A_HZ)
+        made.made.app.say(Join(room="team"))
+        b = await made.comes(person, B_HZ)
+        for _ in range(3):
+            person.heard.clear()
+            await person.until_hears(A_HZ)
+        made.made.app.say(Record(state="pause"))
+        for _ in range(3):
+            person.heard.clear()
+            await person.until_hears(A_HZ)
+        name = made.rooms[0].correlation_id
+        made.rooms[0].remove(made.rooms[0].legs[0])
+        await made.ask("DELETE", f"/v1/rooms/team/legs/{b}")
+        await until((folder / f"{name}.json").exists, "the end of the recording")
+    places = json.loads((folder / f"{name}.json").read_text())
+    assert [(each["leg"], each["channel"]) for each in places] == [(made.caller, 2), (b, 3)]
+    with wave.open(str(folder / f"{name}.wav")) as file:
+        assert (file.getnchannels(), file.getframerate()) == (8, 16000)
+        sound = np.frombuffer(file.readframes(file.getnframes()), np.int16).reshape(-1, 8)
+    assert len(sound) / 16000 == pytest.approx(places[1]["toS"], abs=0.1)
+    pieces = [sound[at : at + 4000] for at in range(0, len(sound) - 3999, 4000)]
+    a_alone = [level_of(each[:, 1], A_HZ, 16000) for each in pieces]
+    b_alone = [level_of(each[:, 2], B_HZ, 16000) for each in pieces]
+    assert max(a_alone) == pytest.approx(0.25, rel=0.2) and max(b_alone) == pytest.approx(0.25, rel=0.2)
+    assert max(level_of(each[:, 1], B_HZ, 16000) for each in pieces) < 0.01
+    assert not sound[-6000:, 1].any() and b_alone[-2] > 0.1, "the caller's leg is silent while its recording is paused"
+    assert not sound[:, 3:].any()
