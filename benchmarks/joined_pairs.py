@@ -1,11 +1,13 @@
 """Joined pairs of SIP legs: processor time of a pair, and the pacing of its frames.
 
-    python -m benchmarks.joined_pairs --pairs 100 --seconds 20 [--untouched]
+    python -m benchmarks.joined_pairs --pairs 100 --seconds 20 [--untouched | --mixed]
 
 A process of its own holds the legs: real sockets, RTP sessions, seats and rooms, without signalling and sessions. This
 process sends 50 packets a second to each leg from one socket for each, and measures when packets come back. With
-``--untouched`` both legs of a pair have PCMU and payloads pass as they are; otherwise PCMU and PCMA are mixed. The
-number of pairs that a core carries is extrapolated from the processor time; it is a bound, not an observation.
+``--untouched`` both legs of a pair have PCMU and payloads pass as they are; otherwise one has PCMU and the other PCMA,
+and each byte is translated; with ``--mixed`` a gain of 1 dB has every frame decoded, mixed and encoded. The
+number of pairs that a core carries is extrapolated from the processor time of a sent frame; it is a bound, not an
+observation.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from sip_bridge.io.rtp_leg import RtpLeg
 from sip_bridge.message.sdp import Agreed, Negotiation, parse
 from talkspurt.bench.results import commit, machine
 from voicecodecs.registry import AudioFormat
+
+_FRAMES_A_PAIR_AND_SECOND = 100
 
 _TYPES = {"PCMU": 0, "PCMA": 8}
 
@@ -82,7 +86,7 @@ def _agreed(codec: str, ours: int, theirs: int) -> Agreed:
     return negotiation.agreed
 
 
-def _serve(pipe: Connection, peers: list[int], untouched: bool) -> None:
+def _serve(pipe: Connection, peers: list[int], untouched: bool, mixed: bool) -> None:
     """Hold the legs, tell their ports, and at the end the processor time and the lateness of ticks."""
 
     async def run() -> None:
@@ -95,13 +99,17 @@ def _serve(pipe: Connection, peers: list[int], untouched: bool) -> None:
             for name, leg in (("a", legs[n]), ("b", legs[n + 1])):
                 room.enter(name, leg.seat)
             room.join("a", "b")
+            if mixed:
+                room.mixer.hear("a", "b", 1.0)
+                room.mixer.hear("b", "a", 1.0)
         pipe.send([leg.port for leg in legs])
         loop = asyncio.get_running_loop()
         begun = time.process_time(), time.monotonic()
         await loop.run_in_executor(None, pipe.recv)
         busy, passed = time.process_time() - begun[0], time.monotonic() - begun[1]
-        late = 1 - dict(lateness.cumulative())["0.005"] / max(1, lateness.count)
-        pipe.send((busy / passed, late))
+        late = 1 - dict(lateness.cumulative())["0.005"] / lateness.count if lateness.count else 0.0
+        sent = sum(leg.rtp.session.stats.packets_sent for leg in legs if leg.rtp.session is not None)
+        pipe.send((busy / passed, busy / max(1, sent), late))
 
     try:
         import uvloop
@@ -116,6 +124,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--untouched", action="store_true")
+    parser.add_argument("--mixed", action="store_true")
     arguments = parser.parse_args()
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2 * arguments.pairs)]
     for each in sockets:
@@ -123,12 +132,12 @@ def main() -> None:
         each.setblocking(False)
     ours, theirs = multiprocessing.Pipe()
     peers = [each.getsockname()[1] for each in sockets]
-    server = multiprocessing.Process(target=_serve, args=(theirs, peers, arguments.untouched))
+    server = multiprocessing.Process(target=_serve, args=(theirs, peers, arguments.untouched, arguments.mixed))
     server.start()
     ports = ours.recv()
     late = _exchange(sockets, ports, arguments.seconds, arguments.untouched)
     ours.send("over")
-    share, late_ticks = ours.recv()
+    share, a_frame_s, late_ticks = ours.recv()
     server.join()
     print(
         json.dumps(
@@ -137,8 +146,10 @@ def main() -> None:
                 "machine": machine(),
                 "pairs": arguments.pairs,
                 "untouched": arguments.untouched,
+                "mixed": arguments.mixed,
                 "core_share": round(share, 3),
-                "pairs_a_core": round(arguments.pairs / share),
+                "frame_us": round(1e6 * a_frame_s, 1),
+                "pairs_a_core": round(1 / (_FRAMES_A_PAIR_AND_SECOND * a_frame_s)),
                 "ticks_over_5_ms": round(late_ticks, 5),
                 "spacing_error_ms_p50_p99": [round(1000 * float(np.quantile(late, q)), 2) for q in (0.5, 0.99)],
                 "frames": len(late),

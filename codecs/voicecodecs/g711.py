@@ -82,3 +82,12 @@ def encode_alaw(pcm: NDArray[np.int16]) -> bytes:
 def decode_alaw(payload: bytes) -> NDArray[np.int16]:
     """Decode PCMA to int16, shape ``(len(payload),)``, range -32256 to 32256, read-only. Every byte is a valid code."""
     return np.frombuffer(audioop.alaw2lin(payload, 2), np.int16)
+
+
+_ALL_CODES = bytes(range(256))
+
+TRANSLATIONS = {
+    ("PCMU", "PCMA"): encode_alaw(decode_ulaw(_ALL_CODES)),
+    ("PCMA", "PCMU"): encode_ulaw(decode_alaw(_ALL_CODES)),
+}
+"""Code by code, for ``bytes.translate``: the same as decoding with the first law and encoding with the second."""

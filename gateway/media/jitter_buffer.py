@@ -76,6 +76,11 @@ class JitterBuffer:
         media_s = None if payload is None else self._media(sequence, timestamp, now)
         if self._next is None:
             self._next = sequence
+        # The usual case.
+        if payload is not None and media_s is not None and sequence == self._next and not self._waiting:
+            self._next = (sequence + 1) & 0xFFFF
+            self._covered_s, self._returned_at = media_s + self.frame_s, now
+            return [payload]
         ahead = (sequence - self._next) & 0xFFFF
         if ahead >= 0x8000:
             odd, self._odd = self._odd, (sequence, timestamp, payload, media_s, now)

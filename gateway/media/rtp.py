@@ -4,7 +4,7 @@ encryption and sockets are elsewhere."""
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.errors import ProtocolError
 
@@ -13,8 +13,7 @@ _VERSION_2 = 0x80
 _MARKER = 0x80
 
 
-@dataclass(frozen=True, slots=True)
-class RtpPacket:
+class RtpPacket(NamedTuple):  # made ten thousand times a second; a frozen dataclass takes three times as long
     """One received packet, without its extensions and padding."""
 
     payload_type: int

@@ -1,8 +1,9 @@
 """The map of who hears whom, and the sum that each one hears in the next 20 ms. Pure: time is an argument, and frames
 leave through the listeners' ``send``.
 
-A listener that hears exactly one source, unchanged and in its own codec, gets the payloads untouched. If that source is
-a leg whose packets come in real time, they do not even wait for a tick (``LegSource.relay``).
+A listener that hears exactly one source, unchanged and in its own codec, gets the payloads untouched. Between the two
+laws of G.711 each byte is translated, which is what decoding and encoding would give. If that source is a leg whose
+packets come in real time, they do not even wait for a tick (``LegSource.relay``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from gateway.mixing.sources import TICK_MS, LegSource, Pcm, PlayedSource, PlayoutSource, Source
 from voicecodecs import opus
+from voicecodecs.g711 import TRANSLATIONS
 from voicecodecs.mixing import FrameResampler, amplified, mixed
 from voicecodecs.registry import AudioFormat, encoder
 
@@ -64,11 +66,20 @@ class MixListener:
         return source.payload is not None and not len(self._waiting) and fmt is not None and self.speaks_as(fmt)
 
     def speaks_as(self, fmt: AudioFormat) -> bool:
-        """Return True if payloads of this format may be sent unchanged."""
+        """Return True if payloads of this format may be sent without decoding."""
         ours = self.format
-        return fmt.encoding == ours.encoding and ours.ptime_ms == TICK_MS and (
+        laws = (fmt.encoding, ours.encoding)
+        return (laws in TRANSLATIONS or fmt.encoding == ours.encoding) and ours.ptime_ms == TICK_MS and (
             fmt.sample_rate == ours.sample_rate or fmt.encoding == "OPUS"  # an Opus packet has no rate
         )  # fmt: skip
+
+    def relay(self, fmt: AudioFormat) -> Send:
+        """Return the function that sends payloads of this format, for which ``speaks_as`` is true."""
+        table = TRANSLATIONS.get((fmt.encoding, self.format.encoding))
+        if table is None:
+            return self.send
+        send = self.send
+        return lambda payload, now: send(payload.translate(table), now)
 
     def hear(self, pcm: Pcm, now: float) -> None:
         """Take the next 20 ms, and send the frames that are complete."""
@@ -191,7 +202,8 @@ class Mixer:
         for name, source in self._sources.items():
             if isinstance(source, LegSource):
                 listener = relayed.get(name)
-                source.deliver(heard=name in heard, relay=None if listener is None else listener.send)
+                relay = None if listener is None or source.format is None else listener.relay(source.format)
+                source.deliver(heard=name in heard, relay=relay)
         self._speaks = not all(map(self._is_at_rest, self._voices()))
         self.idle = all(name in relayed or self._is_at_rest(self._sources[name]) for name in heard)
         self._on_change()
@@ -264,9 +276,9 @@ class Mixer:
             if not heard:
                 listener.hear_nothing(now)
             elif len(heard) == 1 and heard[0][1] == 1.0 and listener.takes(heard[0][0]):
-                payload = heard[0][0].payload
-                assert payload is not None
-                listener.send(payload, now)
+                source = heard[0][0]
+                assert source.payload is not None and source.format is not None
+                listener.relay(source.format)(source.payload, now)
             else:
                 listener.hear(mixed([amplified(source.pcm(), factor) for source, factor in heard]), now)
         over = [name for name, source in self._sources.items() if isinstance(source, PlayedSource) and source.over]

@@ -10,7 +10,7 @@ from gateway.mixing.receive_buffer import MOST_WAITING_S
 from gateway.mixing.seat import voice_of
 from gateway.mixing.sources import PlayedSource
 from tests.gateway.mixing.legs import G722, L16, OPUS, PCMA, PCMU, HandTimer, Phone, joined, room_on, tone
-from voicecodecs.registry import AudioFormat, encoder
+from voicecodecs.registry import AudioFormat, decoder, encoder
 
 A_HZ, B_HZ, C_HZ, BOT_HZ = 600, 1000, 1600, 2100
 SAID = 0.25
@@ -58,6 +58,16 @@ def test_payloads_of_one_codec_pass_untouched_and_need_no_tick(fmt: AudioFormat)
     assert [payload for payload, _ in a.leg.sent] == b.said
     assert [payload for payload, _ in b.leg.sent] == a.said
     assert timer.ticks == 0 and room.deadline(timer.time) is None
+
+
+@pytest.mark.parametrize(("one", "other"), [(PCMU, PCMA), (PCMA, PCMU)], ids=lambda fmt: fmt.encoding)
+def test_payloads_of_the_other_law_are_translated_and_need_no_tick(one: AudioFormat, other: AudioFormat) -> None:
+    a, b = Phone(one, A_HZ), Phone(other, B_HZ)
+    timer, room = joined(a, b)
+    timer.run(room, [a, b], 1.0)
+    decode, encode = decoder(one).decode, encoder(other).encode
+    assert [payload for payload, _ in b.leg.sent] == [encode(decode(payload)) for payload in a.said]
+    assert timer.ticks == 0 and a.leg.hears(B_HZ) == pytest.approx(SAID, rel=0.1)
 
 
 def test_a_relayed_payload_keeps_its_place_in_spite_of_jitter() -> None:
@@ -127,7 +137,7 @@ def test_a_whisper_is_heard_by_one_leg_alone() -> None:
 
 @pytest.mark.parametrize("payload_ms", [10, 30, 60])
 def test_payloads_of_other_lengths_are_mixed(payload_ms: int) -> None:
-    a, b = Phone(PCMU, A_HZ, payload_ms=payload_ms), Phone(PCMA, B_HZ)
+    a, b = Phone(PCMU, A_HZ, payload_ms=payload_ms), Phone(G722, B_HZ)
     timer, room = joined(a, b)
     timer.run(room, [a, b], 1.5)
     assert b.leg.hears(A_HZ) == pytest.approx(SAID, rel=0.1)
@@ -146,7 +156,7 @@ def test_a_listener_gets_frames_of_its_own_length(ptime_ms: int) -> None:
 
 
 def test_jitter_of_one_leg_is_smoothed_and_delays_no_other() -> None:
-    a, b = Phone(PCMU, A_HZ, jitter_s=0.06), Phone(PCMA, B_HZ)
+    a, b = Phone(PCMU, A_HZ, jitter_s=0.06), Phone(G722, B_HZ)
     timer, room = joined(a, b)
     timer.run(room, [a, b], 4.0)
     assert b.leg.hears(A_HZ) == pytest.approx(SAID, rel=0.2)
@@ -155,7 +165,7 @@ def test_jitter_of_one_leg_is_smoothed_and_delays_no_other() -> None:
 
 
 def test_the_mixer_delays_by_at_most_a_tick() -> None:
-    a, b = Phone(PCMU, A_HZ), Phone(PCMA, B_HZ)
+    a, b = Phone(PCMU, A_HZ), Phone(G722, B_HZ)
     timer, room = joined(a, b)
     arrived: list[float] = []
     push = a.seat.on_audio
@@ -166,7 +176,7 @@ def test_the_mixer_delays_by_at_most_a_tick() -> None:
 
 
 def test_lost_payloads_are_concealed() -> None:
-    a, b = Phone(PCMU, A_HZ, lost=0.05), Phone(PCMA, B_HZ)
+    a, b = Phone(PCMU, A_HZ, lost=0.05), Phone(G722, B_HZ)
     timer, room = joined(a, b)
     timer.run(room, [a, b], 3.0)
     heard = b.leg.heard().astype(float)
@@ -185,7 +195,7 @@ def test_who_does_not_speak_holds_up_no_one() -> None:
 
 @pytest.mark.parametrize("clock", [0.999, 1.001])
 def test_a_clock_that_is_fast_or_slow_lets_no_delay_grow(clock: float) -> None:
-    a, b = Phone(PCMU, A_HZ, clock=clock), Phone(PCMA, 0)
+    a, b = Phone(PCMU, A_HZ, clock=clock), Phone(G722, 0)
     timer, room = joined(a, b)
     timer.run(room, [a, b], 120.0)
     assert a.seat._source is not None
@@ -194,7 +204,7 @@ def test_a_clock_that_is_fast_or_slow_lets_no_delay_grow(clock: float) -> None:
 
 
 def test_a_flood_drops_the_oldest() -> None:
-    a, b = Phone(PCMU, 0), Phone(PCMA, 0)
+    a, b = Phone(PCMU, 0), Phone(G722, 0)
     _, room = joined(a, b)
     for _ in range(200):
         a.seat.on_audio(b"\xff" * 160, 100.0)
