@@ -433,7 +433,8 @@ class Conferences:
         try:
             if not room.legs and self.elsewhere is not None and await self.elsewhere(tenant, name):
                 raise Rejected(
-                    f"the room {name} is in another process of this server, and legs cannot reach it yet",
+                    f"the room {name} is in another process of this server, which this leg cannot reach: "
+                    "set server.workers to 1",
                     status=409, code="other_worker", param="name",
                 )  # fmt: skip
             yield room

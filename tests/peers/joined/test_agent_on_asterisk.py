@@ -158,10 +158,15 @@ async def test_a_switch_that_refuses_refer_is_bridged(office: Office, tmp_path: 
         calls = len(made.manager.calls)
         await office.switch.cli("channel originate PJSIP/bot extension talks@in")
         await until(lambda: len(made.manager.calls) > calls, "setup")
-        made.transfer(f"sip:alice@127.0.0.1:{agent.port}")
+        target = f"sip:alice@127.0.0.1:{agent.port}"
+        made.transfer(target, mode="refer")
+        failed = await made.told("error", "transfer_failed")
+        assert "603" in failed["description"]
+        messages = f"/v1/calls/{made.call.session_id}/messages"
+        await made.ask("POST", messages, type="transfer", target=target)  # auto: REFER is tried again
         await made.told("leg", "answered")
         await hears(agent, AGENT_HZ)
-        assert not any(message["type"] == "error" for message in made.messages)
+        assert sum(message["type"] == "error" for message in made.messages) == 1
         agent.command("hangup")
         await made.none_left()
     await office.switch.over()

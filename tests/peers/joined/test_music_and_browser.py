@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from tests.gateway.mixing.legs import tone
 from tests.peers.joined.hand_over import (
     AGENT_HZ,
     CALLER_HZ,
@@ -113,3 +116,22 @@ async def test_an_agent_in_chromium_takes_over_and_leaves(made: Bot, tmp_path: P
             await hears(caller, tone_hz(BACK), after_s=after_s)
             caller.command("hangup")
             await made.none_left()
+
+
+async def test_people_talk_on_when_engine_and_application_are_lost(made: Bot, tmp_path: Path) -> None:
+    says = tone(AGENT_HZ, 8000, 60.0).tobytes()
+    async with AsyncExitStack() as stack:
+        agent = await stack.enter_async_context(baresip(tmp_path / "agent", account=";answermode=auto", says=says))
+        caller = await stack.enter_async_context(calling(tmp_path / "caller", made, PORT))
+        made.transfer(f"sip:alice@127.0.0.1:{agent.port}", mode="bridge")
+        await made.told("leg", "answered")
+        await hears(caller, AGENT_HZ)
+        engine = made.live.engine_pid()
+        os.kill(engine, signal.SIGKILL)
+        await made.manager.aclose()
+        await until(lambda: not Path(f"/proc/{engine}").exists(), "the end of the engine")
+        for phone, hz in ((caller, AGENT_HZ), (agent, CALLER_HZ)):
+            await hears(phone, hz, after_s=heard_s(phone))
+        agent.command("hangup")
+        await caller.until("CALL_CLOSED")
+        await made.none_left()

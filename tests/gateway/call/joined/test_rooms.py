@@ -195,6 +195,7 @@ async def test_a_room_of_another_process_is_a_clear_error(tmp_path: Path) -> Non
         made.made.made.call_parts.conferences.elsewhere = elsewhere
         status, refused = await made.ask("POST", "/v1/rooms/team/legs", call=made.caller)
         assert (status, refused["error"]["code"]) == (409, "other_worker")
+        assert "server.workers" in refused["error"]["message"]
         made.made.app.say(Join(room="team"))
         await until(lambda: made.made.app.errors == ["other_worker"])
         assert made.rooms == [] and not made.made.app.session.seat.joined
