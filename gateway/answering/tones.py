@@ -10,6 +10,8 @@ The state is bounded: the samples of one sound (77 kB, only while a tone sounds)
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +62,12 @@ _SPEECH_HOPS = 8  # sound of a greeting: loud and not a tone
 _CADENCE_S = 7.0  # longest time between two bursts of one cadence
 _KEPT = 12
 _MUSIC_S, _MUSIC_HOPS = 3.0, 65  # speech has fewer in 99 % of its time
+_PLAYS_HOPS = 85  # tonal ones of these 3 s in music; 15 min of recorded sentences never had as many
+_PLAYS_ON_S, _PLAYS_ON_HOPS = 1.0, 30  # the same, once music was heard
+_MUSIC_GAP_S = 60.0  # longest announcement within music
+_LOOK_HOPS = 25  # between two looks for music
+_LOUD_SHARE = 0.9  # of these hops that are as loud as a person; speech has pauses
+_LOUD = 10 ** (-38 / 10)
 _ALONE_S = 2.5  # a second tone within this time does not count
 
 
@@ -88,6 +96,8 @@ class ToneDetector:
         self._misses = 0
         self._quiet = 0
         self._endless = False
+        self._is_steady = False
+        """True if the present sound is endless, and one tone or pair."""
         self._speech: deque[int] = deque(maxlen=_SPEECH_HOPS)
         self._past: deque[TonalSound] = deque(maxlen=_KEPT)
         self._held: list[_Held] = []
@@ -95,6 +105,9 @@ class ToneDetector:
         self._information_s = -_CADENCE_S
         self._tonal: deque[bool] = deque(maxlen=round(_MUSIC_S / _HOP_S))
         self._own_hops = 0  # of the sound that has just ended
+        self._loud: deque[bool] = deque(maxlen=round(_MUSIC_S / _HOP_S))
+        self._tones_at = -math.inf  # hop of the latest tone of the line
+        self._music_at = -math.inf  # hop of the latest report of music
 
     @property
     def sounding(self) -> bool:
@@ -121,6 +134,7 @@ class ToneDetector:
     def _step(self, hop: Pcm, energy: float, tonal: bool) -> Iterator[LineTone]:
         self._count += 1
         self._tonal.append(tonal)
+        self._loud.append(energy > _LOUD)
         if self._sound is None:
             self._hops.append(hop)
             if tonal and energy > QUIET:
@@ -143,6 +157,19 @@ class ToneDetector:
                 yield from self._lasting()
         if self._held:
             yield from self._waited()
+        if self._count % _LOOK_HOPS == 0 and not self._is_steady and self._music_plays():
+            self._music_at = self._count
+            yield LineTone(kind="music", length_s=_LOOK_HOPS * _HOP_S, ago_s=0.0, hz=())
+
+    def _music_plays(self) -> bool:
+        """Return True if sound without pauses is tonal more often than speech, and no tone of the line is heard."""
+        played = self._count - self._music_at < _MUSIC_GAP_S / _HOP_S
+        hops, least = (round(_PLAYS_ON_S / _HOP_S), _PLAYS_ON_HOPS) if played else (self._loud.maxlen or 0, _PLAYS_HOPS)
+        first = len(self._loud) - hops
+        if first < 0 or self._count - self._tones_at < hops or sum(self._loud) < _LOUD_SHARE * hops:
+            return False
+        loud, tonal = (sum(itertools.islice(flags, first, None)) for flags in (self._loud, self._tonal))
+        return loud >= _LOUD_SHARE * hops and tonal >= least
 
     # --- a sound has ended -------------------------------------------------------------------------------------------
 
@@ -152,6 +179,8 @@ class ToneDetector:
         self._hops.clear()
         self._hops.extend((self._sound or [])[-_QUIET_HOPS:])
         self._sound, self._own_hops, self._tonal_hops = None, self._tonal_hops, 0
+        if self._is_steady:
+            self._is_steady, self._tones_at = False, self._count
         if endless or tonal_hops < _LEAST_HOPS:
             return
         judged = judge(pcm, begins * _HOP_S)
@@ -165,6 +194,7 @@ class ToneDetector:
         sound = judge(np.concatenate(self._sound or []), self._begun * _HOP_S, lasting=True)
         if sound is None or not sound.steady:
             return
+        self._is_steady = True
         if (
             len(sound.hz) == 1
             and is_answer_tone(sound.hz[0])
@@ -181,6 +211,7 @@ class ToneDetector:
         now = self._count * _HOP_S
         if not sound.beep:
             self._tonal.clear()  # the hops of a ringing tone are no music
+            self._loud.clear()
             if not sound.pair:
                 self._information_s = now
                 self._held.clear()
@@ -233,6 +264,7 @@ class ToneDetector:
         self._held = [each for each in self._held if not _same(each.sound, sound)]
 
     def _tone(self, kind: ToneKind, sound: TonalSound) -> LineTone:
+        self._tones_at = self._count
         return LineTone(
             kind=kind,
             length_s=round(sound.length_s, 3),

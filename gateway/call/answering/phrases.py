@@ -35,19 +35,26 @@ PHRASES: Mapping[str, AnswerPhrases] = {
             "leave a message, leave your message, leave me a message, leave your name, after the tone, after the beep,"
             "at the tone, voicemail, voice mail, mailbox, can't take your call, cannot take your call,"
             "can't come to the phone, cannot come to the phone, not available, is unavailable,"
-            "no one is available, unable to take your call,"
-            "you have reached, you've reached, get back to you, record your message, answering machine"
+            "no one is available, unable to take your call, can't get to the phone, missed your call,"
+            "you have reached, you've reached, get back to you, record your message, answering machine, voice mailbox,"
+            "voice message, after the signal, at the beep, wait for the beep, the number you, return your call,"
+            "call you back, please call again, try again later, our hours are, office is closed, ring you later,"
+            "leave me something, leave a short message"
         ),
         screening=_phrases(
             "record your name and reason, your name and reason for calling, state your name, say your name,"
-            "why you're calling, why you are calling, see if this person is available, call assist, screening service,"
-            "the person you're calling is using"
+            "why you're calling, why you are calling, why you call, see if this person is available,"
+            "call assist, call assistant, automated assistant, screening service, call is being screened,"
+            "calls from unknown numbers,"
+            "the person you're calling is using, the person you are calling is using, may i ask who is calling,"
+            "may i ask who's calling, who is calling and, purpose of your call, say who you are"
         ),
         menu=_phrases(
             "press one, press 1, press two, press 2, press the pound, press star, main menu, following options,"
             "menu options, all of our agents, all our agents, please hold, your call is important,"
-            "representatives are currently, next available, please stay on the line, in the queue,"
-            "calls are recorded, call may be recorded"
+            "representatives are currently, next available, next free, stay on the line, in the queue, in a queue,"
+            "calls are recorded, call may be recorded, thank you for waiting, thank you for holding, continue to hold,"
+            "agents are busy, will be answered shortly, press zero, press 0, press or say, dial nine one one, dial 911"
         ),
     ),
     "de": AnswerPhrases(

@@ -11,8 +11,9 @@ recording speaks until it has said everything. Words outweigh time: one phrase o
                                                      SETTLED. machine: a pause: human; longer speech or a beep: SETTLED
     SETTLED      human or machine                    words of a recording within ``_REVISED_S`` of a verdict by time; a
                                                      beep within ``_BEEP_S``
-    WAITING      screening or menu: a person may     a short utterance with a person's words, after which the other
-                 come                                end waits: human
+    WAITING      screening, menu or music: a person  a short utterance with a person's words, after which the other
+                 may come                            end waits; or speech instead of the music, and no music after
+                                                     it: human
 
 The caller passes each event in the order of its time, and calls ``expire`` at ``deadline()``. Times are seconds of a
 monotonic clock.
@@ -37,12 +38,14 @@ _CERTAIN_S = 6.0  # the same, but certainly
 _END_S = 1.2  # silence after speech between these two lengths: a person. A recording ends with a tone
 _FOLLOWS_S = 0.7  # speech this soon after a verdict for a person does not answer the bot
 _OVER_BOT_S = 1.7  # such speech for longer: a recording, because a person lets the bot speak
-_LEAST_S = 0.12  # shorter sound is no word
+_LEAST_S = 0.03  # shorter sound is no word; the VAD reports none below 0.1 s, but a short word fades soon
 _SILENT_S = 8.0  # nothing was said
 _REVISED_S = 6.0  # a recording says what it is within this time
 _BEEP_S = 20.0  # a greeting that was taken for a person has its beep within this time
 _GREETED = 0.95  # confidence in a person whose words are a greeting
 _DOUBTED = 0.6  # confidence in a recording by length that may still be a person
+_HELD_S = 20.0  # music this soon after a verdict is that of a queue
+_RESUMES_S = 1.6  # silence in a queue's music after which the one who spoke was no announcement
 _FEW_WORDS = 6  # most words of a person's greeting
 
 
@@ -94,6 +97,7 @@ class Answering:
         self._said: AnsweredBy | None = None  # who says the words of ``_text``
         self._verdict: AnswerVerdict | None = None
         self._settled_at = now
+        self._in_music = False  # music was heard in the queue
 
     def wait(self, now: float) -> None:
         """Begin the wait for the first word again."""
@@ -161,8 +165,10 @@ class Answering:
         return self._settle(found, 0.95, now)
 
     def tone(self, kind: ToneKind, now: float) -> AnswerVerdict | None:
-        """Take a tone of the line: ``beep`` or ``fax`` mean a machine, others are no speech, and the wait for the first
-        word begins again."""
+        """Take a tone of the line: ``beep`` or ``fax`` mean a machine, ``music`` a queue. Others are no speech, and the
+        wait for the first word begins again."""
+        if kind == "music":
+            return self._music(now)
         if self._state is _State.LISTENING:
             if kind in ("beep", "fax"):
                 return self._settle("machine", 0.9, now)
@@ -189,13 +195,27 @@ class Answering:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
+    def _music(self, now: float) -> AnswerVerdict | None:
+        verdict, found = self._verdict, None
+        if self._state is not _State.WAITING:
+            is_recorder = verdict is not None and verdict.by == "machine" and verdict.confidence >= 0.9
+            if is_recorder or (verdict is not None and verdict.by != "unknown" and now - self._settled_at > _HELD_S):
+                return None
+            found = self._settle("ivr", 0.7, now)
+        self._in_music = self._state is _State.WAITING
+        if self._said != "human":
+            self._onset = None  # an announcement, or the music itself
+        return found
+
     def _paused(self, now: float) -> AnswerVerdict | None:
         """An utterance and the pause after it are over."""
         assert self._onset is not None
         spoken_s = self._spoken_s = self._silent_since - self._onset
         greeted, self._onset = self._said == "human", None
         if self._state is _State.WAITING:
-            return self._settle("human", 0.8, now) if greeted and spoken_s <= _SHORT_S else None
+            if self._in_music or (greeted and spoken_s <= _SHORT_S):
+                return self._settle("human", 0.8 if greeted else 0.6, now)
+            return None
         if self._state is _State.DOUBTED and self._verdict is not None and self._verdict.by == "human":
             self._state = _State.SETTLED  # a person who spoke again and now waits
             return None
@@ -223,7 +243,9 @@ class Answering:
     def _pause_s(self) -> float:
         if self._state is _State.DOUBTED:
             return _END_S if self._verdict is not None and self._verdict.by == "machine" else _PAUSE_S
-        return _GREETED_PAUSE_S if self._said == "human" else _PAUSE_S
+        if self._said == "human":
+            return _GREETED_PAUSE_S
+        return _RESUMES_S if self._in_music else _PAUSE_S
 
     def _phrase(self, words: str) -> AnsweredBy | None:
         if not words:
@@ -249,4 +271,5 @@ class Answering:
         self._verdict = AnswerVerdict(by, confidence, self._text, waits)
         if waits:
             self._onset, self._text, self._said, self._spoken_s = None, "", None, math.inf
+            self._in_music = False
         return self._verdict

@@ -108,3 +108,16 @@ def test_touch_tones_are_no_beeps() -> None:
 def test_noise_is_no_tone() -> None:
     noise = np.random.default_rng(3).normal(0, 0.05, 20 * RATE).astype(np.float32)
     assert heard(noise) == []
+
+
+def test_music_is_reported_while_it_plays_and_tones_and_noise_are_none() -> None:
+    # Chords of half a second, each a triad that fades a little: a simple hold music.
+    at = np.arange(RATE // 2) / RATE
+    fade = np.linspace(1.0, 0.5, len(at))
+    chords = [sum(np.sin(2 * np.pi * hz * ratio * at) for ratio in (1, 1.5)) * fade for hz in (660, 740, 784, 880)]
+    music = (np.concatenate(chords * 6) * 0.05).astype(np.float32)
+    found = kinds(on_line(np.concatenate((music, silence(3)))))
+    assert 10 < found.count("music") <= 24
+    noise = np.random.default_rng(4).normal(0, 0.05, 8 * RATE).astype(np.float32)
+    for sound in (noise, cadence(COUNTRIES["us"]["ringback"], 16), tone(425, seconds=8.0)):
+        assert "music" not in kinds(on_line(sound))

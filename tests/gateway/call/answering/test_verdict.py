@@ -44,7 +44,7 @@ def played(
         ([(0.5, 2.0, "Record your name and reason for calling")], "screening", 2.1),
         ([(0.5, 2.0, "For sales, press one.")], "ivr", 2.1),
         ([(0.5, 2.0, "Bitte hinterlassen Sie eine Nachricht")], "machine", 2.1),
-        ([(0.5, 0.55, "")], "unknown", 8.1),
+        ([(0.5, 0.52, "")], "unknown", 8.1),
         ([], "unknown", 8.1),
     ],
 )
@@ -141,3 +141,36 @@ def test_a_tone_settles_a_doubted_recording() -> None:
     found = answering.tone("beep", 5.2)
     assert found is not None and not found.is_doubted
     assert answering.deadline() is None
+
+
+def heard(*events: tuple[float, str]) -> list[tuple[float, AnsweredBy]]:
+    """Play events: ``music``, or ``begin`` and ``end`` of speech; return the verdicts with their times."""
+    answering, found = Answering(0.0), []
+    for at, kind in (*events, (events[-1][0] + 5.0, "over")):
+        while (due := answering.deadline()) is not None and due <= at:
+            if (verdict := answering.expire(due)) is not None:
+                found.append((due, verdict.by))
+        verdict = answering.tone("music", at) if kind == "music" else None
+        if kind in ("begin", "end"):
+            verdict = answering.speech(kind == "begin", at)
+        if verdict is not None:
+            found.append((at, verdict.by))
+    return found
+
+
+def test_music_is_a_queue_and_the_one_who_speaks_instead_of_it_is_a_person() -> None:
+    announced = ((1.0, "begin"), (8.0, "end"), (11.0, "music"), (15.0, "music"))
+    found = heard(*announced, (20.0, "begin"), (24.0, "end"), (25.3, "music"), (40.0, "begin"), (41.0, "end"))
+    assert [by for _, by in found] == ["machine", "machine", "ivr", "human"]
+    assert found[-1][0] == pytest.approx(41.0 + 1.6)
+
+
+def test_music_long_after_a_person_has_answered_or_after_a_recording_tone_is_none_of_a_queue() -> None:
+    assert heard((0.5, "begin"), (1.0, "end"), (40.0, "music")) == [(1.8, "human")]
+    answering = Answering(0.0)
+    answering.tone("beep", 2.0)
+    assert answering.tone("music", 5.0) is None
+
+
+def test_a_person_who_puts_the_call_on_hold_at_once_is_a_queue() -> None:
+    assert [by for _, by in heard((0.5, "begin"), (1.0, "end"), (6.0, "music"))] == ["human", "ivr"]
