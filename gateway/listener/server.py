@@ -23,6 +23,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from aiohttp import web, web_response
+from aiohttp.http import RawRequestMessage
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
@@ -44,6 +45,7 @@ from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.call_api import OpenCallApi
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents
+from gateway.seams.plain_text import is_plain, plain
 from gateway.tokens import StreamToken
 from tts_engine.supervision import SUPERVISOR, Need, SupervisedTask
 
@@ -140,6 +142,22 @@ class _Switch(asyncio.Protocol):
         return self._server.rate.is_spent(str(peer[0]), called, now=self._server.now())
 
 
+def _with_plain_headers(make: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
+    """Return a factory of requests whose headers are plain text. aiohttp keeps bytes that are not UTF-8 as surrogates,
+    which its own answers cannot carry."""
+
+    def make_plain(message: RawRequestMessage, *more: Any) -> web.BaseRequest:
+        if not all(is_plain(name) and is_plain(value) for name, value in message.headers.items()):
+            cleaned = message.headers.copy()
+            cleaned.clear()
+            for name, value in message.headers.items():
+                cleaned.add(plain(name), plain(value))
+            message = message._replace(headers=type(message.headers)(cleaned))
+        return make(message, *more)
+
+    return make_plain
+
+
 class _Upgraded:
     """Collects the data that aiohttp received after the head of an upgrade request."""
 
@@ -233,6 +251,8 @@ class GatewayServer:
                 connections.
         """
         await self._runner.setup()
+        assert self._runner.server is not None
+        self._runner.server.request_factory = _with_plain_headers(self._runner.server.request_factory)
         if self.config.tls is not None:
             self._tls = tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(self.config.tls.certificate, self.config.tls.key)

