@@ -8,6 +8,7 @@ Other programs send no ``Origin``; they prove themselves by keys.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -17,6 +18,12 @@ from gateway.errors import Rejected
 from gateway.listener.forwarded import REMEMBERED, Headers, Proxies, PublicUrl
 
 ANY = "*"
+
+_HOST = re.compile(
+    r"(\[(?P<address>[0-9A-Fa-f:.]+(%[\w.%-]+)?)\]|(?P<name>[\w-]+(\.[\w-]+)*\.?))(:[0-9]{0,5})?", re.ASCII
+)
+"""A name of ASCII letters as browsers send it, or an address, and a port (RFC 9110 section 7.2). A more lenient reader
+finds our address in ``evil.example@127.0.0.1``, and no dot in ``evil%2Eexample``."""
 
 
 class Sites:
@@ -82,8 +89,6 @@ class Sites:
 
 @lru_cache(maxsize=REMEMBERED)
 def _name(host: str) -> str | None:
-    """Return the name in a ``Host`` header without the port. None: it cannot be read."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return None
+    """Return the name in a ``Host`` header without the port, in lower case. None: it is no name."""
+    found = _HOST.fullmatch(host)
+    return None if found is None else (found["address"] or found["name"]).lower()

@@ -38,7 +38,12 @@ def test_addresses_and_names_without_a_dot_are_ours(host: str) -> None:
     assert status(sites(), host) == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8080", "evil.example.", "[::1", "1.2.3.4.5"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example:8080", "evil.example.", "[::1", "1.2.3.4.5", "evil.example@127.0.0.1",
+     "evil%2eexample", "evil\u3002example", "evil\uff0eexample", "[::1].evil.example", "127.0.0.1#.evil.example",
+     "127.0.0.1/.evil.example", "evil.example\\@127.0.0.1", "127.0.0.1:80:evil.example", "evil..", "..", "a b", ":80"],
+)  # fmt: skip
 def test_a_name_that_was_made_to_point_at_us_is_not_ours(host: str) -> None:
     assert status(sites(), host) == 421
     assert status(sites(), host, changes=False) == 421  # reading is what such a page is after
