@@ -88,7 +88,7 @@ class _Socket(StunProtocol):
             if self._solicited(data):
                 with contextlib.suppress(struct.error):  # aioice does not expect an attribute shorter than its type
                     super().datagram_received(data, addr)
-        elif 19 < kind < 64:
+        elif 19 < kind < 64 and self._owner.knows((addr[0], addr[1])):
             self._owner.data_received(data, 1)
 
     def _solicited(self, data: bytes) -> bool:
@@ -356,6 +356,11 @@ class IceConnection(Connection):
             self._check_list.append(pair)
         pair.remote_nominated = True
         self.check_start_task(pair)
+
+    def knows(self, addr: tuple[str, int]) -> bool:
+        """Return True if the peer has announced this address or sent a signed check from it. It does so before DTLS,
+        so datagrams of strangers need not take the places of its own in the queue."""
+        return self._candidate_at(addr) is not None
 
     def _candidate_at(self, addr: tuple[str, int]) -> Candidate | None:
         return next((c for c in self._remote_candidates if (c._network_host, c.port) == addr), None)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from aioice import Candidate, Connection, stun
 
-from gateway.webrtc.ice import IceConnection, IceSettings, _Socket
+from gateway.webrtc.ice import _QUEUED, IceConnection, IceSettings, _Socket
 
 pytestmark = pytest.mark.virtual_time
 
@@ -153,6 +153,15 @@ async def test_signed_requests_of_other_addresses_cost_the_peer_nothing_and_have
         assert not ours.gave_up and not browser.gave_up
         answers = [data for data, _, target in network.sent if target == STRANGER and data[:2] == b"\x01\x01"]
         assert len(answers) == 200 * FLOOD_S
+
+
+async def test_dtls_of_strangers_takes_no_place_of_the_peers() -> None:
+    async with call() as (network, ours, browser):
+        for number in range(2 * _QUEUED):
+            network.send(bytes((22, 254, 253)) + bytes(10), ("10.0.0.66", 1000 + number), ours.address)
+        network.send(bytes((23, 254, 253)), browser.address, ours.address)
+        await asyncio.sleep(0.1)
+        assert ours.queued == 1
 
 
 async def test_the_peer_may_change_to_a_pair_whose_check_was_cancelled() -> None:
