@@ -168,7 +168,7 @@ export function drawCall(call) {
     fact("To", call.to),
     fact("Route", call.route),
     fact("Over", [call.transport, call.direction].filter(Boolean).join(", ")),
-    fact("Ended", [endOf(call.reason), call.endedBy && `by the ${call.endedBy}`].filter(Boolean).join(", "), failed),
+    fact("Ended", [endOf(call.reason), call.reason === "hangup" && call.endedBy && `by the ${call.endedBy}`].filter(Boolean).join(", "), failed),
     ...(call.endText || call.sipStatus ? [fact("Network", [call.sipStatus, call.endText].filter(Boolean).join(" "))] : []),
     fact("Turns", String(call.turns)),
     fact("Longest wait for us", ms(call.firstPacketMs)),
