@@ -73,7 +73,7 @@ class Conversation:
         kind = message["type"]
         if kind == "setup" and message["callSid"] == self._call_sid:
             self._session = message["sessionId"]
-            self._print("call", f"{message['from'] or 'unknown'} calls {message['to'] or 'unknown'}")
+            self._print("call", f"{message['from'] or 'a caller'} calls {message['to'] or 'the bot'}")
         if not self._session or message.get("sessionId") != self._session:
             return
         if kind == "caption":

@@ -35,7 +35,7 @@ def test_each_side_has_its_lines_and_other_calls_none() -> None:
         {"type": "prompt", "voicePrompt": "Wait, \x1b[2Jplease.", "last": True},
         {"type": "ended", "reason": "hangup"},
     ) == [
-        "call    +1 calls unknown",
+        "call    +1 calls the bot",
         "bot     Hello there.",
         "caller  presses 1",
         "bot     One mo -- cut by speech",
