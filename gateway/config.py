@@ -363,8 +363,9 @@ class RouteConfig(Section):
     """Record this route's calls (section `recording`)."""
     siprec: SiprecConfig = SiprecConfig()
     """Copy this route's calls to a session recording server."""
-    recogniser: Literal["", "auto", "embedded", "external"] = ""
+    recogniser: Literal["", "auto", "embedded", "whisper", "external"] = ""
     """Recogniser of caller speech. Empty: none. `embedded`: the built-in one (English, extra `[recogniser]`).
+    `whisper`: the model in `recogniser.whisper.folder` (99 languages, extra `[whisper]`).
     `external`: that of `recogniser.url`. `auto`: the embedded one if it is installed."""
     end_of_thought: bool = True
     """Let the caller's words and the turn model find the end of a thought (`recogniser.end_of_thought`)."""
@@ -447,6 +448,15 @@ class EndOfThoughtConfig(Section):
     """Silence that ends an unfinished thought, milliseconds. More gives callers time to find a word."""
 
 
+class WhisperConfig(Section):
+    """The Whisper model of routes with `recogniser: whisper`."""
+
+    folder: LocalPath = ""
+    """Folder of a model that CTranslate2's converter has written."""
+    detect_language: bool = False
+    """Detect the language of each utterance, for callers of several languages; `prompt` names it in `lang`."""
+
+
 class RecogniserConfig(Section):
     """Caller speech to text, for routes with a `recogniser`."""
 
@@ -465,6 +475,8 @@ class RecogniserConfig(Section):
     """Query parameters for the external recogniser, `model: nova-3`. Those that we set win."""
     hints_parameter: str = "keyterm"
     """Query parameter for each of a route's `hints`."""
+    whisper: WhisperConfig = WhisperConfig()
+    """Your Whisper model."""
     end_of_thought: EndOfThoughtConfig = EndOfThoughtConfig()
     """The turn model."""
 

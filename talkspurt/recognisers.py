@@ -1,6 +1,6 @@
 """Starts the recognisers that the configuration's routes name, and the turn model.
 
-It is also the main program of the embedded recogniser.
+It is also the main program of a recogniser on this machine.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import orjson
 from aiohttp import web
 
 from gateway.config import EndOfThoughtConfig, RecogniserConfig, RouteConfig
-from gateway.recognition import moonshine
+from gateway.recognition import moonshine, whisper
 from gateway.recognition.client import ListenRecogniser
 from gateway.recognition.process import EmbeddedRecogniser, knows, socket_beside
-from gateway.recognition.server import ListenServer
+from gateway.recognition.server import ListenServer, Transcribe
 from gateway.recognition.smart_turn import TurnModelError, model_file
 from gateway.recognition.turn_model import TurnModelThread
+from gateway.recognition.words import Words
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.turn_model import TurnModel
 from talkspurt.invocation import pip_install
@@ -45,11 +47,20 @@ def problem(route: RouteConfig, config: RecogniserConfig) -> str:
             return f"embedded needs the extra [recogniser]: {pip_install(EXTRA)}"
         if not knows(route.language):
             return f"embedded knows English only, the route's language is {route.language}"
+    if route.recogniser == "whisper":
+        if not config.whisper.folder:
+            return "whisper needs recogniser.whisper.folder"
+        if lacking := whisper.missing_file(Path(config.whisper.folder)):
+            return f"recogniser.whisper.folder has no {lacking}"
+        if not whisper.installed():
+            return f"whisper needs the extra [whisper]: {pip_install('talkspurt[whisper]')}"
+        if not whisper.knows(route.language):
+            return f"whisper does not know the route's language, {route.language}"
     return ""
 
 
 def chosen(route: RouteConfig) -> str:
-    """Return the recogniser that a route gets, ``embedded``, ``external`` or nothing, with ``auto`` resolved."""
+    """Return the kind of recogniser that a route gets, or nothing, with ``auto`` resolved."""
     if route.recogniser == "auto":
         return "embedded" if moonshine.installed() and knows(route.language) else ""
     return route.recogniser
@@ -84,6 +95,11 @@ async def recognisers_for_gateway(
             stack.push_async_callback(embedded.aclose)
             embedded.begin()
             made["embedded"] = embedded
+        if "whisper" in wanted:
+            of_whisper = EmbeddedRecogniser("talkspurt.recognisers", config, of_whisper=True)
+            stack.push_async_callback(of_whisper.aclose)
+            of_whisper.begin()
+            made["whisper"] = of_whisper
         if "external" in wanted:
             external = ListenRecogniser(config.url, config, ready=False)
             stack.push_async_callback(external.aclose)
@@ -122,12 +138,20 @@ async def turn_model_for_gateway(
         model.close()
 
 
-async def _serve(socket: str) -> None:
+def _english(model: moonshine.Moonshine) -> Transcribe:
+    return lambda pcm, language, begun: Words(model(pcm))
+
+
+async def _serve(socket: str, whisper_folder: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The network is loaded before a client can connect. Until then, caller speech waits in the gateway.
-    runner = web.AppRunner(ListenServer(moonshine.Moonshine()).app, access_log=None, shutdown_timeout=1.0)
+    if whisper_folder:
+        server = ListenServer(whisper.Whisper(Path(whisper_folder)), hang_s=whisper.HANG_S, knows=whisper.knows)
+    else:
+        server = ListenServer(_english(moonshine.Moonshine()))
+    runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.UnixSite(runner, socket).start()
@@ -142,7 +166,8 @@ def main(arguments: list[str]) -> int:
     file, parent_pid = arguments
     die_with(int(parent_pid))
     yield_cpu(_NICE)
-    asyncio.run(_serve(str(socket_beside(Path(file)))))
+    settings = orjson.loads(Path(file).read_bytes())
+    asyncio.run(_serve(str(socket_beside(Path(file))), settings["whisper"]))
     return 0
 
 

@@ -16,13 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.people.call import Call, LineSettings
+from benchmarks.people.call import Call, LineSettings, Transcribe
 from benchmarks.people.clips import ASTERISK, HALVES, Sounds, read
 from benchmarks.people.figures import delays, share
 from benchmarks.people.rooms import RATE, Pcm, at_level, in_room
 from benchmarks.people.spoken_texts import spoken
 from gateway.recognition.moonshine import Moonshine
-from gateway.recognition.server import Transcribe
 from gateway.seams.messages import Answered, AnsweredBy
 from tests.gateway.answering.line_sounds import silence, tone
 from tests.virtual_loop import VirtualLoop

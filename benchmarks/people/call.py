@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.people.rooms import RATE, Pcm
 from gateway.call.defaults import turn_defaults
@@ -28,7 +29,7 @@ from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, Playout
 from gateway.histogram import Histogram
 from gateway.media.jitter_buffer import LOST
 from gateway.media.playout import StartPolicy
-from gateway.recognition.server import PARTIAL_MS, Transcribe
+from gateway.recognition.server import PARTIAL_MS
 from gateway.recognition.smart_turn import SmartTurn
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, UnbufferedLeg
@@ -41,6 +42,9 @@ from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, decoder, encoder
 from voicecodecs.resample import Resampler
+
+Transcribe = Callable[[NDArray[np.float32]], str]
+"""A function from English speech at 16 kHz to its words."""
 
 FRAME_S = 0.02
 FRAME = round(FRAME_S * RATE)
@@ -426,6 +430,7 @@ class _Words:
         self._world, self._events, self._partials = world, events, partials
         self._begun: float | None = None
         self._first_at = self._last_at = 0.0
+        self.heard_language = ""
         self._told_at = 0.0
 
     def push(self, pcm: bytes) -> None:
@@ -466,6 +471,7 @@ class _Understood:
         self._heard = 0  # frames that the latest words cover
         self._text = ""
         self._free_at = 0.0
+        self.heard_language = ""
 
     def push(self, pcm: bytes) -> None:
         self._sound.append(pcm)

@@ -84,6 +84,7 @@ class ListenStream:
         self._url = url
         self._config = config
         self._partials = partials
+        self.heard_language = ""
         self._waiting: deque[_Utterance] = deque()  # the first one is being recognised
         self._wake = asyncio.Event()
         self._most_frames = int(MAX_UTTERANCE_S * SAMPLE_RATE * 2 / FRAME_BYTES) + 1
@@ -147,6 +148,7 @@ class ListenStream:
         if not self._waiting or not self._waiting[0].sent:
             return  # no utterance is waiting for words
         utterance = self._waiting[0]
+        self.heard_language = results.language
         if results.final:
             utterance.settled = f"{utterance.settled} {results.text}".strip()
             utterance.interim = ""

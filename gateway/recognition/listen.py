@@ -21,6 +21,8 @@ PATH = "/v1/listen"
 FINALIZE = '{"type":"Finalize"}'
 KEEP_ALIVE = '{"type":"KeepAlive"}'
 
+_TAG_CHARS = 35  # RFC 5646, section 4.4.1
+
 Query = list[tuple[str, str]]
 
 
@@ -33,6 +35,8 @@ class Results:
     """True if later results are about later audio."""
     from_finalize: bool = False
     """True if all audio before the ``Finalize`` has been recognised."""
+    language: str = ""
+    """The language that the recogniser has detected. Empty: it has not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +73,26 @@ def decode(data: str | bytes) -> Results | Other:
         kind = body["type"]
         if kind != "Results":
             return Other(plain(str(kind)))
-        text = body["channel"]["alternatives"][0]["transcript"]
+        best = body["channel"]["alternatives"][0]
+        text, languages = best["transcript"], best.get("languages")
         if not isinstance(text, str):
             raise TypeError(f"transcript is {type(text).__name__}, expected text")
+        known = isinstance(languages, list) and languages and isinstance(languages[0], str)
         return Results(
-            text=plain(text).strip(), final=body["is_final"] is True, from_finalize=body.get("from_finalize") is True
+            text=plain(text).strip(),
+            final=body["is_final"] is True,
+            from_finalize=body.get("from_finalize") is True,
+            language=plain(languages[0])[:_TAG_CHARS] if known else "",
         )
-    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as exc:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as exc:
         raise ProtocolError(f"recogniser: cannot decode {len(data)} characters: {exc!r}") from exc
 
 
 def encode(results: Results, *, start_s: float, duration_s: float) -> str:
     """Serialise ``Results`` as a recogniser sends them."""
+    best: dict[str, Any] = {"transcript": results.text, "confidence": 1.0 if results.text else 0.0}
+    if results.language:
+        best["languages"] = [results.language]
     body: dict[str, Any] = {
         "type": "Results",
         "channel_index": [0, 1],
@@ -89,6 +101,6 @@ def encode(results: Results, *, start_s: float, duration_s: float) -> str:
         "is_final": results.final,
         "speech_final": results.final,
         "from_finalize": results.from_finalize,
-        "channel": {"alternatives": [{"transcript": results.text, "confidence": 1.0 if results.text else 0.0}]},
+        "channel": {"alternatives": [best]},
     }
     return orjson.dumps(body).decode()

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import aiohttp
+import orjson
 
 from gateway.config import RecogniserConfig
-from gateway.recognition import listen
+from gateway.recognition import listen, whisper
 from gateway.recognition.client import ListenRecogniser
+from gateway.recognition.words import ANY_LANGUAGE, is_english
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents, RecognitionStream
 from tts_engine.service.child import ChildProcess, ChildTimes
 
@@ -37,10 +39,15 @@ def socket_beside(settings: Path) -> Path:
 class EmbeddedRecogniser(ChildProcess):
     """A ``Recogniser`` in a child process, on a unix socket in a private folder. Call ``begin`` to start it."""
 
-    def __init__(self, module: str, config: RecogniserConfig) -> None:
-        """``module`` is that of ``ChildProcess``. It listens at ``socket_beside`` its settings once it has loaded."""
+    def __init__(self, module: str, config: RecogniserConfig, *, of_whisper: bool = False) -> None:
+        """``module`` is that of ``ChildProcess``. It listens at ``socket_beside`` its settings once it has loaded.
+
+        Args:
+            of_whisper: True: the model is that of ``recogniser.whisper``.
+        """
+        self._whisper = config.whisper if of_whisper else None
         times = ChildTimes(start_s=_START_S, hang_s=HANG_S, end_s=_END_S, restart_backoff_s=RESTART_BACKOFF_S)
-        super().__init__("recogniser", module, times=times)
+        super().__init__("whisper" if of_whisper else "recogniser", module, times=times)
         self._socket = str(socket_beside(self.folder / "settings.json"))
         local = config.model_copy(update={"headers": {}, "parameters": {}})
         self._recogniser = ListenRecogniser(
@@ -51,13 +58,16 @@ class EmbeddedRecogniser(ChildProcess):
         )
 
     def knows(self, language: str) -> bool:
-        return knows(language)
+        return whisper.knows(language) if self._whisper is not None else knows(language)
 
     def open(
         self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
     ) -> RecognitionStream:
-        if not knows(language):
-            raise RecognitionError(f"the embedded recogniser supports English only, not {language!r}")
+        if not self.knows(language):
+            known = "the languages of Whisper" if self._whisper is not None else "English only"
+            raise RecognitionError(f"the recogniser of this route supports {known}, not {language!r}")
+        if self._whisper is not None and self._whisper.detect_language:
+            language = ANY_LANGUAGE
         return self._recogniser.open(events, language=language, hints=(), partials=partials)
 
     @property
@@ -69,7 +79,7 @@ class EmbeddedRecogniser(ChildProcess):
         await super().aclose()
 
     def settings(self) -> str:
-        return "{}"
+        return orjson.dumps({"whisper": self._whisper.folder if self._whisper is not None else ""}).decode()
 
     async def warm(self) -> None:
         while not await self.answers():  # noqa: ASYNC110  # another process changes it
@@ -89,4 +99,4 @@ class EmbeddedRecogniser(ChildProcess):
 
 def knows(language: str) -> bool:
     """Return True if the embedded recogniser understands the language of a BCP 47 tag."""
-    return language.lower().split("-")[0] == "en"
+    return is_english(language)

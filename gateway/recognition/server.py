@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import orjson
@@ -21,6 +22,7 @@ from aiohttp import WSMsgType, web
 from numpy.typing import NDArray
 
 from gateway.recognition import listen
+from gateway.recognition.words import Words, agreed, is_english
 from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE
 from tts_engine.supervision import SUPERVISOR, SupervisedTask
 from voicecodecs.pcm import to_float32
@@ -31,10 +33,11 @@ PARTIAL_MS = 500
 """New speech between two partial results, milliseconds. A result takes about 0.05 s of a core."""
 
 HANG_S = 10.0
-"""The server is unwell if the network works on one utterance for this long, seconds."""
+"""Usual ``hang_s``."""
 
-Transcribe = Callable[[NDArray[np.float32]], str]
-"""A function from mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1], to words. It runs in one thread."""
+Transcribe = Callable[[NDArray[np.float32], str, str], Words]
+"""A function to words, from mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1], its language, and the words
+with which the answer must begin if the function can see to that. It runs in one thread."""
 
 _CUT_ABOVE_S = 5.0  # a longer utterance is cut at a pause, because the work grows with the length
 _MAX_UTTERANCE_S = 61  # longest utterance; the gateway's own bound is reached first
@@ -55,24 +58,35 @@ class _Segment:
         """``settled`` covers the audio up to this byte, which is not processed again."""
         self.paused_bytes = 0
         """Length of the audio at the caller's last pause."""
+        self.language = ""
+        """The language of ``text``, if the network told it."""
+        self._heard = ""
+        """The words after ``settled``."""
+        self._sure = ""
+        """The first of these, which two results agree on."""
 
-    async def read(self, transcribe: Callable[[NDArray[np.float32]], Awaitable[str]]) -> None:
+    async def read(self, transcribe: Callable[[NDArray[np.float32], str], Awaitable[Words]]) -> None:
         """Update ``text`` with the words of all audio so far."""
         size = len(self.pcm) & ~1
         if size - self.done_bytes < FRAME_BYTES:
             return
         pcm = np.frombuffer(bytes(self.pcm[self.settled_bytes : size]), "<i2").astype(np.int16)
-        self.text = f"{self.settled} {await transcribe(to_float32(pcm))}".strip()
+        heard, self.language = await transcribe(to_float32(pcm), self._sure)
+        self._sure = max(self._sure, agreed(self._heard, heard), key=len)
+        self._heard = heard
+        self.text = f"{self.settled} {heard}".strip()
         self.done_bytes = size
         if size == self.paused_bytes and size - self.settled_bytes >= _CUT_ABOVE_S * SAMPLE_RATE * 2:
             self.settled, self.settled_bytes = self.text, size
+            self._heard = self._sure = ""
 
 
 class _Connection:
     """The connection of one call."""
 
-    def __init__(self, websocket: web.WebSocketResponse, *, partials: bool) -> None:
+    def __init__(self, websocket: web.WebSocketResponse, *, language: str, partials: bool) -> None:
         self.websocket = websocket
+        self.language = language
         self.partials = partials
         self.segment = _Segment()
         self.start_s = 0.0
@@ -81,7 +95,7 @@ class _Connection:
 
     async def send(self, segment: _Segment, *, final: bool) -> None:
         duration_s = len(segment.pcm) / 2 / SAMPLE_RATE
-        results = listen.Results(text=segment.text, final=final, from_finalize=final)
+        results = listen.Results(text=segment.text, final=final, from_finalize=final, language=segment.language)
         await self.websocket.send_str(listen.encode(results, start_s=self.start_s, duration_s=duration_s))
         if final:
             self.finals -= 1
@@ -89,10 +103,24 @@ class _Connection:
 
 
 class ListenServer:
-    """The recogniser's server. Serve ``app``."""
+    """The recogniser's server. Serve ``app``.
 
-    def __init__(self, transcribe: Transcribe, *, partial_ms: int = PARTIAL_MS) -> None:
+    Args:
+        hang_s: the server is unwell if the network works on one utterance for this long, seconds.
+        knows: whether ``transcribe`` understands the language of a BCP 47 tag.
+    """
+
+    def __init__(
+        self,
+        transcribe: Transcribe,
+        *,
+        partial_ms: int = PARTIAL_MS,
+        hang_s: float = HANG_S,
+        knows: Callable[[str], bool] = is_english,
+    ) -> None:
         self._transcribe = transcribe
+        self._hang_s = hang_s
+        self._knows = knows
         self._partial_bytes = partial_ms * SAMPLE_RATE // 1000 * 2
         self._finals: deque[tuple[_Connection, _Segment]] = deque()
         self._partials: dict[_Connection, _Segment] = {}  # in the order of the requests
@@ -117,13 +145,13 @@ class ListenServer:
         await asyncio.gather(*(connection.websocket.close() for connection in self._connections))
 
     async def _health(self, request: web.Request) -> web.Response:
-        """Answer 200, unless the network has worked on one utterance for more than ``HANG_S``."""
+        """Answer 200, unless the network has worked on one utterance for more than ``hang_s``."""
         loop = asyncio.get_running_loop()
-        hangs = self._busy_since is not None and loop.time() - self._busy_since > HANG_S
+        hangs = self._busy_since is not None and loop.time() - self._busy_since > self._hang_s
         return web.Response(status=503 if hangs else 200)
 
     async def _listen(self, request: web.Request) -> web.StreamResponse:
-        wrong = _unsupported(request)
+        wrong = _unsupported(request, self._knows)
         if wrong:
             return web.Response(status=400, text=wrong)
         websocket = web.WebSocketResponse(max_msg_size=_MESSAGE_BYTES)
@@ -131,7 +159,11 @@ class ListenServer:
             await websocket.prepare(request)
         except ConnectionError:  # the call has ended meanwhile
             return web.Response(status=499)
-        connection = _Connection(websocket, partials=request.query.get("interim_results") == "true")
+        connection = _Connection(
+            websocket,
+            language=request.query.get("language", "en"),
+            partials=request.query.get("interim_results") == "true",
+        )
         self._connections.add(connection)
         try:
             async for message in websocket:
@@ -195,7 +227,7 @@ class ListenServer:
                     continue
                 before = segment.text
                 try:
-                    await segment.read(self._run)
+                    await segment.read(partial(self._run, connection.language))
                 except Exception:  # an utterance on which the network fails must not end the others
                     log.exception("recogniser failed on an utterance")
                 if final or (connection.partials and connection.segment is segment and segment.text != before):
@@ -204,20 +236,20 @@ class ListenServer:
                     except (ConnectionError, RuntimeError):
                         pass  # the call has ended meanwhile
 
-    async def _run(self, pcm: NDArray[np.float32]) -> str:
+    async def _run(self, language: str, pcm: NDArray[np.float32], begun: str) -> Words:
         loop = asyncio.get_running_loop()
         self._busy_since = loop.time()
         try:
-            return await loop.run_in_executor(self._thread, self._transcribe, pcm)
+            return await loop.run_in_executor(self._thread, self._transcribe, pcm, language, begun)
         finally:
             self._busy_since = None
 
 
-def _unsupported(request: web.Request) -> str:
+def _unsupported(request: web.Request, knows: Callable[[str], bool]) -> str:
     """Return why this stream cannot be recognised. Empty: it can."""
     expected = {"encoding": "linear16", "sample_rate": str(SAMPLE_RATE), "channels": "1"}
     for name, value in expected.items():
         if request.query.get(name, value) != value:
             return f"{name} is {request.query[name]!r}, expected {value}"
     language = request.query.get("language", "en")
-    return "" if language.lower().split("-")[0] == "en" else f"language is {language!r}, expected English (en, en-US)"
+    return "" if knows(language) else f"language is {language!r}, which the model does not know"

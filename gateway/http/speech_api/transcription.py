@@ -48,7 +48,8 @@ class TranscriptionBody(ApiModel):
     file: Annotated[bytes, Field(min_length=1)]
     """The sound: wav, mp3, ogg, flac, m4a or webm, at most 25 MiB and 10 minutes."""
     model: str
-    """``embedded`` or ``external``: that recogniser. OpenAI's names mean the first that knows the language."""
+    """``embedded``, ``whisper`` or ``external``: that recogniser. OpenAI's names mean the first that knows the
+    language."""
     language: str = "en"
     """Spoken language, BCP 47."""
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
@@ -125,8 +126,8 @@ class Transcriptions:
     """Handler of ``/v1/audio/transcriptions``.
 
     Args:
-        recognisers: kind (``embedded``, ``external``) and recogniser of each route that has one. A client uses those of
-            the routes that it sees.
+        recognisers: kind (``embedded``, ``whisper``, ``external``) and recogniser of each route that has one. A client
+            uses those of the routes that it sees.
     """
 
     def __init__(self, recognisers: Mapping[str, tuple[str, Recogniser]], config: RecogniserConfig) -> None:

@@ -575,6 +575,7 @@ class _Words:
         self._world = world
         self._events = events
         self._answers = 0.0
+        self.heard_language = ""
 
     def push(self, pcm: bytes) -> None:
         world = self._world

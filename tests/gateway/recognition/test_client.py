@@ -20,6 +20,7 @@ from gateway.errors import ProtocolError
 from gateway.recognition import listen
 from gateway.recognition.client import ListenRecogniser, ListenStream
 from gateway.recognition.server import PARTIAL_MS, ListenServer
+from gateway.recognition.words import Words
 from gateway.seams.recogniser import FRAME_BYTES
 from gateway.websocket_client import open_websocket
 from tests.gateway.recognition.ear import Ear
@@ -48,7 +49,7 @@ async def serving(
 ) -> AsyncIterator[TestServer]:
     """The recogniser on a TCP port; with a key, as a paid one would ask for it. ``before`` is called with each
     request."""
-    listening = ListenServer(transcribe, partial_ms=partial_ms)
+    listening = ListenServer(lambda pcm, language, begun: Words(transcribe(pcm)), partial_ms=partial_ms)
 
     @web.middleware
     async def ask(request: web.Request, handler: Callable[[web.Request], object]) -> web.StreamResponse:
@@ -203,6 +204,48 @@ async def test_network_that_fails_costs_one_prompt() -> None:
     assert ear.finals == ["", "2 frames"]
 
 
+@asynccontextmanager
+async def growing(answers: list[Words]) -> AsyncIterator[tuple[ListenStream, Ear, list[tuple[str, str]]]]:
+    """A stream of German to a network that gives these answers in turn; and the languages and words it was given."""
+    asked: list[tuple[str, str]] = []
+
+    def transcribe(pcm: NDArray[np.float32], language: str, begun: str) -> Words:
+        asked.append((language, begun))
+        return answers[len(asked) - 1]
+
+    server = TestServer(ListenServer(transcribe, partial_ms=20, knows=lambda language: True).app)
+    await server.start_server()
+    recogniser, ear = ListenRecogniser(ws(server), config()), Ear()
+    made = recogniser.open(ear, language="de-DE", hints=(), partials=True)
+    assert isinstance(made, ListenStream)
+    try:
+        yield made, ear, asked
+    finally:
+        await made.aclose()
+        await server.close()
+
+
+async def test_words_that_two_results_agree_on_are_given_to_the_next_one() -> None:
+    texts = ["Ich", "Ich hätte", "Ich hätte gern zwei", "Ich hätte gern zwei Karten."]
+    async with growing([Words(text) for text in texts]) as (made, ear, asked):
+        for count in range(1, 4):
+            made.push(FRAME)
+            await until(lambda: len(asked) == count)  # noqa: B023
+        made.push(FRAME)
+        made.finish()
+        await ear.until_finals(1)
+    assert ear.finals == [texts[-1]]
+    assert asked == [("de-DE", ""), ("de-DE", ""), ("de-DE", ""), ("de-DE", "Ich")]
+
+
+async def test_the_language_that_was_detected_is_told_with_the_words() -> None:
+    async with growing([Words("Ja", "de")]) as (made, ear, _):
+        made.push(FRAME)
+        made.finish()
+        await ear.until_finals(1)
+        assert made.heard_language == "de"
+
+
 class Deaf:
     """A recogniser that takes connections and breaks each after some binary messages, or says nothing at all."""
 
@@ -277,7 +320,7 @@ async def test_queues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "says"),
-    [({"sample_rate": "8000"}, "8000"), ({"language": "de"}, "English"), ({"encoding": "mulaw"}, "linear16")],
+    [({"sample_rate": "8000"}, "8000"), ({"language": "de"}, "does not know"), ({"encoding": "mulaw"}, "linear16")],
 )
 async def test_server_refuses_what_it_cannot_hear(parameters: dict[str, str], says: str) -> None:
     query = {"encoding": "linear16", "sample_rate": "16000", "language": "en-US", **parameters}

@@ -166,6 +166,10 @@ def test_a_recogniser_that_cannot_be_is_told_with_its_line(tmp_path: Path, monke
     assert problem == "3: routes.a.recogniser: embedded knows English only, the route's language is de-DE"
     (problem,) = problems(tmp_path, text.replace("embedded", "external"))
     assert problem == "3: routes.a.recogniser: external needs recogniser.url"
+    (problem,) = problems(tmp_path, text.replace("embedded", "whisper"))
+    assert problem == "3: routes.a.recogniser: whisper needs recogniser.whisper.folder"
+    (problem,) = problems(tmp_path, text.replace("embedded", "whisper") + "recogniser: {whisper: {folder: .}}\n")
+    assert problem == "3: routes.a.recogniser: recogniser.whisper.folder has no config.json"
     (problem,) = problems(tmp_path, "recogniser: {url: https://a.example}\n")
     assert "expected ws:// or wss://" in problem
     monkeypatch.setattr("gateway.recognition.moonshine.PACKAGE", "no_such_package")

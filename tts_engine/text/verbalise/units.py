@@ -60,8 +60,8 @@ def units(tag: str) -> dict[str, Noun]:
     found: dict[str, Noun] = {}
     for base, (one, many, gender) in _BASES[tag].items():
         for sign in _USED[base]:
-            written = [names[sign] + each for each in (one, many)]
-            noun = Noun(*(each.capitalize() if tag == "de" else each for each in written), gender)
+            single, several = (names[sign] + each for each in (one, many))
+            noun = Noun(single, several, gender) if tag != "de" else Noun(single.title(), several.title(), gender)
             signs = [sign + base] if base != "bit" else []
             if base == "B" and sign == "k":
                 signs.append("KB")

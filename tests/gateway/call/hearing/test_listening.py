@@ -37,6 +37,7 @@ class Words:
     closed: int = 0
     dropped: int = 0
     ready: bool = True
+    heard_language: str = ""
 
     def knows(self, language: str) -> bool:
         return True

@@ -19,6 +19,7 @@ from gateway.http.speech_api.sound_decoder import container_of
 from gateway.http.speech_api.transcription import spoken_spans
 from gateway.recognition import listen, moonshine
 from gateway.recognition.server import ListenServer
+from gateway.recognition.words import Words
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import until
 
@@ -62,7 +63,9 @@ async def served(heard: ListenServer) -> AsyncIterator[str]:
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
     """A gateway whose recogniser hears the length of each utterance, in tenths of a second."""
-    async for recogniser in served(ListenServer(lambda pcm: f"hum {round(len(pcm) / RATE, 1):g}")):
+    async for recogniser in served(
+        ListenServer(lambda pcm, language, begun: Words(f"hum {round(len(pcm) / RATE, 1):g}"))
+    ):
         sections: dict[str, Any] = {
             "recogniser": {"url": recogniser},
             "routes": {"default": {"recogniser": "external"}},
@@ -177,7 +180,7 @@ def test_long_speech_is_cut_and_silence_is_not_heard() -> None:
 
 
 async def test_a_key_hears_with_the_recognisers_of_its_own_routes(tmp_path: Path) -> None:
-    async for recogniser in served(ListenServer(lambda pcm: "words")):
+    async for recogniser in served(ListenServer(lambda pcm, language, begun: Words("words"))):
         sections: dict[str, Any] = {
             "recogniser": {"url": recogniser},
             "routes": {"hearing": {"recogniser": "external", "tenant": "a"}, "deaf": {"tenant": "b"}},
