@@ -16,7 +16,8 @@ of work than it can, is measured again, up to five times; `again` says how often
 begin anew. All rows take half an hour. The exit code is 1 if a figure is missed.
 
 `secrets` is a step without calls: it asks servers with the shipped configurations for tokens, as strangers, and looks
-for seeded secrets in what the servers say, log and show.
+for seeded secrets in what the servers say, log and show. `scopes` is another: it asks every route for which a scope is
+stated, without a key, with a wrong one, and with keys of all other scopes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import ssl
 import statistics
 import subprocess
 import sys
@@ -37,21 +40,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import uvloop
 from hostile import freezes
 from hostile.attacks import (
     ATTACKS,
     LET_IN,
+    LONG_CLIPS,
     MEDIA,
+    SECRET,
     UNAUTHENTICATED,
     WEBHOOKS,
     Target,
     ask,
     hurtful_sounds,
+    sip_request,
     webhooks,
 )
 
+from gateway.config import SCOPES
+from gateway.http.request.access import ACCESS
 from gateway.listener.server import raise_open_files
 from talkspurt.bench.calls import ROUTE as BENCH_ROUTE
 from talkspurt.bench.calls import CallLoad, CallLoadSettings, Talking
@@ -71,7 +80,8 @@ ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent / "hostile"
 SCRIPT = Path(__file__).parent / "load/talk.yaml"
 DESCRIPTORS = 1024
-ALL, SECRETS = "all", "secrets"
+ALL, SECRETS, SCOPED = "all", "secrets", "scopes"
+_CLIP_S, _LONG_CLIP_S = 1.0, 595.0  # with the frame of an encoder not above the longest that is played
 _SETTLE_S = 1.5
 """Pause behind a window, since what it left behind is not the next one's."""
 _AGAIN = 5
@@ -84,6 +94,7 @@ _SLOWER = 1.3
 """By how much the fixed piece of work of ``clock.py`` may take longer than in the best window so far."""
 _HONEST = 5_000_000
 """Number of the address that honest requests come from; no attacker has it."""
+_SERVICE = ("health", "speech", "media", "sip", "sips")
 _WAIT_S = 5.0
 """An honest request or call that takes longer has failed."""
 
@@ -91,15 +102,17 @@ _CONFIG = """
 server: {{host: 127.0.0.1}}
 engine: {{kind: tone}}
 clips: {{folder: {folder}/clips}}
-carriers: {{twilio: {{verify: false}}}}
+carriers: {{twilio: {{verify: false}}, signalwire: {{signing_key: {secret}}}, jambonz: {{webhook_secret: {secret}}}}}
 sip:
   port: {sip}
+  tls: {{port: {sips}, certificate: {folder}/certificate.pem, key: {folder}/key.pem}}
   rtp_ports: 20000-20999
   trunks:
     phones: {{addresses: [127.0.0.1], codecs: [PCMU], route: phone}}
 routes:
   hostile: {{}}
   neighbour: {{}}
+  clip: {{}}
   phone: {{dialogue: {{script: {script}}}}}
 """
 
@@ -150,6 +163,7 @@ class Honest:
     speech: Asked = field(default_factory=Asked)
     media: Asked = field(default_factory=Asked)
     sip: Asked = field(default_factory=Asked)
+    sips: Asked = field(default_factory=Asked)
     late_ms: float = 0.0
     """How late this process itself was at most. Its measurements are not better than this."""
     over: bool = False
@@ -165,6 +179,7 @@ class Honest:
             group.create_task(self._again(0.5, lambda: self._request(self.speech, speech.encode())))
             group.create_task(self._again(0.5, self._media_call))
             group.create_task(self._again(0.1, self._sip_call))
+            group.create_task(self._again(0.2, self._trunk_over_tls))
             group.create_task(self._watch_self())
 
     async def _again(self, every_s: float, what: Callable[[], Any]) -> None:
@@ -192,6 +207,23 @@ class Honest:
     async def _sip_call(self) -> None:
         leg = SipLeg(SipCarrier(time.monotonic_ns(), {}))
         await self._call(self.sip, leg, f"sip:1@127.0.0.1:{self.target.sip}")
+
+    async def _trunk_over_tls(self) -> None:
+        """Connect as the trunk, and wait for the answer to a request."""
+        plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        plain.check_hostname, plain.verify_mode = False, ssl.CERT_NONE
+        request = sip_request("OPTIONS", time.monotonic_ns()).replace(b"SIP/2.0/UDP", b"SIP/2.0/TLS")
+        with self.sips.one():
+            try:
+                async with asyncio.timeout(_WAIT_S):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", self.target.sips, ssl=plain)
+                    writer.write(request.replace(b"\r\n\r\n", b"\r\nl:0\r\n\r\n"))
+                    answer = await reader.readuntil(b"\r\n")
+                    writer.close()
+            except (OSError, TimeoutError, asyncio.IncompleteReadError) as exc:
+                raise PeerSocketError("no answer over TLS") from exc
+            if not answer.startswith(b"SIP/2.0 "):  # 503 too: a machine under load says that it takes no call
+                raise PeerSocketError(f"the answer is {answer!r}")
 
     async def _call(self, asked: Asked, leg: Leg, url: str) -> None:
         """Call, wait for the first sound, hang up."""
@@ -259,16 +291,69 @@ class Neighbour:
         return max(still_waiting, max(found) - min(found)) * 1000
 
 
+class ClipPlayer:
+    """A call that plays a clip again and again, which is in the cache after the first time."""
+
+    def __init__(self) -> None:
+        self._leg = CarrierLeg(TwilioCarrier(time.monotonic_ns(), {}))
+        self._starts: list[tuple[float, float]] = []
+        """Time of each start, and the time from the message to the first sound, seconds."""
+
+    @contextlib.asynccontextmanager
+    async def playing(self, address: str) -> AsyncIterator[None]:
+        """Call, and note how long each start takes."""
+        begun: asyncio.Future[ManagedCall] = asyncio.get_running_loop().create_future()
+        manager = SimulatedManager(lambda call: None if begun.done() else begun.set_result(call))
+        playing: asyncio.Task[None] | None = None
+        try:
+            await manager.dial_in(f"ws://{address}/v1/dialogue?route=clip")
+            await self._leg.connect(f"ws://{address}/media/twilio/clip")
+            playing = asyncio.create_task(self._play(await asyncio.wait_for(begun, _WAIT_S)))
+            yield
+        finally:
+            if playing is not None:
+                playing.cancel()
+                await asyncio.wait({playing})
+            await self._leg.aclose()
+            await manager.aclose()
+
+    async def _play(self, call: ManagedCall) -> None:
+        number = 0
+        while True:
+            heard: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+            self._leg.on_audible = lambda now, heard=heard: heard.done() or heard.set_result(now)
+            number, asked = number + 1, time.monotonic()
+            call.send("play", source="clip.wav", turn=f"clip{number}")
+            with contextlib.suppress(TimeoutError):
+                self._starts.append((asked, await asyncio.wait_for(heard, _WAIT_S) - asked))
+            call.send("cancel")
+            await asyncio.sleep(0.1)  # what was sent is played
+
+    def starts_ms(self, since: float, until: float) -> dict[str, float] | None:
+        """Return a summary of the starts in a window."""
+        found = [took * 1000 for at, took in self._starts if since <= at <= until]
+        return summary(np.asarray(found))
+
+
 # --- a step ----------------------------------------------------------------------------------------------------------
 
 
 class Bench:
     """A server, its talking calls, and what is measured in each step."""
 
-    def __init__(self, server: ServerUnderTest, folder: Path, load: CallLoad, neighbour: Neighbour, sip: int) -> None:
+    def __init__(
+        self,
+        server: ServerUnderTest,
+        folder: Path,
+        load: CallLoad,
+        neighbour: Neighbour,
+        clips: ClipPlayer,
+        sip: tuple[int, int],
+    ) -> None:
         self._server = server
         self._load = load
         self._neighbour = neighbour
+        self._clips = clips
         host, _, port = server.address.partition(":")
         self._http, self._sip = (host, int(port)), sip
         self._clock = np.memmap(folder / "clock", np.float64, "r+", shape=(5,))
@@ -290,7 +375,7 @@ class Bench:
 
     async def _window(self, attacks: Sequence[str], seconds: float) -> Figures:
         """Run the attacks at once beside the calls; no attack: only measure."""
-        target = Target(self._http, self._sip, seconds)
+        target = Target(self._http, self._sip[0], seconds, self._sip[1])
         honest = Honest(target)
         attackers = await _attackers(target, attacks)
         errors, gaps = self._errors(), self._gaps()
@@ -304,7 +389,7 @@ class Bench:
             highest = max(highest, self._server.gateway_rss_mb())
         until = time.monotonic()
         stall, held_up, collection, pieces, count = map(float, self._clock)
-        piece_s = pieces / max(count, 1.0)
+        piece_s = max(pieces / max(count, 1.0), 1e-9)  # a window in which no piece ended
         self._piece_s = min(self._piece_s, piece_s)
         honest.over = True
         peers.cancel()
@@ -321,8 +406,9 @@ class Bench:
             "gaps": self._gaps() - gaps,
             "call_errors": self._errors() - errors,
             "neighbour_gap_ms": round(self._neighbour.longest_gap_ms(since, until), 1),
+            "clip_start_ms": self._clips.starts_ms(since, until),
             "rss_growth_mb": round(highest - rss, 1),
-            "service": {name: asdict(getattr(honest, name)) for name in ("health", "speech", "media", "sip")},
+            "service": {name: asdict(getattr(honest, name)) for name in _SERVICE},
             "own_lateness_ms": round(honest.late_ms, 1),
             "done": attacking.result(),
         }
@@ -379,7 +465,9 @@ async def _attackers(target: Target, names: Sequence[str]) -> asyncio.subprocess
     """Start a process of lower priority that is ready to attack. None: there are no attacks."""
     if not names:
         return None
-    given = {"http": target.http, "sip": target.sip, "seconds": target.seconds, "names": names}
+    given = {
+        "http": target.http, "sip": target.sip, "sips": target.sips, "seconds": target.seconds, "names": names
+    }  # fmt: skip
     process = await asyncio.create_subprocess_exec(
         *("nice", sys.executable, str(HERE / "attacks.py"), json.dumps(given)),
         stdin=asyncio.subprocess.PIPE,
@@ -409,12 +497,15 @@ async def _measure(
     settings: Settings, folder: Path, names: Sequence[str], keep: Callable[[str, Figures], None]
 ) -> None:
     """Measure the rows of these names on one server, and ``keep`` each as soon as it is there."""
-    sip = free_port()
-    (folder / "clips").mkdir()
-    for name, data in hurtful_sounds().items():
-        (folder / "clips" / name).write_bytes(data)
-    (folder / "config.yaml").write_text(_CONFIG.format(folder=folder, sip=sip, script=SCRIPT))
-    environment = overrides(route=BENCH_ROUTE, calls=settings.calls + 100, limits__connections_per_address="1000")
+    sip, sips = free_port(), free_port()
+    _make_clips(folder / "clips")
+    _make_certificate(folder)
+    (folder / "config.yaml").write_text(_CONFIG.format(folder=folder, sip=sip, sips=sips, script=SCRIPT, secret=SECRET))
+    environment = overrides(
+        route=BENCH_ROUTE,
+        calls=settings.calls + 100,
+        limits__connections_per_address=str(settings.calls + 200),  # the honest peers share one address
+    )
     standard = read_load(STANDARD)
     load = CallLoad(
         CallLoadSettings(calls=settings.calls, seconds=3600, tokens_per_s=0),
@@ -428,21 +519,56 @@ async def _measure(
     ):
         if settings.pinned:
             server.pin(gateway={0}, engine={1})
-        neighbour, ready = Neighbour(), asyncio.Event()
+        neighbour, clips, ready = Neighbour(), ClipPlayer(), asyncio.Event()
         calling = asyncio.create_task(load.run(server.address, measured=lambda begins: ready.set()))
         try:
             await asyncio.wait({calling, waiting := asyncio.create_task(ready.wait())}, return_when="FIRST_COMPLETED")
             waiting.cancel()
             if calling.done():
                 calling.result()
-            async with neighbour.listening(server.address):
-                bench = Bench(server, folder, load, neighbour, sip)
+            async with neighbour.listening(server.address), clips.playing(server.address):
+                bench = Bench(server, folder, load, neighbour, clips, (sip, sips))
                 await asyncio.sleep(_SETTLE_S)
                 for name in names:
                     keep(name, await bench.row(list(ATTACKS) if name == ALL else [name], settings))
         finally:
             calling.cancel()
             await asyncio.wait({calling})
+
+
+def _make_clips(folder: Path) -> None:
+    """Write the sound files that lie, a short clip, and one of ten minutes under many names."""
+    folder.mkdir()
+    for name, data in hurtful_sounds().items():
+        (folder / name).write_bytes(data)
+    _write_tone(folder / "clip.wav", "pcm_s16le", _CLIP_S)
+    _write_tone(folder / "long-0.mp3", "libmp3lame", _LONG_CLIP_S)
+    for number in range(1, LONG_CLIPS):
+        os.link(folder / "long-0.mp3", folder / f"long-{number}.mp3")
+
+
+def _write_tone(path: Path, codec: str, seconds: float) -> None:
+    rate = 16_000
+    second = (np.sin(np.arange(rate) * (2 * np.pi * 300 / rate)) * 9_000).astype(np.int16)
+    with av.open(str(path), "w") as sink:
+        stream = sink.add_stream(codec, rate=rate, layout="mono")
+        resampler = av.AudioResampler(stream.format, "mono", rate, frame_size=stream.codec_context.frame_size)
+        for _ in range(int(seconds)):
+            frame = av.AudioFrame.from_ndarray(second.reshape(1, -1), format="s16", layout="mono")
+            frame.sample_rate = rate
+            for piece in resampler.resample(frame):
+                sink.mux(stream.encode(piece))
+        for piece in resampler.resample(None):
+            sink.mux(stream.encode(piece))
+        sink.mux(stream.encode(None))
+
+
+def _make_certificate(folder: Path) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-keyout", folder / "key.pem", "-out", folder / "certificate.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------
@@ -555,6 +681,43 @@ def _shown(file: Path, environment: Mapping[str, str]) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
+# --- scopes ----------------------------------------------------------------------------------------------------------
+
+
+async def _scopes(folder: Path) -> Figures:
+    """Ask every route that wants a scope, with each credential that lacks it. Everything but 401 and 403 counts."""
+    keys = {scope: f"key-of-{scope}-{'0123456789' * 2}" for scope in SCOPES}
+    listed = [{"key": key, "tenant": "shop", "scopes": [scope]} for scope, key in keys.items()]
+    config = {
+        "engine": {"kind": "tone"},
+        "carriers": {"twilio": {"verify": False}},
+        "routes": {"default": {"tenant": "shop"}},
+        "audiosocket": {"port": 0},  # has routes of its own
+        "auth": {"api_keys": listed, "failures_burst": 100_000},
+    }
+    (folder / "scopes.yaml").write_text(json.dumps(config))
+    headers = {"no key": "", "a wrong key": "Authorization: Bearer tsk_wrong\r\n"}
+    headers |= {scope: f"Authorization: Bearer {key}\r\n" for scope, key in keys.items()}
+    answers: Counter[str] = Counter()
+    yielded: list[str] = []
+    async with serving(folder / "scopes.yaml", overrides(route=BENCH_ROUTE, calls=10)) as server:
+        host, _, port = server.address.partition(":")
+        target, number = Target((host, int(port)), 0, 0), 0
+        for (method, pattern), access in ACCESS.items():
+            path = re.sub(r"\{\w+\}", "VX" + 32 * "0", pattern)
+            for credential, header in headers.items():
+                if access.scope is None or credential in (access.scope, "admin"):  # admin means every scope
+                    continue
+                number += 1
+                request = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{header}"
+                request += "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+                status, _ = await ask(target, request.encode(), number)
+                answers[status] += 1
+                if status not in ("401", "403"):
+                    yielded.append(f"{method} {pattern} with {credential}: {status}")
+    return {"asked": number, "answers": dict(answers), "yielded": yielded}
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -582,7 +745,7 @@ def _pacing(window: Figures) -> float:
     return float((window["pacing_error_ms"] or {}).get("p99", 0.0))
 
 
-def rows(steps: Mapping[str, Figures], secrets: Figures | None) -> list[Row]:
+def rows(steps: Mapping[str, Figures], secrets: Figures | None, scopes: Figures | None) -> list[Row]:
     """Return the figures to reach, of what was measured."""
     found: list[Row] = []
 
@@ -615,8 +778,9 @@ def rows(steps: Mapping[str, Figures], secrets: Figures | None) -> list[Row]:
         met = max(beside) <= 1.5 * calm + 1 and gaps <= max(calm_gaps, 0)
         found.append(Row("pacing beside each attack, median of rounds", "as calm", measured, met))
     for measure, names, kinds, least in (
-        ("service beside idle and dripping sockets", ("idle", "slow"), ("health", "speech", "media"), 100.0),
+        ("service beside idle and dripping sockets", ("idle", "slow", "crowd"), ("health", "speech", "media"), 100.0),
         ("legitimate SIP accepted beside a flood", ("sip-flood", "sip-worst"), ("sip",), 99.0),
+        ("a trunk's SIP and TLS beside a crowd of one address", ("sip-crowd",), ("sip", "sips"), 100.0),
     ):
         each = [_served(steps[name], kinds) for name in names if name in steps]
         if tried := sum(asked for _, asked in each):
@@ -632,6 +796,30 @@ def rows(steps: Mapping[str, Figures], secrets: Figures | None) -> list[Row]:
         accepted = sum(each["accepted"] for each in sites)
         measured = f"{accepted} of {sum(each['tried'] for each in sites)}"
         found.append(Row("foreign Origin or Host accepted", "0", measured, not accepted))
+    if "replays" in steps:
+        copied = [window["done"]["replays"] for window in steps["replays"]["attacked"]]
+        accepted = sum(each["accepted"] for each in copied)
+        measured = f"{accepted} of {sum(each['tried'] for each in copied)}"
+        found.append(Row("copied proofs that start something", "0", measured, not accepted))
+    if "long-clips" in steps:
+        beside, alone_ms = (
+            float(np.median(_of(steps["long-clips"], kind, lambda w: float((w["clip_start_ms"] or {})["p95"]))))
+            for kind in ("attacked", "calm")
+        )
+        measured = f"{beside:.1f} ms, calm {alone_ms:.1f}"
+        found.append(
+            Row(
+                "start of a cached clip beside twelve long ones, p95",
+                "<= calm + 50 ms",
+                measured,
+                beside <= alone_ms + 50,
+            )
+        )
+    if scopes is not None:
+        count = len(scopes["yielded"])
+        found.append(
+            Row("requests beyond a key's scope that were let in", "0", f"{count} of {scopes['asked']}", not count)
+        )
     if secrets is not None:
         count = len(secrets["yielded"]) + secrets["answers"].get("none", 0)
         leaks = sum(secrets["leaked"].values())
@@ -665,7 +853,7 @@ def table(steps: Mapping[str, Figures], found: Sequence[Row]) -> str:
     ]  # fmt: skip
     cells = []
     for name, row in steps.items():
-        served, asked = _served(row, ("health", "speech", "media", "sip"))
+        served, asked = _served(row, _SERVICE)
         cells.append([
             name, *(cell for figure in figures.values() for cell in both(row, figure)),
             *(str(sum(window["gaps"] for window in row[kind])) for kind in ("attacked", "calm")),
@@ -685,25 +873,29 @@ class Kept:
         self._head = {"commit": commit(), "settings": asdict(settings)}
         self.steps: dict[str, Figures] = {}
         self.secrets: Figures | None = None
+        self.scopes: Figures | None = None
         if self._path is not None and self._path.exists():
             before = json.loads(self._path.read_text())
             if all(before.get(key) == value for key, value in self._head.items()):
-                self.steps, self.secrets = before["steps"], before["secrets"]
+                self.steps, self.secrets, self.scopes = before["steps"], before["secrets"], before["scopes"]
 
     def figures(self) -> Figures:
         """Return everything, with the figures to reach."""
-        found = [asdict(row) for row in rows(self.steps, self.secrets)]
-        return {"settings": self._head["settings"], "rows": found, "steps": self.steps, "secrets": self.secrets}
+        found = [asdict(row) for row in rows(self.steps, self.secrets, self.scopes)]
+        return {
+            "settings": self._head["settings"], "rows": found, "steps": self.steps, "secrets": self.secrets,
+            "scopes": self.scopes,
+        }  # fmt: skip
 
     def keep(self, name: str, row: Figures) -> None:
         """Add a row."""
         if name == SECRETS:
             self.secrets = row
+        elif name == SCOPED:
+            self.scopes = row
         else:
             self.steps[name] = row
-        print(
-            table({} if name == SECRETS else {name: row}, []).splitlines()[1 if name != SECRETS else 0], file=sys.stderr
-        )
+            print(table({name: row}, []).splitlines()[1], file=sys.stderr)
         if self._path is not None:
             self._path.write_text(json.dumps({"machine": machine(), **self.figures(), **self._head}) + "\n")
 
@@ -714,8 +906,9 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=100, help="talking calls (default 100)")
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each window (default 4)")
     parser.add_argument("--rounds", type=int, default=3, help="calm and attacked windows of each row (default 3)")
-    parser.add_argument("--only", action="append", default=[], choices=(*ATTACKS, ALL, SECRETS), metavar="ATTACK",
-                        help=f"only this one, may be repeated: {', '.join((*ATTACKS, ALL, SECRETS))}")  # fmt: skip
+    names = (*ATTACKS, ALL, SECRETS, SCOPED)
+    parser.add_argument("--only", action="append", default=[], choices=names, metavar="ATTACK",
+                        help=f"only this one, may be repeated: {', '.join(names)}")  # fmt: skip
     parser.add_argument("--json", help="keep the rows here, and go on after those that it has; -: print all as JSON")
     given = parser.parse_args()
     raise_open_files()
@@ -729,7 +922,9 @@ def main() -> int:
             uvloop.run(_measure(settings, Path(name), wanted, kept.keep))
         if (not given.only or SECRETS in given.only) and kept.secrets is None:
             kept.keep(SECRETS, uvloop.run(_secrets(Path(name))))
-    found = rows(kept.steps, kept.secrets)
+        if (not given.only or SCOPED in given.only) and kept.scopes is None:
+            kept.keep(SCOPED, uvloop.run(_scopes(Path(name))))
+    found = rows(kept.steps, kept.secrets, kept.scopes)
     write(kept.figures(), "-" if given.json == "-" else None, table(kept.steps, found))
     return 0 if all(row.met for row in found) else 1
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import hashlib
+import hmac
 import json
 import random
+import re
 import secrets
 import socket
 import sys
@@ -19,12 +22,18 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
+from gateway.carriers.signatures import twilio_signature
 from gateway.listener.server import raise_open_files
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 
 ROUTE = "hostile"
+SECRET = "a-secret-of-carriers-that-sign"
+"""Signs the webhooks that are copied."""
+LONG_CLIPS, CLIPS_AT_ONCE = 4_000, 12
+"""Number of clips of ten minutes in the clip folder, of the names ``long-0.mp3`` and so on, and of those that play at
+once."""
 MEDIA_BYTES_PER_S = 1_000_000
 """How fast one media socket floods."""
 WEBHOOKS: dict[str, dict[str, str]] = {
@@ -47,6 +56,8 @@ class Target:
     http: tuple[str, int]
     sip: int
     seconds: float
+    sips: int = 0
+    """Port of SIP over TLS. 0: there is none."""
 
     def over(self, began: float) -> bool:
         return time.monotonic() - began >= self.seconds
@@ -224,14 +235,31 @@ async def _asking(target: Target, done: Done, per_s: float, request: Callable[[i
     await asyncio.gather(*tasks)
 
 
-async def _hold(target: Target, done: Done, count: int, opening: Callable[[int], bytes], drip: bytes) -> None:
-    """Keep ``count`` connections of 20 addresses open: send ``opening``, then ``drip`` every second. Those that the
-    server closes are opened again."""
+async def _hold(
+    target: Target,
+    done: Done,
+    count: int,
+    opening: Callable[[int], bytes] = lambda number: b"",
+    drip: bytes = b"",
+    *,
+    ports: Sequence[int] = (),
+    sources: Sequence[int] = range(20),
+) -> None:
+    """Keep ``count`` connections open: send ``opening``, then ``drip`` every second. Those that the server closes are
+    opened again.
+
+    Args:
+        ports: the ports that the connections go to in turn. None: HTTP's.
+        sources: numbers of the addresses that they come from in turn.
+    """
 
     async def one(number: int) -> None:
+        host, port = target.http[0], (ports or target.http[1:])[number % max(1, len(ports))]
+        source = (_source(sources[number % len(sources)]), 0)
         while not target.over(began):
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                reader, writer = await asyncio.open_connection(*target.http, local_addr=(_source(number % 20), 0))
+                reader, writer = await asyncio.open_connection(host, port, local_addr=source)
+                done.tried += 1
                 try:
                     writer.write(opening(number))
                     while not target.over(began) and not reader.at_eof():
@@ -247,8 +275,18 @@ async def _hold(target: Target, done: Done, count: int, opening: Callable[[int],
 
 
 async def idle_sockets(target: Target, done: Done) -> None:
-    """1000 connections that send nothing."""
-    await _hold(target, done, 1000, lambda number: b"", b"")
+    """1000 connections of 20 addresses that send nothing."""
+    await _hold(target, done, 1000)
+
+
+async def crowd_of_one(target: Target, done: Done) -> None:
+    """1000 connections of one address that send nothing, more than it may have."""
+    await _hold(target, done, 1000, sources=[77])
+
+
+async def sip_crowd_of_one(target: Target, done: Done) -> None:
+    """1000 connections of one address to SIP's TCP and TLS ports: no byte comes, and no TLS handshake begins."""
+    await _hold(target, done, 1000, ports=[target.sip, target.sips], sources=[78])
 
 
 async def slow_requests(target: Target, done: Done) -> None:
@@ -291,6 +329,96 @@ async def unsigned_webhooks(target: Target, done: Done) -> None:
     """200 webhooks a second of all dialects, without proof, with a false one, and again and again the same."""
     everything = [request for dialect in WEBHOOKS for request in webhooks(dialect)]
     await _asking(target, done, 200, lambda number: everything[number % len(everything)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A signed webhook that a stranger has seen."""
+
+    path: str
+    body: bytes
+    headers: tuple[str, ...]
+    answer: bytes
+
+    def sent(self, path: str = "", body: bytes | None = None, method: str = "POST") -> bytes:
+        """Return it as a request, changed where something is given."""
+        return _request(method, path or self.path, self.body if body is None else body, *self.headers)
+
+
+async def _copied_form(target: Target, call: str) -> _Copied:
+    """Send a webhook whose signature covers address and form, as the carrier."""
+    path, form = f"/webhooks/signalwire/{ROUTE}", {"CallSid": call, "From": "+4930000001"}
+    url = f"http://127.0.0.1{path}"
+    signature = twilio_signature(SECRET, url, {name: [value] for name, value in form.items()})
+    headers = (f"X-SignalWire-Signature: {signature}", "Content-Type: application/x-www-form-urlencoded")
+    body = f"CallSid={call}&From=%2B4930000001".encode()
+    status, answer = await ask(target, _request("POST", path, body, *headers), 1)
+    if status != "200":
+        raise RuntimeError(f"the carrier's own webhook got {status}: {answer[:200]!r}")
+    return _Copied(path, body, headers, answer)
+
+
+async def _copied_json(target: Target, call: str) -> _Copied:
+    """Send a webhook whose signature covers the body and no address, as the carrier."""
+    path, body, at = f"/webhooks/jambonz/{ROUTE}", json.dumps({"call_sid": call}).encode(), int(time.time())
+    mac = hmac.new(SECRET.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    headers = (f"Jambonz-Signature: t={at},v1={mac}", "Content-Type: application/json")
+    status, answer = await ask(target, _request("POST", path, body, *headers), 1)
+    if status != "200":
+        raise RuntimeError(f"the carrier's own webhook got {status}: {answer[:200]!r}")
+    return _Copied(path, body, headers, answer)
+
+
+def _respelt(form: _Copied, call: str) -> list[bytes]:
+    return [
+        form.sent(body=f"From=%2B4930000001&CallSid={call}".encode()),
+        form.sent(body=f"CallSid={call}&From=%2b4930000001".encode()),
+        form.sent(body=f"CallSid=%{ord(call[0]):x}{call[1:]}&From=%2B4930000001".encode()),
+        form.sent(body=f"CallSid={call}&From=%2B4930000001&".encode()),
+        form.sent(body=f"CallSid={call}&From=%2B4930000001&CallSid={call}".encode()),
+        form.sent(body=f"CallSi=d{call}&From=%2B4930000001".encode()),
+        form.sent(body=f"CallSid={call}2&From=%2B4930000001".encode()),
+    ]
+
+
+async def replays(target: Target, done: Done) -> None:
+    """100 copied proofs a second: a webhook as it was and in other spellings, for other calls, routes and methods, and
+    the address of a stream that has begun. Accepted is a webhook with an answer of its own, and an upgrade."""
+    call = secrets.token_hex(8)
+    form, body = await _copied_form(target, call), await _copied_json(target, call)
+    found = re.search(rb"wss?://[^/]+(/media/[^\"<]+)", form.answer)
+    assert found is not None
+    stream = found[1].decode()
+    leg = CarrierLeg(TwilioCarrier(secrets.randbits(96), {}))
+    await leg.connect(f"ws://{target.http[0]}:{target.http[1]}{stream}")
+    began = time.monotonic()
+    while leg.carrier.call_sid.encode() not in (await ask(target, _request("GET", "/v1/calls"), 1))[1]:
+        if target.over(began):
+            raise RuntimeError("the stream's own call is not in the list of calls")
+        await asyncio.sleep(0.05)
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+               "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")  # fmt: skip
+    elsewhere = [f"/webhooks/jambonz/{route}" for route in ("neighbour", f"{ROUTE}/after", f"{ROUTE}/status")]
+    copies = [
+        form.sent(), body.sent(), *_respelt(form, call),
+        form.sent(f"{form.path}?CallSid=other"), form.sent(method="PUT"), form.sent(body=b"", method="GET"),
+        *(body.sent(path) for path in elsewhere), body.sent(body=body.body + b" "),
+        *(_request("GET", path, b"", *upgrade) for path in (stream, stream.replace(ROUTE, "neighbour"))),
+    ]  # fmt: skip
+    gate, tasks = asyncio.Semaphore(50), set()
+
+    async def one(number: int) -> None:
+        async with gate:
+            status, answer = await ask(target, copies[number % len(copies)], number)
+        done.answered(status)
+        done.accepted += status == "101" or (status == "200" and answer not in (form.answer, body.answer))
+
+    async for number in _paced(target, 100):
+        done.tried += 1
+        tasks.add(task := asyncio.create_task(one(number)))
+        task.add_done_callback(tasks.discard)
+    await asyncio.gather(*tasks)
+    await leg.aclose()
 
 
 def foreign_requests() -> list[bytes]:
@@ -550,6 +678,32 @@ async def hurtful_clips(target: Target, done: Done) -> None:
         done.answers = {"errors": len(call.errors)}
 
 
+async def long_clips(target: Target, done: Done) -> None:
+    """Twelve calls that each play a clip of ten minutes that was never played before."""
+    first = secrets.randbelow(LONG_CLIPS // CLIPS_AT_ONCE) * CLIPS_AT_ONCE
+    calls: list[ManagedCall] = []
+
+    def play(call: ManagedCall) -> None:
+        call.send("play", source=f"long-{first + len(calls)}.mp3", turn="long")
+        calls.append(call)
+
+    host, port = target.http
+    manager, legs = (
+        SimulatedManager(play),
+        [CarrierLeg(TwilioCarrier(secrets.randbits(96), {})) for _ in range(CLIPS_AT_ONCE)],
+    )
+    began = time.monotonic()
+    await manager.dial_in(f"ws://{host}:{port}/v1/dialogue?route={ROUTE}")
+    try:
+        await asyncio.gather(*(leg.connect(f"ws://{host}:{port}/media/twilio/{ROUTE}") for leg in legs))
+        await asyncio.sleep(max(0.0, began + target.seconds - time.monotonic()))
+    finally:
+        done.tried = len(calls)
+        done.answers = {"heard": sum(leg.messages > 0 for leg in legs), "errors": sum(len(c.errors) for c in calls)}
+        await asyncio.gather(*(leg.aclose() for leg in legs))
+        await manager.aclose()
+
+
 def worst_texts() -> list[str]:
     """Return texts of up to 20,000 characters that are hard to cut into clauses or to read."""
     return [
@@ -593,12 +747,15 @@ UNAUTHENTICATED: dict[str, Attack] = {
     "sip-flood": sip_flood,
     "sip-worst": sip_worst,
     "idle": idle_sockets,
+    "crowd": crowd_of_one,
+    "sip-crowd": sip_crowd_of_one,
     "slow": slow_requests,
     "heads": long_heads,
     "pipelined": pipelined,
     "bombs": bombs,
     "webhooks": unsigned_webhooks,
     "sites": foreign_sites,
+    "replays": replays,
 }
 MEDIA: dict[str, Attack] = {
     "fragments": fragments,
@@ -612,6 +769,7 @@ LET_IN: dict[str, Attack] = {
     "deflate": deflate_bombs,
     "voices": hurtful_voices,
     "clips": hurtful_clips,
+    "long-clips": long_clips,
     "texts": worst_texts_spoken,
 }
 ATTACKS = UNAUTHENTICATED | MEDIA | LET_IN
@@ -629,7 +787,7 @@ async def _run(target: Target, names: Sequence[str]) -> dict[str, Done]:
 if __name__ == "__main__":
     raise_open_files()
     given = json.loads(sys.argv[1])
-    where = Target((given["http"][0], given["http"][1]), given["sip"], given["seconds"])
+    where = Target((given["http"][0], given["http"][1]), given["sip"], given["seconds"], given["sips"])
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps({name: asdict(done) for name, done in asyncio.run(_run(where, given["names"])).items()}))
