@@ -29,18 +29,6 @@ class Toy(JsonEvents):
         """One frame."""
         return b'{"audio":"' + b2a_base64(payload, newline=False) + b'"}'
 
-    def mark(self, name: str) -> None:
-        """There are none."""
-
-    def clear(self) -> None:
-        """There is none."""
-
-    def dtmf(self, digits: str) -> None:
-        """There are none."""
-
-    def hangup(self, handoff_data: str | None = None) -> None:
-        """Closing the socket is one."""
-
     readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
         "start": lambda self, body: [StreamStarted(stream_id=text(body["ring"]), call_sid=text(body["ring"]))],
         "audio": lambda self, body: [MediaReceived(payload(body["audio"], self.oddities))],
