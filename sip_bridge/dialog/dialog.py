@@ -97,20 +97,19 @@ class Dialog:
 
     @classmethod
     def as_client(cls, invite: Request, response: Response) -> Dialog:
-        """Make the dialog that a 101 to 299 with a tag creates (section 12.1.2). Each fork creates its own.
+        """Make the dialog that a 101 to 299 creates (section 12.1.2). Each fork creates its own. A 2xx without a tag
+        comes from a peer of RFC 2543 and has an empty one.
 
         Raises:
-            SipProtocolError: a 2xx has no Contact, the response has no tag, or its Record-Route is unreadable.
+            SipProtocolError: a provisional response has no tag, or a Record-Route is unreadable.
         """
-        if not response.to.tag:
+        if not response.to.tag and response.status < 200:
             raise SipProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
-        if response.contact is None and response.status >= 200:
-            raise SipProtocolError(f"{response.status} without Contact, expected one (RFC 3261 section 12.1.1)")
         dialog = cls(
             call_id=invite.call_id,
             local=invite.from_,
             remote=response.to,
-            # An early response may lack Contact. Then the Request-URI of the INVITE is the best guess.
+            # Without Contact, the Request-URI of the INVITE is the best guess. A 2xx must be acknowledged in any case.
             target=response.contact.uri if response.contact else Uri.parse(invite.uri),
             routes=response.headers.all("Record-Route")[::-1],
             owns_call_id=True,

@@ -4,6 +4,7 @@ forks, challenges, refusals, and our CANCEL, which may cross the answer. Pure, a
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 from gateway.seams.end_cause import UNKNOWN, EndCause
 from sip_bridge.config import SipTimeouts, TrunkConfig
@@ -99,7 +100,8 @@ class InviteClient(InviteDialog):
         self._acknowledged = Acknowledged()
         self._early_dialogs: dict[str, Dialog] = {}
         """The dialogs that provisional responses have created, by the fork's tag."""
-        self._winner = ""
+        self._winner: str | None = None
+        """The tag of the fork whose answer counts."""
         self._declined: dict[str, Acknowledge] = {}
         """The ACKs of unwanted answers, by the fork's tag."""
 
@@ -338,12 +340,13 @@ class InviteClient(InviteDialog):
 
     def _answered(self, response: Response) -> None:
         assert self._invite
-        self._winner = response.to.tag
         self.answer = response
         try:
             self.dialog = self._dialog_of(response)
         except SipProtocolError as error:
             self.effects.append(Trouble("SIP answer refused", str(error)))
+            # Without the proxies that cannot be read, the ACK may still reach the peer.
+            self._decline(replace(response, headers=response.headers.replace("Record-Route")))
             self._fail(502, "refused")
             return
         if not self.requests.can_reach(self.dialog):
@@ -353,6 +356,7 @@ class InviteClient(InviteDialog):
             self._decline(response)
             self._fail(502, "unreachable")
             return
+        self._winner = response.to.tag
         self._stop(InviteTimer.ANSWER)
         self.refresh.peer_allows = response.headers.tokens("Allow")
         self.requests.acked = self._ack(self.dialog)

@@ -43,7 +43,7 @@ def description_of(message: Message) -> SessionDescription | None:
     """
     if not message.body.strip():
         return None
-    if message.headers.get("Content-Encoding") not in (None, "identity"):
+    if (message.headers.get("Content-Encoding") or "identity").lower() != "identity":
         raise SipProtocolError("body is compressed, expected it plain", status=415)
     # Some peers do not name the type.
     if message.content_type == "application/sdp" or (

@@ -576,7 +576,7 @@ def parse(data: bytes) -> Message:
         raise SipProtocolError(f"start line is {start_line[:80]!r}, expected a SIP/2.0 request or status line")
     headers = _parse_headers(lines[1:])
     if status:
-        response = Response(int(status.group(1)), status.group(2) or "", headers, body)
+        response = Response(int(status.group(1)), status.group(2) or "", _without_odd_contact(headers), body)
         return replace(response, body=_checked(response))
     assert version
     message = Request(words[0], " ".join(words[1:-1]), headers, body, len(data))
@@ -591,6 +591,17 @@ def parse(data: bytes) -> Message:
         return replace(message, body=_checked(message))
     except SipProtocolError as error:
         raise MalformedRequest(error, message) from error
+
+
+def _without_odd_contact(headers: Headers) -> Headers:
+    """Return the headers of a response without a Contact that cannot be read. The answer to a call is worth more."""
+    value = headers.get("Contact")
+    try:
+        if value is not None and value != "*":
+            Address.parse(value)
+    except SipProtocolError:
+        return headers.replace("Contact")
+    return headers
 
 
 def _split_head(data: bytes) -> tuple[bytes, bytes]:

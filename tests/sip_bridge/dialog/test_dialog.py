@@ -93,12 +93,16 @@ def test_forks_are_dialogs_of_their_own() -> None:
 
 def test_what_makes_no_dialog() -> None:
     invite = request()
-    with pytest.raises(SipProtocolError, match="200 without Contact"):
-        Dialog.as_client(invite, answer(invite, 200))
     with pytest.raises(SipProtocolError, match="without a To tag"):
         Dialog.as_client(invite, answer(invite, 180, to_tag=""))
     with pytest.raises(SipProtocolError, match="INVITE without Contact"):
         Dialog.as_server(request(headers=()), "ours")
+
+
+def test_an_answer_needs_neither_contact_nor_tag() -> None:
+    invite = request()
+    bare = Dialog.as_client(invite, answer(invite, 200, to_tag=""))
+    assert (str(bare.target), bare.remote.tag) == (invite.uri, "")
 
 
 def test_requests_count_upwards_and_gaps_are_fine() -> None:

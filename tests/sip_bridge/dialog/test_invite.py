@@ -31,7 +31,7 @@ from sip_bridge.dialog.invite_client import InviteClient
 from sip_bridge.dialog.invite_server import InviteServer
 from sip_bridge.dialog.transaction import key_of, server_key
 from sip_bridge.local import LocalAddress, Peer
-from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
+from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, parse, response_to
 from tests.sip_bridge.sip_messages import request
 from tests.sip_bridge.virtual_bridge import description
 
@@ -469,6 +469,38 @@ def test_an_answer_from_an_address_that_we_cannot_reach_is_one_failed_attempt(he
     assert {effect.peer for _, effect in call.heard(Acknowledge)} == {PEER}
     assert [effect.peer for _, effect in call.said if isinstance(effect, Post)] == [PEER]
     call.is_over("unreachable")
+
+
+@pytest.mark.parametrize("route", ["<>", "nonsense", "<sip:p@127.0.0.9;lr>, <sip:>"])
+def test_an_answer_over_proxies_that_cannot_be_read_is_acknowledged_and_hung_up(route: str) -> None:
+    call = calling()
+    invite = call.asked("INVITE")
+    headers = [("Record-Route", route), ("Contact", "<sip:ann@127.0.0.9:7000>"), SDP]
+    answered = response_to(invite, 200, to_tag="a", headers=headers, body=description())
+    for _ in range(2):
+        call.tell(call.protocol.on_response, key_of(invite), answered)
+    assert [effect for _, effect in call.heard(Outcome)] == [Outcome(502, "refused")]
+    assert len(call.heard(Acknowledge)) == 2
+    assert [effect.peer.port for _, effect in call.said if isinstance(effect, Post)] == [7000]
+    call.is_over("refused")
+
+
+@pytest.mark.parametrize("contact", ["", "*", "<>", "127.0.0.9:7000", "Lee, Ann <sip:ann@127.0.0.9>"])
+@pytest.mark.parametrize("tag", ["a", ""])
+def test_an_answer_without_a_usable_contact_or_tag_begins_a_call(contact: str, tag: str) -> None:
+    """The ACK goes to the peer that we called, and is repeated with the answer."""
+    call = calling()
+    invite = call.asked("INVITE")
+    headers = [("Contact", contact), SDP] if contact else [SDP]
+    answered = response_to(invite, 200, to_tag=tag, headers=headers, body=description())
+    for _ in range(2):
+        read = parse(answered.serialise())
+        assert isinstance(read, Response)
+        call.tell(call.protocol.on_response, key_of(invite), read)
+    assert [effect.peer for _, effect in call.heard(Acknowledge)] == [PEER, PEER]
+    assert [effect for _, effect in call.heard(Outcome)] == [Outcome(200)]
+    call.tell(call.protocol.hang_up, "end")
+    assert [effect.peer for _, effect in call.said if isinstance(effect, Ask)] == [PEER]
 
 
 @pytest.mark.parametrize(
