@@ -86,7 +86,8 @@ class Gateway:
     def _public_url(self) -> str:
         """Return the address of the webhooks. Without ``server.public_url``, only this machine can reach them."""
         server = self.config.server
-        return server.public_url or (f"http://127.0.0.1:{self.server.port}" if server.is_local else "")
+        port = self.server.port or server.port  # a worker has no port of its own
+        return server.public_url or (f"http://127.0.0.1:{port}" if server.is_local else "")
 
     async def watch_load(self) -> None:
         """Refuse new calls while the process is overloaded, until cancelled."""

@@ -158,8 +158,8 @@ class CarrierCalls:
     def cancel(self, call_id: str) -> bool:
         """Cancel an attempt; see ``Originator``."""
         attempt = self._under_way.get(call_id)
-        if attempt is None or attempt.state == "answered":
-            return False
+        if attempt is None or self._placed.has_session(call_id):
+            return False  # the end of the session ends the call
         attempt.cause = EndCause(by="manager")
         self._hang_up(attempt)
         self._tell(attempt, "canceled")

@@ -117,6 +117,10 @@ class CallProgress:
             tell(_message(progress, past=True))
         self._managers[call_id] = tell
 
+    def has_session(self, call_id: str) -> bool:
+        """Return True if the session of a placed call is in this process."""
+        return call_id in self._managers
+
     def over(self, call_id: str, cause: EndCause) -> None:
         """The session of a call is about to end."""
         attempt = self._attempts.get(call_id)

@@ -198,6 +198,18 @@ async def test_a_call_is_cancelled_at_the_carrier(tmp_path: Path, name: str) -> 
             assert answer.status == 410, "a call that was given up gets no stream"
 
 
+async def test_an_answered_call_whose_stream_is_not_here_is_still_cancelled_at_the_carrier(tmp_path: Path) -> None:
+    async with calling(tmp_path, "twilio") as (made, carrier):
+        call_id = await ordered(carrier)
+        await until(lambda: made.carriers.attempt(call_id).call_sid, "the carrier's id")
+        async with carrier.http.post(carrier.hook("Url", "answer_url"), data={"CallSid": "c1"}) as answer:
+            assert answer.status == 200
+        async with carrier.http.delete(f"/v1/calls/{call_id}") as answer:
+            assert answer.status == 204
+        await until(lambda: len(carrier.asked) == 2, "the hang-up")
+        assert (await show(carrier, call_id))["reason"] == "cancelled"
+
+
 @every
 async def test_an_order_that_the_carrier_refuses_fails_with_its_code(tmp_path: Path, name: str) -> None:
     async with calling(tmp_path, name) as (_, carrier):
