@@ -409,7 +409,7 @@ class PlayoutConfig(Section):
     mark_timeout_s: float = Field(5.0, gt=0)
     """Longest wait for a carrier's mark after its expected time, seconds."""
     fade_ms: int = Field(5, ge=0, le=20)
-    """Fade at a cut, milliseconds; only for codecs without state."""
+    """Fade at a cut, milliseconds. 0: none."""
 
 
 class BargeInConfig(Section):

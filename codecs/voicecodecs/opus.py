@@ -51,6 +51,7 @@ class Encoder:
         complexity: int = COMPLEXITY,
         fec_loss_percent: int = 0,
         dtx: bool = False,
+        alone: bool = False,
     ) -> None:
         """
         Args:
@@ -59,6 +60,8 @@ class Encoder:
             complexity: 0 to 10.
             fec_loss_percent: above 0, packets carry a coarse copy of the frame before (in-band FEC) when the expected
                 loss makes it worth the bits; for links that lose packets.
+            alone: code each frame without prediction from the one before (CELT), with 2.5 ms of delay. A decoder fades
+                over to such a frame from speech within 5 ms (RFC 6716 section 4.5).
             dtx: send 1-byte packets while there is silence. Off by default, because a bot's stream stops between turns
                 anyway, and timing is simpler without.
 
@@ -67,7 +70,8 @@ class Encoder:
         """
         _require_rate(sample_rate)
         self._frame_samples = {sample_rate * ms // 1000 for ms in FRAME_MS}
-        self._codec = opuslib_next.Encoder(sample_rate, 1, opuslib_next.APPLICATION_VOIP)
+        application = opuslib_next.APPLICATION_RESTRICTED_LOWDELAY if alone else opuslib_next.APPLICATION_VOIP
+        self._codec = opuslib_next.Encoder(sample_rate, 1, application)
         self._codec.bitrate = bitrate
         self._codec.complexity = complexity
         self._codec.signal = opuslib_next.SIGNAL_VOICE

@@ -37,7 +37,7 @@ from gateway.seams.messages import Outbound
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.correlation import CORRELATION, Correlation
 from tts_engine.errors import EngineError, NotFound
-from voicecodecs.fade import faded
+from voicecodecs.fade import HEARD_FRAMES, faded
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
@@ -242,11 +242,12 @@ class Speech(Effects):
 
     def flush(self, now: float) -> None:
         """Fall silent now: clear the peer's buffer, then send the shortest fade that the codec allows."""
+        before = self.playout.sent_last(HEARD_FRAMES)
         sounding = self._flush_playout(now)
         self.leg.send_clear()
         # The fade takes a whole frame: a long one would delay the next turn more than a click at the cut is worth.
         if sounding is not None and self._means.playout.fade_ms and self.leg.outbound.ptime_ms <= 60:
-            tail = faded(self.leg.outbound, sounding, ms=self._means.playout.fade_ms)
+            tail = faded(self.leg.outbound, sounding, ms=self._means.playout.fade_ms, heard=before)
             at = min(now, self.playout.pacer.dry_s)  # after the last frame, even if the next one is late
             if tail is not None and self.leg.send_frame(tail, at) and not self.leg.joined:
                 self.caller.spoke(tail, at, at)

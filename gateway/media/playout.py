@@ -405,6 +405,12 @@ class Playout:
         track.frames.clear()
         return sounding
 
+    def sent_last(self, frames: int) -> list[bytes]:
+        """Return up to ``frames`` of the last frames of the talkspurt, if the peer plays all of them after a cut."""
+        if self._can_clear or not self.pacer.running:
+            return []
+        return list(islice(self._history, max(0, len(self._history) - frames), None))
+
     def flushed(self, now: float) -> bytes | None:
         """End the talkspurt; the peer clears its buffer if it can. Return the last frame that is heard, for a fade.
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.codec_signals import tone
 from voicecodecs import pcm
-from voicecodecs.fade import faded
+from voicecodecs.fade import HEARD_FRAMES, faded
 from voicecodecs.registry import AudioFormat, decoder, encoder
 
 
@@ -99,9 +99,33 @@ def test_a_stateless_frame_is_faded_in_place(fmt: AudioFormat) -> None:
     assert cut[len(cut) * edge // len(heard) :] == fmt.silence_frame()[len(cut) * edge // len(heard) :]
 
 
-def test_frames_with_state_cannot_be_faded() -> None:
-    for fmt in (AudioFormat("G722", 16000), AudioFormat("OPUS", 48000)):
-        assert faded(fmt, fmt.silence_frame()) is None
+STATEFUL = [AudioFormat("G722", 16000), AudioFormat("OPUS", 48000), AudioFormat("OPUS", 24000)]
+
+
+@pytest.mark.parametrize("fmt", STATEFUL, ids=str)
+def test_a_frame_with_state_cannot_be_faded_alone(fmt: AudioFormat) -> None:
+    assert faded(fmt, fmt.silence_frame()) is None
+
+
+@pytest.mark.parametrize("ms", [5, 20])
+@pytest.mark.parametrize("sent", [17, 24, 31])
+@pytest.mark.parametrize("fmt", STATEFUL, ids=str)
+def test_a_fade_continues_what_the_far_decoder_has_heard(fmt: AudioFormat, sent: int, ms: int) -> None:
+    """The stream's encoder is ahead of the cut, and the far decoder has heard ``sent`` frames of a voice."""
+    rate = fmt.sample_rate
+    voice = np.sum([tone(130 * k, 0.8, rate, amplitude=0.15 / k) for k in range(1, 16)], axis=0).astype(np.float32)
+    coder, far = encoder(fmt), decoder(fmt)
+    frames = [coder.encode(part) for part in pcm.to_int16(voice).reshape(-1, fmt.frame_samples)][:sent]
+    before = pcm.to_float32(np.concatenate([far.decode(frame) for frame in frames]))[-rate // 10 :]
+    tail = faded(fmt, frames[-1], ms, heard=frames[-HEARD_FRAMES:])
+    assert tail is not None
+    after = pcm.to_float32(far.decode(tail))
+    assert len(after) == fmt.frame_samples
+    steepest = np.abs(np.diff(before)).max()
+    assert abs(after[0] - before[-1]) <= steepest, "no click"
+    assert np.abs(np.diff(after)).max() <= 1.2 * steepest and np.abs(after).max() <= 1.6 * np.abs(before).max()
+    end = after[-rate * 2 // 1000 :] if ms == 20 else after[rate * 10 // 1000 :]
+    assert pcm.dbov(end) < pcm.dbov(before) - (12 if ms == 20 else 25)
 
 
 def test_fading_half_a_frame_is_an_error() -> None:
