@@ -30,7 +30,7 @@ from gateway.histogram import Histogram
 from gateway.media.jitter_buffer import LOST
 from gateway.media.playout import StartPolicy
 from gateway.recognition.server import PARTIAL_MS
-from gateway.recognition.smart_turn import SmartTurn
+from gateway.recognition.turn_model import Judge
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, UnbufferedLeg
 from gateway.seams.messages import Inbound, Interrupt, Outbound, Prompt, Text, TurnEvent
@@ -49,7 +49,8 @@ Transcribe = Callable[[NDArray[np.float32]], str]
 FRAME_S = 0.02
 FRAME = round(FRAME_S * RATE)
 _PARTIAL_EVERY_S = 0.3
-_FINAL_S = 0.2  # from the end of an utterance to the recogniser's words
+_FINAL_S = 0.2  # from a sound to the recogniser's words
+_READ_S = 0.1  # from a pause to them: the embedded recogniser reads the utterance at once, which takes it half as long
 _LOOK_S = 0.05  # of the turn model
 _THREAD_S = 0.01  # of the uplink's thread: it gathers payloads
 
@@ -165,7 +166,7 @@ class Call(UnbufferedLeg):
 
     Args:
         voice: what the bot can say: its sound at ``RATE``, by the text.
-        turn_model: Smart Turn, or None.
+        turn_model: such as Smart Turn, or None.
         route: keys of the route.
         recogniser: False: the route has none. True: the ideal one. A function: a recogniser from whole utterances to
             words, such as ``Moonshine``; it is asked as the embedded one is, and its time passes on the clock.
@@ -177,7 +178,7 @@ class Call(UnbufferedLeg):
         line: LineSettings,
         voice: dict[str, Pcm],
         *,
-        turn_model: SmartTurn | None = None,
+        turn_model: Judge | None = None,
         route: dict[str, Any] | None = None,
         barge_in: dict[str, Any] | None = None,
         recogniser: bool | Transcribe = True,
@@ -261,9 +262,18 @@ class Call(UnbufferedLeg):
         """The bot says a text that it has a sound for."""
         self.say(Text(token=text, last=True, turn=turn))
 
-    def utter(self, pcm: Pcm, text: str = "", *, after_s: float = 0.0, by_caller: bool = True) -> Said:
-        """Something is said at the telephone from now on, or later."""
-        said = Said(self.now + after_s, pcm, text, by_caller)
+    def utter(
+        self,
+        pcm: Pcm,
+        text: str = "",
+        *,
+        words: Sequence[tuple[float, str]] = (),
+        after_s: float = 0.0,
+        by_caller: bool = True,
+    ) -> Said:
+        """Something is said at the telephone from now on, or later. ``words``: see ``Said``; made from the text if
+        unknown."""
+        said = Said(self.now + after_s, pcm, text, by_caller, list(words))
         self.said.append(said)
         self.sound(pcm, said.at)
         return said
@@ -424,7 +434,8 @@ class _Recogniser:
 
 
 class _Words:
-    """The words in the sound of one utterance after the other."""
+    """The words in the sound of one utterance after the other. A pause is read at once, as by the embedded
+    recogniser."""
 
     def __init__(self, world: Call, events: RecognitionEvents, *, partials: bool) -> None:
         self._world, self._events, self._partials = world, events, partials
@@ -432,6 +443,8 @@ class _Words:
         self._first_at = self._last_at = 0.0
         self.heard_language = ""
         self._told_at = 0.0
+        self._read: tuple[float, float] = (-1.0, 0.0)
+        """Time of the last sound that is read ahead, and the time from which its words are known."""
 
     def push(self, pcm: bytes) -> None:
         world = self._world
@@ -442,11 +455,20 @@ class _Words:
         self._last_at = world.now
         if self._partials and world.now - self._told_at >= _PARTIAL_EVERY_S:
             self._told_at = world.now
-            text = world.words(self._begun, world.now - _FINAL_S)
-            if text:
-                world.later(0.0, lambda: self._events.on_partial(text))
+            self._tell(world.words(self._begun, world.now - _FINAL_S), 0.0)
 
-    def pause(self) -> None: ...
+    def pause(self) -> None:
+        if self._begun is None or self._last_at <= self._read[0]:
+            return
+        world, begun, last_at = self._world, self._begun, self._last_at
+        self._read = last_at, world.now + _READ_S
+        if self._partials:
+            self._tell(world.words(begun, last_at), _READ_S)
+
+    def _tell(self, text: str, after_s: float) -> None:
+        begun = self._begun
+        if text:
+            self._world.later(after_s, lambda: self._events.on_partial(text) if self._begun == begun else None)
 
     def finish(self) -> None:
         world = self._world
@@ -456,8 +478,10 @@ class _Words:
         if not text and world.returns(begun, self._last_at):
             text = "our own words"
         world.recogniser.utterances.append((begun, world.now, own, text))
+        read, known_at = self._read
         self._begun = None
-        world.later(_FINAL_S, lambda: self._events.on_final(text))
+        wait_s = known_at - world.now if read == self._last_at else _FINAL_S
+        world.later(wait_s, lambda: self._events.on_final(text))
 
     async def aclose(self) -> None: ...
 
@@ -510,12 +534,12 @@ class _Look:
 class _TurnModel:
     """Smart Turn, at once, whose answer comes as late as usual."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, network: SmartTurn) -> None:
-        self._loop, self._network = loop, network
+    def __init__(self, loop: asyncio.AbstractEventLoop, judge: Judge) -> None:
+        self._loop, self._judge = loop, judge
         self.dropped: Mapping[str, int] = {}
 
     def look(self, sound: Sequence[bytes], tell: Callable[[float], None]) -> _Look:
         look = _Look()
-        answer = self._network(to_float32(np.frombuffer(b"".join(sound[-400:]), "<i2")))
+        answer = self._judge(to_float32(np.frombuffer(b"".join(sound[-400:]), "<i2")))
         self._loop.call_later(_LOOK_S, lambda: None if look.cancelled else tell(answer))
         return look

@@ -70,6 +70,8 @@ class Clip:
     pcm: Pcm
     text: str = ""
     """The words, by the name of the file; digits and letters as a recogniser writes them. Empty: no speech."""
+    words: tuple[tuple[float, str], ...] = ()
+    """Each word with the second at which it has been said. Empty: unknown."""
 
 
 class Sounds:
@@ -146,16 +148,16 @@ class Sounds:
         for _ in range(12):
             groups = rng.choice(((3, 3, 4), (3, 4), (2, 2, 2, 2), (4, 3, 3)))
             pieces: list[Pcm] = []
-            said = []
+            said: list[tuple[float, str]] = []
             for group in groups:
                 if pieces:
                     pieces.append(_silence(float(gap) * rng.uniform(0.95, 1.05)))
                 for number in range(group):
                     digit = rng.randrange(10)
-                    said.append(str(digit))
                     pieces += [_silence(0.04)] if number else []
                     pieces.append(digits[digit].pcm)
-            yield Clip(np.concatenate(pieces), " ".join(said))
+                    said.append((sum(map(len, pieces)) / RATE, str(digit)))
+            yield Clip(np.concatenate(pieces), " ".join(word for _, word in said), tuple(said))
 
     def _spelled(self, speaker: str, gap: str) -> Iterator[Clip]:
         rng = random.Random(f"{speaker} spells")
@@ -163,7 +165,9 @@ class Sounds:
             letters = list(self._named(speaker, tuple(f"letters/{letter}" for letter in name)))
             if len(letters) == len(name):
                 pieces = [part for each in letters for part in (each.pcm, _silence(rng.uniform(0.15, 0.45)))]
-                yield Clip(np.concatenate(pieces[:-1]), " ".join(name.upper()))
+                ends = itertools.accumulate(len(piece) / RATE for piece in pieces)
+                words = tuple(zip(itertools.islice(ends, 0, None, 2), name.upper(), strict=True))
+                yield Clip(np.concatenate(pieces[:-1]), " ".join(name.upper()), words)
 
     def _hesitation(self, speaker: str, gap: str) -> Iterator[Clip]:
         """Sentences with a second of silence where they are faintest in the middle."""
@@ -171,7 +175,13 @@ class Sounds:
             if len(clip.pcm) > RATE:
                 places = np.arange(len(clip.pcm) * 3 // 10, len(clip.pcm) * 7 // 10, 80)
                 at = int(places[np.argmin([np.square(clip.pcm[p - 120 : p + 120]).sum() for p in places])])
-                yield Clip(np.concatenate((clip.pcm[:at], _silence(1.0), clip.pcm[at:])), clip.text)
+                length, words, said = len(clip.pcm) / RATE, clip.text.split(), 0
+                times = []
+                for word in words:
+                    said += len(word) + 1
+                    end = length * said / (len(clip.text) + 1)
+                    times.append((end if end <= at / RATE else end + 1.0, word))
+                yield Clip(np.concatenate((clip.pcm[:at], _silence(1.0), clip.pcm[at:])), clip.text, tuple(times))
 
     # --- other sounds ------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.people.call import FRAME_S, Call, LineSettings, Said
+from benchmarks.people.call import FRAME_S, Call, Judge, LineSettings, Said
 from benchmarks.people.clips import Clip, Sounds
 from benchmarks.people.rooms import RATE, Pcm, at_level, impulse_response, in_room, telephone_band
-from gateway.recognition.smart_turn import SmartTurn
 from gateway.seams.messages import Outbound, Prompt, TurnEvent
 
 CALLER_DBOV = -26.0
@@ -158,11 +157,12 @@ class Conversation:
     def _utter(self, kind: str) -> Said:
         if not self._clips.get(kind):
             clips = list(self.sounds.clips(kind, "" if kind in ("volunteer", "shout") else self.caller))
+            clips = clips or [clip for each in self.sounds.callers for clip in self.sounds.clips(kind, each)]
             self.rng.shuffle(clips)
             self._clips[kind] = clips
         clip = self._clips[kind].pop()
         pcm = at_level(clip.pcm, self.dbov + self.rng.gauss(0.0, 1.5))
-        return self.call.utter(pcm, clip.text)
+        return self.call.utter(pcm, clip.text, words=clip.words)
 
     async def _answer(self) -> None:
         tally = self.tally
@@ -190,7 +190,7 @@ class Conversation:
         return happened()
 
 
-async def played(scene: Scene, sounds: Sounds, number: int, turn_model: SmartTurn | None) -> Tally:
+async def played(scene: Scene, sounds: Sounds, number: int, turn_model: Judge | None) -> Tally:
     """Play one call of a scene."""
     rng = random.Random(f"{scene.name}/{number}")
     speakers = sorted(sounds.callers)

@@ -276,7 +276,8 @@ def _free(said: str, text: str, wanted: Expected, words: LanguageWords) -> Answe
     year = re.search(r"\b(?:19|20)\d\d$", said) is not None
     if one_by_one and 2 <= count < 10 and not (year and count == 4):
         return AnswerProgress.NUMBER
-    return AnswerProgress.NUMBER if spelled(said) >= 2 else AnswerProgress.UNKNOWN
+    # A single letter and nothing else begins a spelled word.
+    return AnswerProgress.NUMBER if spelled(said) >= min(2, len(said)) else AnswerProgress.UNKNOWN
 
 
 # --- other answers ---------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ def test_digits_are_counted_however_they_are_said(said: str, language: str, digi
         ("Brown, B R O", Expected("name"), AnswerProgress.NUMBER),
         ("Brown, B R O W N", Expected("name"), AnswerProgress.UNKNOWN),
         ("five five five", Expected("any"), AnswerProgress.NUMBER),
+        ("T", Expected("any"), AnswerProgress.NUMBER),
+        ("B please", Expected("any"), AnswerProgress.UNKNOWN),
         ("in 1995", Expected("any"), AnswerProgress.UNKNOWN),
         ("forty two", Expected("any"), AnswerProgress.UNKNOWN),
         ("I would like to", Expected("any"), AnswerProgress.SENTENCE),
