@@ -61,7 +61,8 @@ class Sensitivity:
     above_background_db: float = 8.0
     """Level above the mean of the last seconds."""
     below_answers_db: float = 10.0
-    """Level below the caller's answers at which a voice is another one."""
+    """Level below the caller's answers at which a voice is another one. One above ``_SURELY_NEAR_DB`` may still
+    interrupt, but if it is too short for that, no recogniser is asked about it."""
 
 
 SENSITIVITIES: Mapping[str, Sensitivity] = {
@@ -266,7 +267,7 @@ class SpeechDetector:
     def _end_sound(self, window: Window, is_echo: Callable[[], bool]) -> tuple[str, float] | None:
         onset = self._onset
         heard = not self.idle and window.talking_over and self._lasts(self._min_speech_s)
-        if heard and self._loud and not is_echo():
+        if heard and self._loud and self._near and not is_echo():
             self.short_sound_from = onset
         return self.end(window.end) or (None if self.short_sound_from is None else ("hummed", onset))
 
@@ -274,6 +275,13 @@ class SpeechDetector:
     def _loud(self) -> bool:
         """True if the sound is louder than what is usual in the background."""
         return self._peak_db >= self._least_level_db
+
+    @property
+    def _near(self) -> bool:
+        """True if the sound is about as loud as the caller's answers. Before the first answer: if it is loud."""
+        if self._answers_db is None:
+            return self._peak_db >= _SURELY_NEAR_DB
+        return self._peak_db >= self._answers_db - self.sensitivity.below_answers_db
 
     @property
     def _loud_open_window(self) -> bool:

@@ -16,6 +16,9 @@ KINDS = {  # probability, level, share above 400 Hz, share above 1600 Hz; dB
     "weak": (0.3, -24.0, -5.0, -12.0),
     "shout": (0.9, -5.0, -3.0, -10.0),
     "another": (0.9, -36.0, -3.0, -10.0),
+    "near": (0.9, -28.0, -12.0, -15.0),
+    "below": (0.9, -31.5, -12.0, -15.0),
+    "distant": (0.9, -36.0, -12.0, -15.0),
     "faint": (0.9, -50.0, -3.0, -10.0),
     "far": (0.9, -58.0, -3.0, -10.0),
     "silence": (0.02, -65.0, -10.0, -20.0),
@@ -112,6 +115,22 @@ def test_other_sounds_are_no_short_words(kind: str, windows: int, echo: bool, ov
     ear.echo = echo
     ear.hear(kind, windows)
     assert ear.hear("silence", 3) == [] and ear.detector.short_sound_from is None
+
+
+def test_a_short_sound_far_below_the_caller_s_answers_is_no_word_of_theirs() -> None:
+    ear = Ear()
+    assert ear.hear("distant", 4) + ear.hear("silence", 3) == ["suspected 2", "dismissed 2"]
+    assert ear.detector.short_sound_from is None, "before an answer, only a loud sound is put to the recogniser"
+    ear.over_us = False
+    ear.hear("word", 20)
+    ear.hear("silence", 70)
+    ear.over_us = True
+    ear.hear("silence", 70)
+    ear.hear("near", 4)
+    assert ear.hear("silence", 2)[-1:] == ["dismissed 2"] and ear.detector.short_sound_from is not None
+    ear.hear("silence", 70)
+    ear.hear("below", 4)
+    assert ear.hear("silence", 2) == ["dismissed 2"] and ear.detector.short_sound_from is None
 
 
 def test_one_weak_window_inside_a_word_is_no_end_of_it() -> None:
