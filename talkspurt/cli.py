@@ -576,6 +576,21 @@ def _add_voices(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--name", default="", metavar="NAME", help="name to show (default: the id)")
     p.add_argument("--language", default="", metavar="TAG", help="BCP 47 tag of the recording")
     _add_voices_options(p, "add")
+    p = _add(
+        sub,
+        "install",
+        delegated("talkspurt.commands.voices_install"),
+        "copy Kokoro's voices of a language from an unpacked kokoro-js 1.2.1",
+        "talkspurt voices install es --from package",
+    )
+    p.add_argument("language", metavar="LANGUAGE", help="en, es, pt or zh")
+    p.add_argument(
+        "--from", dest="source", required=True, metavar="DIR", type=Path, help="folder that npm pack's archive makes"
+    )
+    p.add_argument(
+        "--to", metavar="DIR", type=Path, help="folder of voices (default: the configured one, else ./kokoro-voices)"
+    )
+    _add_config(p)
     p = _add(sub, "show", run, "one voice", "talkspurt voices show heart")
     p.add_argument("voice_id", metavar="ID")
     _add_voices_options(p, "show")

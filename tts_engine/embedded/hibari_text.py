@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -52,7 +52,7 @@ S = TypeVar("S", bound=Spoken)
 
 
 @dataclass(slots=True)
-class _Token:
+class Token:
     """Phonemes of one token, and the words ``[first, end)`` of the normalised text that the token belongs to."""
 
     phonemes: str
@@ -88,7 +88,7 @@ class PhonemeReader:
             return []
         normal = _reading(readable if readable.strip() not in ("A", "a") else "A.")  # without a stop it is an article
         tokens = self._tokens(normal)
-        pieces = [self._piece(part, text, normal) for part in parts(tokens)]
+        pieces = [spoken_piece(self.ids, part, text, normal, _reading) for part in parts(tokens)]
         return [piece for piece in pieces if piece.words]
 
     def words(self, text: str) -> list[tuple[int, int, str]]:
@@ -106,33 +106,45 @@ class PhonemeReader:
             for m in align(text, normal, _reading)
         ]
 
-    def _tokens(self, normal: str) -> list[_Token]:
+    def _tokens(self, normal: str) -> list[Token]:
         tokens, word = [], 0
         for token in self._g2p.phonemize_tokens(self._g2p.tokenize(normal)):
             inner = max(0, len(token.text.split()) - 1)
             space = bool(token.whitespace)
-            tokens.append(_Token((token.phonemes or "") + " " * space, word, word + inner + 1))
+            tokens.append(Token((token.phonemes or "") + " " * space, word, word + inner + 1))
             word += inner + space
         return tokens
 
-    def _piece(self, tokens: list[_Token], text: str, normal: str) -> SpokenPiece:
-        ids: list[int] = [0]
-        reach: dict[int, tuple[int, int]] = {}
-        """Index of a word of the normalised text -> its first id and its end."""
-        for token in tokens:
-            first = len(ids)
-            ids += [self.ids[char] for char in token.phonemes if char in self.ids]
-            spoken = len([char for char in token.phonemes.rstrip() if char in self.ids])
-            if any(char not in PAUSE_PHONEMES for char in token.phonemes.strip()):
-                for word in range(token.first, token.end):
-                    reach[word] = (min(first, reach.get(word, (first, 0))[0]), first + spoken)
-        ids.append(0)
-        words = []
-        for match in align(text, normal, _reading):
-            spans = [reach[word] for word in range(match.first_word, match.end_word) if word in reach]
-            if spans:
-                words.append(Word(match.start_char, match.end_char, spans[0][0], spans[-1][1]))
-        return SpokenPiece(ids, words)
+
+def spoken_piece(
+    ids_of: Mapping[str, int], tokens: Sequence[Token], text: str, normal: str, read: Callable[[str], str]
+) -> SpokenPiece:
+    """Return the piece of some tokens of a clause.
+
+    Args:
+        ids_of: id of each phoneme. Symbols without one are left out.
+        tokens: the tokens of the piece, in order.
+        text: the clause as it came.
+        normal: the clause in words.
+        read: writes one word of the clause as words, see ``align``.
+    """
+    ids: list[int] = [0]
+    reach: dict[int, tuple[int, int]] = {}
+    """Index of a word of the normalised text -> its first id and its end."""
+    for token in tokens:
+        first = len(ids)
+        ids += [ids_of[char] for char in token.phonemes if char in ids_of]
+        spoken = len([char for char in token.phonemes.rstrip() if char in ids_of])
+        if any(char not in PAUSE_PHONEMES for char in token.phonemes.strip()):
+            for word in range(token.first, token.end):
+                reach[word] = (min(first, reach.get(word, (first, 0))[0]), first + spoken)
+    ids.append(0)
+    words = []
+    for match in align(text, normal, read):
+        spans = [reach[word] for word in range(match.first_word, match.end_word) if word in reach]
+        if spans:
+            words.append(Word(match.start_char, match.end_char, spans[0][0], spans[-1][1]))
+    return SpokenPiece(ids, words)
 
 
 _LAST_LETTER = re.compile(r"(?<!\S)A$|^a$")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tts_engine.embedded.hibari_text import SpokenPiece
 from tts_engine.embedded.mandarin_text import HOW_TO_INSTALL
 from tts_engine.embedded.onnx.cut import with_outputs
-from tts_engine.embedded.voice_ids import MANDARIN_TABLES
+from tts_engine.embedded.voice_ids import kokoro_tables
 from tts_engine.errors import Unavailable
 from tts_engine.onnx_runtime import Fail
 from tts_engine.onnx_runtime import onnxruntime as ort
@@ -96,8 +96,7 @@ def read_tables(folder: str) -> dict[str, Floats]:
     """Return voice tables by name, each of shape ``(510, 256)``.
 
     Args:
-        folder: the folder with Kokoro's ``zf_*.bin`` and ``zm_*.bin``. Tables of other languages in it are ignored.
-            Empty: the Japanese voices of the package.
+        folder: see ``kokoro_tables``. Empty: the Japanese voices of the package.
 
     Raises:
         Unavailable: the folder does not exist, has no table, or has a file that is no table.
@@ -105,9 +104,11 @@ def read_tables(folder: str) -> dict[str, Floats]:
     if not folder:
         with np.load(_package(_DATA) / "data/voices_ja.npz") as tables:
             return {name: _table(name, tables[name].reshape(-1)) for name in sorted(tables.files)}
-    files = sorted(Path(folder).expanduser().glob(MANDARIN_TABLES))
+    files = kokoro_tables(folder)
     if not files:
-        raise Unavailable(f"engine.embedded.mandarin.voices_folder {folder} has no voice table zf_*.bin or zm_*.bin")
+        raise Unavailable(
+            f"engine.embedded.mandarin.voices_folder {folder} has no voice table such as zf_xiaoxiao.bin or ef_dora.bin"
+        )
     return {file.stem: _table(str(file), np.frombuffer(file.read_bytes(), np.uint8)) for file in files}
 
 

@@ -1,4 +1,4 @@
-"""The Mandarin voice as a ``Synthesizer``: Kokoro, a clause at a time. It needs the extra [mandarin]; see ``kokoro``.
+"""The voices of Kokoro as a ``Synthesizer``, a clause at a time: Mandarin, Spanish, Portuguese, English.
 
 A core makes about two seconds of sound a second, which serves one talking call. Further clauses wait, and clauses
 beyond ``_QUEUE_CLAUSES`` are refused. A cancelled clause is stopped inside the network.
@@ -10,12 +10,15 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import MandarinConfig
 from tts_engine.embedded.hibari_text import PhonemeReader, SpokenPiece
 from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_files, read_model, read_tables
 from tts_engine.embedded.mandarin_text import MandarinReader
+from tts_engine.embedded.romance_text import NAMES, RomanceReader
+from tts_engine.embedded.voice_ids import KOKORO_LANGUAGES
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.stretch import ClauseStretch
@@ -25,8 +28,8 @@ from voicecodecs.resample import resample
 log = logging.getLogger(__name__)
 
 _CHINESE = ("zh", "cmn")
-_KINDS = {"zf": "", "zm": "", "jf": " (Japanese)", "jm": " (Japanese)"}
-_WARM_UP = "您好。"
+_WARM_UP = {"zh": "您好。", "es": "Hola.", "pt": "Olá.", "en": "Hello."}
+_NAMES = {"zh": "Mandarin and English words", "en": "English", **NAMES}
 
 _QUEUE_CLAUSES = 2
 """Most clauses that may wait when a turn begins. With more, the turn is refused, because it would start seconds late.
@@ -36,10 +39,24 @@ _GUARD_S = 3.0
 """About how long the longest clause takes. A call with less sound in hand goes before the first sound of another."""
 
 
-class MandarinSynthesizer:
-    """A ``tts_engine.synthesizer.Synthesizer`` on Kokoro: Mandarin text that may contain English words."""
+class ClauseReader(Protocol):
+    """Text to phonemes."""
 
-    name = "mandarin"
+    def read(self, text: str) -> list[SpokenPiece]:
+        """Return the phoneme ids of a clause."""
+        ...
+
+
+def _language(voice: str) -> str:
+    """Return the primary subtag of the language of a voice. The package's Japanese voices speak Mandarin."""
+    return KOKORO_LANGUAGES.get(voice[0], "zh").partition("-")[0]
+
+
+class MandarinSynthesizer:
+    """A ``tts_engine.synthesizer.Synthesizer`` on Kokoro. A clause without a voice gets the first one of its
+    language; English is spoken by a Kokoro voice only if its name is given."""
+
+    name = "kokoro"
     sample_rate = SAMPLE_RATE
     line_rates: Collection[int] = LINE_RATES
 
@@ -53,7 +70,8 @@ class MandarinSynthesizer:
         self._english = english
         self._cache_folder = cache_folder
         self._workers = Workers(self.name, threads=1, queue_size=_QUEUE_CLAUSES, guard_s=_GUARD_S)
-        self._reader: MandarinReader | None = None
+        self._readers: dict[str, ClauseReader] = {}
+        """Reader of each language that has a voice."""
         self._voice: KokoroVoice | None = None
         self._active = 0
 
@@ -65,7 +83,11 @@ class MandarinSynthesizer:
         """
         await asyncio.get_running_loop().run_in_executor(None, self._load)
         self._workers.start()
-        clause = ClauseRequest(text=_WARM_UP, voice="", language="", speed=1.0, instruct="", first=True)
+        assert self._voice is not None
+        voice = next(iter(self._voice.tables))
+        clause = ClauseRequest(
+            text=_WARM_UP[_language(voice)], voice=voice, language="", speed=1.0, instruct="", first=True
+        )
         async for _ in self.synthesize(clause, Playhead()):
             pass
 
@@ -73,14 +95,21 @@ class MandarinSynthesizer:
         tables = read_tables(self._config.voices_folder)
         if not self._config.voices_folder:
             log.warning("Mandarin has Japanese voices only, which flatten its tones; name a voices_folder")
-        self._reader = MandarinReader(self._english, self._cache_folder)
+        for language in dict.fromkeys(map(_language, tables)):
+            if language == "zh":
+                self._readers[language] = MandarinReader(self._english, self._cache_folder)
+            elif language == "en":
+                self._readers[language] = self._english
+            else:
+                self._readers[language] = RomanceReader(language, self._english.ids)
         self._voice = KokoroVoice(read_model(*model_files()), tables, threads=self._config.threads)
 
     def takes(self, clause: ClauseRequest) -> bool:
         """Return whether a clause is for this engine. Its voice decides, else its language."""
         if clause.voice:
             return self._voice is not None and clause.voice in self._voice.tables
-        return _primary(clause.language) in _CHINESE
+        language = _primary(clause.language)
+        return language != "en" and language in self._readers
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause, in one chunk unless it is very long. Closing the generator stops a running inference.
@@ -90,17 +119,19 @@ class MandarinSynthesizer:
             NotFound: there is no such voice.
             Exhausted: the clause would begin a turn, and too many clauses wait already.
         """
-        if self._reader is None or self._voice is None or not self._workers.running:
+        if self._voice is None or not self._workers.running:
             raise Unavailable("the Mandarin voice is not running")
-        voice = clause.voice or next(iter(self._voice.tables))
+        wanted = _primary(clause.language) or "zh"
+        voice = clause.voice or next((name for name in self._voice.tables if _language(name) == wanted), "")
         if voice not in self._voice.tables:
             raise NotFound(f"voice {voice!r} is none of {', '.join(self._voice.tables)}")
+        language = _language(voice)
         # A route's language is en-US by default, so the language counts only if the voice's name says nothing.
-        if clause.language and _primary(clause.language) not in (*_CHINESE, "en"):
+        if clause.language and _primary(clause.language) not in (language, "en"):
             raise InvalidRequest(
-                f"language is {clause.language!r}, voice {voice!r} speaks Mandarin and English words", field="language"
+                f"language is {clause.language!r}, voice {voice!r} speaks {_NAMES[language]}", field="language"
             )
-        work = _ClauseWork(self._reader, self._voice, clause, voice)
+        work = _ClauseWork(self._readers[language], self._voice, clause, voice)
         begun = not clause.first  # a turn that has begun is spoken to its end
         self._active += 1
         try:
@@ -119,8 +150,8 @@ class MandarinSynthesizer:
         return [
             VoiceInfo(
                 voice_id=voice,
-                name=voice[3:].capitalize() + _KINDS.get(voice[:2], ""),
-                languages=["zh-CN"],
+                name=voice[3:].capitalize() + (" (Japanese)" if voice[0] == "j" else ""),
+                languages=[KOKORO_LANGUAGES.get(voice[0], "zh-CN")],
                 engine=self.name,
             )
             for voice in (self._voice.tables if self._voice is not None else ())
@@ -143,13 +174,14 @@ class MandarinSynthesizer:
 
 
 def _primary(language: str) -> str:
-    return language.partition("-")[0].lower()
+    primary = language.partition("-")[0].lower()
+    return "zh" if primary in _CHINESE else primary
 
 
 class _ClauseWork:
     """One clause as a row of steps. Each step speaks a piece of the text; nearly every clause has one piece."""
 
-    def __init__(self, reader: MandarinReader, voice: KokoroVoice, clause: ClauseRequest, table: str) -> None:
+    def __init__(self, reader: ClauseReader, voice: KokoroVoice, clause: ClauseRequest, table: str) -> None:
         self._reader = reader
         self._voice = voice
         self._clause = clause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from tts_engine.config import EmbeddedConfig
@@ -12,8 +13,19 @@ ENGLISH = "heart"
 ESPEAK = "espeak:"
 """Prefix of espeak's voice ids; the language follows."""
 
-MANDARIN_TABLES = "z[fm]_*.bin"
-"""Files of Kokoro's Mandarin voices. A file's name without its ending is the voice's id."""
+KOKORO_LANGUAGES = {"a": "en-US", "b": "en-GB", "e": "es", "p": "pt-BR", "z": "zh-CN"}
+"""First letter of a Kokoro voice -> language tag. The other voices have no reader here."""
+
+
+def kokoro_tables(folder: str) -> list[Path]:
+    """Return the files of the voices that can be spoken, by name; a file's name without its ending is the voice's id.
+
+    Args:
+        folder: folder with the tables of ``kokoro-js``. Spanish and Portuguese need the extra [kokoro].
+    """
+    romance = importlib.util.find_spec("piper_plus_g2p") is not None
+    files = Path(folder).expanduser().glob("[abepz][fm]_*.bin")
+    return sorted(file for file in files if romance or file.name[0] not in "ep")
 
 
 def voice_ids(config: EmbeddedConfig) -> list[str] | None:
@@ -21,7 +33,7 @@ def voice_ids(config: EmbeddedConfig) -> list[str] | None:
     mandarin: list[str] = []
     if config.mandarin is not None:
         folder = config.mandarin.voices_folder
-        mandarin = sorted(file.stem for file in Path(folder).expanduser().glob(MANDARIN_TABLES)) if folder else []
+        mandarin = [file.stem for file in kokoro_tables(folder)] if folder else []
         if not mandarin:
             return None
     return [ENGLISH, *mandarin, *(ESPEAK + language for language in config.espeak)]
