@@ -66,6 +66,7 @@ TRUSTED = {
     "gateway/uplink/sealing.py": "recordings that this server sealed",
     "sip_bridge/io/shared_address.py": "what processes of this server say on a socket that only they have",
     "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",
+    "gateway/recognition/whisper.py": "files of a model that the operator installed",
     "tts_engine/cosyvoice/checkpoint.py": "files of a model that the operator installed",
     "tts_engine/cosyvoice/frontend/normaliser_process.py": "settings that its parent wrote",
     "tts_engine/cosyvoice/frontend/tokenizer.py": "files of a model that the operator installed",
