@@ -77,7 +77,9 @@ async def test_three_hear_each_other_and_a_muted_one_is_heard_by_nobody(tmp_path
             await caller.until_hears(B_HZ, C_HZ)
             await person.until_hears(A_HZ, C_HZ)
             await third.until_hears(A_HZ, B_HZ)
-            assert caller.hears(A_HZ) < 0.01 and person.hears(B_HZ) < 0.01 and third.hears(C_HZ) < 0.01
+            own = ((caller, A_HZ), (person, B_HZ), (third, C_HZ))
+            # A gap of a busy machine spreads tones over the spectrum for half a second.
+            await until(lambda: all(phone.hears(hz) < 0.01 for phone, hz in own), "none hears himself")
             assert made.events(made.caller) == made.events(b) == made.events(c) == ["joined"]
 
             status, changed = await made.ask("PATCH", f"/v1/rooms/team/legs/{b}", muted=True)
@@ -90,9 +92,9 @@ async def test_three_hear_each_other_and_a_muted_one_is_heard_by_nobody(tmp_path
             await until(lambda: third.hears(A_HZ) < 0.01, "the caller is muted")
             assert made.events(b) == ["joined", "muted", "muted"]
 
-            before = caller.hears(C_HZ)
+            await caller.until_hears(C_HZ)  # at more than 0.1
             await made.ask("PATCH", f"/v1/rooms/team/legs/{c}", gainDb=-20)
-            await until(lambda: caller.hears(C_HZ) < before / 5, "the quiet leg")
+            await until(lambda: caller.hears(C_HZ) < 0.04, "the quiet leg")
 
             _, listed = await made.ask("GET", "/v1/rooms")
             (room,) = listed["rooms"]
