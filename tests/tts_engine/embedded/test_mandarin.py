@@ -201,7 +201,7 @@ async def test_what_waits_beyond_the_queue_is_refused_and_what_is_cancelled_leav
     waiting = [asyncio.ensure_future(anext(voice.synthesize(clause("请稍等。"), Playhead()))) for _ in range(2)]
     await asyncio.sleep(0)
     assert voice.status().queued == 2
-    with pytest.raises(Exhausted, match="2 clauses wait for the mandarin voice") as refused:
+    with pytest.raises(Exhausted, match="2 clauses wait for the kokoro voice") as refused:
         await anext(voice.synthesize(clause("请稍等。"), Playhead()))
     assert refused.value.retry_after_s > 0
     waiting.append(asyncio.ensure_future(anext(voice.synthesize(clause("您好。", first=False), Playhead()))))
