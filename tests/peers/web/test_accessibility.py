@@ -56,7 +56,7 @@ async def test_console_with_live_and_past_calls_and_the_page_of_one(driver: webd
     async with console(driver, tmp_path, **folders) as page:
         async with TestCall(page.live, "talk", number=1) as past:
             await past.spoken("The shop opens at nine.")
-        await page.until_text("#past-rows", "hangup")
+        await page.until_text("#past-rows", "Hung up")
         async with TestCall(page.live, "talk", number=2) as live:
             await live.spoken("And it closes at five.")
             await page.until_text(row(live), "twilio")
