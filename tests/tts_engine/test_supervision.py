@@ -46,14 +46,15 @@ async def test_work_that_fails_while_its_owner_ends_it_is_not_reported(superviso
     """Both happen in one turn of the loop."""
     reported: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-    is_over = asyncio.Event()
+    begun, is_over = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
+        begun.set()
         await is_over.wait()
         raise ValueError("its socket is closed")
 
     kept = supervisor.task("sockets", work)
-    await asyncio.sleep(0.01)
+    await begun.wait()
     is_over.set()
     await asyncio.sleep(0)  # the work fails, and its keeper has not run since
     await kept.aclose()
