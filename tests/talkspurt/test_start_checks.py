@@ -54,7 +54,7 @@ def test_files_that_the_start_reads_are_named_with_their_key(
     assert (code, [line.split(": ")[1] for line in err.splitlines()]) == (2, ["server.tls.key", "auth.jwt.jwks_file"])
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="Linux")
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="only Linux has /proc")
 def test_a_folder_in_which_not_even_root_may_write_is_a_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,22 @@ class Token:
     end: int
 
 
+def require_latin(text: str, language: str) -> None:
+    """Check that a voice of a language in Latin script can speak all letters of a text.
+
+    Args:
+        language: name of the voice's language, for the message.
+
+    Raises:
+        InvalidRequest: the text has letters of another script.
+    """
+    if foreign := foreign_scripts(text, {"Latin"}):
+        raise InvalidRequest(
+            f"text holds {' and '.join(foreign)} letters, the voice speaks {language} (Latin script) only: "
+            "choose a voice of that language"
+        )
+
+
 class PhonemeReader:
     """Text to phonemes. One instance serves all threads."""
 
@@ -79,11 +95,7 @@ class PhonemeReader:
             InvalidRequest: the text has letters of a script that the voice cannot speak and would skip in silence.
         """
         readable = clean(text)
-        if foreign := foreign_scripts(readable, {"Latin"}):
-            raise InvalidRequest(
-                f"text holds {' and '.join(foreign)} letters, the voice speaks English (Latin script) only: "
-                "choose a voice of that language"
-            )
+        require_latin(readable, "English")
         if not is_speakable(readable):
             return []
         normal = _reading(readable if readable.strip() not in ("A", "a") else "A.")  # without a stop it is an article

@@ -14,10 +14,10 @@ import unicodedata
 from collections.abc import Mapping
 from functools import partial
 
-from tts_engine.embedded.hibari_text import SpokenPiece, Token, parts, spoken_piece
-from tts_engine.errors import InvalidRequest, Unavailable
+from tts_engine.embedded.hibari_text import SpokenPiece, Token, parts, require_latin, spoken_piece
+from tts_engine.errors import Unavailable
 from tts_engine.text.normalise import clean
-from tts_engine.text.scripts import foreign_scripts, is_speakable
+from tts_engine.text.scripts import is_speakable
 from tts_engine.text.verbalise.languages import verbalise
 
 PACKAGE = "piper_plus_g2p"
@@ -72,11 +72,7 @@ class RomanceReader:
             InvalidRequest: the text has letters of a script that the voice cannot speak.
         """
         readable = clean(text)
-        if foreign := foreign_scripts(readable, {"Latin"}):
-            raise InvalidRequest(
-                f"text holds {' and '.join(foreign)} letters, the voice speaks {NAMES[self._language]} (Latin script) "
-                "only: choose a voice of that language"
-            )
+        require_latin(readable, NAMES[self._language])
         if not is_speakable(readable):
             return []
         normal = " ".join(self._reading(readable).split())
