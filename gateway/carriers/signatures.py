@@ -48,13 +48,11 @@ def basic_auth(username: str, password: str) -> str:
 
 
 def one_spelling(url: str) -> str:
-    """Return a URL without its default port and with its host in lower case."""
+    """Return a URL without its port and with its host in lower case. All ``spellings`` of a URL, and all URLs that have
+    a spelling in common, have one."""
     parts = urlsplit(url)
-    default = {"https": 443, "wss": 443, "http": 80, "ws": 80}.get(parts.scheme)
     host = parts.hostname or ""
-    host = f"[{host}]" if ":" in host else host
-    netloc = host if parts.port in (None, default) else f"{host}:{parts.port}"
-    return parts._replace(netloc=netloc).geturl()
+    return parts._replace(netloc=f"[{host}]" if ":" in host else host).geturl()
 
 
 def spellings(url: str) -> Iterable[str]:

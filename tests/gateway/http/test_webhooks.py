@@ -584,6 +584,21 @@ async def test_a_copied_webhook_in_another_spelling_starts_nothing(dialect: str,
             assert (dialect, copied.status) == ("plivo", 403)
 
 
+@pytest.mark.parametrize("dialect", ["twilio", "signalwire"])
+async def test_a_copied_webhook_under_another_port_of_the_same_host_starts_nothing(dialect: str) -> None:
+    """Twilio signs an address with or without its port, so a signature is right under every port."""
+    path, fields = f"/webhooks/{dialect}/default", {name: [value] for name, value in FORM.items()}
+    signature = twilio_signature(SECRET, f"http://bot.example{path}", fields)
+    header = {"twilio": "X-Twilio-Signature", "signalwire": "X-SignalWire-Signature"}[dialect]
+    async with serving(PROVEN, ServerConfig(host="0.0.0.0")) as harness:
+        answers = [
+            await harness.client.post(path, data=FORM, headers={header: signature, "Host": host})
+            for host in ("bot.example", "bot.example:80", "bot.example:8443", "BOT.example:1", "a@bot.example:443")
+        ]
+        assert {answer.status for answer in answers} == {200}
+        assert len({await answer.read() for answer in answers}) == 1, "the first answer"
+
+
 async def test_a_proof_is_bound_to_its_method_and_its_fields() -> None:
     async with serving(PROVEN, OUTSIDE) as harness:
         path = "/webhooks/twilio/default?CallSid=c1&From=%2B4930000001"
