@@ -243,8 +243,9 @@ class ServerAuth:
         except ValueError:
             return False
         # With the client's nonce: two clients may have got one nonce within a millisecond, and some clients count from
-        # one in each request. A copy has the same one.
-        client = (params["username"], params["nonce"], params.get("cnonce", ""), params.get("algorithm", "").upper())
+        # one in each request. A copy has the same one. Without qop the response covers no client nonce.
+        own = params["cnonce"] if "qop" in params else ""
+        client = (params["username"], params["nonce"], own, params.get("algorithm", "MD5").upper())
         if count <= self._counts.get(client, 0):
             return False
         self._counts[client] = count

@@ -1,5 +1,7 @@
 """Digest: the RFCs' own vectors, and our two halves against each other."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,6 +186,36 @@ def test_credentials_are_good_once(qop: bool) -> None:
     if qop:  # a client that counts from one with a client nonce of its own
         other = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=URI, cnonce="d")
         assert judged(other) is DigestVerdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("qop", "change"),
+    [
+        (True, lambda text: text.replace(", algorithm=SHA-256", ", algorithm=sha-256")),
+        (True, lambda text: text.replace(", algorithm=MD5", "")),
+        (True, lambda text: text.replace("Digest ", "DIGEST  ")),
+        (True, lambda text: text.replace("uri=", 'opaque="x", uri=')),
+        (False, lambda text: text.replace(", algorithm=MD5", "")),
+        (False, lambda text: text + ', cnonce="another"'),
+        (False, lambda text: text + ", nc=00000009"),
+        (False, lambda text: text + ', nc=00000009, cnonce="another"'),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["MD5", "SHA-256"])
+def test_copied_credentials_with_other_words_that_the_response_does_not_cover_are_stale(
+    algorithm: str, qop: bool, change: Callable[[str], str]
+) -> None:
+    server = ServerAuth(SERVER.realm, SERVER.secret)
+    challenges = [text for text in server.challenges(now=1000.0) if f"algorithm={algorithm}" in text]
+    challenges = [text if qop else text.replace(', qop="auth"', "") for text in challenges]
+    copied = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=URI, cnonce="c")
+    assert copied is not None
+
+    def judged(credentials: str) -> DigestVerdict:
+        return server.check([credentials], PASSWORDS, method="INVITE", uri=URI, now=1001.0)[0]
+
+    assert judged(copied) is DigestVerdict.GOOD
+    assert judged(change(copied)) is DigestVerdict.STALE
 
 
 def test_credentials_that_were_good_at_one_worker_are_stale_at_another() -> None:
