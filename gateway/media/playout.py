@@ -30,27 +30,39 @@ class StartPolicy:
 
     For each utterance it takes the start delay that would have avoided every gap: the largest lateness of a later chunk
     relative to real-time playback from the first one. A new utterance waits for the ``quantile`` of the recent delays.
+    They are forgotten after two minutes, so that one bad moment does not delay an hour of a quiet server's turns.
     """
 
     _WINDOW = 256
+    _WINDOW_S = 120.0
     _MIN_UTTERANCES = 8  # with fewer utterances, speech starts at once
 
     def __init__(self, *, quantile: float, max_delay_s: float) -> None:
         self._quantile = quantile
         self._max_delay_s = max_delay_s
-        self._recent: deque[float] = deque()
+        self._recent: deque[tuple[float, float]] = deque()
+        """(end of the utterance on a monotonic clock, the delay that it needed), in seconds."""
         self._sorted: list[float] = []
-        self.delay_s = 0.0
 
-    def observe(self, needed_s: float) -> None:
+    def observe(self, needed_s: float, now: float) -> None:
         """Add a complete utterance for which a start delay of ``needed_s`` would have hidden every stall."""
-        self._recent.append(needed_s)
+        self._recent.append((now, needed_s))
         insort(self._sorted, needed_s)
         if len(self._recent) > self._WINDOW:
-            self._sorted.pop(bisect_right(self._sorted, self._recent.popleft()) - 1)
-        if len(self._sorted) >= self._MIN_UTTERANCES:
-            at = min(len(self._sorted) - 1, int(self._quantile * len(self._sorted)))
-            self.delay_s = min(max(self._sorted[at], 0.0), self._max_delay_s)
+            self._forget()
+
+    def delay_s(self, now: float) -> float:
+        """Return the seconds for which a first frame shall wait."""
+        while self._recent and now - self._recent[0][0] > self._WINDOW_S:
+            self._forget()
+        if len(self._sorted) < self._MIN_UTTERANCES:
+            return 0.0
+        at = min(len(self._sorted) - 1, int(self._quantile * len(self._sorted)))
+        return min(max(self._sorted[at], 0.0), self._max_delay_s)
+
+    def _forget(self) -> None:
+        """Forget the oldest utterance."""
+        self._sorted.pop(bisect_right(self._sorted, self._recent.popleft()[1]) - 1)
 
 
 class Track:
@@ -58,8 +70,8 @@ class Track:
 
     __slots__ = (
         "announced",
-        "delivered",
         "done",
+        "due_s",
         "first_arrival_s",
         "first_frame",
         "frames",
@@ -79,8 +91,6 @@ class Track:
         self.done = False
         self.sent = 0
         self.announced = False
-        self.delivered = 0
-        """Frames delivered by the engine."""
         self.first_frame: int | None = None
         """Call-wide number of the first sent frame. None: none was sent."""
         self.stopped_at: float | None = None
@@ -88,21 +98,30 @@ class Track:
         self.gaps = 0
         self.gap_s = 0.0
         self.first_arrival_s: float | None = None
+        self.due_s = 0.0
+        """Time at which the next frame is due if the frames are played from their arrival on."""
         self.needed_s = 0.0
+        """Start delay that would have hidden all lateness of the engine, seconds."""
         self.waits_since_s = 0.0
         """Time at which frames arrived in an empty queue. A frame that the engine delivered late is not due earlier."""
 
-    def push(self, frames: Iterable[bytes], *, now: float, ptime_s: float) -> None:
-        """Append frames as the engine delivers them, and record how late they would have been."""
+    def push(self, frames: Iterable[bytes], *, now: float, ptime_s: float, text_at: float = 0.0) -> None:
+        """Append frames as the engine delivers them, and record how late they would have been.
+
+        ``text_at`` is the time at which their text had come. If all earlier sound could have been played by then, the
+        listener waits for the text, which no start delay of an engine hides.
+        """
         if self.first_arrival_s is None:
-            self.first_arrival_s = now
+            self.first_arrival_s = self.due_s = now
+        elif text_at > self.due_s:
+            self.due_s = now
         else:
-            self.needed_s = max(self.needed_s, now - self.first_arrival_s - self.delivered * ptime_s)
+            self.needed_s = max(self.needed_s, now - self.due_s)
         before = len(self.frames)
         if not before:
             self.waits_since_s = now
         self.frames.extend(frames)
-        self.delivered += len(self.frames) - before
+        self.due_s += (len(self.frames) - before) * ptime_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +243,7 @@ class Playout:
     def _start_at(self, track: Track, now: float) -> float:
         if track.done or track.sent or track.first_arrival_s is None:
             return now
-        return max(now, track.first_arrival_s + self._start.delay_s)
+        return max(now, track.first_arrival_s + self._start.delay_s(now))
 
     # --- the ticker's side -----------------------------------------------------------------------------------------
 
@@ -234,7 +253,7 @@ class Playout:
         track: Track | None = None
         if tracks and not self.suspended and not self.on_hold:
             while tracks and tracks[0].done and not tracks[0].frames:
-                self._track_sent(tracks.popleft())
+                self._track_sent(tracks.popleft(), now)
             if tracks and tracks[0].frames:
                 track = tracks[0]
         if self.marks_due:
@@ -277,7 +296,7 @@ class Playout:
         pacer.sent()
         self._history.append(frame)
         if track.done and not track.frames:
-            self._track_sent(tracks.popleft())
+            self._track_sent(tracks.popleft(), now)
         if self._sent_out or not track.frames:
             self._settle(now)
         return frame
@@ -307,10 +326,10 @@ class Playout:
         awaited = self._tracks and self._tracks[0].sent
         return self.pacer.dry_s + (self._late_s if awaited else 0.0)
 
-    def _track_sent(self, track: Track) -> None:
+    def _track_sent(self, track: Track, now: float) -> None:
         """Record that all frames of a done track have been sent."""
         if track.first_arrival_s is not None:
-            self._start.observe(track.needed_s)
+            self._start.observe(track.needed_s, now)
         mark = ""
         if self._send_mark is not None and track.sent:
             self._marks += 1

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import enum
 import weakref
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from gateway.call.turn_taking.barge_in import Rules
@@ -226,21 +228,29 @@ class Turn:
             for s in chunk.spans
         ]
         self.spans.extend(spans)
+        chars = written(chunk.clause_end_char) or (spans[-1].end_char if spans else 0)
         if self.first_chunk_at is None and chunk.frames:
             self.first_chunk_at = now
             self.engine = chunk.engine
             self.first_stages_ms = chunk.stages_ms
-            self.first_chunk_chars = written(chunk.clause_end_char) or (spans[-1].end_char if spans else 0)
+            self.first_chunk_chars = chars
         if spans:  # all words of a clause may come with its first sound
             self.segments.append((spans[-1].end_sample, spans[-1].end_char))
-        self.track.push(chunk.frames, now=now, ptime_s=ptime_s)
+        # What a manager streams or a clip's server sends is not in the engine's hands.
+        text_at = self._complete_at(chars) if self.kind == "text" else now
+        self.track.push(chunk.frames, now=now, ptime_s=ptime_s, text_at=text_at)
+
+    def _complete_at(self, chars: int) -> float:
+        """Return the time at which the text up to ``chars`` had come."""
+        at = bisect_left(self.arrivals, chars, key=itemgetter(0))
+        return self.arrivals[at][1] if at < len(self.arrivals) else self.accepted_at
 
     def first_packet(self, first: FirstFrame) -> FirstPacket | None:
         """Measure the time to the first packet. None: the turn has ended meanwhile, or has no sound."""
         if not self.live or self.first_chunk_at is None:
             return None
         # The time counts from the message that completed the text of the first chunk.
-        complete_at = next((at for chars, at in self.arrivals if chars >= self.first_chunk_chars), self.accepted_at)
+        complete_at = self._complete_at(self.first_chunk_chars)
         # A turn has to wait while the turn before it is heard; that wait does not count as latency.
         waited_since = max(complete_at, self.accepted_at, self.front_at or 0.0, first.free_at)
         total_s = max(0.0, first.at - waited_since)

@@ -302,23 +302,41 @@ def test_what_cannot_be_recalled_of_a_cut_track_counts_as_heard() -> None:
 def test_the_start_waits_as_long_as_the_engine_has_needed() -> None:
     policy = StartPolicy(quantile=0.9, max_delay_s=0.4)
     for _ in range(20):
-        policy.observe(0.15)
+        policy.observe(0.15, 10.0)
     made, track = playout(b"a", done=False, start=policy)
     assert made.pop_due(10.1) is None
     assert made.deadline(10.1) == pytest.approx(10.15)
     assert made.pop_due(10.15) == b"a"
     for _ in range(300):
-        policy.observe(9.0)
-    assert policy.delay_s == 0.4, "bounded"
+        policy.observe(9.0, 11.0)
+    assert policy.delay_s(11.0) == 0.4, "bounded"
     for _ in range(300):
-        policy.observe(0.0)
-    assert policy.delay_s == 0.0, "an engine that keeps up starts at once"
+        policy.observe(0.0, 12.0)
+    assert policy.delay_s(12.0) == 0.0, "an engine that keeps up starts at once"
+
+
+def test_a_bad_moment_is_forgotten_after_two_minutes() -> None:
+    policy = StartPolicy(quantile=0.9, max_delay_s=0.4)
+    policy.observe(0.3, 10.0)
+    for second in range(11, 19):
+        policy.observe(0.0, float(second))
+    assert policy.delay_s(19.0) == 0.3
+    assert policy.delay_s(131.0) == 0.0
+    assert policy.delay_s(999.0) == 0.0, "nothing is known any more"
+
+
+def test_a_listener_who_waits_for_text_does_not_wait_for_the_engine() -> None:
+    made, track = playout(b"a", b"b", done=False)
+    track.push([b"c"], now=13.2, ptime_s=P, text_at=13.0)
+    assert track.needed_s == 0.0
+    track.push([b"d"], now=13.5, ptime_s=P, text_at=13.0)
+    assert track.needed_s == pytest.approx(0.3 - P)
 
 
 def test_a_whole_utterance_does_not_wait() -> None:
     policy = StartPolicy(quantile=0.9, max_delay_s=0.4)
     for _ in range(20):
-        policy.observe(0.15)
+        policy.observe(0.15, 10.0)
     made, _ = playout(b"a", done=True, start=policy)
     assert made.pop_due(10.0) == b"a"
 

@@ -22,7 +22,7 @@ def frame(call: VirtualCall) -> None:
     for turn in call.turns.live:
         if turn.sound is None:
             continue
-        first = turn.track.delivered * FRAME
+        first = (turn.track.sent + len(turn.track.frames)) * FRAME
         frames = len(turn.sound.take(1000.0)) // (2 * FRAME)
         chunk = AudioChunk(frames=[b"own"] * frames, first_sample=first, samples=frames * FRAME, engine="own")
         call.turns.on_chunk(turn, chunk, call.now)

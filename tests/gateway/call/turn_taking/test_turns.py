@@ -895,3 +895,20 @@ def test_a_turn_that_has_ended_is_freed_without_a_collection_of_garbage() -> Non
         assert first() is None and second() is None
     finally:
         gc.enable()
+
+
+def test_a_managers_pause_in_mid_turn_is_not_the_engines_lateness() -> None:
+    """A manager that looks something up within a turn would else delay the first sound of all later turns."""
+    call = VirtualCall()
+    call.say(Text(turn="slow", token="Let me check. "))
+    call.work_all()
+    call.run(5.0)
+    call.say(Text(turn="slow", token="All is well. ", last=True))
+    call.work_all()
+    assert call.jobs["slow"].turn.track.needed_s == 0.0
+
+    call.say(Text(turn="whole", token="Let me check. All is well.", last=True))
+    call.work("whole", 3)
+    call.run(5.0)
+    call.work_all()
+    assert call.jobs["whole"].turn.track.needed_s > 3.0, "here the engine was late"
