@@ -770,8 +770,8 @@ class LimitsConfig(Section):
     calls: int = Field(500, gt=0)
     """Most live calls of this process; one more is rejected, and `/readyz` answers 503."""
     tick_lateness_ms: int = 0
-    """Take no new calls while the 99th percentile of the frame timer's lateness in 5 s exceeds this, milliseconds: 5,
-    10, 20 (one frame) or 50. Less keeps calls smoother; more lets more in. 0: never."""
+    """Take no new calls while the event loop comes to one of 100 ticks of the frame timer in 5 s later than this,
+    milliseconds: 5, 10, 20 (one frame) or 50. Less keeps calls smoother; more lets more in. 0: never."""
     turn_chars: int = Field(20_000, gt=0)
     """Longest text of one turn, characters."""
     turns_queued: int = Field(64, gt=0)

@@ -425,6 +425,8 @@ class Metrics(Collector):
         for transport, histogram in self._pacing_errors.items():
             pacing.add_metric([transport], histogram.cumulative(), histogram.total)
         yield pacing
-        lateness = HistogramMetricFamily("talkspurt_tick_lateness_seconds", "Lateness of a tick of the pacing timer.")
+        lateness = HistogramMetricFamily(
+            "talkspurt_tick_lateness_seconds", "How late the event loop comes to a tick of the pacing timer."
+        )
         lateness.add_metric([], self.tick_lateness.cumulative(), self.tick_lateness.total)
         yield lateness

@@ -95,8 +95,8 @@ class Gateway:
             await asyncio.sleep(LOOK_S)
             too_much = self.overload.look()
             if too_much != self.directory.overloaded:
-                log.warning("frames are late, no new calls" if too_much else "frames are in time, calls may come",
-                            extra={"calls": len(self.directory)})  # fmt: skip
+                state = "late, no new calls" if too_much else "in time, calls may come"
+                log.warning("the event loop is %s", state, extra={"calls": len(self.directory)})
             self.directory.overloaded = too_much
 
     async def drain(self) -> None:

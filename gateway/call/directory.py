@@ -137,7 +137,7 @@ class LocalDirectory(Generic[C]):
             )
         if self.overloaded:
             raise Rejected(
-                "frames are sent late (limits.tick_lateness_ms)", status=503, code="overloaded", retry_after_s=5
+                "the process is too busy (limits.tick_lateness_ms)", status=503, code="overloaded", retry_after_s=5
             )
         if len(self._calls) >= self.limit:
             raise Rejected(

@@ -1,4 +1,4 @@
-"""Overload detection from the lateness of ticks: whether one more call would degrade the others. Pure."""
+"""Overload detection from the lateness of the event loop: whether one more call would degrade the others. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Overload:
     hysteresis avoids a change every second.
 
     Args:
-        lateness: lateness of ticks, counted by the ticker.
+        lateness: how late the event loop came to ticks, counted by the ticker.
         limit_s: one of the bounds of ``lateness`` except the first; 0 disables the detection.
     """
 

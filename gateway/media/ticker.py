@@ -71,7 +71,8 @@ class Ticker:
     """Sends due frames of all calls on one timetable of 2 ms slots. Use it only on its event loop.
 
     Args:
-        lateness: observes the lateness of each tick, seconds.
+        lateness: observes how late the event loop comes to each tick, seconds. ``catch_up`` may have sent the tick's
+            frames in time, but messages wait as long.
         max_sends: most frames of one call in one tick. The rest waits for the next slot, so that other calls get
             theirs.
     """
@@ -84,7 +85,7 @@ class Ticker:
         self._armed_slot: int | None = None
         self._due_since_s = 0.0
         """Due time of the call that the timer is armed for, if it is within the slot."""
-        self._in_tick = self._closed = False
+        self._in_tick = self._closed = self._turn_awaited = False
         # PyDLL keeps the interpreter lock. If it were released for a call of a microsecond, it might come back
         # milliseconds later.
         self._libc = ctypes.PyDLL(None, use_errno=True)
@@ -158,13 +159,26 @@ class Ticker:
         """Send due frames; called between the parts of long work on the loop."""
         slot = self._armed_slot
         if slot is not None and not self._in_tick and (now := self.now()) >= slot * SLOT_S:
-            self.on_timer(now=now)
+            if not self._turn_awaited:
+                self._turn_awaited = True
+                self._loop.call_soon(self._next_turn, self._due_s(slot))
+            self._visit_due(now)
+
+    def _next_turn(self, due_s: float) -> None:
+        self._turn_awaited = False
+        self._lateness.observe(max(0.0, self.now() - due_s))
+
+    def _due_s(self, slot: int) -> float:
+        return max(slot * SLOT_S, self._due_since_s)
 
     def on_timer(self, *, now: float) -> None:
-        """Visit every call whose slot has come."""
-        wheel = self._wheel
+        """Visit every call whose slot has come, in the event loop's turn for it."""
         if self._armed_slot is not None:
-            self._lateness.observe(max(0.0, now - max(self._armed_slot * SLOT_S, self._due_since_s)))
+            self._lateness.observe(max(0.0, now - self._due_s(self._armed_slot)))
+        self._visit_due(now)
+
+    def _visit_due(self, now: float) -> None:
+        wheel = self._wheel
         current = int(now / SLOT_S)
         self._in_tick = True
         try:

@@ -108,7 +108,8 @@ async def test_frames_pass_whoever_works_long_on_the_loop(closing: Callable[[Tim
         def now(self) -> float:  # type: ignore[override]
             return self.at
 
-    ticker, sent = Worked(), list[float]()
+    lateness = Histogram()
+    ticker, sent = Worked(lateness=lateness), list[float]()
     closing(ticker)
 
     def send(frame: bytes, now: float) -> bool:
@@ -122,6 +123,8 @@ async def test_frames_pass_whoever_works_long_on_the_loop(closing: Callable[[Tim
         ticker.catch_up()
     assert len(sent) == 3
     assert all(0 <= at - due < 2 * SLOT_S for at, due in zip(sent, (0.0, 0.02, 0.04), strict=True))
+    await asyncio.sleep(0)
+    assert (lateness.count, lateness.total) == (1, pytest.approx(0.059)), "messages waited for 59 ms"
 
 
 async def test_what_is_due_at_once_does_not_wait_for_the_next_slot(closing: Callable[[Timed], Timed]) -> None:
@@ -140,6 +143,7 @@ async def test_what_is_due_at_once_does_not_wait_for_the_next_slot(closing: Call
     ticker.wake(ticker.add(talking(2, begins), send, lambda now: None), now=begins)
     ticker.catch_up()
     assert sent == [begins]
+    await asyncio.sleep(0)
     assert (lateness.count, lateness.total) == (1, 0.0)
     ticker.pass_by(0.03)
     assert [round(at - begins, 4) for at in sent] == [0.0, 0.0214]  # the second one in its own slot
