@@ -31,11 +31,11 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.clips.fair_pool import FairPool, Whose
 from gateway.clips.framed import Framed, FramedOwnSound
 from gateway.config import ClipsConfig
 from gateway.dialogue.wire import LOOP_MAX
 from gateway.errors import ClipError
+from gateway.limits.fair_turns import FairPool, FairTurns, Whose
 from gateway.media.own_sound import OwnSound
 from tts_engine.api import Utterance
 from voicecodecs.dtmf import tones
@@ -55,8 +55,8 @@ CACHE_S = 300.0
 """Time for which a fetched clip is reused without asking its server."""
 
 REDIRECTS = 5
-FETCHES = 8
-"""Most concurrent fetches. Further ones wait, within their own ``FETCH_S``."""
+FETCHES, FETCHES_OF_ONE = 8, 6
+"""Most concurrent fetches of all tenants and of one. Further ones wait, within their own ``FETCH_S``."""
 
 FIRST_PIECE_MS = 100
 PIECE_MS = 1000
@@ -176,7 +176,7 @@ class Clips:
         self._decoder = FairPool(1, "clip decoder")
         self._threads = FairPool(2, "clips")
         self._http: aiohttp.ClientSession | None = None
-        self._fetching = asyncio.Semaphore(FETCHES)
+        self._fetching = FairTurns(FETCHES, of_one=FETCHES_OF_ONE)
         self._growing: dict[str, _Clip] = {}
         self._loading: set[asyncio.Task[None]] = set()
         self._cache: OrderedDict[str, _Clip] = OrderedDict()
@@ -262,7 +262,7 @@ class Clips:
     async def _load(self, source: str, whose: Whose) -> _Clip:
         """Return a clip, which may not be whole yet."""
         if "://" in source:
-            key, loader = source, partial(self._fetch, source)
+            key, loader = source, partial(self._fetch, source, whose)
         else:
             path, version = await self._threads.run(whose, partial(self._find, source))
             key, loader = f"{path}\0{version}", partial(self._read, path, whose)
@@ -373,12 +373,12 @@ class Clips:
             raise OSError(_NOT_PUBLIC)  # after an OSError, the next address of the name is tried
         return socket.socket(family=family, type=kind, proto=protocol)
 
-    async def _fetch(self, url: str) -> tuple[bytes, bool]:
+    async def _fetch(self, url: str, whose: Whose) -> tuple[bytes, bool]:
         """Return the body, and True if it may be cached."""
         if not self._config.fetch:
             raise ClipError("play.source is a URL and clips.fetch is off; expected a file of the clip folder")
         try:
-            async with asyncio.timeout(FETCH_S), self._fetching:
+            async with asyncio.timeout(FETCH_S), self._fetching.place(whose):
                 return await self._get(url)
         except TimeoutError as exc:
             raise ClipError(f"play.source did not arrive within {FETCH_S:g} s") from exc

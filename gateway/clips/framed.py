@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.clips.fair_pool import FairPool, Whose
+from gateway.limits.fair_turns import FairPool, Whose
 from gateway.media.own_sound import OwnSound
 from tts_engine.api import AudioChunk
 from voicecodecs.packetizer import Packetizer

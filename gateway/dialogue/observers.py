@@ -7,7 +7,7 @@ including extensions, and ``inject`` reaches the session like a message of the m
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
@@ -23,7 +23,7 @@ SUBSCRIBER_MESSAGES = 1024
 them."""
 
 SUBSCRIBERS = 256
-"""Most subscribers of the process; one more is refused."""
+"""Most subscribers of the process. Then the oldest of the tenant with the most makes room for a tenant with fewer."""
 
 
 class Subscription:
@@ -107,6 +107,7 @@ class Observers:
         self._limits = limits
         self._sinks: dict[str, DialogueSink] = {}
         self._subscriptions: dict[Subscription, str] = {}
+        self._tenants: dict[Subscription, str] = {}
 
     def watch(self, route: str, setup: Setup, sink: DialogueSink, link: DialogueLink) -> DialogueLink:
         """Make a call observable. The session must send its messages through the returned link."""
@@ -148,28 +149,42 @@ class Observers:
         sees: Callable[[str, str], bool] = lambda route, call_id: True,
         *,
         placed: bool = False,
+        tenant: str = "",
     ) -> Subscription:
         """Subscribe to the messages of one call, or of all calls (empty id), from now on. Each names its ``sessionId``.
 
         Args:
             sees: returns True, by route and id, for calls that "all calls" includes.
             placed: the call was placed, and may not be answered yet.
+            tenant: the tenant that subscribes.
 
         Raises:
-            Rejected: 404 if there is no such call; 503 if there are too many subscribers.
+            Rejected: 404 if there is no such call; 503 if there are too many subscribers, and no tenant has more than
+                this one.
         """
         if session_id and not placed:
             self._sink(session_id)
         if len(self._subscriptions) >= SUBSCRIBERS:
+            self._make_room(tenant)
+        subscription = Subscription(self, session_id, sees)
+        self._subscriptions[subscription] = session_id
+        self._tenants[subscription] = tenant
+        return subscription
+
+    def _make_room(self, tenant: str) -> None:
+        count = Counter(self._tenants.values())
+        largest, most = count.most_common(1)[0]
+        if count[tenant] + 1 >= most:
             raise Rejected(
                 f"there are already {SUBSCRIBERS} subscribers", status=503, code="overloaded", retry_after_s=5.0
             )
-        subscription = Subscription(self, session_id, sees)
-        self._subscriptions[subscription] = session_id
-        return subscription
+        oldest = next(subscription for subscription, owner in self._tenants.items() if owner == largest)
+        oldest.end()
+        self.unsubscribe(oldest)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription, None)
+        self._tenants.pop(subscription, None)
 
     def close(self) -> None:
         """End every subscription, because the process shuts down."""

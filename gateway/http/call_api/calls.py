@@ -314,9 +314,12 @@ class Calls:
         placed = self._placed(request) if "id" in request.match_info else None
         call_id = "" if "id" not in request.match_info else (placed or self._call(request)).call_id
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await response.prepare(request)
-        async with self._observers.subscribe(call_id, request[WHO].sees_call, placed=placed is not None) as events:
+        subscription = self._observers.subscribe(
+            call_id, request[WHO].sees_call, placed=placed is not None, tenant=request[WHO].tenant
+        )
+        async with subscription as events:
             with suppress(ConnectionError):  # the client has disconnected
+                await response.prepare(request)
                 await response.write(b": connected\n\n")
                 async for event in events:
                     await response.write(b"data: " + event.encode() + b"\n\n")

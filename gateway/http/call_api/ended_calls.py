@@ -17,10 +17,11 @@ from gateway.call_log.log import CallLog, Query, Totals, in_parts, sorted_value
 from gateway.config import RecordingConfig
 from gateway.errors import RecordingError, Rejected
 from gateway.http.call_api.recordings_disk import HANG_S, RecordingsDisk
-from gateway.http.request.auth import WHO
+from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.csv_cells import guarded
 from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import ApiModel
+from gateway.limits.fair_turns import FairTurns
 from gateway.principal import Principal
 from gateway.seams.call_record import CallRecord, CallSummary
 from gateway.uplink.recorded import Recorded
@@ -72,21 +73,23 @@ class EndedCalls:
         self._log = call_log
         self._recording = recording
         self._disk = RecordingsDisk(hang_s=HANG_S)
+        self._reading = FairTurns(1)  # as many as the log has readers
 
     async def list(self, request: web.Request) -> web.Response:
         """Return the matching calls that the client may see, as JSON or (``format=csv``) as CSV."""
         query = read_query(request.query, request[WHO])
         if self._log is None:
             raise Rejected("ended calls are not kept: calls.folder is not set", status=404, code="not_configured")
-        found = await self._log.find(query)
-        if request.query.get("format") == "csv":
-            text = await self._log.read(lambda: _csv(found))
-            return web.Response(text=text, content_type="text/csv", charset="utf-8")
-        following = ""
-        if len(found) == query.limit:
-            following = place_text((sorted_value(found[-1], query.sort), found[-1].callId))
-        totals = await self._log.totals(query) if request.query.get("totals") == "true" else None
-        text = await self._log.read(lambda: _json(found, following, totals))
+        async with self._reading.place((request[TENANT].name, "")):
+            found = await self._log.find(query)
+            if request.query.get("format") == "csv":
+                text = await self._log.read(lambda: _csv(found))
+                return web.Response(text=text, content_type="text/csv", charset="utf-8")
+            following = ""
+            if len(found) == query.limit:
+                following = place_text((sorted_value(found[-1], query.sort), found[-1].callId))
+            totals = await self._log.totals(query) if request.query.get("totals") == "true" else None
+            text = await self._log.read(lambda: _json(found, following, totals))
         return web.Response(text=text, content_type="application/json")
 
     async def show(self, call_id: str, who: Principal) -> web.Response:

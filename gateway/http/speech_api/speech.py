@@ -7,9 +7,9 @@ import base64
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 import orjson
@@ -27,6 +27,7 @@ from gateway.http.request.routes import JSON, ApiModel, Route
 from gateway.http.speech_api.audio_file import FORMATS, engine_format, writer
 from gateway.http.speech_api.usage import Usage
 from gateway.http.speech_api.word_times import TimedSpeech, WordTime, word_times
+from gateway.limits.fair_turns import FairPool
 from gateway.principal import Principal, sees_voice
 from tts_engine.api import SpeechEngine, UtteranceRequest
 from tts_engine.errors import EngineError, InvalidRequest, NotFound
@@ -136,7 +137,7 @@ class SpeechRoutes:
         self._voices = voices
         self._limits = limits
         self._usage = usage
-        self._threads = ThreadPoolExecutor(ENCODERS, thread_name_prefix="speech-file")
+        self._threads = FairPool(ENCODERS, "speech-file")
 
     def routes(self) -> list[Route]:
         """Return the routes for ``make_app``."""
@@ -162,7 +163,7 @@ class SpeechRoutes:
 
     async def aclose(self) -> None:
         """End the threads. A piece in progress is still encoded."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     # --- handlers --------------------------------------------------------------------------------------------------
 
@@ -295,7 +296,11 @@ class SpeechRoutes:
         """
         asked, fmt = order.asked, order.asked.format
         # Samples that need no encoding take less time here than their way to a thread.
-        do = self._in_thread if FORMATS[order.format].codec or whole else _inline
+        do = (
+            partial(self._in_thread, tenant.name, asked.utterance_id)
+            if FORMATS[order.format].codec or whole
+            else _inline
+        )
         samples = 0
         with self._usage.request(tenant.name, asked.utterance_id) as tally:
             tally.characters = len(order.text)
@@ -320,8 +325,8 @@ class SpeechRoutes:
             if piece := await do(file.close):
                 yield piece
 
-    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+    async def _in_thread(self, tenant: str, request: str, work: Callable[..., Any], *args: Any) -> Any:
+        return await self._threads.run((tenant, request), partial(work, *args))
 
     async def _stream(
         self,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.forms import read_multipart
 from gateway.http.request.routes import MULTIPART, ApiModel, Route
 from gateway.http.speech_api.sound_decoder import decoded
+from gateway.limits.fair_turns import FairTurns
 from gateway.principal import Principal
 from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE, Recogniser, RecognitionError
 
@@ -133,7 +135,9 @@ class Transcriptions:
     def __init__(self, recognisers: Mapping[str, tuple[str, Recogniser]], config: RecogniserConfig) -> None:
         self._recognisers = recognisers
         self._final_s = config.final_timeout_ms / 1000
-        self._busy = 0
+        self._busy: Counter[str] = Counter()
+        """Transcriptions that run or wait, by tenant."""
+        self._places = FairTurns(AT_ONCE)
 
     def routes(self) -> list[Route]:
         """Return the routes for ``make_app``."""
@@ -148,7 +152,7 @@ class Transcriptions:
     async def transcribe(self, request: web.Request) -> web.Response:
         """Return the words of a file."""
         async with request[TENANT].occupied():
-            with self._room():
+            async with self._room(request[TENANT].name):
                 names = [field.alias or name for name, field in TranscriptionBody.model_fields.items()]
                 form, data = await read_multipart(request, names=names, file="file", most=MOST_BYTES)
                 several = "timestamp_granularities[]"
@@ -158,17 +162,21 @@ class Transcriptions:
                 pcm = await decoded(data)
                 return _answer(body, len(pcm) / 2 / SAMPLE_RATE, await self._hear(recogniser, pcm, body.language))
 
-    @contextmanager
-    def _room(self) -> Iterator[None]:
-        if self._busy >= AT_ONCE:
+    @asynccontextmanager
+    async def _room(self, tenant: str) -> AsyncIterator[None]:
+        """Have a place, which others have in turn. A tenant that has or awaits ``AT_ONCE`` gets no further one."""
+        if self._busy[tenant] >= AT_ONCE:
             raise Rejected(
                 f"{AT_ONCE} transcriptions are in progress", status=429, code="too_many_requests", retry_after_s=1.0
             )
-        self._busy += 1
+        self._busy[tenant] += 1
         try:
-            yield
+            async with self._places.place((tenant, "")):
+                yield
         finally:
-            self._busy -= 1
+            self._busy[tenant] -= 1
+            if not self._busy[tenant]:
+                del self._busy[tenant]
 
     def _recogniser(self, who: Principal, body: TranscriptionBody) -> Recogniser:
         """Return the recogniser that a client names.

@@ -13,10 +13,11 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from gateway.errors import Rejected
-from gateway.http.request.auth import WHO
+from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.csv_cells import guarded
 from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import ApiModel, Route
+from gateway.limits.fair_turns import FairTurns
 from gateway.metering.ledger import RecordScope
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.store import Records
@@ -64,6 +65,7 @@ class Usage:
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        self._reading = FairTurns(1)  # as many as the records have readers
 
     @contextmanager
     def request(self, tenant: str, request_id: str) -> Iterator[Tally]:
@@ -92,11 +94,13 @@ class Usage:
     async def show(self, request: web.Request) -> web.Response:
         """Return the days of the tenants that the client may see (``tenant``: of one), as JSON or CSV (``format``)."""
         tenant = request[WHO].billed_tenant(request.query.get("tenant"))
+        async with self._reading.place((request[TENANT].name, "")):
+            found = await self._records.usage(tenant)
         days = [
             day.model_copy(
                 update={"audioSeconds": round(day.audioSeconds, 2), "callSeconds": round(day.callSeconds, 2)}
             )
-            for day in await self._records.usage(tenant)
+            for day in found
         ]
         if request.query.get("format") == "csv":
             return _csv(UsageDay, days)
@@ -113,7 +117,8 @@ class Usage:
         tenant = who.billed_tenant(request.query.get("tenant"))
         # A browser's token sees what it was made for, a key all of its tenant.
         of = RecordScope(routes=who.routes, call=who.call) if who.token else RecordScope()
-        found = await self._records.find(tenant, since=since, until=until, after=after, limit=limit, of=of)
+        async with self._reading.place((request[TENANT].name, "")):
+            found = await self._records.find(tenant, since=since, until=until, after=after, limit=limit, of=of)
         if request.query.get("format") == "csv":
             return _csv(MeterRecord, found)
         following = place_text((found[-1].startedAt, found[-1].id)) if len(found) == limit else ""

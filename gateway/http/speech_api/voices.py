@@ -16,10 +16,11 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from gateway.call.known_voices import KnownVoices
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
-from gateway.http.request.auth import WHO
+from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.forms import read_multipart, too_large
 from gateway.http.request.routes import JSON, MULTIPART, ApiModel, Route
 from gateway.http.speech_api.sound_decoder import decoded
+from gateway.limits.fair_turns import FairTurns
 from gateway.principal import sees_voice
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
@@ -81,7 +82,7 @@ class Voices:
         self._engine = engine
         self._known = known
         self._limits = limits
-        self._decoding = asyncio.Semaphore(1)
+        self._decoding = FairTurns(1)
         """One file at a time, as a decoder may take 1 GiB."""
 
     def routes(self) -> list[Route]:
@@ -119,7 +120,7 @@ class Voices:
         """Register a voice. The answer comes when the engine has computed the voice's features."""
         body, wav = await self._body(request)
         if not (wav[:4] == b"RIFF" and wav[8:_WAV_HEAD] == b"WAVE"):
-            async with self._decoding:
+            async with self._decoding.place((request[TENANT].name, "")):
                 wav = _wav(await decoded(wav, rate=_RATE, field="audio"))
         who = request[WHO]
         voice_id = who.own_voice(body.voice_id or uuid.uuid4().hex[:12]) if who.voices else body.voice_id

@@ -1,7 +1,6 @@
 """Clips of many callers: each tenant and call has its turn, and a clip is heard while it is decoded."""
 
 import asyncio
-import threading
 import time
 from pathlib import Path
 
@@ -10,35 +9,13 @@ import pytest
 
 from gateway.clips import clips as module
 from gateway.clips.clips import Clips
-from gateway.clips.fair_pool import FairPool
 from gateway.config import ClipsConfig
 from gateway.errors import ClipError
 from tests.gateway.clips.test_clips import ULAW, WAV, clips_in, encoded, heard, sine
+from tests.waiting import until
 
 LONG_S = 600
 CLIPS = 12
-
-
-async def test_work_takes_turns_by_tenant_and_then_by_call() -> None:
-    pool, order, held = FairPool(1, "test"), [], threading.Event()
-    first = asyncio.ensure_future(pool.run(("a", "1"), held.wait))
-    await asyncio.sleep(0)
-    asked = [("a", "1"), ("a", "1"), ("a", "1"), ("a", "2"), ("b", "3"), ("b", "3"), ("c", "4")]
-    waiting = [asyncio.ensure_future(pool.run(whose, lambda whose=whose: order.append(whose[1]))) for whose in asked]
-    await asyncio.sleep(0)
-    waiting[1].cancel()
-    held.set()
-    await asyncio.gather(first, *waiting, return_exceptions=True)
-    assert order == ["1", "3", "4", "2", "3", "1"]
-    pool.close()
-
-
-async def test_the_error_of_a_piece_is_its_callers_and_the_thread_works_on() -> None:
-    pool = FairPool(1, "test")
-    with pytest.raises(ZeroDivisionError):
-        await pool.run(("a", "1"), lambda: 1 // 0)
-    assert await pool.run(("a", "1"), lambda: 7) == 7
-    pool.close()
 
 
 async def test_a_clip_is_heard_before_all_of_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,3 +76,30 @@ async def test_a_cached_clip_starts_in_time_while_another_tenant_plays_long_ones
     assert len(clips._growing) == CLIPS  # they are still being decoded
     await clips.aclose()
     assert p95_ms(beside) <= p95_ms(alone) + 50
+
+
+async def test_slow_fetches_of_one_tenant_leave_places_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    slow = asyncio.Event()
+
+    async def get(self: Clips, url: str) -> tuple[bytes, bool]:
+        begun.append(url)
+        if "slow" in url:
+            await slow.wait()
+        return WAV, True
+
+    monkeypatch.setattr(Clips, "_get", get)
+    clips = Clips(ClipsConfig(folder=str(tmp_path), fetch=True), tenants={"a": "A", "b": "B"})
+    held = [
+        asyncio.ensure_future(clips.open(f"https://a.example/slow{number}", ULAW, 1, route="a", call_id=f"{number}"))
+        for number in range(module.FETCHES + CLIPS)
+    ]
+    await until(lambda: len(begun) == module.FETCHES_OF_ONE, "all that one tenant may fetch at once")
+    assert len(await heard(await clips.open("https://b.example/quick", ULAW, 1, route="b", call_id="b")))
+    assert len(begun) == module.FETCHES_OF_ONE + 1
+    slow.set()
+    await asyncio.gather(*held)
+    assert len(begun) == len(held) + 1
+    await clips.aclose()
