@@ -70,10 +70,10 @@ class ReceiveBuffer:
 
     def push(self, payload: bytes, length_s: float, *, now: float) -> None:
         """Take a payload as it arrives; ``LOST`` stands for one of that length."""
+        self._note_arrival(length_s, now)
         if not payload and self._owed_s > 0.0:
             self._owed_s = max(0.0, self._owed_s - length_s)  # its place has been filled
             return
-        self._note_arrival(length_s, now)
         self._waiting.append((payload, length_s, now))
         self.waiting_s += length_s
         while self.waiting_s > MOST_WAITING_S and len(self._waiting) > 1:

@@ -5,11 +5,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from gateway.mixing.receive_buffer import MOST_WAITING_S
+from gateway.mixing.receive_buffer import MOST_WAITING_S, ReceiveBuffer
 from gateway.mixing.seat import voice_of
-from gateway.mixing.sources import PlayedSource
+from gateway.mixing.sources import LegSource, PlayedSource
 from tests.gateway.mixing.legs import G722, L16, OPUS, PCMA, PCMU, HandTimer, Phone, joined, room_on, tone
+from voicecodecs.opus import Encoder
 from voicecodecs.registry import AudioFormat, decoder, encoder
 
 A_HZ, B_HZ, C_HZ, BOT_HZ = 600, 1000, 1600, 2100
@@ -183,6 +185,38 @@ def test_lost_payloads_are_concealed() -> None:
     frames = heard[: len(heard) // 160 * 160].reshape(-1, 160)
     rms = np.sqrt((frames**2).mean(axis=1))
     assert rms.min() > 0.5 * np.median(rms)  # no frame is silent
+
+
+def test_losses_add_no_delay_for_each_of_them() -> None:
+    """A loss is reported with the packet after it, when its place has been filled."""
+    buffer = ReceiveBuffer()
+    for number in range(1000):
+        now = 10.0 + number * 0.02
+        if number % 20 != 19:
+            for payload in [b""] * (number % 20 == 0 < number) + [b"x"]:
+                buffer.push(payload, 0.02, now=now)
+        buffer.take(0.02, now=now + 0.012)
+    assert buffer.wait_s < 0.021
+
+
+def test_a_lost_opus_packet_is_taken_from_the_next_one_if_that_waits() -> None:
+    t = np.arange(48000) / 48000
+    glide = sum(np.sin(2 * np.pi * k * (120 * t + 80 * t**2)) / k for k in range(1, 12))
+    opus_encoder = Encoder(48000, fec_loss_percent=30)
+    packets = [opus_encoder.encode(frame) for frame in (np.asarray(glide) * 4000).astype(np.int16).reshape(-1, 960)]
+
+    def heard(*, lost: bool, waiting: int) -> NDArray[np.float64]:
+        source, pcm = LegSource(OPUS, in_real_time=True), []
+        source.deliver(heard=True, relay=None)
+        for number, packet in enumerate(packets):
+            source.push(b"" if lost and number % 5 == 3 else packet, now=10.0 + number * 0.02)
+            if number >= waiting and source.advance(10.012 + number * 0.02):
+                pcm.append(source.pcm())
+        return np.concatenate(pcm)[: 45 * 960].astype(np.float64)
+
+    intact = heard(lost=False, waiting=0)
+    with_copy, without = (np.sum((heard(lost=True, waiting=waiting) - intact) ** 2) for waiting in (1, 0))
+    assert with_copy < 0.5 * without
 
 
 def test_who_does_not_speak_holds_up_no_one() -> None:
