@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import ipaddress
+import os
 import re
 import string
 from pathlib import Path
@@ -31,11 +32,25 @@ from gateway.seams.messages import Interruptible
 
 def _beside_the_file(value: str, info: ValidationInfo) -> str:
     folder = (info.context or {}).get("folder")
+    value = os.path.expanduser(value)
     return str(Path(folder, value)) if folder and value else value
 
 
-LocalPath = Annotated[str, AfterValidator(_beside_the_file), Field(json_schema_extra={"format": "path"})]
-"""A file or folder. In a configuration file the path is relative to that file (validation context ``folder``)."""
+# Paths are relative to the configuration file (validation context ``folder``). Its ``access`` says how each is checked
+# before a start.
+_LocalPath = Annotated[str, AfterValidator(_beside_the_file)]
+
+FileToRead = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "file"})]
+"""A file that has to be there at the start."""
+
+FolderToRead = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "folder"})]
+"""A folder that has to be there at the start."""
+
+FolderToWrite = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "written"})]
+"""A folder that is made where it is missing."""
+
+FileOfKeys = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "keys"})]
+"""A file that ``talkspurt keys`` may make after the start."""
 
 
 def _as_number(value: object) -> object:
@@ -73,9 +88,9 @@ class Section(BaseModel):
 class TlsConfig(Section):
     """TLS of the HTTP listener. New files are taken within ten seconds, without a restart."""
 
-    certificate: LocalPath
+    certificate: FileToRead
     """PEM file of the certificate chain."""
-    key: LocalPath
+    key: FileToRead
     """PEM file of the private key."""
 
 
@@ -121,7 +136,7 @@ class DialogueConfig(Section):
 
     url: str = ""
     """WebSocket of the dialogue manager, `ws://` or `wss://`; one connection per call."""
-    script: LocalPath = ""
+    script: FileToRead = ""
     """YAML file of the built-in script dialogue (`docs/script.md`)."""
     audio: bool = False
     """The manager makes its own sound: it opens `/v1/audio/{call}` for each announced call (`docs/raw-audio.md`)."""
@@ -440,7 +455,7 @@ class EndOfThoughtConfig(Section):
     """The turn model, which hears from the melody whether a caller has finished. It is asked when the caller falls
     silent, takes 0.05 s of a core, and knows 23 languages."""
 
-    model: LocalPath = ""
+    model: FileToRead = ""
     """File of the turn model, Smart Turn v3 in ONNX. Empty: that of the package `pipecat-ai`, if installed."""
     finished_ms: int = Field(288, ge=160)
     """Silence that ends a finished thought, milliseconds. More answers fewer callers too early."""
@@ -451,7 +466,7 @@ class EndOfThoughtConfig(Section):
 class WhisperConfig(Section):
     """The Whisper model of routes with `recogniser: whisper`."""
 
-    folder: LocalPath = ""
+    folder: FolderToRead = ""
     """Folder of a model that CTranslate2's converter has written."""
     detect_language: bool = False
     """Detect the language of each utterance, for callers of several languages; `prompt` names it in `lang`."""
@@ -490,7 +505,7 @@ class RecogniserConfig(Section):
 class RecordingConfig(Section):
     """Stereo WAV files of calls: the caller on the left, the bot as the caller heard it on the right."""
 
-    folder: LocalPath = ""
+    folder: FolderToWrite = ""
     """Folder for recordings. Empty: no route records."""
     max_s: float = Field(3600.0, gt=0)
     """Longest recording, seconds."""
@@ -519,7 +534,7 @@ class RecordingConfig(Section):
 class CallsConfig(Section):
     """The log of ended calls: numbers, times, waits, outcomes of turns. `GET /v1/calls?ended=true` shows it."""
 
-    folder: LocalPath = ""
+    folder: FolderToWrite = ""
     """Folder of the log, an SQLite database. Empty: no log."""
     keep_days: int = Field(30, ge=1)
     """Days after which a call is deleted from the log."""
@@ -640,7 +655,7 @@ def _webhook_keys(secret: SecretStr) -> tuple[bytes, ...]:
 class ClipsConfig(Section):
     """Sources of `play`."""
 
-    folder: LocalPath = ""
+    folder: FolderToRead = ""
     """Folder whose files may be played. Empty: none."""
     fetch: bool = True
     """Fetch https sources, from public addresses only."""
@@ -694,7 +709,7 @@ class JwtConfig(Section):
     """Expected `aud`, or one of several."""
     algorithms: tuple[JwtAlgorithm, ...] = Field(min_length=1)
     """Accepted signatures: `HS…` with `secret`, or `RS…` and `ES…` with `jwks_file`."""
-    jwks_file: LocalPath = ""
+    jwks_file: FileToRead = ""
     """JWKS file of the issuer's public keys. New keys count within two seconds. Fetch it with a timer and curl."""
     secret: SecretStr | None = None
     """Secret of an issuer that signs with `HS…`, at least as long as the hash (32, 48, 64 bytes)."""
@@ -719,7 +734,7 @@ class AuthConfig(Section):
 
     api_keys: tuple[ApiKey, ...] = ()
     """Keys, accepted as `Authorization: Bearer KEY`."""
-    keys_file: LocalPath = ""
+    keys_file: FileOfKeys = ""
     """File of the keys that `talkspurt keys create` makes (SHA-256 digests). Changes count within two seconds."""
     jwt: JwtConfig | None = None
     """JSON Web Tokens that are accepted like keys."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 
-from gateway.config import LocalPath, Section, TargetPatterns
+from gateway.config import FileToRead, Section, TargetPatterns
 from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.parameters import DidFrom
 from sip_bridge.message.sip import Uri
@@ -37,11 +37,11 @@ class SipTlsConfig(Section):
 
     port: int = Field(5061, ge=0, le=65535)
     """TCP port; 0 takes a free one."""
-    certificate: LocalPath
+    certificate: FileToRead
     """PEM file of the certificate chain that we show as server and as client."""
-    key: LocalPath
+    key: FileToRead
     """PEM file of the private key of `certificate`."""
-    authorities: LocalPath = ""
+    authorities: FileToRead = ""
     """PEM file of the authorities for the servers that we call and for certificates of trunks. Empty: the system's
     authorities, and no peer is asked for a certificate. An authority that leaves the file counts until a restart."""
 

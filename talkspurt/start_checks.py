@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pydantic import BaseModel
+
+from gateway.credentials import api_keys
+from gateway.errors import CredentialsError
 from sip_bridge.message.sip import Uri
 from talkspurt.config.settings import Config
 from talkspurt.greeting import without_keys
@@ -23,19 +27,18 @@ _SQLITE = "sqlite:///"
 
 def problems(config: Config) -> Iterator[str]:
     """Yield what this machine lacks, one line each, with the key."""
-    for key, folder in _written_folders(config):
-        if why := _not_writable(Path(folder)):
-            yield f"{key}: {folder} cannot be written: {why}"
     for name, model in _local_models(config):
         if not model.model_folder:
             yield f"{name}.model_folder is missing: the engine {model.kind} needs a model directory"
-        elif not Path(model.model_folder).is_dir():
-            yield f"{name}.model_folder: no such folder: {model.model_folder}"
-    for key, file in _read_files(config):
-        if not os.access(file, os.R_OK) or not Path(file).is_file():
-            yield f"{key}: no such file, or it cannot be read: {file}"
-    if config.clips.folder and not Path(config.clips.folder).is_dir():
-        yield f"clips.folder: no such folder: {config.clips.folder}"
+    for key, path, access in _paths(config):
+        if key.startswith("engine.") and not key.startswith("engine.tls.") and config.engine.elsewhere:
+            continue  # they belong to the machine of the engines
+        if why := _PROBLEMS[access](path):
+            yield f"{key}: {why}"
+    if config.records.database_url.startswith(_SQLITE):
+        folder = str(Path(config.records.path).parent)
+        if why := _not_writable(folder):
+            yield f"records.database_url: {why}"
 
 
 def warnings(config: Config) -> Iterator[str]:
@@ -72,42 +75,58 @@ def _local_models(config: Config) -> Iterator[tuple[str, ModelConfig]]:
         yield from ((name, model) for name, model in models.items() if model.kind not in ("tone", "embedded"))
 
 
-def _read_files(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the files that the server reads at its start, each with its key. Scripts and the turn model are read with
-    the configuration."""
-    if config.server.tls is not None:
-        yield "server.tls.certificate", config.server.tls.certificate
-        yield "server.tls.key", config.server.tls.key
-    if config.sip is not None and config.sip.tls is not None:
-        yield "sip.tls.certificate", config.sip.tls.certificate
-        yield "sip.tls.key", config.sip.tls.key
-        if config.sip.tls.authorities:
-            yield "sip.tls.authorities", config.sip.tls.authorities
-    if config.auth.jwt is not None and config.auth.jwt.jwks_file:
-        yield "auth.jwt.jwks_file", config.auth.jwt.jwks_file
+def _paths(value: object, key: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield each path that a part of the configuration names, with its key and its ``access``."""
+    if isinstance(value, BaseModel):
+        for name, info in type(value).model_fields.items():
+            below, extra = getattr(value, name), info.json_schema_extra
+            if isinstance(extra, dict) and "access" in extra:
+                if below:
+                    yield f"{key}{name}", below, str(extra["access"])
+            else:
+                yield from _paths(below, f"{key}{name}.")
+    elif isinstance(value, Mapping):
+        for name, below in value.items():
+            yield from _paths(below, f"{key}{name}.")
+    elif isinstance(value, tuple):
+        for number, below in enumerate(value):
+            yield from _paths(below, f"{key}{number}.")
 
 
-def _written_folders(config: Config) -> Iterator[tuple[str, str]]:
-    if config.calls.folder:
-        yield "calls.folder", config.calls.folder
-    if config.recording.folder:
-        yield "recording.folder", config.recording.folder
-    if config.records.database_url.startswith(_SQLITE):
-        yield "records.database_url", str(Path(config.records.path).parent)
+def _unreadable(file: str) -> str:
+    there = Path(file).is_file() and os.access(file, os.R_OK)
+    return "" if there else f"no such file, or it cannot be read: {file}"
 
 
-def _not_writable(folder: Path) -> str:
-    """Return the reason why files cannot be written into a folder, which the server makes if it is missing. Empty:
-    they can."""
-    there = folder
+def _no_folder(folder: str) -> str:
+    return "" if Path(folder).is_dir() else f"no such folder: {folder}"
+
+
+def _not_writable(folder: str) -> str:
+    """Return the reason why files cannot be written into a folder, which the server makes if it is missing."""
+    there = Path(folder)
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        return f"{there} is no folder"
-    if not os.access(there, os.W_OK | os.X_OK):
-        return f"no permission in {there}"
-    try:  # only a file shows a full disk, and what root may not do either, as in /proc
-        with tempfile.TemporaryFile(dir=there):
-            return ""
-    except OSError as exc:
-        return f"{exc.strerror} in {there}"
+        why = f"{there} is no folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        why = f"no permission in {there}"
+    else:
+        try:  # only a file shows a full disk, and what root may not do either, as in /proc
+            with tempfile.TemporaryFile(dir=there):
+                return ""
+        except OSError as exc:
+            why = f"{exc.strerror} in {there}"
+    return f"{folder} cannot be written: {why}"
+
+
+def _no_keys(file: str) -> str:
+    try:
+        api_keys.read(Path(file))
+    except CredentialsError as exc:
+        return str(exc)
+    return ""
+
+
+_PROBLEMS = {"file": _unreadable, "folder": _no_folder, "written": _not_writable, "keys": _no_keys}
+"""What is wrong with a path, by the ``access`` of its field in the configuration's models. Empty: nothing."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from tts_engine.pipeline.settings import SpeechConfig
 
 Seconds = float
+
+# Paths are relative to the working directory. Its ``access`` says how each is checked before a start.
+_LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
+FileToRead = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "file"})]
+FolderToRead = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "folder"})]
+FolderToWrite = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "written"})]
 
 
 class EngineModel(BaseModel):
@@ -42,7 +49,7 @@ class MandarinConfig(EngineModel):
     """Mandarin, Spanish, Portuguese by Kokoro. One core carries one talking call. Needs the ``mandarin`` or ``kokoro``
     extra."""
 
-    voices_folder: str = ""
+    voices_folder: FolderToRead = ""
     """Folder of Kokoro's voice tables, by ``talkspurt voices install`` and ``npm pack kokoro-js@1.2.1``
     (Apache-2.0). Default: the Japanese voices of the extra, which flatten the tones."""
 
@@ -180,7 +187,7 @@ class ModelConfig(EngineModel):
     """Voice model. ``embedded`` needs no GPU and no download; ``tone`` is a test signal. With ``model_folder`` the
     folder decides."""
 
-    model_folder: str = ""
+    model_folder: FolderToRead = ""
     """Model directory of a CosyVoice engine in the official layout (``docs/models.md``)."""
 
     device: Device = "cuda"
@@ -196,7 +203,7 @@ class ModelConfig(EngineModel):
         if not folder or not isinstance(folder, str) or "kind" in data:
             return data
         for kind in ("cosyvoice2", "cosyvoice3"):
-            if (Path(folder) / f"{kind}.yaml").is_file():
+            if (Path(folder).expanduser() / f"{kind}.yaml").is_file():
                 return {**data, "kind": kind}
         raise ValueError(
             f"model_folder {folder} holds neither cosyvoice2.yaml nor cosyvoice3.yaml, expected a CosyVoice model "
@@ -216,20 +223,20 @@ def is_local(address: str) -> bool:
 
 
 class EngineTls(EngineModel):
-    """TLS between gateway and engine, for both ends. The files are PEM; relative paths begin at the working directory.
-    New files are taken without a restart. Files that cannot be used are logged, and the old ones stay in use."""
+    """TLS between gateway and engine, for both ends. The files are PEM. New files are taken without a restart. Files
+    that cannot be used are logged, and the old ones stay in use."""
 
-    certificate: str = ""
+    certificate: FileToRead = ""
     """Own certificate chain. A listening engine needs it; a gateway proves itself with it."""
 
-    key: str = ""
+    key: FileToRead = ""
     """Private key of ``certificate``, not encrypted."""
 
-    client_ca: str = ""
+    client_ca: FileToRead = ""
     """Engine: authorities of client certificates; clients without such a certificate are refused. Empty: no client
     certificate is asked for, and `engine.token` is the proof."""
 
-    ca: str = ""
+    ca: FileToRead = ""
     """Gateway: authorities of the engine's certificate, which names the host of `targets`. Empty: public
     authorities."""
 
@@ -251,15 +258,15 @@ class EngineConfig(ModelConfig):
     """Devices with an engine process each: ``[cuda:0, cuda:1]``. Only for engines that the gateway starts. Empty: one
     process on ``device``."""
 
-    voices_folder: str = ""
+    voices_folder: FolderToWrite = ""
     """Folder of registered voices, which engines may share. Default: ``talkspurt/voices`` in the user's data folder.
     CosyVoice only."""
 
-    cache_folder: str = ""
+    cache_folder: FolderToWrite = ""
     """Folder of compiled kernels, graphs and dictionaries. Default: ``talkspurt`` in the user's cache folder. On a disk
     that outlives a container, it makes starts warm. It may be deleted at any time."""
 
-    models_folder: str = ""
+    models_folder: FolderToRead = ""
     """Folder of the model directories that `POST /v1/models` may load. Empty: only models without a folder."""
 
     max_loaded_models: int = Field(default=2, ge=0, le=16)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         )
     mandarin = load(args.config).engine.embedded.mandarin
     configured = mandarin.voices_folder if mandarin is not None else ""
-    target = args.to or (Path(configured).expanduser() if configured else Path("kokoro-voices"))
+    target = args.to or (Path(configured) if configured else Path("kokoro-voices"))
     tables = {name: _checked(source / f"{name}.bin", TABLES_SHA256[name]) for name in wanted}
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as exc:
         raise JobError(f"{target} cannot be written: {exc.strerror}") from None
     print(f"{', '.join(wanted)} are in {target}")
-    if str(target) != str(Path(configured).expanduser()) or not configured:
+    if not configured or target != Path(configured):
         print(f"configuration: engine: {{embedded: {{mandarin: {{voices_folder: {target.resolve()}}}}}}}")
     if language in romance_text.LANGUAGES and not romance_text.installed():
         print(f"and install the reader: {romance_text.HOW_TO_INSTALL}")

@@ -23,7 +23,8 @@ older version: the message says what to do.
 * `${NAME}` in a value is the environment variable NAME; unset or empty is an error. `$$` is a dollar sign.
 * `TALKSPURT__SECTION__KEY=value` in the environment wins over the file: `TALKSPURT__SERVER__PORT=9000`,
   `TALKSPURT__ROUTES__DEFAULT__VOICE=heart`. Lists and sections are written as in YAML: `[a, b]`, `{key: value}`.
-* Files and folders are relative to the folder of the configuration file.
+* Files and folders are relative to the folder of the configuration file; those of `engine` to the working
+  directory; `~` is home.
 * Names end in their unit: `_s` seconds, `_ms` milliseconds, `_db` decibels, `_gb`, `_bytes`. A `sample_rate` is in
   hertz.
 * Routes share settings by a YAML anchor: `default: &shared {…}`, then `<<: *shared` in the next route.

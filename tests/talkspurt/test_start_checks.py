@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
 import pytest
 
 from talkspurt.cli import main
+from talkspurt.config.reference import _places
+from talkspurt.config.settings import Config
 
 
 def checked(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, str, str]:
@@ -29,14 +32,14 @@ def test_folders_that_cannot_be_written_are_named_with_their_key(
     assert (code, err.splitlines()) == (
         2,
         [
-            "my.yaml: calls.folder: taken/calls cannot be written: taken is no folder",
             "my.yaml: recording.folder: taken cannot be written: taken is no folder",
+            "my.yaml: calls.folder: taken/calls cannot be written: taken is no folder",
             "my.yaml: clips.folder: no such folder: none",
         ],
     )
     code, _, err = checked(tmp_path, FOLDERS, capsys, "serve", "-c")
     assert code == 2 and err.count("\n") == 1
-    assert err.startswith("talkspurt serve: calls.folder: ") and "and 2 more" in err
+    assert err.startswith("talkspurt serve: recording.folder: ") and "and 2 more" in err
 
 
 def test_a_missing_model_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +55,73 @@ def test_files_that_the_start_reads_are_named_with_their_key(
     text = f"server: {{port: 0, tls: {{certificate: my.pem, key: none.key}}}}\nauth: {{jwt: {jwt}}}\n"
     code, _, err = checked(tmp_path, text, capsys)
     assert (code, [line.split(": ")[1] for line in err.splitlines()]) == (2, ["server.tls.key", "auth.jwt.jwks_file"])
+
+
+EVERY_PATH = """
+server: {port: 0, tls: {certificate: none, key: none}}
+engine:
+  kind: cosyvoice3
+  model_folder: none
+  more_models: {two: {kind: cosyvoice2, model_folder: none}}
+  voices_folder: taken/a
+  cache_folder: taken/a
+  models_folder: none
+  tls: {certificate: none, key: none, client_ca: none, ca: none}
+  embedded: {mandarin: {voices_folder: none}}
+recogniser: {whisper: {folder: none}}
+sip: {port: 0, tls: {certificate: none, key: none, authorities: none}}
+recording: {folder: taken/a}
+calls: {folder: taken/a}
+records: {database_url: "sqlite:///taken/a/records.sqlite3"}
+clips: {folder: none}
+auth: {keys_file: taken, jwt: {jwks_file: none, issuer: a, audience: b, algorithms: [RS256]}}
+"""
+READ_WITH_THE_CONFIGURATION = {"routes.NAME.dialogue.script", "recogniser.end_of_thought.model"}
+
+
+def test_every_path_of_a_configuration_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("a file")
+    code, _, err = checked(tmp_path, EVERY_PATH, capsys)
+    found = {line.split(": ")[1].replace(".two.", ".NAME.") for line in err.splitlines()}
+    assert code == 2 and found | READ_WITH_THE_CONFIGURATION == {*paths(), "records.database_url"}
+
+
+def paths() -> set[str]:
+    """Return the keys that name a path, as the configuration's models say."""
+    return {
+        f"{path}.{name}"
+        for path, model in _places(Config, "")
+        for name, info in model.model_fields.items()
+        if isinstance(info.json_schema_extra, dict) and "access" in info.json_schema_extra
+    }
+
+
+def test_a_setting_that_is_described_as_a_path_is_one() -> None:
+    described = {
+        f"{path}.{name}"
+        for path, model in _places(Config, "")
+        for name, info in model.model_fields.items()
+        if info.annotation is str and re.match(r"(\S+ )?(file|folder|directory|PEM)\b", info.description or "", re.I)
+    }
+    assert described <= paths()
+
+
+def test_paths_may_begin_with_the_home_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    text = "server: {port: 0}\nclips: {folder: ~/clips}\nengine: {models_folder: ~/models}\n"
+    code, _, err = checked(tmp_path, text, capsys)
+    assert (code, err.splitlines()) == (
+        2,
+        [
+            "my.yaml: engine.models_folder: no such folder: home/models",
+            "my.yaml: clips.folder: no such folder: home/clips",
+        ],
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="only Linux has /proc")

@@ -24,7 +24,7 @@ def kokoro_tables(folder: str) -> list[Path]:
         folder: folder with the tables of ``kokoro-js``. Spanish and Portuguese need the extra [kokoro].
     """
     romance = importlib.util.find_spec("piper_plus_g2p") is not None
-    files = Path(folder).expanduser().glob("[abepz][fm]_*.bin")
+    files = Path(folder).glob("[abepz][fm]_*.bin")
     return sorted(file for file in files if romance or file.name[0] not in "ep")
 
 
