@@ -381,6 +381,7 @@ def _add_say(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--raw", action="store_true", help="write the codec's payloads as they are, without a WAV header")
     p.add_argument(
         "--engine",
+        type=_engine_address,
         metavar="TARGET",
         help="gRPC address of a running engine, e.g. 127.0.0.1:50051 (default: one of its own)",
     )
@@ -602,7 +603,10 @@ def _add_voices(commands: argparse._SubParsersAction[_Parser]) -> None:
 def _add_voices_options(p: argparse.ArgumentParser, action: str) -> None:
     p.set_defaults(action=action)
     p.add_argument(
-        "--engine", metavar="TARGET", help="gRPC address of a running engine (default: the configured voices)"
+        "--engine",
+        type=_engine_address,
+        metavar="TARGET",
+        help="gRPC address of a running engine (default: the configured voices)",
     )
     _add_config(p)
     _add_json(p)
@@ -746,6 +750,12 @@ def _add_json(p: argparse.ArgumentParser) -> None:
 def _text(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected a name, got nothing")
+    return text
+
+
+def _engine_address(text: str) -> str:
+    if not text.startswith("unix:/") and not text.rpartition(":")[2].isdigit():
+        raise argparse.ArgumentTypeError(f"expected host:port or unix:/path, got {text!r}")
     return text
 
 

@@ -124,6 +124,8 @@ def _step(entry: Any, folder: Path) -> Step:
                 f"'wait: {value:g}' counted milliseconds; write 'pause: {value / 1000:g}', in seconds"
             )
         case "say", str():
+            if not (folder / value).is_file():
+                raise CallScriptError(f"say: no such file: {folder / value}")
             return SayStep(folder / value)
         case "dtmf", str() | int():
             return Press(check_digits(str(value)))

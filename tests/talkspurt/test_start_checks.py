@@ -140,6 +140,7 @@ def test_a_folder_in_which_not_even_root_may_write_is_a_problem(
             ["keys", "create", "--tennant", "a"],
             "talkspurt keys create: unrecognized arguments: --tennant a, did you mean --tenant?",
         ),
+        (["say", "a", "--engine", "gpu"], "--engine: expected host:port or unix:/path, got 'gpu'"),
         (["config", "init", "twillio"], ", did you mean twilio?"),
         (["sreve"], ", did you mean serve?"),
     ],

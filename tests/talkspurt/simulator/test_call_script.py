@@ -24,6 +24,7 @@ def script(tmp_path: Path, text: str) -> Path:
 
 
 def test_all_steps_are_read(tmp_path: Path) -> None:
+    (tmp_path / "q.wav").touch()
     text = """
     - expect: {speech_s: 3}
     - pause: 0.8
@@ -55,6 +56,7 @@ def test_all_steps_are_read(tmp_path: Path) -> None:
         ("- pause: 5\n- shout: 5", "step 2"),
         ("- pause: -1", "between 0 and an hour"),
         ("- {pause: 5, say: x}", "one key"),
+        ("- say: none.wav", "step 1: say: no such file: .*none.wav"),
         ("- wait: 800", "write 'pause: 0.8', in seconds"),
         ("- expect: {quiet_ms: 800}", "write quiet_s, in seconds"),
         ("- dtmf: 1x", "0-9"),
@@ -77,6 +79,7 @@ def test_the_page_shows_every_step(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/simulated-calls.md").read_text()
     (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
     assert shown == STEPS
+    (tmp_path / "question.wav").touch()
     steps = read_script(script(tmp_path, shown))
     assert {type(step) for step in steps} == {Wait, SayStep, Press, TextStep, CancelStep, Expect, HangUpStep}
 
