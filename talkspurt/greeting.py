@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from gateway.config import is_loopback
+from gateway.credentials import api_keys
 from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.invocation import command
@@ -60,9 +63,15 @@ def greeting(
 
 
 def without_keys(config: Config) -> str:
-    """Return a line if the listener can be reached from outside and so refuses every request without a key."""
-    server = config.server
-    if is_loopback(server.host) or server.insecure or config.auth.required:
+    """Return a line if pages and API refuse every request, because there is no key that opens them."""
+    server, auth = config.server, config.auth
+    if auth.keys_file and not auth.api_keys and auth.jwt is None:
+        active = any(key.state(time.time()) == "active" for key in api_keys.read(Path(auth.keys_file)))
+        make = f"make one with `{command()} keys create`, which counts within two seconds"
+        return (
+            "" if active else f"auth.keys_file {auth.keys_file} has no key that opens the console and the API: {make}"
+        )
+    if is_loopback(server.host) or server.insecure or auth.required:
         return ""
     return (
         f"server.host {server.host} can be reached from outside and there are no keys, so the console, the API and the "

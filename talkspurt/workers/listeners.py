@@ -68,7 +68,10 @@ def listen(host: str, port: int, section: str) -> list[socket.socket]:
     Raises:
         OSError: the port cannot be had.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as exc:
+        raise OSError(f"{section.partition('.')[0]}.host: {host!r} has no address: {exc.strerror}") from exc
     listeners: list[socket.socket] = []
     for family, kind, protocol, _, address in dict.fromkeys(found):
         listener = socket.socket(family, kind, protocol)

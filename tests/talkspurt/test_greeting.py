@@ -1,12 +1,14 @@
 """The text that `serve` prints when it is ready."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from gateway.credentials import api_keys
 from talkspurt.config.settings import load
-from talkspurt.greeting import greeting
+from talkspurt.greeting import greeting, without_keys
 from talkspurt.invocation import command
 
 DEMO = Path(__file__).parents[2] / "configs/demo.yaml"
@@ -50,6 +52,15 @@ def test_an_address_of_all_interfaces_is_shown_as_one_to_open(tmp_path: Path) ->
     path.write_text("server: {host: 0.0.0.0, insecure: true}\nroutes: {a: {recogniser: ''}}\n")
     (first, console, phone) = greeting(load(path, environment={}), 8080, ["heart"])
     assert first.endswith("http://127.0.0.1:8080/") and phone.endswith("http://127.0.0.1:8080/phone")
+
+
+def test_a_file_without_a_key_is_told_until_there_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("auth: {keys_file: keys.json}\nroutes: {a: {recogniser: ''}}\n")
+    (*_, told) = greeting(load(path, environment={}), 8080, ["heart"])
+    assert "has no key" in told and "keys create" in told
+    api_keys.create(tmp_path / "keys.json", now=time.time(), tenant="default")
+    assert without_keys(load(path, environment={})) == ""
 
 
 def test_a_deaf_route_and_an_unknown_voice_are_told(tmp_path: Path) -> None:

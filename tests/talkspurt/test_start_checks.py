@@ -165,6 +165,12 @@ def test_what_may_be_intended_is_a_warning(tmp_path: Path, capsys: pytest.Captur
     assert "is in use" in used
 
 
+def test_a_listener_without_an_address_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "server: {host: nosuch.invalid, insecure: true}\nroutes: {default: {recogniser: ''}}\n"
+    code, out, _ = checked(tmp_path, text, capsys)
+    assert code == 0 and "server.host: 'nosuch.invalid' has no address: " in out
+
+
 def test_a_registrar_without_an_address_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "server: {port: 0}\nroutes: {default: {recogniser: ''}}\nsip:\n  port: 0\n  registrations:\n"
