@@ -129,4 +129,4 @@ def _no_keys(file: str) -> str:
 
 
 _PROBLEMS = {"file": _unreadable, "folder": _no_folder, "written": _not_writable, "keys": _no_keys}
-"""What is wrong with a path, by the ``access`` of its field in the configuration's models. Empty: nothing."""
+"""Problem of a path, by the ``access`` of its field in the configuration's models. Empty: nothing."""

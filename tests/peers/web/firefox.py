@@ -35,13 +35,15 @@ class Firefox:
         self._socket = socket
         self._ids = itertools.count(1)
         self._tab = ""
+        self.patience_s = PATIENCE_S
+        """Longest wait for the result of a command, seconds."""
 
     async def command(self, method: str, **params: Any) -> Any:
         """One command at a time; its result."""
         number = next(self._ids)
         await self._socket.send_json({"id": number, "method": method, "params": params})
         while True:
-            answer = json.loads(await self._socket.receive_str(timeout=PATIENCE_S))
+            answer = json.loads(await self._socket.receive_str(timeout=self.patience_s))
             if answer.get("id") == number:
                 assert answer["type"] == "success", answer
                 return answer["result"]
@@ -52,11 +54,18 @@ class Firefox:
             self._tab = (await self.command("browsingContext.getTree"))["contexts"][0]["context"]
         await self.command("browsingContext.navigate", context=self._tab, url=url, wait="complete")
 
-    async def do(self, script: str) -> Any:
-        """Run JavaScript as if a visitor had asked for it, awaiting promises; its result."""
+    async def resize(self, width: int, height: int = 900) -> None:
+        """Set the size of the view in CSS pixels."""
+        viewport = {"width": width, "height": height}
+        await self.command("browsingContext.setViewport", context=self._tab, viewport=viewport)
+
+    async def do(self, script: str, *arguments: Any) -> Any:
+        """Run JavaScript as if a visitor had asked for it, awaiting promises; its result. ``arguments`` are ``args``
+        there."""
+        function = f"async args => {{ {script} }}"
         result = await self.command(
             "script.evaluate",
-            expression=f"(async () => JSON.stringify((await (async () => {{ {script} }})()) ?? null))()",
+            expression=f"({function})({json.dumps(arguments)}).then(result => JSON.stringify(result ?? null))",
             target={"context": self._tab},
             awaitPromise=True,
             userActivation=True,
