@@ -115,6 +115,10 @@ class JitterBuffer:
         later = (0 < (timestamp - each) & 0xFFFFFFFF < 1 << 31 for each in (odd[1], newest))
         return behind + 1 >= MAX_MISORDER or all(later)
 
+    def is_near(self, sequence: int) -> bool:
+        """Return True if a packet with this number is neither far ahead nor far behind."""
+        return self._next is None or (sequence - self._next + MAX_MISORDER) & 0xFFFF < 2 * MAX_MISORDER
+
     def expire(self, *, now: float) -> list[bytes]:
         """Give up overdue packets. Return payloads like ``add``."""
         return self._release(now)

@@ -45,6 +45,11 @@ def parse(data: bytes) -> RtpPacket:
     return RtpPacket(second & 0x7F, sequence, timestamp, ssrc, data[start:end])
 
 
+def is_rtp(data: bytes) -> bool:
+    """Return True if a datagram may be RTP or RTCP, encrypted or not: it has the version and a whole header."""
+    return len(data) >= _HEADER.size and data[0] >> 6 == 2
+
+
 MAX_DROPOUT = 3000
 """A jump forward by this many sequence numbers or more is a new numbering, not a loss (RFC 3550 appendix A.1)."""
 

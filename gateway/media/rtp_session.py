@@ -21,7 +21,7 @@ from gateway.media.dtmf import EventPacket, TelephoneEvents, event_packets, is_k
 from gateway.media.jitter_buffer import LOST, JitterBuffer
 from gateway.media.latch import Latch, PeerAddress
 from gateway.media.rtcp import INTERVAL_S, Reporter, is_rtcp
-from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, parse
+from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, is_rtp, parse
 from gateway.media.srtp import Srtp
 from gateway.seams.leg import RtpReport
 from voicecodecs.comfort_noise import noise_frames, read_level_dbov, write_level_dbov
@@ -46,8 +46,12 @@ _AFTER_DTMF_S = 0.08
 _USUAL_NOISE_TYPES = (13, 19)
 """Payload types of comfort noise: the static one (RFC 3389), and the one of its draft, which old gateways use."""
 
-_USUAL_DTMF_TYPE = 101
-"""Payload type of touch tones that most peers use. FreeSWITCH with ``rtp_liberal_dtmf`` uses it without agreement."""
+_DYNAMIC_TYPES = range(96, 128)
+"""Payload types without a meaning of their own. Some peers send touch tones with one of them without agreement, usually
+with 101 (FreeSWITCH with ``rtp_liberal_dtmf``; pull request 24 of eigger/hass-sip)."""
+
+_MOST_SENDERS = 8
+"""Most streams (SSRC) whose touch tones are told apart. Some gateways send each tone as a stream of its own."""
 
 
 class _Kind(enum.Enum):
@@ -124,15 +128,18 @@ class RtpStats:
 class _PeerStream:
     """One stream of the peer (SSRC)."""
 
-    __slots__ = ("clock_hz", "dtmf", "late_reported", "lost_reported", "order", "stream")
+    __slots__ = ("clock_hz", "late_reported", "lost_reported", "order", "stream")
 
     def __init__(self, ssrc: int, clock_hz: int) -> None:
         self.clock_hz = clock_hz
         self.stream = IncomingStream(ssrc=ssrc, clock_hz=clock_hz)
         self.order = JitterBuffer(clock_hz)
-        self.dtmf = TelephoneEvents()
         self.lost_reported = 0
         self.late_reported = 0
+
+    def numbers(self, packet: RtpPacket) -> bool:
+        """Return True if a packet without audio has its place among those of this stream."""
+        return packet.ssrc == self.stream.ssrc and self.order.is_near(packet.sequence)
 
 
 class RtpSession:
@@ -186,6 +193,8 @@ class RtpSession:
         self._arrival = arrival or Arrival()
         self._luck = luck or random.SystemRandom()
         self._arrivals: _PeerStream | None = None
+        self._keys: dict[int, TelephoneEvents] = {}
+        """Decoders of touch tones by SSRC, the oldest first."""
         self._outbound: AudioFormat | None = None
         self._inbound: AudioFormat | None = None
         self._to_wire: Transcoder | None = None
@@ -353,6 +362,8 @@ class RtpSession:
                 clear = self.srtp.unprotect(datagram)
             except ProtocolError:
                 self.dropped["rejected"] += 1
+                if not is_rtp(datagram):
+                    self._note_life(now, source)  # a keep-alive, which no key protects
                 return
         try:
             packet = parse(clear)
@@ -369,6 +380,11 @@ class RtpSession:
             return
         self.heard_at = now
         arrivals = self._arrivals
+        if kind is not _Kind.AUDIO and arrivals is not None and not arrivals.numbers(packet):
+            # Some gateways send touch tones as another stream, or with numbers of their own, while the audio continues
+            # (issue 1569 of sipwise/rtpengine).
+            self._take_sign(kind, packet, now)
+            return
         clock_hz = arrivals.clock_hz if arrivals else terms.audio.rtp_clock_hz
         if kind is _Kind.AUDIO:
             clock_hz = terms.receives[packet.payload_type].rtp_clock_hz
@@ -380,21 +396,30 @@ class RtpSession:
         arrivals.stream.add(packet.sequence, packet.timestamp, now=now)
         # The type stays with the payload in the buffer, because the peer may change it between two packets.
         payload: bytes | None = bytes((packet.payload_type,)) + packet.payload if packet.payload else None
-        if kind is _Kind.EVENT:
-            digit = arrivals.dtmf.add(
-                packet.timestamp,
-                packet.payload,
-                sequence=packet.sequence,
-                now=now,
-                clock_hz=terms.receives_dtmf.get(packet.payload_type, 8000),
-            )
-            if digit is not None:
-                self._events.on_digit(digit)
-            payload = None
-        elif kind is _Kind.NOISE:
-            self._silence = itertools.cycle(noise_frames(self._heard, read_level_dbov(packet.payload)))
+        if kind is not _Kind.AUDIO:
+            self._take_sign(kind, packet, now)
             payload = None
         self._pass_on(arrivals.order.add(packet.sequence, packet.timestamp, payload, now=now))
+
+    def _take_sign(self, kind: _Kind, packet: RtpPacket, now: float) -> None:
+        """Take a packet without audio: of a touch tone, or of comfort noise."""
+        if kind is _Kind.NOISE:
+            self._silence = itertools.cycle(noise_frames(self._heard, read_level_dbov(packet.payload)))
+            return
+        keys = self._keys.get(packet.ssrc)
+        if keys is None:
+            keys = self._keys[packet.ssrc] = TelephoneEvents()
+            if len(self._keys) > _MOST_SENDERS:
+                del self._keys[next(iter(self._keys))]
+        digit = keys.add(
+            packet.timestamp,
+            packet.payload,
+            sequence=packet.sequence,
+            now=now,
+            clock_hz=self.terms.receives_dtmf.get(packet.payload_type, 8000),
+        )
+        if digit is not None:
+            self._events.on_digit(digit)
 
     def _kind(self, packet: RtpPacket) -> _Kind | None:
         """Return the meaning of a packet by its payload type. None: it has none in this call."""
@@ -408,13 +433,16 @@ class RtpSession:
         # Some peers use what was not negotiated, with the usual numbers.
         if payload_type in _USUAL_NOISE_TYPES:
             return _Kind.NOISE
-        if payload_type == _USUAL_DTMF_TYPE and is_key(packet.payload):
+        if payload_type in _DYNAMIC_TYPES and is_key(packet.payload):
             return _Kind.EVENT
         return None
 
     def _unread(self, now: float, source: PeerAddress | None) -> None:
         """Count a packet that has no meaning here. It shows that the peer is alive."""
         self.dropped["unreadable"] += 1
+        self._note_life(now, source)
+
+    def _note_life(self, now: float, source: PeerAddress | None) -> None:
         if self._latch is None or (source and self._latch.knows(source[0])):
             self.heard_at = now
 

@@ -18,14 +18,13 @@ _PROFILES = {
 
 
 class Srtp:
-    """Both directions of one leg. A new key needs a new object, because its packet counter restarts.
+    """Both directions of one leg. A new key begins a new count of packets; see ``keep``.
 
     Args:
         outgoing, incoming: libsrtp's sessions with their keys, from a DTLS handshake or from ``keyed``.
     """
 
     def __init__(self, outgoing: pylibsrtp.Session, incoming: pylibsrtp.Session) -> None:
-        """Packets that were not authentic, or came twice."""
         self._out = outgoing
         self._in = incoming
 
@@ -48,6 +47,14 @@ class Srtp:
             pylibsrtp.Session(policy(key=send_key, ssrc_type=policy.SSRC_ANY_OUTBOUND, srtp_profile=profile)),
             pylibsrtp.Session(policy(key=receive_key, ssrc_type=policy.SSRC_ANY_INBOUND, srtp_profile=profile)),
         )
+
+    def keep(self, before: Srtp, *, outgoing: bool, incoming: bool) -> None:
+        """Continue the directions whose keys stay the same. Their counts of packets (rollover counters) must not
+        restart: both sides derive keys from them (RFC 3711 section 3.3.1; issue 2682 of pjsip/pjproject)."""
+        if outgoing:
+            self._out = before._out
+        if incoming:
+            self._in = before._in
 
     def protect(self, packet: bytes) -> bytes:
         """Encrypt an RTP packet."""

@@ -168,9 +168,11 @@ class RtpLeg:
                 self.session.keep_formats(*self._formats)
         else:
             self.session.agree(terms, now=now)
-        crypto = (agreed.send_crypto, agreed.receive_crypto)
-        if before is None or crypto != (before.send_crypto, before.receive_crypto):
-            self.session.srtp = _srtp(agreed)
+        kept = _same_keys(before, agreed)
+        if before is None or not all(kept):
+            earlier, self.session.srtp = self.session.srtp, _srtp(agreed)
+            if earlier is not None and self.session.srtp is not None:
+                self.session.srtp.keep(earlier, outgoing=kept[0], incoming=kept[1])
         # Send at once, to open a NAT on the path for the peer's packets (RFC 4961, RFC 6263).
         self.session.send_silence(now)
         self._timer.arm()
@@ -249,6 +251,17 @@ class RtpLeg:
             self._events.on_leg_closed("media timeout")
         else:
             session.on_timer(now)
+
+
+def _same_keys(before: Agreed | None, agreed: Agreed) -> tuple[bool, bool]:
+    """Return True for the sent and for the received packets if their keys stay the same. Tags may change."""
+    if before is None:
+        return False, False
+    pairs = (before.send_crypto, agreed.send_crypto), (before.receive_crypto, agreed.receive_crypto)
+    sent, received = (
+        old == new or (old and new and (old.suite, old.key) == (new.suite, new.key)) for old, new in pairs
+    )
+    return bool(sent), bool(received)
 
 
 def _srtp(agreed: Agreed) -> Srtp | None:

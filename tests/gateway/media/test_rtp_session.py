@@ -342,13 +342,50 @@ def test_a_report_that_cannot_be_read_is_a_sign_of_life_too(report: bytes) -> No
     assert call.session.heard_at == BEGIN_S + 20
 
 
-@pytest.mark.parametrize("events", [None, 96])
-def test_a_key_with_the_usual_number_is_heard_although_that_was_not_negotiated(events: int | None) -> None:
+@pytest.mark.parametrize("events", [None, 98])
+@pytest.mark.parametrize("kind", [96, 101, 127])
+def test_a_key_with_a_number_of_its_own_is_heard_although_that_was_not_negotiated(
+    events: int | None, kind: int
+) -> None:
+    """Pull request 24 of eigger/hass-sip."""
     call = Call(replace(SIP, events_type=events, events_receive_type=events))
     far = scripts.Far()
     for payload in (KEY_5, KEY_5[:3], bytes(160), bytes([16, 10, 0, 160])):
-        call.session.receive(far.packet(payload, kind=101), BEGIN_S, scripts.HOME)
+        call.session.receive(far.packet(payload, kind=kind), BEGIN_S, scripts.HOME)
     assert [line for line in call.out.lines if "digit" in line] == ["0.0000 digit 5"]
+
+
+@pytest.mark.parametrize(
+    ("ssrc", "sequence"), [(0x999, 5000), (scripts.FAR, 1), (scripts.FAR, 2100), (scripts.FAR, 20_000), (None, 5000)]
+)
+@pytest.mark.parametrize("audio", [True, False], ids=["beside audio", "in place of audio"])
+def test_touch_tones_of_another_stream_or_numbering_count_once_and_leave_the_audio_alone(
+    ssrc: int | None, sequence: int, audio: bool
+) -> None:
+    """Issue 1569 of sipwise/rtpengine: a gateway sends tones as a stream of its own. None: a new one for each tone."""
+    voice, steps, at = scripts.Far(sequence=1000), [(0.0, "agree", SIP), (0.0, "listen", True)], 0.1
+    keys = scripts.Far(sequence=sequence, timestamp=77, ssrc=ssrc or 0)
+    for code in (5, 5, 11):
+        steps += voice.frames(20, at)
+        keys.ssrc, keys.timestamp = keys.ssrc + (ssrc is None), keys.timestamp + 4000
+        steps += keys.tone(code, at + 0.4)
+        steps += [step for step in voice.frames(9, at + 0.405) if audio]
+        if not audio:
+            voice.sequence -= 9
+        at += 0.6
+    call = Call()
+    lines = [line.split()[1:] for line in call.play(steps)]
+    assert [line[1] for line in lines if line[0] == "digit"] == ["5", "5", "#"]
+    assert ["lost"] not in lines and call.session.stats.lost == 0
+    assert call.session.stats.packets_received == 60 + 27 * audio and not call.dropped
+
+
+def test_a_keep_alive_is_a_sign_of_life_also_where_packets_are_encrypted() -> None:
+    call = Call(replace(SIP, keyed=True))
+    call.session.receive(scripts.Far().packet(), BEGIN_S + 20, scripts.HOME)  # not encrypted
+    assert call.session.heard_at == BEGIN_S
+    call.session.receive(b"\0\0\0\0", BEGIN_S + 21, scripts.HOME)
+    assert call.session.heard_at == BEGIN_S + 21
 
 
 def test_a_number_that_was_negotiated_for_audio_stays_audio() -> None:

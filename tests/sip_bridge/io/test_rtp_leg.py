@@ -14,6 +14,7 @@ from gateway.media import rtp_session
 from gateway.media.latch import Latch
 from gateway.media.rtcp import is_rtcp
 from gateway.media.rtp import OutgoingStream
+from gateway.media.srtp import Srtp
 from sip_bridge.io.ports import PortPool
 from sip_bridge.io.rtp_leg import RtpLeg, _Port
 from sip_bridge.message.sdp import Direction, Negotiation, parse
@@ -89,6 +90,32 @@ async def test_frames_and_digits_arrive(srtp: str) -> None:
         await told.until(frames=5, digits="1#")
         assert theirs.send_frame(bytes(160), time.monotonic())
         await heard.until(frames=1)
+
+
+async def test_a_new_key_of_one_side_does_not_restart_the_count_of_the_other() -> None:
+    """Issues 2682 of pjsip/pjproject and 1443 of sipwise/rtpengine: after a long call, its sound ends with a re-INVITE
+    in which one side has a new key."""
+    async with call("required") as (ours, theirs, heard, told):
+        assert ours.session is not None and theirs.session is not None
+        ours.session.outgoing._sequence = 0xFFFE
+        for index in range(4):  # the numbers begin again from zero
+            ours.send_frame(bytes([index]) * 160, time.monotonic())
+        await told.until(frames=4)
+        assert ours._agreed is not None and theirs._agreed is not None and theirs._agreed.send_crypto is not None
+        fresh = replace(theirs._agreed.send_crypto, key=bytes(len(theirs._agreed.send_crypto.key)))
+        assert theirs._agreed.receive_crypto is not None and theirs.session.srtp is not None
+        counted, peers = (
+            theirs.session.srtp,
+            Srtp.keyed(fresh.suite, send_key=fresh.key, receive_key=theirs._agreed.receive_crypto.key),
+        )
+        peers.keep(counted, outgoing=False, incoming=True)
+        theirs.session.srtp = peers
+        ours.negotiated(replace(ours._agreed, receive_crypto=fresh))
+        ours.send_frame(bytes([4]) * 160, time.monotonic())
+        theirs.send_frame(bytes([5]) * 160, time.monotonic())
+        await told.until(frames=5)
+        await heard.until(frames=1)
+        assert told.frames[-1][0] == 4 and heard.frames[-1][0] == 5
 
 
 async def test_what_is_no_rtp_of_the_call_is_dropped() -> None:
