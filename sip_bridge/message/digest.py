@@ -25,6 +25,9 @@ from sip_bridge.message.sip import Request, Response, Uri, quote, split_list, un
 ALGORITHMS = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
 """Digest algorithms, best first, in the order in which challenges list them (RFC 8760 section 2.3)."""
 
+_SEVERAL = re.compile(r",[ \t]*(?=digest[ \t])", re.IGNORECASE)
+"""Between two challenges in one header, as HTTP writes them."""
+
 _QUOTED = ("username", "realm", "nonce", "uri", "response", "cnonce", "opaque")
 
 
@@ -36,7 +39,7 @@ def parse_auth(text: str) -> tuple[str, dict[str, str]]:
     Raises:
         SipProtocolError: a parameter has no ``=``, or is given twice.
     """
-    scheme, _, rest = text.strip().partition(" ")
+    scheme, rest = [*text.split(None, 1), "", ""][:2]
     params: dict[str, str] = {}
     for part in split_list(rest) if scheme.lower() == "digest" else ():
         name, equals, value = part.partition("=")
@@ -93,7 +96,7 @@ class ClientAuth:
             uri: the Request-URI exactly as sent.
             cnonce: random text.
         """
-        for challenge in challenges:
+        for challenge in (each for text in challenges for each in _SEVERAL.split(text)):
             try:
                 scheme, theirs = parse_auth(challenge)
             except SipProtocolError:
@@ -264,10 +267,11 @@ class ServerAuth:
 
 
 def is_same_target(one: str, other: str) -> bool:
-    """Return True if two URIs name the same user, or the same host if they name no user.
+    """Return True if two URIs name the same user, or the same host if one of them names no user.
 
-    Escapes are read (RFC 3261 section 19.1.4). Hosts, ports and parameters are not compared: proxies rewrite them.
-    Brackets around the URI and a missing scheme, as some phones write them in credentials, mean nothing.
+    Escapes are read (RFC 3261 section 19.1.4). Hosts, ports and parameters are not compared: proxies rewrite them. So
+    are the plus or zeros before an international number. Brackets around the URI and a missing scheme, as some phones
+    write them in credentials, mean nothing; others name only the domain.
     """
     if one == other:
         return bool(one)
@@ -276,7 +280,7 @@ def is_same_target(one: str, other: str) -> bool:
     except SipProtocolError:
         return False
     (user, host), (other_user, other_host) = names
-    return user == other_user and (bool(user) or host == other_host)
+    return user == other_user if user and other_user else bool(host) and host == other_host
 
 
 def _bare(uri: str) -> str:
@@ -286,7 +290,9 @@ def _bare(uri: str) -> str:
 
 def _user(uri: Uri) -> str:
     user = unquote_escapes(re.split("[;:]", uri.user, maxsplit=1)[0])
-    return re.sub("[-.()]", "", user) if uri.scheme == "tel" or user.startswith("+") else user
+    if uri.scheme == "tel" or user.startswith("+"):
+        user = re.sub("[-.()]", "", user)
+    return re.sub(r"(?:\+|00)(?=[0-9]+\Z)", "", user, count=1) if user[:1] in "+0" else user
 
 
 def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from gateway.seams.plain_text import plain
 from sip_bridge.errors import SipProtocolError
 from sip_bridge.message.sip import Address, Headers, Message, Request, Uri
+from sip_bridge.message.sip import unquote as unquote_text
 
 USER_TO_USER = "User-to-User"
 
@@ -132,14 +133,14 @@ def _addresses(headers: Headers, name: str) -> list[Address]:
     found = []
     for value in headers.all(name):
         with contextlib.suppress(SipProtocolError):
-            found.append(Address.parse(value))
+            found.append(Address.party(value))
     return found
 
 
 def _identities(headers: Headers) -> list[Address]:
     """Return the identities of the caller from the first header that has any."""
     parties = _addresses(headers, "Remote-Party-ID")
-    calling = [each for each in parties if (each.params.get("party") or "calling").lower() == "calling"]
+    calling = [each for each in parties if unquote_text(each.params.get("party") or "calling").lower() == "calling"]
     known = (_addresses(headers, "P-Asserted-Identity"), calling, _addresses(headers, "P-Preferred-Identity"))
     return next(filter(None, ([each for each in of if each.uri.host != _ANONYMOUS] for of in known)), [])
 

@@ -38,6 +38,10 @@ MAX_BYTES = 16 * 1024
 MAX_MEDIA = 16
 MAX_FORMATS = 64
 
+_MEANS_NOTHING = re.compile("WSH=[0-9]+|KDR=0|-.*", re.IGNORECASE)
+"""Session parameters of a crypto line that change nothing here: a hint, the default, and what may be ignored (RFC 4568
+section 6.3)."""
+
 SUITES: Mapping[str, int] = {
     "AEAD_AES_256_GCM": 44,
     "AEAD_AES_128_GCM": 28,
@@ -52,6 +56,9 @@ _OFFERED_SUITES = ("AES_CM_128_HMAC_SHA1_80", "AES_CM_128_HMAC_SHA1_32")
 
 _PROTOCOLS = frozenset({"RTP/AVP", "RTP/AVPF", "RTP/SAVP", "RTP/SAVPF"})
 _EVENTS = "TELEPHONE-EVENT"
+_RTPMAP = re.compile(r"\s*([^/;\s]+)\s*(?:/\s*([^/;\s]*)\s*(?:/\s*([^/;\s]*))?)?")
+"""Name, clock and channels of a codec. Some peers write more after them."""
+
 _OTHER_NAMES = {
     **dict.fromkeys(("G711U", "G711MU", "G711ULAW", "ULAW", "MULAW"), "PCMU"),
     **dict.fromkeys(("G711A", "G711ALAW", "ALAW"), "PCMA"),
@@ -142,6 +149,8 @@ class Media:
     protocol: str
     formats: tuple[str, ...]
     host: str = ""
+    other_hosts: tuple[str, ...] = ()
+    """The addresses of further ``c=`` lines. Only multicast has them, but some peers name one of each family."""
     codecs: tuple[Codec, ...] = ()
     direction: Direction = Direction.SENDRECV
     ptime_ms: int | None = None
@@ -170,7 +179,7 @@ class _Section:
 
     def __init__(self, media: str = "") -> None:
         self.media = media
-        self.host: str | None = None
+        self.hosts: list[str] = []
         self.attributes: dict[str, list[str]] = {}
 
     def first(self, name: str) -> str | None:
@@ -184,11 +193,12 @@ class _Section:
 def parse(body: bytes) -> SessionDescription:
     """Read a session description. Unknown lines and attributes are skipped. What is not well-formed is read where its
     meaning is clear: white space anywhere, missing or odd ``o=``, ``s=`` and ``t=``, and a missing ``c=`` if ``o=``
-    has an IP address.
+    has an IP address. Only the audio that is not refused must be whole: switches name disabled media without formats
+    (issue 1233 of pjsip/pjproject, issue 305 of versatica/JsSIP).
 
     Raises:
-        SipProtocolError: ``v=0`` is missing, the audio has no address, a port cannot be read, or something is too long.
-            The message names it.
+        SipProtocolError: ``v=0`` is missing, the audio has no address, its port cannot be read, or something is too
+            long. The message names it.
     """
     if len(body) > MAX_BYTES:
         raise SipProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)
@@ -211,12 +221,12 @@ def parse(body: bytes) -> SessionDescription:
                 parts = value.split()
                 address = parts[min(2, len(parts) - 1)].partition("/")[0] if parts else ""
                 if _is_address(address) or (len(parts) > 2 and re.fullmatch(r"[A-Za-z0-9.:_-]+", address)):
-                    sections[-1].host = address
+                    sections[-1].hosts.append(address)
             case "a":
                 name, _, about = value.partition(":")
                 sections[-1].attributes.setdefault(name.strip().lower(), []).append(about.strip())
-    if session.host is None and _is_address(origin):
-        session.host = origin
+    if not session.hosts and _is_address(origin):
+        session.hosts.append(origin)
     if len(sections) - 1 > MAX_MEDIA:
         raise SipProtocolError(f"SDP has {len(sections) - 1} media descriptions, expected at most {MAX_MEDIA}")
     return SessionDescription(tuple(_media(section, session) for section in sections[1:]))
@@ -232,23 +242,25 @@ def _is_address(text: str) -> bool:
 
 def _media(section: _Section, session: _Section) -> Media:
     parts = section.media.replace(",", " ").split()
-    if len(parts) < 4 or len(parts) - 3 > MAX_FORMATS:
+    if len(parts) < 3 or len(parts) - 3 > MAX_FORMATS:
         raise SipProtocolError(
-            f"SDP media is {section.media[:40]!r}, expected kind, port, protocol and 1 to 64 formats"
+            f"SDP media is {section.media[:40]!r}, expected kind, port, protocol and up to 64 formats"
         )
-    port = _number(parts[1].partition("/")[0], 65535, "media port")
-    media = Media(parts[0].lower(), port, parts[2], tuple(parts[3:]))
-    if media.kind != "audio" or media.protocol.upper() not in _PROTOCOLS:
-        return media
-    host = section.host or session.host
-    if host is None and port:
+    kind, written, protocol = parts[0].lower(), parts[1].partition("/")[0], parts[2]
+    if kind != "audio" or protocol.upper() not in _PROTOCOLS:
+        known = re.fullmatch("[0-9]{1,5}", written) and int(written) < 65536
+        return Media(kind, int(written) if known else 0, protocol, tuple(parts[3:]))
+    port = _number(written, 65535, "media port")
+    hosts = section.hosts or session.hosts
+    if not hosts and port:
         raise SipProtocolError("SDP without c= for its audio, expected one (RFC 8866 section 5.7)")
     ptime, maxptime = section.first("ptime"), section.first("maxptime")
     rtcp = (section.first("rtcp") or "").split()
     return replace(
-        media,
-        host=host or "",
-        codecs=_codecs(section, media.formats),
+        Media(kind, port, protocol, tuple(parts[3:])),
+        host=hosts[0] if hosts else "",
+        other_hosts=tuple(hosts[1:]),
+        codecs=_codecs(section, parts[3:]),
         direction=section.direction() or session.direction() or Direction.SENDRECV,
         # Some peers write 20.0. A ptime is only a preference, so an unreadable one is ignored.
         ptime_ms=int(ptime) if ptime and re.fullmatch("[0-9]{1,4}", ptime) else None,
@@ -283,7 +295,10 @@ def _mapped(payload_type: int, mapped: str) -> Codec | None:
     Two names have one meaning whatever follows them: ``opus`` always has a clock of 48000 Hz and two channels (RFC 7587
     section 7), and G722 always one of 8000 Hz (RFC 3551 section 4.5.2), although some peers write 16000.
     """
-    name, *rest = "".join(mapped.partition(";")[0].split()).upper().split("/")
+    found = _RTPMAP.match(mapped.upper())
+    if not found:
+        return None
+    name, *rest = (part for part in found.groups() if part is not None)
     name = _OTHER_NAMES.get(name.replace("-", "").replace(".", ""), name)
     if name in ("OPUS", "G722"):
         return replace(KNOWN[name], payload_type=payload_type)
@@ -301,20 +316,22 @@ def _crypto(line: str) -> Crypto | None:
     """Read a crypto line. None: the line is valid but unusable (another suite, session parameters, or a key with an
     MKI)."""
     parts = line.split()
-    if len(parts) != 3 or not parts[0].isdigit() or len(parts[0]) > 9 or parts[1] not in SUITES:
+    if len(parts) < 3 or not parts[0].isdigit() or len(parts[0]) > 9 or parts[1].upper() not in SUITES:
+        return None
+    suite = parts[1].upper()
+    if not all(_MEANS_NOTHING.fullmatch(parameter) for parameter in parts[3:]):
         return None
     method, _, params = parts[2].partition(":")
     encoded, *rest = params.split("|")
     # A lifetime after the key is accepted. A master key identifier (with a colon) would be in every packet, and libsrtp
-    # is
-    # not told to expect one, so such a key is not used.
+    # is not told to expect one, so such a key is not used.
     if method.lower() != "inline" or any(":" in more for more in rest):
         return None
     try:
         key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError):
         return None
-    return Crypto(int(parts[0]), parts[1], key) if len(key) == SUITES[parts[1]] else None
+    return Crypto(int(parts[0]), suite, key) if len(key) == SUITES[suite] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +489,7 @@ class Negotiation:
             media.rtcp_mux,
         )
         sections = [
-            audio if index == at else [f"m={other.kind} 0 {other.protocol} {' '.join(other.formats)}"]
+            audio if index == at else [f"m={other.kind} 0 {other.protocol} {' '.join(other.formats) or '0'}"]
             for index, other in enumerate(offer.media)
         ]
         return self._describe(sections)
@@ -633,26 +650,36 @@ class Negotiation:
         return NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours}")
 
     def _reachable(self, media: Media) -> Media:
-        """Return the section with the address in the form that our socket takes.
+        """Return the section with its first address that can be used, in the form that our socket takes.
 
         Raises:
             NotAcceptable: the address is a name, which would need a look-up while calls are paced; is of the other
                 family; is multicast or broadcast; or is a loopback address, which a remote peer must not name.
         """
+        refused: NotAcceptable | None = None
+        for host in (media.host, *media.other_hosts):
+            try:
+                return replace(media, host=self._usable_host(host))
+            except NotAcceptable as error:
+                refused = refused or error
+        assert refused
+        raise refused
+
+    def _usable_host(self, host: str) -> str:
         ours = 6 if ":" in self._host else 4
         try:
-            address = ipaddress.ip_address(media.host)
+            address = ipaddress.ip_address(host)
         except ValueError:
-            raise NotAcceptable(f"audio is at {media.host[:60]!r}, expected an IP address") from None
+            raise NotAcceptable(f"audio is at {host[:60]!r}, expected an IP address") from None
         plain = getattr(address, "ipv4_mapped", None) or address
         if plain.is_unspecified:
-            return media  # on hold; see ``_agree``
+            return host  # on hold; see ``_agree``
         if plain.version == ours:
             address = plain
         of_many = plain.is_multicast or (plain.version == 4 and plain.is_reserved)
         if address.version != ours or of_many or (plain.is_loopback and not self._on_loopback):
-            raise NotAcceptable(f"audio is at {media.host[:60]}, expected an IPv{ours} address of one reachable host")
-        return replace(media, host=str(address))
+            raise NotAcceptable(f"audio is at {host[:60]}, expected an IPv{ours} address of one reachable host")
+        return str(address)
 
     def _their_crypto(self, media: Media) -> Crypto | None:
         secure = "SAVP" in media.protocol.upper()

@@ -76,6 +76,8 @@ _UNIQUE = ("from", "to", "call-id", "cseq")
 _TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%A-Za-z]+\]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_ODD_PARTY = re.compile(r"([^<>]*)<(sips?):([^<>@]*)@([^<>@]*)>([^<>]*)", re.IGNORECASE)
+"""Name, scheme, user, host and header parameters of an address that ``Address.parse`` may not read."""
 _NOT_IN_URI = re.compile(r'[\s<>"]')
 """Characters that a URI must escape. Unescaped, they would change the start line of a request to that URI."""
 _STATUS_LINE = re.compile(r"SIP/2\.0[ \t]+([1-6][0-9][0-9])(?:[ \t](.*))?", re.IGNORECASE)
@@ -284,12 +286,30 @@ class Address:
             if not closed or (tail.strip() and not tail.strip().startswith(";")):
                 raise SipProtocolError(f"address is {text[:80]!r}, expected <URI> and ;parameters")
             return cls(Uri.parse(inner), name, parse_params(tail.strip()[1:]))
-        if name:
-            raise SipProtocolError(f"address is {text[:80]!r}, expected <URI> after the name")
         uri, _, params = rest.partition(";")
         if "?" in uri:
             raise SipProtocolError(f"address is {text[:80]!r}, expected <> around a URI with a question mark")
-        return cls(Uri.parse(uri), "", parse_params(params))
+        return cls(Uri.parse(uri), name, parse_params(params))
+
+    @classmethod
+    def party(cls, text: str) -> Address:
+        """Read From, To or an identity. They only describe a party, so their user part may be empty (callers that hide
+        their number: issue 3164 of meetecho/janus-gateway, issue 104 of ringcentral/ringcentral-web-phone) or have
+        spaces, and their name may be quoted twice (issue 20 of erlnets/nksip).
+
+        Raises:
+            SipProtocolError: see ``parse``.
+        """
+        try:
+            return cls.parse(text)
+        except SipProtocolError:
+            found = _ODD_PARTY.fullmatch(text.strip())
+            if not found or found[1].count('"') % 2:
+                raise
+        name, scheme, user, host, params = found.groups()
+        user = "".join(user.split())
+        read = cls.parse(f"<{scheme}:{user}{'@' if user else ''}{host}>{params}")
+        return replace(read, display_name=name.replace('"', "").strip())
 
     @property
     def tag(self) -> str:
@@ -464,12 +484,12 @@ class _Message:
     @cached_property
     def from_(self) -> Address:
         """The From header, which names the side that began the dialog."""
-        return Address.parse(self._required("From"))
+        return Address.party(self._required("From"))
 
     @cached_property
     def to(self) -> Address:
         """The To header, which names the original target of the request."""
-        return Address.parse(self._required("To"))
+        return Address.party(self._required("To"))
 
     @cached_property
     def call_id(self) -> str:

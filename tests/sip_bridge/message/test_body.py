@@ -72,12 +72,31 @@ def test_any_other_body_is_415(content: str, more: tuple[tuple[str, str], ...]) 
         (b"9", "9"),
         (b"10", "*"),
         (b"b\r\n", "B"),
+        (b" Signal=5\r\n Duration=160", "5"),
+        (b"Signal=05\0\0", "5"),
+        (b"Signal=star", "*"),
+        (b"Signal=%23&Duration=100", "#"),
+        (b"Tone=5\r\n", "5"),
+        (b"Digits: 5\r\n", "5"),
+        (b"5\r\nDuration=160\r\n", "5"),
+        (b"5,160", "5"),
+        (b'"#"', "#"),
     ],
 )
 @pytest.mark.parametrize("content", DIGIT_TYPES)
 def test_touch_tones_in_every_form_and_type(content: str, body: bytes, key: str) -> None:
     assert digit_of(carrying(content, body)) == key
     assert digit_of(carrying(f"{content.title()};charset=utf-8", body)) == key
+
+
+def test_a_touch_tone_of_another_type() -> None:
+    signal = b"Signal=5\r\nDuration=160\r\n"
+    for content in ("application/x-dtmf-relay", "audio/dtmf", '"application/dtmf-relay"', "text/plain"):
+        assert digit_of(carrying(content, signal)) == "5"
+    parts = b"--x\r\nContent-Type: text/plain\r\n\r\nhello\r\n--x\r\nContent-Type: application/dtmf-relay;a=b\r\n\r\n"
+    assert digit_of(carrying("multipart/mixed;boundary=x", parts + signal + b"--x--")) == "5"
+    with pytest.raises(SipProtocolError, match="multipart/mixed"):
+        digit_of(carrying("multipart/mixed;boundary=x", b"--x\r\nContent-Type: text/html\r\n\r\n5\r\n--x--"))
 
 
 def test_a_touch_tone_whose_type_is_not_named() -> None:

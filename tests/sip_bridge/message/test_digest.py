@@ -149,7 +149,12 @@ def test_short_secret() -> None:
         ("sip:other@pbx.example", "sip:bot@pbx.example", "sip:bot@pbx.example", False),
         ("sip:BOT@pbx.example", "sip:bot@pbx.example", "", False),
         ("sip:pbx.example", "sip:other.example", "", False),
-        ("sip:pbx.example", "sip:bot@pbx.example", "", False),
+        ("sip:pbx.example", "sip:bot@pbx.example", "", True),  # the domain alone
+        ("pbx.example", "sip:bot@10.0.0.1", "sip:bot@pbx.example", True),
+        ("sip:pbx.example", "sip:bot@other.example", "sip:bot@other.example", False),
+        ("sip:4930111@pbx.example", "sip:+4930111@10.0.0.1", "", True),
+        ("sip:004930111@pbx.example", "sip:+4930111@10.0.0.1", "", True),
+        ("sip:4930112@pbx.example", "sip:+4930111@10.0.0.1", "", False),
         ("<sip:bot@pbx.example>", "sip:bot@pbx.example", "", True),
         ("bot@pbx.example", "sip:bot@10.0.0.1", "", True),
         ("sip:+49-30-111@pbx.example", "sip:+4930111@10.0.0.1;user=phone", "", True),
@@ -166,6 +171,31 @@ def test_credentials_name_the_target_as_dialled_or_as_asked(named: str, asked: s
         [answer], PASSWORDS, method="INVITE", uri=asked, now=1000.0, dialled=dialled
     )
     assert (judged is DigestVerdict.GOOD) == good
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Digest ", "DIGEST\t"),
+        ("qop=auth", 'qop="auth"'),
+        ("algorithm=MD5", 'algorithm="md5"'),
+        (", ", ",\t"),
+        ("nc=", "NC = "),
+    ],
+)
+def test_credentials_in_another_form(old: str, new: str) -> None:
+    answer = ClientAuth("ann", "secret").answer(SERVER.challenges(now=1000.0)[1:], method="INVITE", uri=URI, cnonce="c")
+    assert answer and old in answer
+    judged, _ = ServerAuth(SERVER.realm, SERVER.secret).check(
+        [answer.replace(old, new)], PASSWORDS, method="INVITE", uri=URI, now=1000.0
+    )
+    assert judged is DigestVerdict.GOOD
+
+
+def test_of_two_challenges_in_one_header_the_first_that_can_be_is_answered() -> None:
+    challenge = 'Digest realm="a, b", nonce="1", algorithm=SHA-512-256, Digest realm="a, b",nonce="2", qop="auth"'
+    answer = ClientAuth("ann", "secret").answer([challenge], method="REGISTER", uri=URI, cnonce="c")
+    assert answer and 'nonce="2"' in answer and 'realm="a, b"' in answer
 
 
 @pytest.mark.parametrize("qop", [True, False])

@@ -84,6 +84,11 @@ SIP_AND_TEL = '"Ann Lee" <sip:ann@carrier.example>, <tel:+49-30-111>'
         ),
         ([("P-Asserted-Identity", "<sip:anonymous@anonymous.invalid>")], "anonymous", ""),
         ([("P-Preferred-Identity", "<sip:+3@c>"), ("Remote-Party-ID", "<sip:+2@c>;party=called")], "+3", ""),
+        ([("P-Asserted-Identity", "Lee, Ann <sip:+49 30 111@c>")], "+4930111", "Ann"),
+        ([("P-Asserted-Identity", '"Ann" sip:+4930111@c')], "+4930111", "Ann"),
+        ([("P-Asserted-Identity", '""Ann"" <sip:+4930111@c;user=phone>')], "+4930111", "Ann"),
+        ([("P-Asserted-Identity", "<sip:@c>"), ("P-Asserted-Identity", "<tel:+49-30-111>")], "+4930111", ""),
+        ([("Remote-Party-ID", '"Bob" <sip:+2@c>;party="calling";privacy=off')], "+2", "Bob"),
     ],
 )  # fmt: skip
 def test_the_identity_of_the_caller(headers: list[tuple[str, str]], from_: str, name: str) -> None:
@@ -93,6 +98,24 @@ def test_the_identity_of_the_caller(headers: list[tuple[str, str]], from_: str, 
     invite = replace(invite, headers=invite.headers.replace(*anonymous))
     caller = caller_of(invite, [])
     assert (caller.from_, caller.name) == (from_, name)
+
+
+@pytest.mark.parametrize(
+    ("value", "caller"),
+    [
+        ("<sip:@pbx.example>;tag=a", ("sip:pbx.example", "")),
+        ('"" <sip:@pbx.example> ;tag=a', ("sip:pbx.example", "")),
+        ("<sip:+49 30 111@pbx.example;user=phone>;tag=a", ("+4930111", "")),
+        ('""unknown"" <sip:+4930111@pbx.example>;tag=a', ("+4930111", "unknown")),
+        ("Lee, Ann <sip:+4930111@pbx.example>;tag=a", ("+4930111", "Lee, Ann")),
+    ],
+)
+def test_an_odd_from_is_read_and_its_call_accepted(value: str, caller: tuple[str, str]) -> None:
+    invite = request()
+    read = parse(replace(invite, headers=invite.headers.replace("From", value)).serialise())
+    assert isinstance(read, Request) and read.from_.tag == "a"
+    found = caller_of(read, [])
+    assert (found.from_, found.name) == caller
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def test_only_known_codecs_can_be_configured() -> None:
         (b"v=1\r\n", "SDP begins 'v=1'"),
         (described("m=audio 70000 RTP/AVP 0"), "media port is '70000'"),
         (described("m=audio x RTP/AVP 0"), "media port is 'x'"),
-        (described("m=audio 9 RTP/AVP"), "media is 'audio 9 RTP/AVP'"),
+        (described("m=audio 9"), "media is 'audio 9'"),
         (b"v=0\r\no=ann 42 7 IN IP4 host\r\nm=audio 9 RTP/AVP 0\r\n", "without c="),
         (b"v=0\r\nc=IN IP4\r\nm=audio 9 RTP/AVP 0\r\n", "without c="),
         (described("m=audio 9 RTP/AVP 0\n" * 17), "17 media descriptions"),
@@ -667,6 +667,11 @@ ODD = {
     "opus with one channel": PLAIN.replace("opus/48000/2", "OPUS/48000/1"),
     "opus with another clock": PLAIN.replace("opus/48000/2", "opus/16000/2"),
     "unreadable ptime and rtcp": PLAIN.replace("ptime:20", "ptime:20.0") + "a=rtcp:x\r\na=rtcp:\r\na=maxptime:\r\n",
+    "two addresses, one of each family": PLAIN.replace("c=IN IP4", "c=IN IP6 2001:db8::4\r\nc=IN IP4"),
+    "two addresses in the media": PLAIN + "c=IN IP6 2001:db8::4\r\nc=IN IP4 192.0.2.4\r\n",
+    "rtpmap with more after it": PLAIN.replace("PCMU/8000", "PCMU/8000 (G.711)").replace(
+        "event/8000", "event/8000 0-15"
+    ),
     "attributes before the media": PLAIN.replace("t=0 0\r\n", "t=0 0\r\na=foo\r\na=bar:baz\r\n"),
 }
 
@@ -674,11 +679,13 @@ ODD = {
 @pytest.mark.parametrize("case", ODD)
 def test_a_description_with_a_clear_meaning_is_read(case: str) -> None:
     (media,) = parse(ODD[case].encode()).media
+    assert "192.0.2.4" in (media.host, *media.other_hosts)
     found = [(codec.payload_type, codec.name, codec.clock_hz, codec.channels) for codec in media.codecs]
     assert found == [(0, "PCMU", 8000, 1), (107, "OPUS", 48000, 2), (101, "TELEPHONE-EVENT", 8000, 1)]
-    assert (media.kind, media.host, media.port, media.direction) == ("audio", "192.0.2.4", 49170, Direction.SENDONLY)
+    assert (media.kind, media.port, media.direction) == ("audio", 49170, Direction.SENDONLY)
     ours = negotiation()
     assert b"m=audio 16384 " in ours.answer(parse(ODD[case].encode()))
+    assert ours.agreed is not None and ours.agreed.host == "192.0.2.4"
     assert ours.agreed is not None and ours.agreed.on_hold and ours.agreed.codec.name == "PCMU"
 
 
@@ -725,6 +732,11 @@ def test_hold_and_resume_in_every_form(hold: str, resume: str) -> None:
             ["m=application 0 UDP/BFCP *", "m=text 0 RTP/AVP 98"],
         ),
         ("m=audio 0 RTP/AVP 0\r\n", ["m=audio 0 RTP/AVP 0"]),
+        ("m=video 0 RTP/AVP\r\n", ["m=video 0 RTP/AVP 0"]),
+        ("m=audio 0 RTP/AVP\r\n", ["m=audio 0 RTP/AVP 0"]),
+        ("m=image 0 udptl\r\n", ["m=image 0 udptl 0"]),
+        ("m=video 0 RTP/AVP 255\r\nc=IN IP4 x\r\n", ["m=video 0 RTP/AVP 255"]),
+        ("m=video 99999 RTP/AVP 96\r\nm=application -1 x *\r\n", ["m=video 0 RTP/AVP 96", "m=application 0 x *"]),
     ],
 )
 @pytest.mark.parametrize("before", [False, True])
@@ -746,3 +758,20 @@ def test_fax_alone_is_refused_and_the_call_continues() -> None:
         with pytest.raises(NotAcceptable, match="image"):
             ours.answer(parse(described(media)))
         assert ours.agreed is before
+
+
+@pytest.mark.parametrize(
+    ("line", "is_used"),
+    [
+        ("AES_CM_128_HMAC_SHA1_80 inline:{key}|2^31 WSH=128", True),
+        ("AES_CM_128_HMAC_SHA1_80 inline:{key} KDR=0 -x=y", True),
+        ("aes_cm_128_hmac_sha1_80 inline:{key}", True),
+        ("AES_CM_128_HMAC_SHA1_80 inline:{key} UNENCRYPTED_SRTP", False),
+        ("AES_CM_128_HMAC_SHA1_80 inline:{key} KDR=24", False),
+        ("AES_CM_128_HMAC_SHA1_80 inline:{key}|2^31|1:1", False),
+    ],
+)
+def test_a_key_is_used_unless_its_parameters_change_the_packets(line: str, is_used: bool) -> None:
+    """RFC 4568 section 6.3."""
+    media = parse(described(f"m=audio 9 RTP/SAVP 0\r\na=crypto:1 {line.format(key='A' * 40)}\r\n")).media[0]
+    assert [crypto.suite for crypto in media.cryptos] == (["AES_CM_128_HMAC_SHA1_80"] if is_used else [])
