@@ -6,6 +6,8 @@
   policy allows its address. Address translators (NAT) make this necessary. The signalling host, which ``host`` allows,
   may begin at any time, because some phones send nothing before their user speaks; other hosts have ``window_s``.
 * The described address speaks later: the leg returns to it, and follows no other source until the next description.
+* The source that is heard falls silent: another port of its host is followed after ``SILENT_S``, unless the policy is
+  ``strict``. A translator may give a phone another port at any time (RFC 6263), and then no description comes.
 * A description replaces the address: the old source is heard until another one is, so that the audio has no gap. It is
   followed only after ``REPLACED_S`` in which no other source sent, because packets of the old stream still arrive.
 * The same description comes again: nothing changes. A refresh must not undo what a translator made necessary.
@@ -24,6 +26,9 @@ PeerAddress: TypeAlias = tuple[str, int]
 REPLACED_S = 2.0
 """Time without packets from any other source after which a replaced source may be followed, seconds. The old stream of
 a phone or a switch ends well within it."""
+
+SILENT_S = 2.0
+"""Time without packets from the source that is heard after which another port of its host may be followed, seconds."""
 
 _REMEMBERED = 8
 """Most replaced sources that are kept."""
@@ -61,6 +66,8 @@ class Latch:
         self._locked = True
         self._alive = False
         """True: a packet of ``remote`` has come."""
+        self._heard_at = 0.0
+        """Time of the last packet of ``remote``."""
         self._moving = False
         """True: the described address is new, and only replaced sources have been heard since."""
         self._replaced: dict[PeerAddress, PeerAddress] = {}
@@ -96,6 +103,7 @@ class Latch:
                 self.remote = source
                 self._moving = False
             self._locked = self._alive = True
+            self._heard_at = now
             return True
         replaced = self._is_replaced(source)
         if not replaced:
@@ -109,6 +117,7 @@ class Latch:
             if self._count >= self._packets:
                 self.remote = source
                 self._locked = self._alive = True
+                self._heard_at = now
                 self._moving = False
                 self._candidate = None
                 return True
@@ -128,8 +137,11 @@ class Latch:
         return stood_for is not None and stood_for != self._named
 
     def _may_follow(self, source: PeerAddress, now: float, *, replaced: bool) -> bool:
-        if self._locked or self.remote is None or (replaced and now < self._other_at + REPLACED_S):
+        if self.remote is None or (replaced and now < self._other_at + REPLACED_S):
             return False
+        if self._locked:
+            is_another_port = source[0] == self.remote[0] and not replaced
+            return self._policy != "strict" and is_another_port and now >= self._heard_at + SILENT_S
         if self._policy == "host":
             return source[0] == self._signalling_host
         return self._policy == "any" and now <= self._described_at + self._window_s

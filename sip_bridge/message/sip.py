@@ -13,6 +13,7 @@ text of URIs other than sip, and imports asyncio.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -503,9 +504,12 @@ class _Message:
 
     @cached_property
     def contact(self) -> Address | None:
-        """The first contact. None: there is none, or only ``*``."""
-        value = self.headers.get("Contact")
-        return None if value is None or value == "*" else Address.parse(value)
+        """The first contact that can be read. None: there is none, or only ``*``."""
+        values = self.headers.all("Contact")
+        for value in values[:-1]:  # a name with a comma and without quotes makes two of one
+            with contextlib.suppress(SipProtocolError):
+                return Address.party(value)
+        return Address.party(values[-1]) if values and values[-1] != "*" else None
 
     @property
     def content_type(self) -> str:
@@ -615,10 +619,8 @@ def parse(data: bytes) -> Message:
 
 def _without_odd_contact(headers: Headers) -> Headers:
     """Return the headers of a response without a Contact that cannot be read. The answer to a call is worth more."""
-    value = headers.get("Contact")
     try:
-        if value is not None and value != "*":
-            Address.parse(value)
+        _ = Response(200, "", headers).contact
     except SipProtocolError:
         return headers.replace("Contact")
     return headers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.media.latch import REPLACED_S, Latch, PeerAddress
+from gateway.media.latch import REPLACED_S, SILENT_S, Latch, PeerAddress
 
 NAMED, REAL, THIEF = ("10.0.0.4", 4000), ("192.0.2.4", 61000), ("203.0.113.66", 4000)
 
@@ -178,6 +178,20 @@ def test_a_moved_phone_behind_a_translator_is_followed_to_its_new_port() -> None
     send(at, REAL, [4, 5, 6, 7], now=20.1)
     assert send(at, ("192.0.2.4", 61002), [1, 2, 3], now=20.2, ssrc=9) == ("192.0.2.4", 61002)
     assert not at.accept(REAL, 7, 8, now=20.2)
+
+
+@pytest.mark.parametrize("policy", ["any", "host", "strict"])
+def test_a_phone_whose_translator_gives_it_another_port_is_followed_once_its_old_one_is_silent(policy: str) -> None:
+    """No description tells of it. The address of another host is not followed."""
+    at = latch(policy)
+    source = NAMED if policy == "strict" else REAL
+    send(at, source, [1, 2, 3])
+    moved_to = (source[0], source[1] + 1)
+    assert send(at, moved_to, [4, 5, 6], now=1.0 + SILENT_S - 0.01) == source
+    assert send(at, THIEF, [7, 8, 9], now=1.0 + SILENT_S) == source
+    found = send(at, moved_to, [7, 8, 9], now=1.0 + SILENT_S)
+    assert found == (source if policy == "strict" else moved_to)
+    assert at.accept(NAMED, 7, 10, now=60.0) and at.remote == NAMED
 
 
 def test_many_moves_are_remembered_to_a_bound() -> None:

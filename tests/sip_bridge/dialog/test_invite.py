@@ -485,7 +485,7 @@ def test_an_answer_over_proxies_that_cannot_be_read_is_acknowledged_and_hung_up(
     call.is_over("refused")
 
 
-@pytest.mark.parametrize("contact", ["", "*", "<>", "127.0.0.9:7000", "Lee, Ann <sip:ann@127.0.0.9>"])
+@pytest.mark.parametrize("contact", ["", "*", "<>", "127.0.0.9:7000", "Lee, Ann <sip:ann@127.0.0.9:7000>"])
 @pytest.mark.parametrize("tag", ["a", ""])
 def test_an_answer_without_a_usable_contact_or_tag_begins_a_call(contact: str, tag: str) -> None:
     """The ACK goes to the peer that we called, and is repeated with the answer."""

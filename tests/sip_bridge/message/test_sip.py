@@ -125,6 +125,21 @@ def test_uri_keeps_its_text(text: str, user: str, host: str, port: int | None) -
     assert str(uri) == text
 
 
+@pytest.mark.parametrize(
+    ("contact", "uri"),
+    [
+        ("Lee, Ann <sip:ann@192.0.2.4>", "sip:ann@192.0.2.4"),
+        ('"Ann" sip:ann@192.0.2.4;q=1', "sip:ann@192.0.2.4"),
+        ("<sip:@192.0.2.4:5070>", "sip:192.0.2.4:5070"),
+        ("<sip:+49 30 111@192.0.2.4>;expires=60", "sip:+4930111@192.0.2.4"),
+        ("*", None),
+    ],
+)
+def test_a_contact_that_is_written_oddly_is_read(contact: str, uri: str | None) -> None:
+    read = parse(changed(b"<sip:ann@192.0.2.4:5070;transport=udp>;expires=60", contact.encode()))
+    assert (str(read.contact.uri) if read.contact else None) == uri
+
+
 def test_without_brackets_parameters_are_the_headers() -> None:
     address = Address.parse("sip:ann@example.org;tag=7;x")
     assert address.params == {"tag": "7", "x": None}
