@@ -65,6 +65,9 @@ PIECE_MS = 1000
 DECODE_S = 0.02
 """Longest piece of decoding, seconds."""
 
+AHEAD_S = 30
+"""Audio that is decoded beyond what was asked for, seconds. A shorter clip is always decoded whole, and then cached."""
+
 NATIVE_RATES_HZ = (8000, 16000, 22050, 24000, 44100, 48000)
 """Rates that are kept, because the resampler supports them. Clips of other rates are decoded to the last of these."""
 
@@ -110,6 +113,10 @@ class _Clip:
         self.keep = True
         self.is_whole = False
         self.nbytes = 0
+        self.listeners = 0
+        """Number of those who may still ask for more."""
+        self._asked_to = 0
+        self._asked = asyncio.Event()
         self._error: ClipError | None = None
         self._pieces: list[NDArray[np.int16]] = []
         self._starts: list[int] = []
@@ -133,12 +140,28 @@ class _Clip:
         self._grown.set()
         self._grown = asyncio.Event()
 
+    def leave(self) -> None:
+        """Note that one of the listeners asks for no more."""
+        self.listeners -= 1
+        self._asked.set()
+
+    async def wants_more(self) -> bool:
+        """Wait until more has to be decoded. Return False if no one listens any more."""
+        while self.samples > self._asked_to + AHEAD_S * self.rate:
+            if not self.listeners:
+                return False
+            self._asked.clear()
+            await self._asked.wait()
+        return self.samples > 0 or self.listeners > 0
+
     async def read(self, start: int, count: int) -> NDArray[np.int16]:
         """Return samples, as soon as they are decoded; fewer at the end of the clip, none after it.
 
         Raises:
             ClipError: the clip cannot be decoded so far.
         """
+        self._asked_to = max(self._asked_to, start + count)
+        self._asked.set()
         while self.samples < start + count and not self.is_whole:
             await self._grown.wait()
         if self._error is not None and self.samples < start + count:
@@ -196,7 +219,11 @@ class Clips:
         """
         started, whose = time.monotonic(), self._whose(route, call_id)
         clip = await self._load(source, whose)
-        await clip.read(0, 1)
+        try:
+            await clip.read(0, 1)
+        except BaseException:
+            clip.leave()
+            raise
         stages_ms = {"fetch": (time.monotonic() - started) * 1000}
         return _Sound(clip, fmt, loop or LOOP_MAX, self._threads, whose, stages_ms)
 
@@ -210,7 +237,10 @@ class Clips:
             ClipError: see ``open``.
         """
         clip = await self._load(source, self._whose(route, call_id))
-        return await clip.read(0, sys.maxsize), clip.rate
+        try:
+            return await clip.read(0, sys.maxsize), clip.rate
+        finally:
+            clip.leave()
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance:
         """Return touch tones as an utterance, for legs that carry no digits. ``w`` is half a second of silence.
@@ -260,27 +290,25 @@ class Clips:
     # --- loading, once for concurrent requests ------------------------------------------------------------------------
 
     async def _load(self, source: str, whose: Whose) -> _Clip:
-        """Return a clip, which may not be whole yet."""
+        """Return a clip, which may not be whole yet, to a new listener. The listener leaves it at last."""
         if "://" in source:
             key, loader = source, partial(self._fetch, source, whose)
         else:
             path, version = await self._threads.run(whose, partial(self._find, source))
             key, loader = f"{path}\0{version}", partial(self._read, path, whose)
-        known = self._known(key)
-        if known is not None:
-            return known
-        clip = self._growing.get(key)
+        clip = self._known(key) or self._growing.get(key)
         if clip is None:
             clip = self._growing[key] = _Clip()
             task = asyncio.create_task(self._made(key, clip, loader, whose), name="clip-load")
             self._loading.add(task)
             task.add_done_callback(self._loading.discard)
+        clip.listeners += 1
         return clip
 
     async def _made(
         self, key: str, clip: _Clip, loader: Callable[[], Awaitable[tuple[bytes, bool]]], whose: Whose
     ) -> None:
-        """Load and decode a clip. Only the end of the process ends this early: others may wait for the same clip."""
+        """Load and decode a clip, no further ahead than ``AHEAD_S``. A long one that no one listens to is dropped."""
         error: ClipError | None = ClipError("play.source was not loaded")
         try:
             data, clip.keep = await loader()
@@ -289,9 +317,12 @@ class Clips:
             if not clip.keep:
                 del self._growing[key]
             blocks = _blocks(data)
-            while piece := await self._decoder.run(whose, partial(_next_piece, blocks)):
+            while await clip.wants_more():
+                piece = await self._decoder.run(whose, partial(_next_piece, blocks))
+                if piece is None:
+                    error = None
+                    break
                 clip.grow(*piece)
-            error = None
         except ClipError as exc:
             error = exc
         finally:
@@ -498,6 +529,11 @@ class _Sound(Framed):
         super().__init__(clip.rate, fmt, threads, whose, "clip", stages_ms)
         self._clip = clip
         self._loop = loop
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._clip.leave()
+        await super().aclose()
 
     async def pieces(self) -> AsyncIterator[NDArray[np.int16] | None]:
         """Yield the samples of each piece, for all rounds. None at the end flushes the codec."""

@@ -103,3 +103,32 @@ async def test_slow_fetches_of_one_tenant_leave_places_for_another(
     await asyncio.gather(*held)
     assert len(begun) == len(held) + 1
     await clips.aclose()
+
+
+async def test_a_long_clip_is_decoded_as_far_as_it_is_wanted_and_not_when_no_one_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DECODE_S", 0.0)
+    monkeypatch.setattr(module, "AHEAD_S", 2)
+    (tmp_path / "long.wav").write_bytes(encoded(sine(700, 8000, 20.0), 8000, "wav", "pcm_s16le"))
+    async with clips_in(tmp_path) as clips:
+        first, second = [await clips.open("long.wav", ULAW, 1) for _ in range(2)]
+        (clip,) = clips._growing.values()
+        await until(lambda: clip.samples > 2 * 8000, "as much as is decoded ahead")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert clip.samples < 4 * 8000 and clip.listeners == 2
+        await first.aclose()
+        await first.aclose()
+        assert clip.listeners == 1 and clips._growing
+        assert len(await heard(second)) == 20 * 8000, "the other one hears all of it"
+        await until(lambda: not clips._growing, "the whole clip")
+        assert clips._cache
+
+        (tmp_path / "other.wav").write_bytes((tmp_path / "long.wav").read_bytes())
+        for _ in range(3):  # one that begins and is cut, again and again, leaves nothing behind
+            cut = await clips.open("other.wav", ULAW, 1)
+            await cut.aclose()
+            await until(lambda: not clips._growing, "the end of the work")
+        assert len(clips._cache) == 1
+        assert len(await heard(await clips.open("other.wav", ULAW, 1))) == 20 * 8000
