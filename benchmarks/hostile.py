@@ -11,9 +11,10 @@ Each attack is a row, measured in turns: some seconds calm, some seconds attacke
 the machine itself does to the calls shows in the calm windows of the same row; medians and worst of both are beside
 each other. A window in which another machine on the same hardware had our cores says nothing. So one in which the
 kernel counts stolen time, a core stood still for everybody, or the gateway's core takes much longer for a fixed piece
-of work than it can, is measured again, up to five times; `again` says how often. A row is written to the file of
-`--json` as soon as it is there, and a run goes on after the rows that the file has; another commit or other settings
-begin anew. All rows take half an hour. The exit code is 1 if a figure is missed.
+of work than it can, is measured again, up to five times; `again` says how often. Where other programs run, every
+window is disturbed: `--again 0` takes each as it is. A row is written to the file of `--json` as soon as it is there,
+and a run goes on after the rows that the file has; another commit or other settings begin anew. All rows take half an
+hour. The exit code is 1 if a figure is missed.
 
 `secrets` is a step without calls: it asks servers with the shipped configurations for tokens, as strangers, and looks
 for seeded secrets in what the servers say, log and show. `scopes` is another: it asks every route for which a scope is
@@ -84,8 +85,6 @@ ALL, SECRETS, SCOPED = "all", "secrets", "scopes"
 _CLIP_S, _LONG_CLIP_S = 1.0, 595.0  # with the frame of an encoder not above the longest that is played
 _SETTLE_S = 1.5
 """Pause behind a window, since what it left behind is not the next one's."""
-_AGAIN = 5
-"""How often a window is measured again in which the machine was not ours alone."""
 _STOLEN_S = 0.005
 """Most time of a window that the hypervisor may have taken from the cores."""
 _FROZEN_S = 0.005
@@ -125,6 +124,7 @@ class Settings:
     seconds: float
     rounds: int
     pinned: bool
+    again: int
 
 
 Figures = dict[str, Any]
@@ -366,7 +366,7 @@ class Bench:
         for _ in range(settings.rounds):
             for found, names in ((calm, ()), (attacked, attacks)):
                 again = 0
-                while _is_disturbed(window := await self._window(names, settings.seconds)) and again < _AGAIN:
+                while _is_disturbed(window := await self._window(names, settings.seconds)) and again < settings.again:
                     again += 1
                     await asyncio.sleep(_SETTLE_S)
                 found.append({**window, "again": again})
@@ -787,6 +787,18 @@ def rows(steps: Mapping[str, Figures], secrets: Figures | None, scopes: Figures 
             served = sum(got for got, _ in each)
             share = 100 * served / tried
             found.append(Row(measure, f">= {least:g} %", f"{share:.1f} % ({served} of {tried})", share >= least))
+    ran = [window["done"] for row in steps.values() for window in row["attacked"]]
+    early = sorted(
+        {
+            f"{name}: {said}"
+            for done in ran
+            for name, each in done.items()
+            for said in each["answers"]
+            if "early" in said
+        }
+    )
+    if ran:
+        found.append(Row("attacks that did not run to their end", "0", "; ".join(early) or "0", not early))
     if "sip-flood" in steps:
         floods = [window["done"]["sip-flood"] for window in steps["sip-flood"]["attacked"]]
         ratio = sum(each["bytes_received"] for each in floods) / sum(each["bytes_sent"] for each in floods)
@@ -906,13 +918,15 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=100, help="talking calls (default 100)")
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each window (default 4)")
     parser.add_argument("--rounds", type=int, default=3, help="calm and attacked windows of each row (default 3)")
+    parser.add_argument("--again", type=int, default=5,
+                        help="how often a disturbed window is measured again at most (default 5)")  # fmt: skip
     names = (*ATTACKS, ALL, SECRETS, SCOPED)
     parser.add_argument("--only", action="append", default=[], choices=names, metavar="ATTACK",
                         help=f"only this one, may be repeated: {', '.join(names)}")  # fmt: skip
     parser.add_argument("--json", help="keep the rows here, and go on after those that it has; -: print all as JSON")
     given = parser.parse_args()
     raise_open_files()
-    settings = Settings(given.calls, given.seconds, given.rounds, (os.cpu_count() or 1) > 1)
+    settings = Settings(given.calls, given.seconds, given.rounds, (os.cpu_count() or 1) > 1, given.again)
     kept = Kept(given.json, settings)
     wanted = [name for name in (*ATTACKS, ALL) if (not given.only or name in given.only) and name not in kept.steps]
     with tempfile.TemporaryDirectory() as name:

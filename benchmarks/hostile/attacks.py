@@ -26,6 +26,7 @@ from gateway.carriers.signatures import twilio_signature
 from gateway.listener.server import raise_open_files
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
+from talkspurt.simulator.carriers.signalwire import SignalWireCarrier
 from talkspurt.simulator.manager import ManagedCall, SimulatedManager
 
 ROUTE = "hostile"
@@ -211,7 +212,8 @@ async def ask(target: Target, request: bytes, number: int = 0, *, wait_s: float 
                     await writer.drain()
                 head = await reader.readuntil(b"\r\n\r\n")
                 status = head.split(b" ", 2)[1].decode()
-                body = b"" if status == "101" else await reader.read(65536)
+                length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+                body = b"" if status == "101" or length is None else await reader.readexactly(int(length[1]))
             finally:
                 writer.close()
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError):
@@ -384,16 +386,17 @@ def _respelt(form: _Copied, call: str) -> list[bytes]:
 async def replays(target: Target, done: Done) -> None:
     """100 copied proofs a second: a webhook as it was and in other spellings, for other calls, routes and methods, and
     the address of a stream that has begun. Accepted is a webhook with an answer of its own, and an upgrade."""
-    call = secrets.token_hex(8)
+    carrier = SignalWireCarrier(secrets.randbits(96), {})
+    call = carrier.call_sid
     form, body = await _copied_form(target, call), await _copied_json(target, call)
     found = re.search(rb"wss?://[^/]+(/media/[^\"<]+)", form.answer)
     assert found is not None
     stream = found[1].decode()
-    leg = CarrierLeg(TwilioCarrier(secrets.randbits(96), {}))
+    leg = CarrierLeg(carrier)
     await leg.connect(f"ws://{target.http[0]}:{target.http[1]}{stream}")
-    began = time.monotonic()
-    while leg.carrier.call_sid.encode() not in (await ask(target, _request("GET", "/v1/calls"), 1))[1]:
-        if target.over(began):
+    waited_since = time.monotonic()
+    while call.encode() not in (await ask(target, _request("GET", "/v1/calls"), 1))[1]:
+        if time.monotonic() - waited_since > 5.0:
             raise RuntimeError("the stream's own call is not in the list of calls")
         await asyncio.sleep(0.05)
     upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
