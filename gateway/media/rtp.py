@@ -126,6 +126,14 @@ class OutgoingStream:
         self._timestamp = (self._timestamp + self._frame_ticks) & 0xFFFFFFFF
         return data
 
+    def skip(self, *, now: float) -> None:
+        """Leave out the number and the time of one frame, which was lost before it came here. The receiver then
+        conceals it, instead of taking it for silence between two talkspurts."""
+        if self._due is not None and round((now - self._due) * self._clock_hz) <= 0:
+            self._due += self._frame_s
+            self._timestamp = (self._timestamp + self._frame_ticks) & 0xFFFFFFFF
+            self._sequence = (self._sequence + 1) & 0xFFFF
+
     def comfort_noise(self, payload_type: int, payload: bytes, *, now: float) -> bytes:
         """Return a packet that stands for silence from now on (RFC 3389). The audio after it begins a talkspurt."""
         timestamp = self.timestamp_at(now)

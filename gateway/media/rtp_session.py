@@ -281,14 +281,17 @@ class RtpSession:
         return not self.terms.on_hold and (self._latch is None or self._latch.remote is not None)
 
     def send_frame(self, payload: bytes, now: float) -> bool:
-        """Number, encrypt and send one frame, unless a touch tone replaces it.
+        """Number, encrypt and send one frame, unless a touch tone replaces it. An empty frame was lost on its way here.
 
-        Return False if the call is on hold or the socket takes no more.
+        Return False if the call is on hold, the socket takes no more, or the frame is empty.
         """
         if not self.sends:
             return False
         if now < self._dtmf_end:
             return True
+        if not payload:
+            self.outgoing.skip(now=now)
+            return False
         self._sent_at, self._noise_sent = now, False
         if self._to_wire is None:
             return self._send(self.outgoing.packet(payload, now=now))

@@ -98,7 +98,8 @@ class Seat:
             self._source.push(payload, now=now)
 
     def _deliver(self, payload: bytes, now: float) -> None:
-        if self.leg.send_frame(payload, now):
+        # An empty payload was lost; only RTP can say so.
+        if (payload or self.leg.in_real_time) and self.leg.send_frame(payload, now):
             self.sent(payload, now, now)
 
     def _mark(self, name: str) -> None:

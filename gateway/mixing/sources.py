@@ -124,8 +124,7 @@ class LegSource:
         # Small differences of arrival are left to the next receiver: they must not look like silence.
         at = self._relayed_until if abs(now - self._relayed_until) < _ON_TIME_S else now
         self._relayed_until = at + seconds
-        if payload:
-            self._relay(payload, at)
+        self._relay(payload, at)
 
     def advance(self, now: float) -> bool:
         """Begin the next 20 ms."""

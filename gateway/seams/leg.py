@@ -130,6 +130,7 @@ class MediaLeg(Protocol):
         """Pass one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall).
 
         Args:
+            payload: one frame. Empty, only for a leg with ``in_real_time``: a frame that was lost on its way here.
             now: time of the sending tick, monotonic seconds; for a late frame, the time at which it would have been
                 punctual. The clock is not read again for each frame.
         """

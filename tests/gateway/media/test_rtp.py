@@ -117,3 +117,14 @@ def test_stray_and_late_packets_are_not_a_new_numbering() -> None:
     for n in [*range(200), 9000, 190, 191, 192]:
         seen.add(n, n * 160, now=4.0)
     assert seen.highest == 199
+
+
+def test_a_lost_frame_leaves_its_number_and_its_time_out() -> None:
+    out = stream()
+    out.packet(b"x", now=5.0)
+    out.skip(now=5.02)
+    after = out.packet(b"x", now=5.04)
+    assert (parse(after).sequence, parse(after).timestamp, marker(after)) == (12, 1000 + 2 * 960, False)
+    out.skip(now=9.0)
+    again = out.packet(b"x", now=9.0)
+    assert (parse(again).sequence, marker(again)) == (13, True), "no receiver awaits a number after silence"

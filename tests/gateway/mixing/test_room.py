@@ -62,6 +62,16 @@ def test_payloads_of_one_codec_pass_untouched_and_need_no_tick(fmt: AudioFormat)
     assert timer.ticks == 0 and room.deadline(timer.time) is None
 
 
+def test_a_loss_is_passed_on_to_rtp_only() -> None:
+    a, b, stream = Phone(OPUS, A_HZ, lost=0.1), Phone(OPUS, 0), Phone(OPUS, 0, in_real_time=False)
+    for listener in (b, stream):
+        timer, room = joined(a, listener)
+        timer.run(room, [a, listener], 1.0)
+        room.close()
+    assert 0 < [payload for payload, _ in b.leg.sent].count(b"") < 15
+    assert stream.leg.sent and all(payload for payload, _ in stream.leg.sent)
+
+
 @pytest.mark.parametrize(("one", "other"), [(PCMU, PCMA), (PCMA, PCMU)], ids=lambda fmt: fmt.encoding)
 def test_payloads_of_the_other_law_are_translated_and_need_no_tick(one: AudioFormat, other: AudioFormat) -> None:
     a, b = Phone(one, A_HZ), Phone(other, B_HZ)
