@@ -21,6 +21,11 @@ from gateway.seams.end_cause import EndedBy
 
 Json = dict[str, Any]
 
+EXAMPLE_FIELDS = 4
+"""Fewest fields of a message whose example is on the page. The schema has all examples."""
+SHARED_FIELDS = 3
+"""Fewest fields that two messages share before the page has them once."""
+
 _LIMITS, _DIALOGUE = LimitsConfig(), DialogueConfig()
 _NAME: Json = {"type": "string", "maxLength": wire.NAME_CHARS}
 _TEXT: Json = {"type": "string"}
@@ -301,7 +306,7 @@ FROM_MANAGER: tuple[Message, ...] = (
         notes="Published sources show no example of this message (November 2026), so its shape is inferred. Settings "
         "may stand at the top level or one level down, under these names or the names of the route's keys "
         "(`dtmf_detection`), as JSON or as text. Unknown settings are ignored. A wrong value gives one `error`, and "
-        "the message changes nothing. Accepted turns keep their settings. Accepted without effect, and logged once: "
+        "the message changes nothing. Accepted turns keep their settings. Without effect, and logged once: "
         + ", ".join(f"`{name}`" for name in sorted(wire.UNUSED_SETTINGS))
         + ".",
     ),
@@ -384,7 +389,7 @@ FROM_MANAGER: tuple[Message, ...] = (
         extension=True,
         notes="Without a recording, or after `stop`, the answer is an `error` with the code `not_recording`. If "
         "the file cannot be written, the gateway sends an `error` with the code `recording_lost`; the call continues. "
-        "`start` begins the copy to the route's session recording server (`siprec`); the other states hold for it too.",
+        "The states also hold for the copy that `start` begins (`siprec` of the route).",
     ),
     Message(
         "transfer",
@@ -640,7 +645,7 @@ TO_MANAGER: tuple[Message, ...] = (
             "resumed": False,
             "audio": "/v1/audio/VX0123456789abcdef0123456789abcdef",
         },
-        notes="Fields without a + are always present, and empty if unknown.",
+        notes="Fields without a + are always present; one that is unknown is empty.",
     ),
     Message(
         "prompt",
@@ -709,7 +714,7 @@ TO_MANAGER: tuple[Message, ...] = (
             "reason": "speech",
             "utteranceRemaining": " on its way.",
         },
-        notes="Never sent for a preempted turn. Tokens of the cut stream are dropped for a while "
+        notes="It is not sent for a preempted turn. The tokens of the cut stream that still come are dropped "
         f"(`dialogue.stale_ms`, {_DIALOGUE.stale_ms}).",
     ),
     Message(
@@ -757,9 +762,10 @@ TO_MANAGER: tuple[Message, ...] = (
             Field(
                 "value",
                 _TEXT,
-                "`on` or `off`; text as heard; a number; JSON text of what was changed (inferred); JSON text with "
-                "`from` and `callerName` of the party that a PBX or carrier has connected instead of the caller (SIP); "
-                "the turn that was cut; `join`, `takeover` or `none`.",
+                "`agentSpeaking`, `clientSpeaking`: `on` or `off`. `tokensPlayed`: the text as heard. "
+                "`configUpdated`: JSON text of what was changed (inferred). `callerChanged`: JSON text with `from` and "
+                "`callerName` of the party that a PBX or carrier has connected instead (SIP). `noWords`: the turn that "
+                "was cut. `supervisor`: `join`, `takeover` or `none`.",
                 required=True,
             ),
             Field("turn", _TEXT, "The turn of `tokensPlayed`.", extension=True),
@@ -782,12 +788,12 @@ TO_MANAGER: tuple[Message, ...] = (
                 {"text": "way.", "atMs": 310, "endMs": 720, "timing": "exact"},
             ],
         },
-        notes="Only what the route's `events` asks for: `speaker-events`, `tokens-played`, `debugging`, "
-        "`config-updated`, `caller-changed`. `roundTripDelayMs` is measured on the media path, and on a dialled socket "
-        "with its keepalive pings. `noWords` is an extension for routes with a recogniser: no words have "
-        "followed an `interrupt` by speech, nor 1 s after the sound that caused it. Nothing resumes by itself. "
-        "`supervisor` is an extension: a supervisor talks with the caller (`join`), in place of the bot (`takeover`: "
-        "what waits is dropped, later turns wait and are dropped at its end), or does so no more (`none`).",
+        notes="`events` has `speaker-events`, `tokens-played`, `debugging`, `config-updated`, `caller-changed`. "
+        "`roundTripDelayMs` is measured on the media path, and on a dialled socket with its keepalive pings. `noWords` "
+        "(routes with a recogniser): no words have followed an `interrupt` by speech within 1 s after the sound that "
+        "caused it. Nothing resumes by itself. `supervisor`: a supervisor talks with the caller (`join`), replaces the "
+        "bot (`takeover`: what waits is dropped; later turns wait and are dropped at its end), or no longer does "
+        "(`none`).",
     ),
     Message(
         "turn",
@@ -804,16 +810,15 @@ TO_MANAGER: tuple[Message, ...] = (
         ),
         {"type": "turn", "turn": "t1", "event": "accepted"},
         extension=True,
-        notes="`started` has `firstPacketMs` and `stages` (milliseconds by stage, which sum to it), `finished` "
-        "`audioMs` and "
-        "`gaps`, `interrupted` `reason` and `heardMs`, `failed` `code` and `description`.",
+        notes="`started` has `firstPacketMs` and `stages` ([milliseconds by stage](latency.md)), `finished` `audioMs` "
+        "and `gaps`, `interrupted` `reason` and `heardMs`, `failed` `code` and `description`.",
     ),
     Message(
         "mark",
         m.MarkReached,
         (
             Field("name", _TEXT, "The manager's.", required=True, extension=True),
-            Field("cleared", _FLAG, "True: the sound before the mark was dropped.", required=True, extension=True),
+            Field("cleared", _FLAG, "True: the sound before it was discarded.", required=True, extension=True),
         ),
         {"type": "mark", "name": "after the greeting", "cleared": False},
         extension=True,
@@ -926,8 +931,8 @@ TO_MANAGER: tuple[Message, ...] = (
                 "event",
                 {"enum": list(get_args(m.LegEventName))},
                 "`answered`: both calls are joined, or with `warm` the briefing begins. `accepted`: the briefed person "
-                "is joined. `busy`, `noAnswer`, `declined`, `failed`: an `error` follows, and the call continues; so "
-                "after a `hangup` in the briefing. `hangup`: the person has hung up, or `leave` took them off.",
+                "is joined. `hangup`: the person has hung up, or `leave` took them off. After `busy`, `noAnswer`, "
+                "`declined`, `failed`, and a `hangup` in the briefing, an `error` follows and the call continues.",
                 required=True,
                 extension=True,
             ),
@@ -1089,9 +1094,8 @@ one per WebSocket text message; `type` names the message. The format is that of 
 application written for that works unchanged. A **+** marks extensions; **(r)** marks a required field. A manager's
 names, ids, language tags and digits have at most %(name)d characters.
 
-[protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3.0) are
-made from the same table as this page, with an example of every message. `talkspurt conformance URL`
-[tests your application](#is-my-application-right).
+[protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3.0)
+have an example of every message. `talkspurt conformance URL` [tests your application](#is-my-application-right).
 
 ## Two ways to connect
 
@@ -1114,11 +1118,10 @@ at most `dialogue.give_up_s` and speaks the route's `fallback.text` meanwhile. T
 `fallback.transfer`.
 
 The new connection begins with `setup`: the same `sessionId`, and `resumed: true`. The messages that the manager had
-not read follow in order, the newest %(replay)d. A WebSocket ping after each batch tells the gateway what was read;
-WebSocket libraries answer pings themselves. If the connection broke before that answer, the last batch is sent again.
-If the manager closes abnormally within 1 s of the same message twice, this message is skipped and the next one
-follows. The log and the page of the call name it by its `type` and its number.
-Caller audio is not kept.
+not read follow in order, the newest %(replay)d. Caller audio is not kept. A WebSocket ping after each batch tells the
+gateway what was read (libraries answer pings themselves); without the answer, the last batch is sent again. If the
+manager closes abnormally within 1 s of the same message twice, this message is skipped. The log and the page of the
+call name it by its `type` and its number.
 
 ## Turns
 
@@ -1178,21 +1181,39 @@ def page() -> str:
     parts = [_BEFORE % {"replay": REPLAY_MESSAGES, "name": wire.NAME_CHARS}]
     for title, messages in (("From the manager", FROM_MANAGER), ("From the gateway", TO_MANAGER)):
         parts.append(f"## {title}\n\n")
-        parts += [_section(message) for message in messages]
+        parts += [_section(message, messages[:at]) for at, message in enumerate(messages)]
     parts.append(_AFTER)
     return "".join(parts)
 
 
-def _section(message: Message) -> str:
+def _section(message: Message, earlier: Sequence[Message]) -> str:
+    """Return a message's part of the page. Fields of an earlier message have a link to it."""
+    other, shared = max(
+        ((each, _shared(message, each)) for each in earlier), key=lambda pair: len(pair[1]), default=(message, [])
+    )
+    if len(shared) < SHARED_FIELDS:
+        shared = []
     rows = "".join(
-        f"* {'+ ' if field.extension and not message.extension else ''}`{field.name}`: {_shape(field.schema)}"
+        f"* {_named(message, field)}: {_shape(field.schema)}"
         f"{' **(r)**' if field.required else f', default {field.default}' if field.default else ''}. {field.text}\n"
         for field in message.fields
+        if field not in shared
     )
-    head = f"### {'+ ' if message.extension else ''}`{message.kind}`\n\n{_purpose(message)}\n\n{rows}\n"
-    if len(message.fields) < 2:  # an example would say nothing new
+    names = ", ".join(_named(message, field) for field in shared)
+    anchor = f"{'-' if other.extension else ''}{other.kind.lower()}"
+    told = f"* {names}: as in [`{other.kind}`](#{anchor}).\n" if shared else ""
+    head = f"### {'+ ' if message.extension else ''}`{message.kind}`\n\n{_purpose(message)}\n\n{rows}{told}\n"
+    if len(message.fields) - len(shared) < EXAMPLE_FIELDS:
         return head
     return f"{head}```json\n{json.dumps(message.example, ensure_ascii=False)}\n```\n\n"
+
+
+def _shared(message: Message, other: Message) -> list[Field]:
+    return [field for field in message.fields if field in other.fields]
+
+
+def _named(message: Message, field: Field) -> str:
+    return f"{'+ ' if field.extension and not message.extension else ''}`{field.name}`"
 
 
 def _shape(schema: Json) -> str:

@@ -61,7 +61,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """An audio file as a separate turn. ``loop`` 0 means up to 1000 times."""
+    """An audio file as a separate turn."""
 
     source: str
     loop: int = 1
@@ -82,7 +82,7 @@ class Sound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendDigits:
-    """Touch tones, sent after the speech queued before them; ``w`` waits half a second."""
+    """Touch tones, sent after the speech queued before them."""
 
     digits: str
 
@@ -145,7 +145,7 @@ class Hints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Ends the session; ``handoff_data`` is passed through byte for byte."""
+    """Ends the session."""
 
     handoff_data: str | None = None
     commit: bool = False  # +
@@ -207,11 +207,7 @@ class Warm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """+ Transfers the call to a SIP URI or number.
-
-    ``refer``: the peer or carrier calls the target. ``bridge``: the gateway calls it, and joins both calls. ``auto``:
-    the first, and the second where the peer does not transfer.
-    """
+    """+ Transfers the call to a SIP URI or number."""
 
     target: str
     handoff_data: str | None = None
@@ -313,7 +309,7 @@ Inbound = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The first message of a session. On the wire every field is always present."""
+    """The first message of a session."""
 
     session_id: str
     call_sid: str
@@ -356,7 +352,7 @@ class Dtmf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupt:
-    """The caller (or ``cancel``) cut the speech. The text is a verbatim prefix of the turn's tokens."""
+    """The caller (or ``cancel``) cut the speech."""
 
     utterance_until_interrupt: str
     duration_until_interrupt_ms: int
@@ -367,7 +363,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """Description of what was wrong with one message, in one sentence; nothing else was lost."""
+    """One message was wrong; nothing else was lost."""
 
     description: str
     code: str = ""  # +
@@ -387,8 +383,7 @@ class HeardWord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated``,
-    ``callerChanged``, + ``noWords`` or + ``supervisor``; values are strings."""
+    """An event that the route's ``events`` asks for; values are strings. + ``noWords`` and + ``supervisor``."""
 
     name: str
     value: str
@@ -400,7 +395,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEvent:
-    """+ ``accepted started finished interrupted failed``; ``data`` holds the event's other fields."""
+    """+ Progress of a turn. ``data`` holds the fields of the event."""
 
     turn: str
     event: str
@@ -418,7 +413,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkReached:
-    """+ Everything before the mark was played, or (``cleared``) discarded."""
+    """+ Everything before the mark was played or discarded."""
 
     name: str
     cleared: bool
@@ -498,7 +493,7 @@ class Beep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """+ Who or what has answered an outgoing call. A later one replaces it."""
+    """+ Who or what has answered an outgoing call."""
 
     by: AnsweredBy
     confidence: float

@@ -6,20 +6,23 @@ import argparse
 from collections.abc import Iterator
 
 from talkspurt.cli import parser
+from talkspurt.reference.table import table
 
 _HEAD = """# Commands
 
 <!-- Written by `python -m talkspurt.reference docs`; change `talkspurt/cli.py`. -->
 
-`talkspurt COMMAND --help` explains the options. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,
-130 interrupted. Long work shows a progress bar on a terminal and plain lines in a pipe. `-c FILE` is the configuration
-file, by default the built-in values; `--json` prints the result as one JSON object.
+`talkspurt COMMAND --help` explains the options, with examples. Exit codes: 0 done, 1 failed, 2 wrong usage or
+configuration, 130 interrupted. Long work shows a progress bar on a terminal and plain lines in a pipe. `-c FILE` is the
+configuration file, by default the built-in values; `--json` prints the result as one JSON object. Square brackets mark
+what may be left out.
+
 """
 
 
 def markdown() -> str:
     """Return the page."""
-    return "\n".join([_HEAD, *(_section(each) for each in _commands(parser()))])
+    return _HEAD + table(("command", "does"), (_row(each) for each in _commands(parser())))
 
 
 def _commands(root: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -31,23 +34,17 @@ def _commands(root: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
                 yield from _commands(each)
 
 
-def _section(command: argparse.ArgumentParser) -> str:
-    """Return the purpose of a command, its arguments in one line, and its examples."""
+def _row(command: argparse.ArgumentParser) -> tuple[str, str]:
+    """Return a command with its arguments, and its purpose."""
     actions = [
         each for each in command._actions if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)
     ]
-    has_commands = any(isinstance(each, argparse._SubParsersAction) for each in command._actions)
-    parts = [f"## `{command.prog}`\n\n{command.description}\n"]
-    if actions:
-        parts.append(", ".join(map(_name, actions)) + "\n")
-    examples = (command.epilog or "").removeprefix("examples:\n")
-    if examples and (actions or not has_commands):  # otherwise the sections of its commands have the example
-        parts.append("```sh\n" + "".join(f"{line.removeprefix('  ')}\n" for line in examples.splitlines()) + "```\n")
-    return "\n".join(parts)
+    words = [command.prog.removeprefix("talkspurt "), *map(_name, actions)]
+    return f"`{' '.join(words)}`", (command.description or "").rstrip(".")
 
 
 def _name(action: argparse.Action) -> str:
-    """Return an argument as it is written: its shortest name, its value, and a mark if it is a required option."""
+    """Return an argument as it is written: its shortest name and its value."""
     value = action.metavar if isinstance(action.metavar, str) else ""
     if not value and action.choices is not None:
         value = "|".join(map(str, action.choices))
@@ -55,7 +52,5 @@ def _name(action: argparse.Action) -> str:
         value = ""
     elif not value:
         value = action.dest.upper()
-    if not action.option_strings:
-        return f"`{value}`" + ("" if action.required else " (optional)")
-    name = action.option_strings[0]
-    return f"`{name}{' ' + value if value else ''}`" + (" (required)" if action.required else "")
+    name = f"{action.option_strings[0]} {value}".strip() if action.option_strings else value
+    return name if action.required else f"[{name}]"

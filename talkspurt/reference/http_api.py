@@ -22,9 +22,9 @@ _HEAD = """# The HTTP interface
 <!-- Written by `python -m talkspurt.reference docs`; change the routes and models in `gateway/http/`. -->
 
 One port serves pages, REST, metrics, and the WebSockets of dialogue managers ([protocol.md](protocol.md)) and
-carriers. A running server has the whole reference at `/docs`, with the fields of all answers, and the same as OpenAPI
-3.1 at `/openapi.json`, for client generators. This page has the operations and the fields of requests. An answer is
-JSON or empty if the table names no other type.
+carriers. This page has the operations and the fields of requests. A running server has the whole reference at `/docs`,
+with the fields of all answers, and the same as OpenAPI 3.1 at `/openapi.json`. An answer is JSON or empty if the table
+names no other type.
 
 * **Keys.** `Authorization: Bearer KEY`. Beyond loopback, an operation with a scope needs a key with that scope
   ([tenants.md](tenants.md)). `admin` has all scopes.
@@ -80,6 +80,21 @@ with open("shipped.wav", "wb") as file:
 ```
 """
 
+_EXPLAINED: Mapping[str, str] = {
+    "MessageBody": "[protocol.md](protocol.md)",
+    "SuperviseBody": "[hand-over.md](hand-over.md#supervise-a-call)",
+    "SuperviseModeBody": "[hand-over.md](hand-over.md#supervise-a-call)",
+    "OfferBody": "[browser.md](browser.md#other-webrtc-clients)",
+    "TokenBody": "[browser.md](browser.md#tokens)",
+    "TranscriptionBody": "[speech-server.md](speech-server.md#transcription)",
+    "LoadModelBody": "[models.md](models.md#change-it-during-calls)",
+    "ActiveModelBody": "[models.md](models.md#change-it-during-calls)",
+    "TrialBody": "[models.md](models.md#try-it-on-a-share-of-the-calls)",
+    "RoomLegBody": "[hand-over.md](hand-over.md#conference-rooms)",
+    "RoomLegChange": "[hand-over.md](hand-over.md#conference-rooms)",
+}
+"""Bodies that another page explains."""
+
 
 def description() -> Mapping[str, Any]:
     """Return the OpenAPI description. The gateway that is built for it neither listens nor connects."""
@@ -107,9 +122,13 @@ def markdown() -> str:
     for group in dict.fromkeys(each.group for each in found):
         rows = _rows([each for each in found if each.group == group])
         parts.append(f"## {group.capitalize()}\n\n" + table(("operation", "does", "scope", "body", "answer"), rows))
-    parts.append("## Bodies of requests\n")
     known = api_page.schemas(described)
-    for name in _taken(found, known):
+    taken = _taken(found, known)
+    brief = [(f"`{name}`", _brief(known[name]), link) for name in taken if (link := _EXPLAINED.get(name))]
+    parts.append("## Bodies of requests\n\n" + table(("body", "fields", "explained in"), brief))
+    for name in taken:
+        if name in _EXPLAINED:
+            continue
         text = f"{about}\n\n" if (about := api_page.about(known[name])) else ""
         parts.append(f"### {name}\n\n{text}{_fields(known[name])}")
     return "\n".join(parts)
@@ -130,13 +149,23 @@ def _taken(operations: Iterable[Operation], known: Mapping[str, Mapping[str, Any
 
 
 def _rows(operations: Iterable[Operation]) -> list[tuple[str, ...]]:
-    """Return a table's rows. Methods of one path that do the same share a row."""
+    """Return a table's rows. Methods of one path that do the same share a row, and so do paths that do the same."""
     methods: dict[tuple[str, ...], list[str]] = {}
     for each in operations:
-        body = _linked(each.body) if each.body else ", ".join(each.takes)
+        body = (_EXPLAINED.get(each.body) or _linked(each.body)) if each.body else ", ".join(each.takes)
         answer = ", ".join(kind for kind in each.gives if kind != "application/json")
         methods.setdefault((each.path, each.summary, each.scope or "-", body, answer), []).append(each.method)
-    return [(f"`{'`, `'.join(names)} {path}`", *rest) for (path, *rest), names in methods.items()]
+    paths: dict[tuple[str, ...], list[str]] = {}
+    for (path, *rest), names in methods.items():
+        paths.setdefault(("`, `".join(names), *rest), []).append(path)
+    return [(f"`{names} {'`, `'.join(each)}`", *rest) for (names, *rest), each in paths.items()]
+
+
+def _brief(schema: Mapping[str, Any]) -> str:
+    """Return the names of the fields."""
+    return " ".join(
+        f"`{each.name}`{' **(r)**' if each.default == 'required' else ''}" for each in api_page.fields(schema, _linked)
+    )
 
 
 def _fields(schema: Mapping[str, Any]) -> str:
