@@ -413,8 +413,7 @@ class PlayoutConfig(Section):
     lead_ms: int = Field(100, ge=0, le=2000)
     """Audio sent ahead of real time to a peer that buffers (Twilio), milliseconds. More survives network jitter; less
     is heard after a lost clear."""
-    start_quantile: float = Field(0.98, gt=0, le=1)
-    """Share of utterances that should play without a gap, by which the first frame waits. Less starts sooner."""
+
     max_start_delay_ms: int = Field(400, ge=0)
     """Longest wait of the first frame, milliseconds."""
     ahead_turns: int = Field(1, ge=0)
@@ -487,7 +486,7 @@ class RecogniserConfig(Section):
     headers: dict[str, str] = {}
     """Request headers for the external recogniser, `Authorization: Token ${DEEPGRAM_API_KEY}`."""
     parameters: dict[str, str] = {}
-    """Query parameters for the external recogniser, `model: nova-3`. Those that we set win."""
+    """Query parameters for the external recogniser, `model: nova-3`, also in place of ours."""
     hints_parameter: str = "keyterm"
     """Query parameter for each of a route's `hints`."""
     whisper: WhisperConfig = WhisperConfig()

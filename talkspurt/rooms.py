@@ -64,7 +64,7 @@ from gateway.listener.server import GatewayServer
 from gateway.listener.sites import Sites
 from gateway.listener.stream_admission import StreamAdmission
 from gateway.listener.stream_claims import StreamClaims
-from gateway.media.playout import StartPolicy
+from gateway.media.playout import START_QUANTILE, StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metering.store import Records
 from gateway.metering.webhook import Webhook
@@ -249,9 +249,7 @@ class CallParts:
             tracer=stores.tracer,
             calling=self.calling,
             playout=config.playout,
-            start=StartPolicy(
-                quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
-            ),
+            start=StartPolicy(quantile=START_QUANTILE, max_delay_s=config.playout.max_start_delay_ms / 1000),
             voices=own_voices,
             uplink=self.uplink,
             call_log=stores.call_log,

@@ -306,9 +306,8 @@ FROM_MANAGER: tuple[Message, ...] = (
         notes="Published sources show no example of this message (November 2026), so its shape is inferred. Settings "
         "may stand at the top level or one level down, under these names or the names of the route's keys "
         "(`dtmf_detection`), as JSON or as text. Unknown settings are ignored. A wrong value gives one `error`, and "
-        "the message changes nothing. Accepted turns keep their settings. Without effect, and logged once: "
-        + ", ".join(f"`{name}`" for name in sorted(wire.UNUSED_SETTINGS))
-        + ".",
+        "the message changes nothing. Accepted turns keep their settings. Twilio's other settings (`ttsProvider`, "
+        "`profanityFilter` ...) are accepted without effect, and logged once.",
     ),
     Message(
         "hints",
@@ -1141,7 +1140,7 @@ words by their spoken forms. Heard text counts the tokens as they were sent, tag
 _AFTER = """## Is my application right?
 
 `talkspurt conformance ws://127.0.0.1:8081/relay` plays the gateway against an application that is dialled, and reports
-its mistakes. Each check is a session of its own, with messages and fields of ConversationRelay and `resumed` only.
+its mistakes. Each check is a session of its own, without extensions but `resumed`.
 
 | check | sent | expected |
 |---|---|---|

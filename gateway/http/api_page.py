@@ -247,6 +247,10 @@ def _value(schema: Mapping[str, Any], link: Callable[[str], str]) -> str:
     elif kind == "object" and isinstance(schema.get("additionalProperties"), dict):
         kind = f"object of {_value(schema['additionalProperties'], link)}"
     bounds = [said.format(schema[name]) for name, said in _BOUNDS.items() if name in schema]
+    if schema.get("minLength") == 1:
+        bounds[0] = "not empty"
+    if {"minimum", "maximum"} <= schema.keys():
+        bounds = [f"{schema['minimum']:g} to {schema['maximum']:g}"]
     return f"{kind} ({', '.join(bounds)})" if bounds else str(kind)
 
 

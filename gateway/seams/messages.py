@@ -114,7 +114,7 @@ Sensitivity = Literal["high", "medium", "low"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """Changes settings during the call. None leaves a setting unchanged."""
+    """Changes settings during the call. A setting that is left out stays."""
 
     interruptible: Interruptible | None = None
     preemptible: bool | None = None

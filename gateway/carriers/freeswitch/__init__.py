@@ -15,7 +15,6 @@ CARRIER = Carrier(
     dialect=lambda settings, query: FreeSwitch(
         sample_rate=settings.sample_rate,
         playback=settings.playback,
-        clear_message=settings.clear_message,
         plays=settings.esl is not None,
         query=query,
     ),

@@ -193,7 +193,7 @@ class FreeSwitchCalls:
 
     def extension(self, number: str) -> str:
         """Return the arguments of ``uuid_transfer`` for an extension."""
-        return f"{number} {self.config.dialplan} {self.config.context}"
+        return f"{number} XML {self.config.context}"
 
     @property
     def afterwards(self) -> str:

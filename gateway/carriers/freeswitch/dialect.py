@@ -43,7 +43,6 @@ class FreeSwitch(JsonEvents):
     Args:
         sample_rate: rate of the start command, Hz.
         playback: the form of audio to the caller, ``binary`` or ``file``.
-        clear_message: text that empties the queue, for modules and ESL applications that support one.
         plays: True if this gateway is the ESL application that plays the files.
         query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
     """
@@ -58,7 +57,6 @@ class FreeSwitch(JsonEvents):
         *,
         sample_rate: int = 8000,
         playback: Literal["binary", "file"] = "binary",
-        clear_message: str = "",
         plays: bool = False,
         query: Mapping[str, str] | None = None,
     ) -> None:
@@ -69,8 +67,7 @@ class FreeSwitch(JsonEvents):
         self._stereo = self._query.pop("mix", "mono") == "stereo"
         self.media_is_text = playback == "file"
         self.has_marks = plays and self.media_is_text
-        self._clear = b'{"type":"clear"}' if self.has_marks else clear_message.encode()
-        self.has_clear = bool(self._clear)
+        self.has_clear = self.has_marks
         # The next file must be queued before the present one ends.
         self.max_lead_ms = 2 * FILE_MS if self.has_marks else 60
         self._media_head = b""
@@ -111,8 +108,8 @@ class FreeSwitch(JsonEvents):
         return orjson.dumps({"type": "mark", "name": name}) if self.has_marks else None
 
     def clear(self) -> bytes | None:
-        """Encode the message that empties the queue: our own, or the configured one."""
-        return self._clear or None
+        """Encode the message that empties the queue of files. None: the module plays them itself, and knows none."""
+        return b'{"type":"clear"}' if self.has_clear else None
 
     # --- readers ---------------------------------------------------------------------------------------------------
 

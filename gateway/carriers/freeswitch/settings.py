@@ -21,10 +21,8 @@ class EslConfig(Section):
     """`password` of `event_socket.conf.xml`."""
     after: str = Field("", pattern=r"^[A-Za-z0-9_.+*#-]*$")
     """Extension for a call after the bot; channel variables hold the session's results. Empty: hang up."""
-    dialplan: str = Field("XML", pattern=r"^[A-Za-z0-9_-]+$")
-    """Dialplan of `after` and of transfers to numbers."""
     context: str = Field("default", pattern=r"^[A-Za-z0-9_.-]+$")
-    """Context of `after` and of transfers to numbers."""
+    """Context of `after` and of transfers to numbers, in the XML dialplan."""
     sip_profile: str = Field("external", pattern=r"^[A-Za-z0-9_.-]+$")
     """Sofia profile of transfers to SIP addresses."""
     media_url: str = ""
@@ -42,8 +40,6 @@ class FreeSwitchConfig(CarrierSection):
     playback: Literal["binary", "file"] = "binary"
     """Way of audio back: `binary` messages with `rawAudio` (commercial edition), or `streamAudio` files (community
     edition), which `esl` plays. With files let `sample_rate` be that of the calls' codec."""
-    clear_message: str = ""
-    """Text message that empties the module's queue, if it knows one. Empty: our voice is heard 60 ms longer after a
-    cut."""
+
     esl: EslConfig | None = None
     """The switch's event socket. Without it only the dialplan can end or transfer calls."""

@@ -22,10 +22,10 @@ SECRETS = {
     "REDIS_URL": "redis://redis.example.com:6379/0",
     "DATABASE_URL": "postgresql://talkspurt:secret@db.example.com:5432/talkspurt",
 }
-MOST_KEYS = 418
+MOST_KEYS = 414
 """Scalar keys of the configuration, with those of a section once for each of its places. A new key needs an operator
 who would change it, and a sign that tells when; then raise this."""
-MOST_BYTES = 61835
+MOST_BYTES = 61458
 
 
 def environment(task: Task) -> dict[str, str]:
