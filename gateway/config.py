@@ -486,7 +486,7 @@ class RecogniserConfig(Section):
     headers: dict[str, str] = {}
     """Request headers for the external recogniser, `Authorization: Token ${DEEPGRAM_API_KEY}`."""
     parameters: dict[str, str] = {}
-    """Query parameters for the external recogniser, `model: nova-3`, also in place of ours."""
+    """Query parameters for the external recogniser, `model: nova-3`. They replace the default ones."""
     hints_parameter: str = "keyterm"
     """Query parameter for each of a route's `hints`."""
     whisper: WhisperConfig = WhisperConfig()
