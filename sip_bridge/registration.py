@@ -18,7 +18,7 @@ from sip_bridge.io.client import Client
 from sip_bridge.io.locate import locate_all
 from sip_bridge.local import HeaderItems, LocalAddress, Peer
 from sip_bridge.message.digest import ClientAuth
-from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
+from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, unquote
 
 log = logging.getLogger(__name__)
 
@@ -307,8 +307,8 @@ def service_route(response: Response) -> tuple[str, ...]:
 def granted(response: Response, contact: Uri, *, asked_s: int) -> int:
     """Return the seconds for which a 2xx to REGISTER keeps our contact (section 10.2.4). 0: it does not keep it.
 
-    The ``expires`` of our own contact counts. If the registrar has rewritten the contact and lists only one, that one
-    counts.
+    The ``expires`` of our own contact counts. If the registrar has rewritten it, the shortest of those with our user
+    counts (another gateway may have the same account), or the only one.
     """
     found: list[Address] = []
     for text in response.headers.all("Contact"):
@@ -317,11 +317,12 @@ def granted(response: Response, contact: Uri, *, asked_s: int) -> int:
         except SipProtocolError:
             continue
     ours = [each for each in found if (each.uri.user, each.uri.host, each.uri.port) == _key(contact)]
-    for each in ours or (found if len(found) == 1 else []):
-        text = each.params.get("expires") or ""
-        if text.isascii() and text.isdigit() and len(text) < 10:
-            return int(text)
-    if found and not ours and len(found) > 1:
+    ours = ours[:1] or [each for each in found if each.uri.user == contact.user] or (found if len(found) == 1 else [])
+    texts = [unquote(each.params.get("expires") or "") for each in ours]
+    known = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10]
+    if known:
+        return min(known)
+    if found and not ours:
         return 0
     return response.headers.seconds("Expires") if "Expires" in response.headers else asked_s
 

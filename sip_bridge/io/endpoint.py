@@ -692,6 +692,7 @@ class Endpoint:
             return
         if isinstance(message, Request):
             message = note_source(message, peer.host, peer.port)
+            peer = _answered_at(message, peer)
             known = server_key(message)
             if message.method != "ACK" and self._transactions.state(known) is TransactionState.TERMINATED:
                 if not self._sources.take(peer.host, now=now):
@@ -932,6 +933,16 @@ class Endpoint:
         if self._transactions.sent(key) is not None:
             self._transactions.forget(key)
             self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
+
+
+def _answered_at(request: Request, peer: Peer) -> Peer:
+    """Return the address for the answers to a datagram: its source, or the port in the Via if the sender does not ask
+    for the source port (``rport``) and no translator changed its address (RFC 3261 section 18.2.2). Some phones and
+    gateways send from any port and listen at 5060."""
+    via = request.via
+    if peer.transport != "UDP" or "rport" in via.params or via.host.strip("[]") != peer.host or via.port == 0:
+        return peer
+    return replace(peer, port=via.port or 5060)
 
 
 def _by(request: Request, transport: str) -> Request:

@@ -271,6 +271,32 @@ async def test_a_stranger_who_knows_the_branch_cancels_nothing_with_or_without_a
         assert caller.heard_nothing() and not user.cancelled
 
 
+@pytest.mark.parametrize(
+    ("via", "to_its_port"),
+    [
+        ("127.0.0.1:{}", True),
+        ("127.0.0.1:{};rport", False),
+        ("192.0.2.4:{}", False),  # behind a translator
+        ("pbx.example:{}", False),
+    ],
+)
+async def test_a_peer_that_sends_from_another_port_than_it_listens_at_is_answered_there(
+    via: str, to_its_port: bool
+) -> None:
+    """RFC 3261 section 18.2.2. Aastra phones without symmetric signalling and Dialogic gateways do so."""
+    async with calling() as (user, sends):
+        listens = Caller(user)
+        try:
+            invite = request(body=SDP)
+            named = f"SIP/2.0/UDP {via.format(listens.address[1])};branch=z9hG4bK-1"
+            sends.send(replace(invite, headers=invite.headers.replace("Via", named)))
+            hears, not_heard = (listens, sends) if to_its_port else (sends, listens)
+            accepted = await hears.receive()
+            assert accepted.status == 200 and not_heard.heard_nothing()
+        finally:
+            listens.close()
+
+
 async def test_malformed_is_answered_or_dropped_and_disturbs_nobody() -> None:
     async with calling() as (user, caller):
         bad = request().serialise().replace(b"Content-Length: 0", b"Content-Length: -1")
