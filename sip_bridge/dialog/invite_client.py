@@ -3,6 +3,7 @@ forks, challenges, refusals, and our CANCEL, which may cross the answer. Pure, a
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import replace
 
@@ -32,7 +33,7 @@ from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
 from sip_bridge.message.reason import cause_of_answer
 from sip_bridge.message.sdp import Agreed, Negotiation, SessionDescription
-from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
+from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to, unquote
 
 _MAX_TRIES = 4
 """Most tries of one INVITE: bare, with credentials for the target, with credentials for a proxy, and once more for a
@@ -498,7 +499,8 @@ def _contacts(response: Response) -> tuple[Uri, ...]:
     for text in response.headers.all("Contact"):
         try:
             address = Address.parse(text)
-            found.append((-float(address.params.get("q") or 1.0), address.uri))
-        except (SipProtocolError, ValueError):
+        except SipProtocolError:
             continue
+        wish = unquote(address.params.get("q") or "")
+        found.append((-float(wish) if re.fullmatch(r"[01](?:\.[0-9]*)?", wish) else -1.0, address.uri))
     return tuple(uri for _, uri in sorted(found, key=lambda each: each[0]))
