@@ -17,8 +17,9 @@ from gateway.uplink.timeline import KEPT_S, Samples, Timeline
 _WAV_HEADER_BYTES, _RIFF_SIZE_AT, _DATA_SIZE_AT = 44, 4, 40
 """Header of a WAV file with PCM as ``wave`` writes it, and the places of its two sizes, bytes."""
 
-_WRITE_EVERY_S = 1.0
-"""Pause between two writes, seconds. A process that is killed loses so much, and the sound that may still move."""
+_WRITE_EVERY_S = 2.0
+"""Pause between two writes, seconds. A process that is killed loses so much, and the sound that may still move. With
+100 calls, writing each second takes 1.9 % of a core, and every two seconds 0.9 %."""
 
 
 class RecordingFile:
