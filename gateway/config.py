@@ -443,8 +443,8 @@ class BargeInConfig(Section):
     max_hum_ms: int = Field(900, ge=0)
     """Longest hum over our speech (mhm) that counts as agreement and does not cut, milliseconds. 0: hums cut."""
     false_alarm_ms: int = Field(0, ge=0)
-    """Caller speech up to this length is a false alarm: our voice pauses and resumes, milliseconds. Real interruptions
-    are reported this much later. With a recogniser, only words interrupt. 0: every onset of speech interrupts."""
+    """Caller speech up to this length is a false alarm: our voice pauses and resumes, milliseconds. Interruptions are
+    reported this much later. With a recogniser, only words interrupt (with 0 also 2 s of speech). 0: each onset."""
     max_wait_ms: int = Field(4000, ge=0)
     """Longest wait of a turn for a caller who is speaking, milliseconds; only for turns that speech may interrupt and
     that have no id. More lets callers finish; noise delays turns by as much. 0: begin at once."""

@@ -278,7 +278,7 @@ class Listening:
             self,
             language=language,
             hints=self._hints.get(language, hearing.hints),
-            partials=hearing.partial_prompts or hearing.lasts_s > 0 or hearing.reads_words,
+            partials=True,  # the first words decide whether the caller interrupts
         )
         self._language = language
         self._settings_changed = False

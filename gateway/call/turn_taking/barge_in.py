@@ -15,21 +15,23 @@ knows words half a second later. Three rules hold:
 The policy says what cuts. It follows from two settings:
 
     policy      settings                                      confirmed speech          cut by
-    ONSET       ``false_alarm_ms`` 0                          cuts at once              speech, words
+    ONSET       ``false_alarm_ms`` 0                          cuts at once; with a      speech; with a recogniser words,
+                                                              recogniser suspends       or lasting speech
     DURATION    ``false_alarm_ms`` above 0                    suspends the voice        words; lasting speech only
                                                                                         without a recogniser
     WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  changes nothing; lasting  words
                 and a recogniser                              speech suspends
 
 "Words" excludes acknowledgements; ``gateway.call.hearing.listening`` separates the two. ``Rules.lasts_s`` says how long
-speech has to last. If speech may cut nothing now (the bot is silent, or the turn is not ``interruptible``), speech and
-words change only the state. ``Turns`` reads the state too: a turn may wait while ``caller_speaks``.
+speech has to last; with ONSET and a recogniser ``Rules.words_s`` does, which is longer than a cough or a laugh. If
+speech may cut nothing now (the bot is silent, or the turn is not ``interruptible``), speech and words change only the
+state. ``Turns`` reads the state too: a turn may wait while ``caller_speaks``.
 
     state            the caller                        bot's voice    ends by
     SILENT           is not speaking                   speaks
     SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: resume
     CONFIRMING       speaks, words are unknown         suspended      WORDS, SILENCE, or its deadline: cut without a
-                                                                      recogniser, else resume
+                                                                      recogniser or with ONSET, else resume
     AWAITING_WORDS   has stopped, words are unknown    suspended      WORDS, NO_WORDS, or its deadline: resume
     SPEAKING         speaks                            speaks         SILENCE; its deadline suspends
 
@@ -153,15 +155,22 @@ _CONFIRMING, _AWAITING = frozenset({CallerState.CONFIRMING}), frozenset({CallerS
 _PLAYING = _SILENT | _SPEAKING
 _ONSET_ONLY = frozenset({Policy.ONSET})
 _SUSPENDING = frozenset({Policy.ONSET, Policy.DURATION})
-_DURATION_ONLY = frozenset({Policy.DURATION})
 _ANY = frozenset(CallerState)
 
 ROWS: tuple[Row, ...] = (
     Row(_PLAYING, CallerEvent.SUSPECTED, CallerState.SUSPECTED, Verdict.SUSPEND, policies=_SUSPENDING, may_cut=True),
     Row(SUSPENDED, CallerEvent.SUSPECTED, CallerState.SUSPECTED),
     Row(SUSPENDED, CallerEvent.DISMISSED, CallerState.SILENT, Verdict.RESUME),
-    Row(_ANY, CallerEvent.SPEECH, CallerState.SPEAKING, Verdict.CUT, policies=_ONSET_ONLY, may_cut=True),
-    Row(_PLAYING, CallerEvent.SPEECH, CallerState.CONFIRMING, Verdict.SUSPEND, policies=_DURATION_ONLY, may_cut=True),
+    Row(
+        _ANY,
+        CallerEvent.SPEECH,
+        CallerState.SPEAKING,
+        Verdict.CUT,
+        policies=_ONSET_ONLY,
+        recogniser=False,
+        may_cut=True,
+    ),
+    Row(_PLAYING, CallerEvent.SPEECH, CallerState.CONFIRMING, Verdict.SUSPEND, policies=_SUSPENDING, may_cut=True),
     Row(_PLAYING, CallerEvent.SPEECH, CallerState.SPEAKING),
     Row(SUSPENDED, CallerEvent.SPEECH, CallerState.CONFIRMING),
     Row(SUSPENDED, CallerEvent.SILENCE, CallerState.SILENT, Verdict.RESUME, recogniser=False),
@@ -178,6 +187,7 @@ ROWS: tuple[Row, ...] = (
     Row(_CONFIRMING, CallerEvent.RELEASED, CallerState.SPEAKING),
     Row(_SUSPECTED, CallerEvent.DEADLINE, CallerState.SILENT, Verdict.RESUME),
     Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT, recogniser=False),
+    Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT, policies=_ONSET_ONLY),
     Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.RESUME, recogniser=True),
     Row(_AWAITING, CallerEvent.DEADLINE, CallerState.SILENT, Verdict.RESUME),
     Row(_SPEAKING, CallerEvent.DEADLINE, CallerState.CONFIRMING, Verdict.SUSPEND, may_cut=True),

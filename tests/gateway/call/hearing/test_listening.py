@@ -273,13 +273,15 @@ def test_client_speaking_goes_off_right_before_the_final_prompt() -> None:
     assert told == ["on", "off", "Yes."]
 
 
-def test_speech_interrupts_at_its_onset_and_the_interrupt_precedes_the_prompt() -> None:
+def test_speech_silences_us_at_its_onset_and_its_first_word_interrupts_before_the_prompt() -> None:
     call = ListeningCall({"partial_prompts": True})
     call.speak(LONG)
     call.starts()
-    assert call.order() == ["Interrupt"]
+    sent = len(call.sent)
     call.run(0.2)
+    assert call.order() == [] and len(call.sent) == sent
     call.listening.on_partial("Stop")
+    assert call.order() == ["Interrupt", "Prompt"]
     call.stops()
     call.run(0.4)
     call.listening.on_final("Stop it.")
@@ -492,8 +494,11 @@ def test_long_speech_is_silence_for_us_and_its_first_word_interrupts() -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["no words", "no answer"])
-def test_a_doubtful_cut_without_words_goes_on_from_the_last_word_and_is_not_told(answers: bool) -> None:
-    call = ListeningCall({}, {"false_alarm_ms": 400}, speaker_events=True)
+@pytest.mark.parametrize("false_alarm_ms", [0, 400])
+def test_a_doubtful_cut_without_words_goes_on_from_the_last_word_and_is_not_told(
+    answers: bool, false_alarm_ms: int
+) -> None:
+    call = ListeningCall({}, {"false_alarm_ms": false_alarm_ms}, speaker_events=True)
     call.speak(LONG)
     call.starts()  # a laugh of 0.8 s, in the second word
     sent = len(call.sent)
@@ -513,7 +518,8 @@ def test_a_cut_that_no_words_follow_is_told_when_the_sound_has_ended() -> None:
     call = ListeningCall({})
     call.speak(LONG)
     call.starts()
-    call.run(0.7)
+    call.run(2.1)
+    assert call.order() == ["Interrupt"], "the words are overdue, and the caller still speaks"
     call.stops()
     call.run(0.98)
     assert "noWords" not in told_names(call)
@@ -532,8 +538,12 @@ def told_names(call: ListeningCall) -> list[str]:
 def test_a_recogniser_that_finds_no_words_ends_the_wait_for_them() -> None:
     call = ListeningCall({})
     call.speak(LONG)
-    call.utters("")
-    assert told_names(call) == ["noWords"]
+    call.starts()
+    call.run(2.1)
+    call.stops()
+    call.run(0.6)
+    call.listening.on_final("")
+    assert call.order() == ["Interrupt"] and told_names(call) == ["noWords"]
 
 
 @pytest.mark.parametrize("said", ["Stop.", "I have a question."])

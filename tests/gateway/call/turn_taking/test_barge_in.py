@@ -126,6 +126,22 @@ def test_with_a_recogniser_a_doubtful_cut_stays_open_until_the_words_are_overdue
     assert verdicts(machine, (CallerEvent.WORDS, 3.5)) == [Verdict.CUT]
 
 
+def test_policy_onset_with_a_recogniser_leaves_the_cut_to_words_or_to_speech_that_lasts() -> None:
+    for event, verdict in (
+        (CallerEvent.WORDS, Verdict.CUT),
+        (CallerEvent.NO_WORDS, Verdict.NOTHING),
+        (CallerEvent.DEADLINE, Verdict.CUT),
+    ):
+        machine = BargeIn(Rules(recogniser=True, words_s=2.0))
+        assert verdicts(machine, (CallerEvent.SUSPECTED, 0.95), (CallerEvent.SPEECH, 1.0)) == [
+            Verdict.SUSPEND,
+            Verdict.NOTHING,
+        ]
+        assert machine.deadline() == pytest.approx(3.0)
+        assert machine.on(event, 3.0, may_cut=True) is verdict
+        assert machine.caller_speaks
+
+
 def test_policy_words_suspends_when_speech_has_lasted() -> None:
     machine = BargeIn(Rules(policy=Policy.WORDS, recogniser=True, lasts_s=1.0, words_s=2.0))
     verdicts(machine, (CallerEvent.SPEECH, 1.0))
