@@ -33,7 +33,7 @@ from gateway.recognition.server import PARTIAL_MS
 from gateway.recognition.turn_model import Judge
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, UnbufferedLeg
-from gateway.seams.messages import Inbound, Interrupt, Outbound, Prompt, Text, TurnEvent
+from gateway.seams.messages import ExpectedReply, Inbound, Interrupt, Outbound, Prompt, Text, TurnEvent
 from gateway.seams.recogniser import RecognitionEvents
 from gateway.uplink.stream import Stream
 from gateway.uplink.worker import UplinkWorker
@@ -258,9 +258,9 @@ class Call(UnbufferedLeg):
         for message in messages:
             self.session.on_message(message)
 
-    def speak(self, text: str, turn: str) -> None:
-        """The bot says a text that it has a sound for."""
-        self.say(Text(token=text, last=True, turn=turn))
+    def speak(self, text: str, turn: str, expect: ExpectedReply | None = None) -> None:
+        """The bot says a text that it has a sound for, and the manager says what it expects to be answered."""
+        self.say(Text(token=text, last=True, turn=turn, expect=expect))
 
     def utter(
         self,

@@ -13,13 +13,14 @@ import numpy as np
 from benchmarks.people.call import FRAME_S, Call, Judge, LineSettings, Said
 from benchmarks.people.clips import Clip, Sounds
 from benchmarks.people.rooms import RATE, Pcm, at_level, impulse_response, in_room, telephone_band
-from gateway.seams.messages import Outbound, Prompt, TurnEvent
+from gateway.seams.messages import ExpectedReply, Outbound, Prompt, TurnEvent
 
 CALLER_DBOV = -26.0
 BOT_DBOV = -24.0
 _GRACE_S = 1.5  # a cut this long after the caller's last sound is still the caller's
 _ANSWER_WAIT_S = 5.0
 _THINKS_S = 0.5  # the manager, before it speaks
+_GAPS_S = (0.3, 0.5, 0.7, 0.9)
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Scene:
     """Kind of the caller's answers; empty: the caller never speaks."""
     route: dict[str, object] = field(default_factory=dict)
     recogniser: bool = True
+    expects: bool = False
+    """The manager says how many digits the answer has."""
 
 
 class Conversation:
@@ -101,19 +104,22 @@ class Conversation:
 
     # --- the bot -----------------------------------------------------------------------------------------------------
 
-    def _speak(self, kind: str) -> str:
+    def _speak(self, kind: str, expect: ExpectedReply | None = None) -> str:
         self._turns += 1
         name = f"b{self._turns}"
-        self.call.speak(self.rng.choice([text for text in self.call.voice if text.startswith(kind)]), name)
+        text = self.rng.choice([text for text in self.call.voice if text.startswith(kind)])
+        self.call.speak(text, name, expect)
         return name
 
     async def _question(self) -> None:
+        clip = self._next(self.scene.answers)
+        expect = ExpectedReply(kind="digits", digits=len(clip.words)) if self.scene.expects else None
         for _ in range(3):
-            turn = self._speak("Question")
+            turn = self._speak("Question", expect)
             if await self._until(partial(self._ended.__contains__, turn), 20.0) and not self._was_cut(turn, None):
                 break
             await asyncio.sleep(_THINKS_S)
-        await self._answer()
+        await self._answer(clip)
         await asyncio.sleep(_THINKS_S)
 
     async def _monologue(self) -> None:
@@ -123,7 +129,7 @@ class Conversation:
         if self.scene.interrupts:
             await self._until(lambda: turn in self._ended, self.rng.uniform(1.5, 6.0))
             if turn not in self._ended:
-                said = self._utter(self.scene.interrupts)
+                said = self._utter(self._next(self.scene.interrupts))
         await self._until(lambda: turn in self._ended, 40.0)
         self._was_cut(turn, said)
         if said is not None:
@@ -154,20 +160,22 @@ class Conversation:
 
     # --- the caller --------------------------------------------------------------------------------------------------
 
-    def _utter(self, kind: str) -> Said:
+    def _next(self, kind: str) -> Clip:
         if not self._clips.get(kind):
             clips = list(self.sounds.clips(kind, "" if kind in ("volunteer", "shout") else self.caller))
             clips = clips or [clip for each in self.sounds.callers for clip in self.sounds.clips(kind, each)]
             self.rng.shuffle(clips)
             self._clips[kind] = clips
-        clip = self._clips[kind].pop()
+        return self._clips[kind].pop()
+
+    def _utter(self, clip: Clip) -> Said:
         pcm = at_level(clip.pcm, self.dbov + self.rng.gauss(0.0, 1.5))
         return self.call.utter(pcm, clip.text, words=clip.words)
 
-    async def _answer(self) -> None:
+    async def _answer(self, clip: Clip) -> None:
         tally = self.tally
         await asyncio.sleep(self.rng.uniform(0.3, 1.0))
-        said = self._utter(self.scene.answers)
+        said = self._utter(clip)
         # Words that were said while another voice had the floor may be in a prompt that ends early: that is counted.
         await self._until(lambda: self._prompted(said.end - 0.02), said.end + _ANSWER_WAIT_S - self.call.now)
         tally.answers += 1
@@ -333,9 +341,20 @@ def scenes() -> list[Scene]:
         ),
         Scene(name="hold music", calls=4, around=partial(clips_of, "music", 4.0, 0.0), answers=""),
         Scene(name="coughs and laughs", calls=4, around=partial(clips_of, "cough", 2.0, 3.0), answers=""),
+        Scene(
+            name="coughs and laughs, no recogniser",
+            calls=4,
+            around=partial(clips_of, "cough", 2.0, 3.0),
+            answers="",
+            recogniser=False,
+        ),
         Scene(name="noises", calls=4, around=partial(clips_of, "noise", 2.0, 1.0), answers=""),
         Scene(name="sentences", calls=10, answers="sentence"),
-        *(Scene(name=f"phone numbers, gaps {gap} s", calls=5, answers=f"number {gap}") for gap in (0.3, 0.5, 0.7, 0.9)),
+        *(Scene(name=f"phone numbers, gaps {gap} s", calls=5, answers=f"number {gap}") for gap in _GAPS_S),
+        *(
+            Scene(name=f"phone numbers, gaps {gap} s, expected", calls=5, answers=f"number {gap}", expects=True)
+            for gap in _GAPS_S
+        ),
         Scene(name="spelled names", calls=5, answers="spelled"),
         Scene(name="hesitations of 1 s", calls=8, answers="hesitation"),
         Scene(name="short answers", calls=6, answers="word"),
