@@ -402,7 +402,7 @@ class RouteConfig(Section):
     """Priority of turns when the engine is full; the larger number goes first. Speech over HTTP has its key's priority.
     One place of eight goes to the turn that has waited longest."""
     parameters: dict[str, str] = {}
-    """Custom parameters of every call; those of the call itself win."""
+    """Parameters of a call (`{from}`, `{to}`, `{callSid}` are filled in); its own win."""
 
 
 class PlayoutConfig(Section):

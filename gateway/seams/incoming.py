@@ -53,12 +53,15 @@ class IncomingCall:
         object.__setattr__(self, "custom_parameters", plain_fields(self.custom_parameters))
 
     def accepted(self, call_id: str, parameters: Mapping[str, str]) -> CallInfo:
-        """Return the call under its id. The route's ``parameters`` are added unless the call has the same names."""
+        """Return the call under its id. The route's ``parameters`` are added unless the call has the same names; those
+        with the value ``{from}``, ``{to}`` or ``{callSid}`` get the call's."""
+        call_sid = self.call_sid or f"CA{call_id[2:]}"
+        filled = {"{from}": self.from_, "{to}": self.to, "{callSid}": call_sid}
         return CallInfo(
             call_id=call_id,
             route=self.route,
             transport=self.transport,
-            call_sid=self.call_sid or f"CA{call_id[2:]}",
+            call_sid=call_sid,
             account_sid=self.account_sid,
             parent_call_sid=self.parent_call_sid,
             from_=self.from_,
@@ -68,7 +71,7 @@ class IncomingCall:
             direction=self.direction,
             call_type=self.call_type,
             call_status=self.call_status.upper().replace("-", "_"),
-            custom_parameters={**parameters, **self.custom_parameters},
+            custom_parameters={n: filled.get(v, v) for n, v in parameters.items()} | dict(self.custom_parameters),
             domain=self.domain,
             greets=self.greets,
             joined_to=self.joined_to,

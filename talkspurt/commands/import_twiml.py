@@ -29,6 +29,8 @@ _UNFIT = re.compile(r"[^ -~\u00a0-\u2027\u202a-\ud7ff]+")
 
 
 _NONE = "no effect here"
+_FACT = re.compile(r"\s*(\+?[0-9]{7,15}|CA[0-9a-f]{32})")
+_OF_ONE_CALL = "if this is of one call, write '{from}', '{to}' or '{callSid}', which each call fills in"
 
 _HEAD = """\
 # Made by `talkspurt import-twiml`. Merge this into your configuration, then run `talkspurt config check`.
@@ -121,6 +123,7 @@ def convert(twiml: bytes) -> str:
     parameters = {each.get("name", ""): _plain(each.get("value", "")) for each in relay if each.tag == "Parameter"}
     if parameters:
         route["parameters"] = parameters
+        notes += [f"<Parameter {name}>: {_OF_ONE_CALL}" for name, value in parameters.items() if _FACT.fullmatch(value)]
     notes += [f"{name}: {_ELSEWHERE.get(name, _NONE)}" for name in sorted(given)]
     for each in relay:
         if each.tag == "Language":

@@ -31,6 +31,9 @@ def test_numbers_of_the_stream_itself_come_first() -> None:
     started = StreamStarted(stream_id="s", call_sid="c", from_="1", to="2", custom_parameters=TOLD)
     call = incoming_call(started, route="r", transport="telnyx")
     assert (call.from_, call.to) == ("1", "2")
+    wanted = {"caller": "{from}", "called": "{to}", "sid": "{callSid}", "text": "{from} {other}"}
+    told = call.accepted("VX00ff", wanted).custom_parameters
+    assert told == {"caller": "1", "called": "2", "sid": "told", "text": "{from} {other}"}
 
 
 def test_a_call_of_which_nothing_is_told_is_an_inbound_one_that_rings() -> None:

@@ -18,6 +18,7 @@ TWIML = """<?xml version="1.0" encoding="UTF-8"?>
         reportInputDuringAgentSpeech="dtmf" voice="en-US-Journey-O" ttsProvider="Google" language="de-DE" madeUp="1">
       <Language code="en-US" voice="en-US-Journey-D" hints="gate, pier"/>
       <Parameter name="customer" value="17"/>
+      <Parameter name="phone" value=" 15550100"/>
     </ConversationRelay>
   </Connect>
 </Response>"""
@@ -38,7 +39,10 @@ def test_each_attribute_becomes_its_key_or_a_comment(tmp_path: Path, monkeypatch
     assert (route.welcome_greeting, route.language) == ("That is $5 & ${tax}.", "de-DE"), "nothing is filled in"
     assert (route.interruptible, route.welcome_greeting_interruptible) == ("none", "speech")
     assert (route.dtmf_detection, route.hints, route.events) == (True, ("Acme", "talkspurt"), ("tokens-played",))
-    assert (route.report_input_during_agent_speech, route.parameters) == ("dtmf", {"customer": "17"})
+    assert (route.report_input_during_agent_speech, route.parameters) == (
+        "dtmf",
+        {"customer": "17", "phone": " 15550100"},
+    )
     assert config.carriers.configured()["twilio"].settings.model_dump()["after_url"] == "https://bot.example.com/after"
     assert [(each.code, each.hints) for each in route.languages] == [("en-US", ("gate", "pier"))]
     for note in (
@@ -46,6 +50,7 @@ def test_each_attribute_becomes_its_key_or_a_comment(tmp_path: Path, monkeypatch
         "ttsProvider: the engine",
         "madeUp: no effect",
         "<Language en-US> voice=en-US-J",
+        "<Parameter phone>: if this is of one call, write '{from}'",
     ):
         assert f"#   {note}" in text
 
