@@ -110,7 +110,8 @@ class Gateway:
         await asyncio.sleep(self.config.server.drain_notice_s)
         if self.sip is not None:
             self.sip.drain()
-        await self.calls.drain(self.config.server.drain_s)
+        drain_s = self.config.server.drain_s
+        await asyncio.gather(self.calls.drain(drain_s), self.server.passed.wait_ended(drain_s))
 
 
 _FOR_CALLS = frozenset(("engine's health", "load"))

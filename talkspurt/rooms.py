@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,7 @@ from gateway.http.webhooks import Webhooks
 from gateway.limits.limiter import Limiter
 from gateway.listener.audiosocket import AudioSocketServer, OtherWorkers
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.passed_streams import PassedStreams
 from gateway.listener.server import GatewayServer
 from gateway.listener.sites import Sites
 from gateway.listener.stream_admission import StreamAdmission
@@ -545,6 +547,9 @@ class HttpParts:
             on_rejected=metrics.call_rejected,
             on_oddity=metrics.carrier_oddity,
             frames_first=ticker.catch_up,
+            passed=None
+            if place is None
+            else PassedStreams(partial(place.siblings.socket_of_call, owner=directory.owner)),
         )
         # After the listener's own middleware, which tracks the connections, and before all others.
         within_rate = request_rate.within(self.server.rate, now=self.server.now, on_rejected=metrics.call_rejected)

@@ -53,6 +53,12 @@ def token_in(target: str) -> str:
     return parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
 
 
+def placed_in(target: str) -> str:
+    """Return the id of the placed call in the request target of its stream, after our token. Empty: there is none."""
+    parts = [part for part in target.partition("?")[0].split("/") if part]
+    return parts[4] if len(parts) > 4 else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ConfiguredCarrier:
     """A configured carrier with its settings."""

@@ -119,6 +119,14 @@ class Siblings:
         """Return a client of one worker."""
         return passing.session(socket_of(self._folder, worker))
 
+    def socket_of_call(self, call_id: str, owner: Callable[[str], int]) -> Path | None:
+        """Return the socket of another worker that has a call. None: this one has it, or the id is invalid."""
+        try:
+            worker = owner(call_id)
+        except ValueError:
+            return None
+        return socket_of(self._folder, worker) if worker != self.index and worker in self.all else None
+
     @staticmethod
     def address(request: web.Request) -> URL:
         """Return a request's address at another worker."""

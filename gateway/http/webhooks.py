@@ -123,6 +123,7 @@ class Webhooks:
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
         token_id = self._tokens.fresh_id()
         placed = self._answered(request, asked)
+        under = "" if placed is None else f"/{placed.call_id}"
         if placed is not None:
             told = {**told, "Direction": "outbound", "From": placed.from_, "To": placed.to}
             own |= placed.custom_parameters
@@ -150,7 +151,8 @@ class Webhooks:
             },
         )
         stream = StreamOrder(
-            url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
+            # The stream may reach another worker than the one that has placed the call.
+            url=f"{public}/media/{dialect}/{route}/{token}{under}".replace("http", "ws", 1),
             after_url=after,
             caller=caller,
             parameters=as_parameters(told) | own,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from gateway.listener.turns import InTurns, LoopTurns
@@ -11,6 +12,23 @@ PEER_HEADER = "X-Talkspurt-Peer"
 own sockets, which no one else reaches."""
 PART_HEADER = "X-Talkspurt-Part"
 """Header that marks a request for one worker's part of an answer, so that it is not counted once per worker."""
+
+
+class _LikeTcp:
+    """A Unix socket with the methods that picows calls. It has no delay to switch off."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def setsockopt(self, level: int, option: int, value: Any) -> None:
+        if level != socket.IPPROTO_TCP:
+            self._inner.setsockopt(level, option, value)
+
+    def getsockopt(self, level: int, option: int) -> int:
+        return 0 if level == socket.IPPROTO_TCP else int(self._inner.getsockopt(level, option))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 class PassedOn(InTurns):
@@ -32,4 +50,7 @@ class PassedOn(InTurns):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return the socket's value; for ``peername``, the client's address."""
-        return (self._peer, 0) if name == "peername" else self.transport.get_extra_info(name, default)
+        if name == "peername":
+            return self._peer, 0
+        found = self.transport.get_extra_info(name, default)
+        return _LikeTcp(found) if name == "socket" and found is not None else found

@@ -27,7 +27,7 @@ from aiohttp.http import RawRequestMessage
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
-from gateway.carriers.carrier import ConfiguredCarrier
+from gateway.carriers.carrier import ConfiguredCarrier, placed_in
 from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.listener.certificates import Certificates
@@ -37,6 +37,7 @@ from gateway.listener.handshakes import Handshakes
 from gateway.listener.no_room import MAX_OPEN_FILES, NO_ROOM, is_reserved, open_files, rest
 from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
+from gateway.listener.passed_streams import PassedStreams
 from gateway.listener.request_rate import RequestRate
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
@@ -185,6 +186,7 @@ class GatewayServer:
         on_rejected: called with the code when a media stream or a connection is refused.
         on_oddity: called with the dialect and the kind of each oddity of a media stream that was tolerated.
         frames_first: sends the audio frames that are due; see ``gateway.listener.turns``.
+        passed: the streams of calls that other workers have placed.
     """
 
     def __init__(
@@ -201,8 +203,10 @@ class GatewayServer:
         on_rejected: Callable[[str], None] = lambda code: None,
         on_oddity: Callable[[str, str], None] = lambda dialect, kind: None,
         frames_first: Callable[[], None] = lambda: None,
+        passed: PassedStreams | None = None,
     ) -> None:
         self.config = server
+        self.passed = passed or PassedStreams()
         self.limits = limits
         self._carriers = carriers
         self._accept = accept
@@ -346,6 +350,7 @@ class GatewayServer:
     async def aclose(self) -> None:
         """Close everything."""
         await self.stop_accepting()
+        await self.passed.aclose()
         if self._certificates is not None:
             await self._certificates.aclose()
         await self._runner.cleanup()
@@ -401,16 +406,37 @@ class GatewayServer:
         self.begin_media(connection, b"\r\n".join([*lines, b"", upgraded.data]))
 
     def begin_media(self, connection: InTurns, data: bytes) -> None:
-        """Pass a connection to the media path. ``data`` is everything received: the request's head and what follows
-        it."""
-        peer, transport = connection.get_extra_info("peername"), connection.transport
+        """Pass a connection to the media path, of this worker or of the one that has placed the call. ``data`` is
+        everything received: the request's head and what follows it."""
         self.sockets.begin(connection, now=self.now())
         self.opening.discard(connection)
-        self.opening.add(transport)
-        media = self.media_protocol(str(peer[0]) if peer is not None else "")
         data += connection.release()
-        transport.set_protocol(media)
-        media.connection_made(transport)
+        owner = None
+        if isinstance(connection, PassedOn):
+            connection.read_head(data)
+        else:
+            target = data.partition(b"\r\n")[0].split(b" ")[1].decode("ascii", "replace")
+            owner = self.passed.owner(placed_in(target))
+        peername = connection.get_extra_info("peername")
+        peer = str(peername[0]) if peername is not None else ""
+        through = cast(asyncio.Transport, connection) if isinstance(connection, PassedOn) else connection.transport
+        serve = partial(self._serve_media, connection.transport, through, data, peer)
+        if owner is None:
+            serve()
+        else:
+            self.passed.pass_on(connection.transport, data, owner, peer, serve)
+
+    def _serve_media(self, own: asyncio.Transport, through: asyncio.Transport, data: bytes, peer: str) -> None:
+        """Serve a media stream.
+
+        Args:
+            own: the connection's transport.
+            through: the transport that the media path uses.
+        """
+        self.opening.add(through)
+        media = self.media_protocol(peer)
+        own.set_protocol(media)
+        media.connection_made(through)
         rest = memoryview(data)
         while len(rest):
             room = media.get_buffer(len(rest))

@@ -8,15 +8,21 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import aiohttp
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from yarl import URL
 
 from sip_bridge.local import worker_of
 from sip_bridge.message.sip import Request
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.workers.control import REPORT_S
+from tests.gateway.http.test_webhooks import stream_of
 from tests.peers.live_server import Live, serve
 from tests.peers.ports import free_port
 from tests.peers.programs import needs_sipp
@@ -37,18 +43,36 @@ sip:
   allowed_targets: ["*@127.0.0.1"]
 audiosocket: {{port: {audiosocket}}}
 calls: {{folder: calls}}
+calling: {{allowed_targets: ["+4930*"], caller_ids: ["+4930654321"]}}
+carriers:
+  twilio: {{account_sid: AC1, auth_token: secret, api_url: "http://127.0.0.1:{carrier}", verify: false}}
 routes: {{default: {{dialogue: {{script: listen.yaml}}}}}}
 """
 
 
-class Server:
-    """The server, its ports, and a phone that it may call."""
+class Carrier:
+    """The carrier's REST interface. It takes each order."""
 
-    def __init__(self, live: Live, sip: int, audiosocket: int, phone: Phone) -> None:
+    def __init__(self) -> None:
+        self.orders: list[dict[str, str]] = []
+        app = web.Application()
+        app.router.add_post("/{path:.*}", self._take)
+        self.runner = web.AppRunner(app, shutdown_timeout=0.1)
+
+    async def _take(self, request: web.Request) -> web.Response:
+        self.orders.append({name: str(value) for name, value in (await request.post()).items()})
+        return web.json_response({"sid": f"CA{len(self.orders):032x}"}, status=201)
+
+
+class Server:
+    """The server, its ports, and a phone and a carrier that it may call."""
+
+    def __init__(self, live: Live, sip: int, audiosocket: int, phone: Phone, carrier: Carrier) -> None:
         self.live = live
         self.sip = sip
         self.audiosocket = audiosocket
         self.phone = phone
+        self.carrier = carrier
 
     async def owners(self, *, ended: bool = False) -> list[int]:
         """The workers of the live calls, or of those that have ended."""
@@ -64,11 +88,14 @@ class Server:
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     folder = tmp_path_factory.mktemp("workers")
     (folder / "listen.yaml").write_text(LISTEN)
-    sip, audiosocket = free_port(), free_port()
+    sip, audiosocket, port, carrier = free_port(), free_port(), free_port(), Carrier()
+    await carrier.runner.setup()
+    await web.TCPSite(carrier.runner, "127.0.0.1", port).start()
     with Phone(sip) as phone:
-        config = CONFIG.format(sip=sip, audiosocket=audiosocket, phone=phone.port)
+        config = CONFIG.format(sip=sip, audiosocket=audiosocket, phone=phone.port, carrier=port)
         async with serve(folder, config) as live:
-            yield Server(live, sip, audiosocket, phone)
+            yield Server(live, sip, audiosocket, phone, carrier)
+    await carrier.runner.cleanup()
 
 
 @needs_sipp
@@ -153,6 +180,45 @@ async def test_placed_calls_are_spread_and_their_answers_reach_their_worker(serv
             return states == ["busy"] * len(placed)
 
         await until(failed, "the ends of the calls")
+
+
+async def test_the_stream_of_a_placed_call_reaches_the_worker_of_its_order(server: Server) -> None:
+    """Each connection reaches any of the two workers, so that of eight streams some reach the other one."""
+    placed: list[str] = []
+    legs: list[CarrierLeg] = []
+    async with aiohttp.ClientSession(server.live.http) as http:
+
+        async def call() -> bool:
+            body = {"to": "+4930123456", "carrier": "twilio"}
+            async with http.post("/v1/calls", json=body) as answer:
+                assert answer.status == 201, await answer.text()
+                placed.append((await answer.json())["callId"])
+            order = await until(lambda: server.carrier.orders[len(placed) - 1 :], "the order")
+            form = {"CallSid": f"CA{len(placed):032x}"}
+            async with http.post(URL(order[0]["Url"]).path_qs, data=form) as answer:
+                url, parameters = stream_of("twilio", await answer.text())
+            legs.append(CarrierLeg(TwilioCarrier(len(placed), parameters)))
+            await legs[-1].connect(server.live.ws + URL(url).path, timeout_s=PATIENCE_S)
+            return len(placed) >= 8 and {each[2:4] for each in placed} == {"00", "01"}
+
+        await _repeat(call)
+
+        async def live() -> dict[str, Any]:
+            async with http.get("/v1/calls") as answer:
+                return {view["callId"]: view for view in (await answer.json())["calls"]}
+
+        async def all_live() -> bool:
+            return set(await live()) == set(placed)
+
+        await until(all_live, "each call under the id of its order")
+        for view in (await live()).values():
+            assert (view["direction"], view["to"], view["route"]) == ("outbound", "+4930123456", "default")
+        for each in placed:
+            async with http.delete(f"/v1/calls/{each}") as answer:
+                assert answer.status == 204
+        for leg in legs:
+            await leg.aclose()
+    await server.no_calls()
 
 
 async def test_a_killed_worker_ends_its_own_calls_alone(server: Server) -> None:
