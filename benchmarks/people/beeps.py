@@ -31,8 +31,10 @@ PITCHES_HZ = (440, 480, 500, 600, 640, 660, 700, 800, 850, 900, 950, 1000, 1004,
 """Pitches of recording tones in public code, configurations and reports."""
 RECORDED = ("beep", "ascending-2tone", "descending-2tone")
 VECTORS = Path(__file__).parents[2] / "tests/vectors/tones/call_progress.json"
-KINDS = ("any pitch", "usual pitch", "sweep", "steps", "two at once", "recorded")
-SHARES = (0.35, 0.3, 0.1, 0.1, 0.05, 0.1)
+KINDS = ("any pitch", "usual pitch", "sweep", "steps", "two at once", "recorded", "fading")
+SHARES = (0.3, 0.25, 0.1, 0.1, 0.05, 0.1, 0.1)
+FADED = 10 ** (-12 / 20)
+"""Level at which a tone that fades is over, as a share of its own."""
 LIMIT_S = 0.1
 _FRAME = RATE // 50
 
@@ -67,7 +69,7 @@ def trials(sounds: Sounds, folder: Path, rng: np.random.Generator, count: int) -
             kind=kind,
             what=f"{what}, {dbov:.0f} dBov",
             pcm=line(pcm, rng, min(dbov - 16, float(rng.uniform(-72, -45)))),
-            ended_s=(len(before) + len(beep)) / RATE,
+            ended_s=(len(before) + _end(beep)) / RATE,
         )
 
 
@@ -89,9 +91,23 @@ def _beep(rng: np.random.Generator, dbov: float, recorded: list[Pcm]) -> tuple[s
     elif kind == "two at once":
         hz, other = max(hz, 700.0), max(other, 700.0)
         beep = tone(hz, other, seconds=(seconds := max(seconds, 0.2)), dbov=dbov)
+    elif kind == "fading":
+        hz, seconds = max(hz, 500.0), float(rng.uniform(0.1, 0.5))
+        other = hz
+        beep = tone(hz, seconds=4 * seconds, dbov=dbov, edge_s=0.001)
+        beep *= np.exp(-np.arange(len(beep)) / (seconds * RATE)).astype(np.float32)
     else:
         beep = at_level(recorded[int(rng.integers(len(recorded)))], dbov)
     return kind, f"{hz:.0f} Hz, {other:.0f} Hz, {seconds:.2f} s", beep
+
+
+def _end(beep: Pcm) -> int:
+    """Return the sample at which a tone ends, or has faded and is followed by a pause."""
+    levels = np.sqrt(np.square(beep[: len(beep) // 80 * 80].reshape(-1, 80)).mean(axis=1))
+    loud = np.flatnonzero(levels > FADED * levels.max())
+    pauses = np.flatnonzero(np.diff(loud) > 10)
+    last = int(loud[pauses[0]] if len(pauses) else loud[-1])
+    return len(beep) if last >= len(levels) - 2 else (last + 1) * 80
 
 
 def others(sounds: Sounds, folder: Path) -> Iterator[tuple[str, Pcm]]:

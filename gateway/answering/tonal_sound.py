@@ -1,7 +1,7 @@
 """Judges the samples of one sound: a steady tone, several tones at once, steps, a sweep, or none of them. Pure.
 
-A recording tone comes from a generator. Its level and frequency are constant or change evenly, it ends at once, and
-what is left beside it is the noise of the line. Vowels and notes fail at one of these.
+A recording tone comes from a generator. Its level and frequency are constant or change evenly, it ends at once or fades
+evenly, and what is left beside it is the noise of the line. Vowels and notes fail at one of these.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ _LOW_HZ, _LOW_S = 450.0, 0.2  # a vowel may be this low and this short
 _PAIR_APART_HZ, _PAIR_S = 30.0, 0.12
 _STEP_RATIO, _SWEEP_RATIO = 1.04, 1.01
 _STEP_WINDOWS = 4
+_FADE_S, _FADE_IN_S, _FADED_DB = 0.09, 0.06, -9.0  # least length until the level has fallen, and longest rise
+_SWELL_DB, _STEP_DB, _FADE_HZ = 0.8, 5.0, 20.0  # a fading tone never swells, falls by no step, and keeps its frequency
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def judge(pcm: Pcm, begins_s: float, *, lasting: bool = False) -> TonalSound | N
     found = _components(body)
     if len(found.hz) > 1 and _within(found.hz, PAIR_HZ) and found.rest < _PROGRESS_REST:
         return TonalSound(begins_s, ends_s, found.hz, pair=True, steady=True, beep=False)
+    if not lasting and (hz := _fading(pcm[first * _BLOCK :], envelope[first:])):
+        return TonalSound(begins_s, ends_s, (hz,), pair=False, steady=True)
     after = envelope[last + 1 :]
     noise_db = 20 * math.log10(float(np.median(after)) / level + 1e-6) if len(after) else 0.0
     if lasting:
@@ -175,6 +179,32 @@ def _even(envelope: Pcm, noise_db: float, *, beats: bool) -> bool:
     slope, offset = np.polyfit(at, level_db, 1)
     rough_db = float(np.std(level_db - slope * at - offset))
     return rough_db < 0.7 + 5 * 10 ** (noise_db / 20) and abs(slope) * SAMPLE_RATE / _BLOCK < _SLOPE_DB_S
+
+
+def _fading(sound: Pcm, envelope: Pcm) -> float:
+    """Return the frequency of a tone that begins at once and then fades like a struck bell; 0 for any other sound.
+
+    Args:
+        sound: from its beginning on.
+        envelope: of the same.
+    """
+    level_db = 20 * np.log10(np.convolve(envelope, np.full(4, 0.25), "valid") + 1e-6)
+    peak = int(level_db.argmax())
+    falls = level_db[peak:] - level_db[peak]
+    low = np.flatnonzero(falls < _FADED_DB)
+    if peak * _BLOCK / SAMPLE_RATE > _FADE_IN_S or not len(low):
+        return 0.0
+    falls = falls[: low[0] + 1]
+    blocks = peak + len(falls)
+    is_short = blocks * _BLOCK / SAMPLE_RATE < _FADE_S
+    swells = float((falls - np.minimum.accumulate(falls)).max()) > _SWELL_DB
+    steps = len(falls) > 4 and float(-np.diff(falls[::4]).min()) > _STEP_DB
+    if is_short or swells or steps:
+        return 0.0
+    track = _track(sound[: blocks * _BLOCK])
+    is_pure = 1 - track.share < 10 ** (_REST_DB / 10) and float(np.ptp(track.hz)) < _FADE_HZ
+    hz = float(np.median(track.hz))
+    return hz if is_pure and _LOW_HZ <= hz <= BEEP_HZ[1] else 0.0
 
 
 def _components(body: Pcm) -> _Components:

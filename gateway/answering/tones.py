@@ -5,7 +5,8 @@ a sound has ended, its samples are judged at once: components, steadiness, edges
 call-progress tone waits until its cadence has gone by before it counts as a beep.
 
 A frame of 20 ms costs 4 us of processor time in silence, and about 75 us in speech (``benchmarks/RESULTS.md``).
-The state is bounded: the samples of one sound (77 kB, only while a tone sounds) and the last ``_KEPT`` sounds.
+The state is bounded: the samples of one sound (77 kB, only while a tone sounds), the last ``_KEPT`` sounds and the
+loudness of 90 s (36 kB).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from gateway.answering.progress_tones import (
     is_part_of_information,
     is_progress,
 )
+from gateway.answering.repeats import Repeats
 from gateway.answering.tonal_sound import (
     FIRST_BIN,
     HANN,
@@ -108,6 +110,7 @@ class ToneDetector:
         self._loud: deque[bool] = deque(maxlen=round(_MUSIC_S / _HOP_S))
         self._tones_at = -math.inf  # hop of the latest tone of the line
         self._music_at = -math.inf  # hop of the latest report of music
+        self._repeats = Repeats()
 
     @property
     def sounding(self) -> bool:
@@ -135,6 +138,7 @@ class ToneDetector:
         self._count += 1
         self._tonal.append(tonal)
         self._loud.append(energy > _LOUD)
+        self._repeats.take(energy)
         if self._sound is None:
             self._hops.append(hop)
             if tonal and energy > QUIET:
@@ -157,9 +161,16 @@ class ToneDetector:
                 yield from self._lasting()
         if self._held:
             yield from self._waited()
-        if self._count % _LOOK_HOPS == 0 and not self._is_steady and self._music_plays():
+        if self._count % _LOOK_HOPS == 0 and not self._is_steady and (kind := self._look()):
+            yield LineTone(kind=kind, length_s=_LOOK_HOPS * _HOP_S, ago_s=0.0, hz=())
+
+    def _look(self) -> ToneKind | None:
+        """Look for music and for an announcement that is played again."""
+        if self._music_plays():
             self._music_at = self._count
-            yield LineTone(kind="music", length_s=_LOOK_HOPS * _HOP_S, ago_s=0.0, hz=())
+            return "music"
+        is_speech = len(self._tonal) == self._tonal.maxlen and sum(self._tonal) < _MUSIC_HOPS
+        return "repeat" if is_speech and self._repeats.heard_again else None
 
     def _music_plays(self) -> bool:
         """Return True if sound without pauses is tonal more often than speech, and no tone of the line is heard."""

@@ -9,10 +9,11 @@ from typing import Literal, Protocol
 from gateway.seams.messages import RecordState
 from voicecodecs.registry import AudioFormat
 
-ToneKind = Literal["beep", "ringback", "busy", "congestion", "dial", "information", "fax", "music"]
+ToneKind = Literal["beep", "ringback", "busy", "congestion", "dial", "information", "fax", "music", "repeat"]
 """``beep``: a recording tone. ``congestion``: the fast busy tone. ``information``: the three rising tones before an
 announcement of the network (ITU-T E.180). ``fax``: a calling or an answer tone of a fax machine (ITU-T T.30).
-``music``: music plays, such as that of a queue; it is no tone, and is reported twice a second."""
+``music``: music plays, such as that of a queue. ``repeat``: speech is heard that was heard before. Both are no tones,
+and are reported twice a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

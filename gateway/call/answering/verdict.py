@@ -11,9 +11,9 @@ recording speaks until it has said everything. Words outweigh time: one phrase o
                                                      SETTLED. machine: a pause: human; longer speech or a beep: SETTLED
     SETTLED      human or machine                    words of a recording within ``_REVISED_S`` of a verdict by time; a
                                                      beep within ``_BEEP_S``
-    WAITING      screening, menu or music: a person  a short utterance with a person's words, after which the other
-                 may come                            end waits; or speech instead of the music, and no music after
-                                                     it: human
+    WAITING      screening, menu, music or a         a short utterance with a person's words, after which the other
+                 repeated announcement: a person     end waits; or new speech instead of music and announcements,
+                 may come                            and none of them after it: human
 
 The caller passes each event in the order of its time, and calls ``expire`` at ``deadline()``. Times are seconds of a
 monotonic clock.
@@ -45,7 +45,7 @@ _BEEP_S = 20.0  # a greeting that was taken for a person has its beep within thi
 _GREETED = 0.95  # confidence in a person whose words are a greeting
 _DOUBTED = 0.6  # confidence in a recording by length that may still be a person
 _HELD_S = 20.0  # music this soon after a verdict is that of a queue
-_RESUMES_S = 1.6  # silence in a queue's music after which the one who spoke was no announcement
+_RESUMES_S = 1.6  # silence in a queue after which the one who spoke was no announcement
 _FEW_WORDS = 6  # most words of a person's greeting
 
 
@@ -97,7 +97,7 @@ class Answering:
         self._said: AnsweredBy | None = None  # who says the words of ``_text``
         self._verdict: AnswerVerdict | None = None
         self._settled_at = now
-        self._in_music = False  # music was heard in the queue
+        self._in_queue = False  # music or a repeated announcement was heard
 
     def wait(self, now: float) -> None:
         """Begin the wait for the first word again."""
@@ -165,10 +165,10 @@ class Answering:
         return self._settle(found, 0.95, now)
 
     def tone(self, kind: ToneKind, now: float) -> AnswerVerdict | None:
-        """Take a tone of the line: ``beep`` or ``fax`` mean a machine, ``music`` a queue. Others are no speech, and the
-        wait for the first word begins again."""
-        if kind == "music":
-            return self._music(now)
+        """Take a tone of the line: ``beep`` or ``fax`` mean a machine, ``music`` and ``repeat`` a queue. Others are no
+        speech, and the wait for the first word begins again."""
+        if kind in ("music", "repeat"):
+            return self._queue(now, again=kind == "repeat")
         if self._state is _State.LISTENING:
             if kind in ("beep", "fax"):
                 return self._settle("machine", 0.9, now)
@@ -195,15 +195,17 @@ class Answering:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _music(self, now: float) -> AnswerVerdict | None:
+    def _queue(self, now: float, *, again: bool) -> AnswerVerdict | None:
+        """Music, or an announcement that was heard ``again``."""
         verdict, found = self._verdict, None
         if self._state is not _State.WAITING:
             is_recorder = verdict is not None and verdict.by == "machine" and verdict.confidence >= 0.9
-            if is_recorder or (verdict is not None and verdict.by != "unknown" and now - self._settled_at > _HELD_S):
+            is_decided = verdict is not None and verdict.by != "unknown" and now - self._settled_at > _HELD_S
+            if is_recorder or (is_decided and not again):
                 return None
             found = self._settle("ivr", 0.7, now)
-        self._in_music = self._state is _State.WAITING
-        if self._said != "human":
+        self._in_queue = True
+        if again or self._said != "human":
             self._onset = None  # an announcement, or the music itself
         return found
 
@@ -213,7 +215,7 @@ class Answering:
         spoken_s = self._spoken_s = self._silent_since - self._onset
         greeted, self._onset = self._said == "human", None
         if self._state is _State.WAITING:
-            if self._in_music or (greeted and spoken_s <= _SHORT_S):
+            if self._in_queue or (greeted and spoken_s <= _SHORT_S):
                 return self._settle("human", 0.8 if greeted else 0.6, now)
             return None
         if self._state is _State.DOUBTED and self._verdict is not None and self._verdict.by == "human":
@@ -245,7 +247,7 @@ class Answering:
             return _END_S if self._verdict is not None and self._verdict.by == "machine" else _PAUSE_S
         if self._said == "human":
             return _GREETED_PAUSE_S
-        return _RESUMES_S if self._in_music else _PAUSE_S
+        return _RESUMES_S if self._in_queue else _PAUSE_S
 
     def _phrase(self, words: str) -> AnsweredBy | None:
         if not words:
@@ -271,5 +273,5 @@ class Answering:
         self._verdict = AnswerVerdict(by, confidence, self._text, waits)
         if waits:
             self._onset, self._text, self._said, self._spoken_s = None, "", None, math.inf
-            self._in_music = False
+            self._in_queue = False
         return self._verdict

@@ -60,6 +60,15 @@ def test_a_beep_is_reported_once_within_100_ms_of_its_end(name: str, offset: int
     assert found.length_s == pytest.approx(len(beep) / RATE, abs=0.06)
 
 
+@pytest.mark.parametrize("fade_s", [0.1, 0.2, 0.4])
+def test_a_beep_that_fades_is_reported_once_it_has_fallen_by_12_db(fade_s: float) -> None:
+    before, beep = silence(0.5), tone(1000, seconds=5 * fade_s)
+    beep *= np.exp(-np.arange(len(beep)) / (fade_s * RATE)).astype(np.float32)
+    ((at, found),) = heard(on_line(np.concatenate((before, beep, silence(8)))))
+    assert (found.kind, found.hz) == ("beep", (1000,))
+    assert 0 < at - 0.5 - np.log(4) * fade_s <= 0.1
+
+
 @pytest.mark.parametrize(
     ("tones", "expected"),
     [
@@ -121,3 +130,27 @@ def test_music_is_reported_while_it_plays_and_tones_and_noise_are_none() -> None
     noise = np.random.default_rng(4).normal(0, 0.05, 8 * RATE).astype(np.float32)
     for sound in (noise, cadence(COUNTRIES["us"]["ringback"], 16), tone(425, seconds=8.0)):
         assert "music" not in kinds(on_line(sound))
+
+
+def spoken(seed: int, seconds: float) -> Pcm:
+    """Noise with the loudness of speech: syllables and pauses."""
+    rng = np.random.default_rng(seed)
+    levels = np.repeat(rng.choice([0.0, 0.01, 0.03, 0.1], round(seconds / 0.15)), round(0.15 * RATE))
+    return (rng.standard_normal(len(levels)) * levels).astype(np.float32)
+
+
+def test_an_announcement_that_is_heard_again_is_reported_and_other_speech_is_not() -> None:
+    announcement, pause = spoken(1, 4.5), silence(6.13)
+    first = np.concatenate((silence(0.5), announcement, pause, spoken(2, 4.5), pause))
+    assert "repeat" not in kinds(on_line(first))
+    found = heard(on_line(np.concatenate((first, announcement * np.float32(0.7), silence(1.0)))))
+    at = [at for at, each in found if each.kind == "repeat"]
+    begins = len(first) / RATE
+    assert at
+    assert begins + 3.0 < min(at) < begins + 4.0
+    assert max(at) < begins + 5.0
+
+
+def test_a_ringing_tone_that_repeats_is_no_announcement() -> None:
+    assert "repeat" not in kinds(on_line(cadence(COUNTRIES["us"]["ringback"], 40)))
+    assert "repeat" not in kinds(on_line(cadence(COUNTRIES["uk"]["ringback"], 40)))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from gateway.call.answering.verdict import Answering, AnswerVerdict
@@ -143,23 +145,28 @@ def test_a_tone_settles_a_doubted_recording() -> None:
     assert answering.deadline() is None
 
 
-def heard(*events: tuple[float, str]) -> list[tuple[float, AnsweredBy]]:
-    """Play events: ``music``, or ``begin`` and ``end`` of speech; return the verdicts with their times."""
+Kind = Literal["begin", "end", "music", "repeat", "over"]
+
+
+def heard(*events: tuple[float, Kind]) -> list[tuple[float, AnsweredBy]]:
+    """Play events: ``music``, ``repeat``, or ``begin`` and ``end`` of speech; return the verdicts with their times."""
     answering, found = Answering(0.0), []
-    for at, kind in (*events, (events[-1][0] + 5.0, "over")):
+    over: tuple[float, Kind] = (events[-1][0] + 5.0, "over")
+    for at, kind in (*events, over):
         while (due := answering.deadline()) is not None and due <= at:
             if (verdict := answering.expire(due)) is not None:
                 found.append((due, verdict.by))
-        verdict = answering.tone("music", at) if kind == "music" else None
-        if kind in ("begin", "end"):
+        if kind == "begin" or kind == "end":
             verdict = answering.speech(kind == "begin", at)
+        else:
+            verdict = answering.tone(kind, at) if kind != "over" else None
         if verdict is not None:
             found.append((at, verdict.by))
     return found
 
 
 def test_music_is_a_queue_and_the_one_who_speaks_instead_of_it_is_a_person() -> None:
-    announced = ((1.0, "begin"), (8.0, "end"), (11.0, "music"), (15.0, "music"))
+    announced: tuple[tuple[float, Kind], ...] = ((1.0, "begin"), (8.0, "end"), (11.0, "music"), (15.0, "music"))
     found = heard(*announced, (20.0, "begin"), (24.0, "end"), (25.3, "music"), (40.0, "begin"), (41.0, "end"))
     assert [by for _, by in found] == ["machine", "machine", "ivr", "human"]
     assert found[-1][0] == pytest.approx(41.0 + 1.6)
@@ -170,6 +177,20 @@ def test_music_long_after_a_person_has_answered_or_after_a_recording_tone_is_non
     answering = Answering(0.0)
     answering.tone("beep", 2.0)
     assert answering.tone("music", 5.0) is None
+
+
+@pytest.mark.parametrize("first_end", [1.8, 9.0])
+def test_an_announcement_that_is_heard_again_is_a_queue_and_who_speaks_between_is_a_person(first_end: float) -> None:
+    again: tuple[tuple[float, Kind], ...] = ((31.0, "begin"), (34.5, "repeat"), (38.0, "end"), (38.2, "repeat"))
+    found = heard((1.0, "begin"), (first_end, "end"), *again, (50.0, "begin"), (51.0, "end"))
+    assert [by for _, by in found][-2:] == ["ivr", "human"]
+    assert [at for at, _ in found][-2:] == [34.5, pytest.approx(52.6)]
+
+
+def test_a_mailbox_that_is_known_by_its_words_stays_one_although_it_repeats_them() -> None:
+    answering = Answering(0.0)
+    answering.words("Please leave a message", 2.0)
+    assert answering.tone("repeat", 20.0) is None
 
 
 def test_a_person_who_puts_the_call_on_hold_at_once_is_a_queue() -> None:
