@@ -11,7 +11,9 @@ import argparse
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from benchmarks.people.figures import delays, share
 from benchmarks.people.rooms import RATE, Pcm, at_level, in_room
 from benchmarks.people.spoken_texts import spoken
 from gateway.recognition.moonshine import Moonshine
+from gateway.recognition.whisper import Whisper
 from gateway.seams.messages import Answered, AnsweredBy
 from tests.gateway.answering.line_sounds import silence, tone
 from tests.virtual_loop import VirtualLoop
@@ -46,6 +49,8 @@ TEXTS = {
     "hello": "hello",
 }
 """Words of the English sounds, by ``core-sounds-en.txt`` of Asterisk."""
+ENGLISH = ("British", "Pirate", "Surfer", "Default", "HillBilly")
+"""Voices of Hedgewars that speak English."""
 LONGEST_S = 14.0
 LONG_S = 2.5
 """Longest speech of a person who answers that the table does not list apart; a recording is decided after 3 s."""
@@ -67,18 +72,21 @@ class Scene:
     """Sounds in turn with their words; pauses have none."""
     first_s: float
     """Length of the first utterance, seconds."""
+    language: str = ""
+    """Its language, if a recogniser can be asked. Empty: several, or none."""
 
 
 def scenes(sounds: Sounds, folder: Path, rng: np.random.Generator) -> Iterator[Scene]:
     """Make the calls of one half."""
     for speaker in sounds.callers:
-        yield from _people(sounds, folder, speaker, rng)
-        yield from _recordings(sounds, folder, speaker, rng)
+        for scene in (*_people(sounds, folder, speaker, rng), *_recordings(sounds, folder, speaker, rng)):
+            yield replace(scene, language=speaker[:2])
     for voice in sounds.shouters:
         for name in ("Hello", "Yessir"):
             path = folder / f"usr/share/games/hedgewars/Data/Sounds/voices/{voice}/{name}.ogg"
             if path.exists():
-                yield _person("recorded hello", ((read(path), ""),))
+                language = "en" if voice in ENGLISH else ""
+                yield replace(_person("recorded hello", ((read(path), ""),)), language=language)
     for clip in sounds.clips("volunteer", ""):
         yield _person("a word", ((clip.pcm, ""),))
     for speaker in sounds.others:
@@ -90,7 +98,7 @@ def spoken_scenes(half: str) -> Iterator[Scene]:
     """Make calls of synthetic voices that say our English texts."""
     for by, text, pcm in spoken(half):
         beep = [(silence(0.8), ""), (tone(1000, seconds=0.4, dbov=-20.0), "")] if by == "machine" else []
-        yield Scene(f"synthetic {by}", by, ((pcm, text), *beep), len(pcm) / RATE)
+        yield Scene(f"synthetic {by}", by, ((pcm, text), *beep), len(pcm) / RATE, "en")
 
 
 def _person(kind: str, parts: tuple[tuple[Pcm, str], ...]) -> Scene:
@@ -160,6 +168,10 @@ def _files(folder: Path, speaker: str, name: str) -> list[tuple[Pcm, str]]:
     return [(read(path), words) for path in paths if path.exists()][:1]
 
 
+def _text(whisper: Whisper, language: str, pcm: Pcm) -> str:
+    return whisper(pcm, language, "").text
+
+
 async def verdicts(
     scene: Scene, number: int, *, recogniser: bool | Transcribe, lost: float = 0.0, noise_dbov: float | None = None
 ) -> tuple[float, list[Told]]:
@@ -172,7 +184,8 @@ async def verdicts(
     rng = np.random.default_rng(number)
     drawn_dbov = float(rng.uniform(-70, -50))
     line = LineSettings(noise_dbov=drawn_dbov if noise_dbov is None else noise_dbov, lost=lost)
-    call = Call(line, {}, recogniser=recogniser, seconds=LONGEST_S, seed=number, direction="outbound")
+    route = {"language": scene.language} if scene.language else {}
+    call = Call(line, {}, route=route, recogniser=recogniser, seconds=LONGEST_S, seed=number, direction="outbound")
     at = begins = float(rng.uniform(0.2, 1.5))
     level_db, room = float(rng.normal(0.0, 3.0)), scene.by == "human" and rng.random() < 0.5
     for pcm, text in scene.parts:
@@ -218,6 +231,9 @@ def main() -> None:
     parser.add_argument("--sounds", type=Path, default=Path("build/people"), help="folder of the unpacked packages")
     parser.add_argument("--half", choices=HALVES, default="tuning")
     parser.add_argument("--words", choices=("ideal", "embedded"), help="English only, with this recogniser")
+    parser.add_argument("--whisper", type=Path, metavar="FOLDER", help="with the words of this Whisper model")
+    parser.add_argument("--languages", nargs="+", default=[], help="only these, with their recogniser")
+    parser.add_argument("--kinds", default="*", metavar="PATTERN", help="only calls of these kinds")
     parser.add_argument("--synthetic", action="store_true", help="synthetic voices only")
     parser.add_argument("--loss", type=float, default=0.0, metavar="SHARE", help="share of lost packets")
     parser.add_argument("--noise", type=float, metavar="DBOV", help="level of the line's noise; default -70 to -50")
@@ -225,6 +241,8 @@ def main() -> None:
     arguments = parser.parse_args()
     rng = np.random.default_rng(HALVES.index(arguments.half))
     recogniser: bool | Transcribe = Moonshine() if arguments.words == "embedded" else bool(arguments.words)
+    whisper = None if arguments.whisper is None else Whisper(arguments.whisper)
+    languages = ["en"] if arguments.words == "embedded" else arguments.languages
     if arguments.synthetic:
         calls = list(spoken_scenes(arguments.half))
     else:
@@ -233,8 +251,12 @@ def main() -> None:
     loop = VirtualLoop()
     begun = time.thread_time()
     for number, scene in enumerate(calls):
-        if recogniser and not any(text for _, text in scene.parts):
+        if not fnmatch(scene.kind, arguments.kinds) or (languages and scene.language not in languages):
             continue
+        if recogniser is True and not any(text for _, text in scene.parts):
+            continue
+        if whisper is not None:
+            recogniser = partial(_text, whisper, scene.language)
         told = verdicts(scene, number, recogniser=recogniser, lost=arguments.loss, noise_dbov=arguments.noise)
         begins, found = loop.run_until_complete(told)
         outcome = judged(scene, begins, found, words=bool(recogniser))
