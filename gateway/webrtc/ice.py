@@ -15,6 +15,7 @@ import logging
 import random
 import socket
 import struct
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,10 @@ log = logging.getLogger(__name__)
 _STUN_PER_S = 200
 """Most signed STUN requests per second that are answered: so many of the selected peer, and so many of all other
 addresses. A browser sends about ten while it connects. The peer's answers to our own requests cost nothing."""
+
+_REPEATS, _REQUESTS = 8, 256
+"""A request is answered so often at most: a sender repeats it seven times (RFC 8489 section 6.2.1). Further ones are
+copies, and cost nothing. So many requests are remembered, which a browser sends in minutes."""
 
 _REMOTE_CANDIDATES = 64
 """Most remote addresses of one call, announced or discovered. Each costs checks."""
@@ -135,6 +140,8 @@ class IceConnection(Connection):
         self.user_prefix = f"{self.local_username}:".encode()
         """Start of USERNAME in each request to us (RFC 8445 section 7.2.2)."""
         self._selected_budget = self._other_budget = _STUN_PER_S
+        self._answered: OrderedDict[bytes, int] = OrderedDict()
+        """Number of answers by transaction, of the latest requests."""
 
     @property
     def queued(self) -> int:
@@ -307,6 +314,9 @@ class IceConnection(Connection):
         """Answer a signed check. At the limit, further addresses are not added."""
         if not message.check_message_integrity(self.local_password.encode()):
             return
+        answers = self._answered.get(message.transaction_id, 0)
+        if answers >= _REPEATS:
+            return
         pair = self.selected
         if pair is not None and pair.protocol is protocol and pair.remote_addr == addr:
             self._selected_budget -= 1
@@ -316,6 +326,9 @@ class IceConnection(Connection):
             left = self._other_budget
         if left < 0:
             return
+        self._answered[message.transaction_id] = answers + 1
+        if len(self._answered) > _REQUESTS:
+            self._answered.popitem(last=False)
         self.heard = True
         if self._candidate_at(addr) is not None or self._has_room():
             super().request_received(message, addr, protocol)

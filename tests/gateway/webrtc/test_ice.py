@@ -14,7 +14,8 @@ from gateway.webrtc.ice import _QUEUED, IceConnection, IceSettings, _Socket
 pytestmark = pytest.mark.virtual_time
 
 STRANGER = ("10.0.0.66", 6666)
-FLOOD_PER_S = 2000
+FLOOD_PER_S = 400
+"""Twice as many as are answered."""
 FLOOD_S = 45
 """Consent ends after six unanswered checks in a row, five seconds apart (RFC 7675 asks for 30 s)."""
 
@@ -94,6 +95,12 @@ def request(ours: Agent, *, username: str = "", key: str = "", number: int = 0, 
     return bytes(made)
 
 
+def signed_by(ours: Agent, attributes: bytes) -> bytes:
+    """Return an unsigned request with more attributes behind its own."""
+    made = request(ours) + attributes
+    return made[:2] + (len(made) - 20).to_bytes(2, "big") + made[4:]
+
+
 def answer() -> bytes:
     made = stun.Message(stun.Method.BINDING, stun.Class.RESPONSE)
     made.attributes["XOR-MAPPED-ADDRESS"] = STRANGER
@@ -110,6 +117,20 @@ FLOODS: dict[str, Callable[[Agent], bytes]] = {
     "an indication": lambda ours: b"\x00\x11" + request(ours)[2:],
     "an answer that nothing asked for": lambda ours: answer(),
     "one byte": lambda ours: b"\x00",
+    "a success and an error at once": lambda ours: b"\x01\x11" + request(ours)[2:],
+    "another method": lambda ours: b"\x00\x03" + request(ours)[2:],
+    "no magic cookie": lambda ours: request(ours)[:4] + bytes(4) + request(ours)[8:],
+    "a length of nothing": lambda ours: request(ours)[:2] + b"\0\0" + request(ours)[4:],
+    "the longest length": lambda ours: request(ours)[:2] + b"\xff\xfc" + request(ours)[4:],
+    "a signature of zeros": lambda ours: request(ours, key=ours.local_password)[:-20] + bytes(20),
+    "a signature that is too short": lambda ours: signed_by(ours, b"\x00\x08\x00\x04abcd"),
+    "our name in another attribute": lambda ours: signed_by(
+        ours,
+        b"\x80\x22" + len(f"{ours.local_username}:").to_bytes(2, "big") + f"{ours.local_username}:".encode() + bytes(3),
+    ),
+    "many attributes": lambda ours: signed_by(ours, b"\x00\x24\x00\x04\0\0\0\1" * 30),
+    "a signature with the other side's key": lambda ours: request(ours, key=ours.remote_password or ""),
+    "a captured answer": lambda ours: request(ours, key=ours.local_password)[:1].replace(b"\0", b"\1") + answer()[1:],
 }
 
 
@@ -146,13 +167,31 @@ async def test_signed_requests_of_other_addresses_cost_the_peer_nothing_and_have
         for second in range(FLOOD_S):
             ours.refill()
             browser.refill()
-            datagram = request(ours, key=ours.local_password, number=second)
-            for _ in range(FLOOD_PER_S):
+            for number in range(250):
+                datagram = request(ours, key=ours.local_password, number=250 * second + number)
                 network.sockets[ours.address].datagram_received(datagram, STRANGER)
             await asyncio.sleep(1)
         assert not ours.gave_up and not browser.gave_up
         answers = [data for data, _, target in network.sent if target == STRANGER and data[:2] == b"\x01\x01"]
         assert len(answers) == 200 * FLOOD_S
+
+
+@pytest.mark.parametrize("source", [STRANGER, ("10.0.0.2", 5000)], ids=["stranger", "the peer's address"])
+async def test_a_copied_request_of_the_peer_is_answered_as_often_as_a_repeated_one(source: tuple[str, int]) -> None:
+    async with call() as (network, ours, browser):
+        copied = next(data for data, sender, _ in network.sent if sender == browser.address and data[:2] == b"\0\1")
+        network.sent.clear()
+        for _ in range(FLOOD_S):
+            ours.refill()
+            browser.refill()
+            for _ in range(FLOOD_PER_S):
+                network.sockets[ours.address].datagram_received(copied, source)
+            await asyncio.sleep(1)
+        assert not ours.gave_up and not browser.gave_up
+        transaction = copied[8:20]
+        answers = [data for data, _, _ in network.sent if data[:2] == b"\x01\x01" and data[8:20] == transaction]
+        assert len(answers) <= 8
+        assert ours.selected is not None and ours.selected.remote_addr == browser.address
 
 
 async def test_dtls_of_strangers_takes_no_place_of_the_peers() -> None:
