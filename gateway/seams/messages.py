@@ -395,7 +395,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEvent:
-    """+ Progress of a turn. ``data`` holds the fields of the event."""
+    """+ Progress of a turn, with the fields of its event."""
 
     turn: str
     event: str

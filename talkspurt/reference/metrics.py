@@ -28,16 +28,15 @@ alerts, which [runbook.md](runbook.md) explains.
 
 _DASHBOARD = """## Dashboard
 
-`configs/grafana/dashboards/talkspurt.json` has single numbers on top and a closed row for each question, from "is
-anything wrong now" to "is one gateway, engine or GPU worse than the others". No series names a tenant; `GET /v1/usage`
-does ([billing.md](billing.md)).
+`configs/grafana/dashboards/talkspurt.json` has single numbers on top and a closed row for each question. No series
+names a tenant; `GET /v1/usage` does ([billing.md](billing.md)).
 
 * `docker compose up` loads it, with Prometheus and the alert rules.
 * In your Grafana: Dashboards, New, Import, and choose the file and your Prometheus.
 * The job must be called `talkspurt`, as in `configs/prometheus.yml`. The panel of firing alerts needs `alerts.yaml` in
   `rule_files`; the canary's panels need its port among the targets.
-* Links to these documents need their address, in a repository or as a site: here the field "Address of docs/", in
-  alerts `external_labels.docs` of `configs/prometheus.yml`.
+* Links to these documents need their address: here the field "Address of docs/", in alerts `external_labels.docs` of
+  `configs/prometheus.yml`.
 """
 
 

@@ -25,7 +25,7 @@ SECRETS = {
 MOST_KEYS = 414
 """Scalar keys of the configuration, with those of a section once for each of its places. A new key needs an operator
 who would change it, and a sign that tells when; then raise this."""
-MOST_BYTES = 61491
+MOST_BYTES = 61510
 
 
 def environment(task: Task) -> dict[str, str]:
