@@ -12,6 +12,15 @@ A bug in our code raises another type (ValueError, RuntimeError), so the two are
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the known word most like ``word``. Empty: none is like it."""
+    near = difflib.get_close_matches(word[:80], list(known), 1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
 
 class GatewayError(Exception):
     """The base of all errors that come from outside."""

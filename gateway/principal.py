@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from gateway.config import SCOPES, KeyRights, RouteConfig, Scope
-from gateway.errors import Rejected
+from gateway.errors import Rejected, did_you_mean
 from gateway.tokens import Grant, GrantScope
 
 
@@ -85,7 +85,8 @@ class Principal:
             Rejected: 404, there is no such route for this principal.
         """
         if route not in known or not self.sees(route):
-            raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
+            hint = did_you_mean(route, filter(self.sees, known))
+            raise Rejected(f"no route {route[:40]!r}{hint}", status=404, code="unknown_route", param="route")
 
     def own_voice(self, voice_id: str) -> str:
         """Return the id under which a voice of this principal is registered."""

@@ -7,7 +7,6 @@ messages. Its clock is an argument. The machine continues with the next action w
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from gateway.config import Section
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, did_you_mean
 from gateway.seams.messages import (
     BothSilent,
     Cancel,
@@ -199,7 +198,7 @@ class Action(Section):
         if value == "hang_up" or value == {"hang_up": None}:
             return {"hang_up": {}}
         if not isinstance(value, dict) or len(value) != 1:
-            near = _suggestion(value, cls.model_fields) if isinstance(value, str) else ""
+            near = did_you_mean(value, cls.model_fields) if isinstance(value, str) else ""
             raise ValueError(f"expected one action, one of {', '.join(cls.model_fields)}{near}")
         name, content = next(iter(value.items()))
         if content is None:
@@ -300,7 +299,7 @@ def _missing_steps(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, .
 
     def check(step: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         if isinstance(step, str) and step and step not in names:
-            yield at, f"no step {step!r}{_suggestion(step, names)}"
+            yield at, f"no step {step!r}{did_you_mean(step, names)}"
 
     def references(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         entries: Iterable[tuple[Any, Any]] = ()
@@ -346,13 +345,8 @@ _KEYS = [
 
 def _error_text(kind: str, at: tuple[str | int, ...], message: str) -> str:
     if kind == "extra_forbidden":
-        return f"unknown key{_suggestion(str(at[-1]), _KEYS)}"
+        return f"unknown key{did_you_mean(str(at[-1]), _KEYS)}"
     return message.removeprefix("Value error, ")
-
-
-def _suggestion(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def _line(lines: Mapping[tuple[str | int, ...], int], at: tuple[str | int, ...]) -> int:

@@ -24,7 +24,7 @@ from gateway.carriers.caller import as_parameters
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
 from gateway.config import RouteConfig
-from gateway.errors import Rejected
+from gateway.errors import Rejected, did_you_mean
 from gateway.http.after import AfterUrl, GivenAnswers
 from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
@@ -229,7 +229,11 @@ class Webhooks:
         configured = self._carriers.get(dialect)
         control = None if configured is None else configured.vendor.call_control
         if configured is None or control is None:
-            raise Rejected(f"no carrier {dialect[:40]!r} with webhooks is configured", status=404, code="not_found")
+            able = [name for name, each in self._carriers.items() if each.vendor.call_control is not None]
+            hint = did_you_mean(dialect, able)
+            raise Rejected(
+                f"no carrier {dialect[:40]!r} with webhooks is configured{hint}", status=404, code="not_found"
+            )
         if route not in self._routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
         body = await request.read()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import logging
 import os
 import resource
@@ -29,7 +28,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its
 
 from gateway.carriers.carrier import ConfiguredCarrier, placed_in
 from gateway.config import LimitsConfig, ServerConfig
-from gateway.errors import Rejected
+from gateway.errors import Rejected, did_you_mean
 from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
 from gateway.listener.forwarded import Proxies
@@ -513,9 +512,8 @@ class GatewayServer:
             self._sites.check(peer, request.headers, changes=True)
             if not parts or parts[0] not in self._carriers:
                 named = parts[0] if parts else ""
-                near = difflib.get_close_matches(named, self._carriers, n=1)
                 raise Rejected(
-                    f"no carrier {named[:40]!r} is configured" + (f", did you mean {near[0]!r}?" if near else ""),
+                    f"no carrier {named[:40]!r} is configured{did_you_mean(named, self._carriers)}",
                     status=404, code="not_found",
                 )  # fmt: skip
             route = parts[1] if len(parts) > 1 else "default"

@@ -36,6 +36,14 @@ def test_a_foreign_route_and_none_at_all_are_refused_alike(name: str) -> None:
     assert refused.value.status == 404
 
 
+def test_a_route_is_hinted_at_only_to_those_who_see_it() -> None:
+    one, admin = principals(key("one"), key("office", scopes=("admin",)))
+    for who, hint in ((one, ""), (admin, ", did you mean 'free'?")):
+        with pytest.raises(Rejected) as refused:
+            who.check_route("fre", ROUTES)
+        assert str(refused.value) == f"no route 'fre'{hint}"
+
+
 def test_keys_of_one_tenant_have_everything_as_before_there_were_scopes() -> None:
     first, second = principals(key("desk"), key("desk", scopes=("read",)))
     assert first.scopes == set(SCOPES) and second.scopes == {"read"}

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from pydantic import ValidationError
 
-from gateway.errors import ClipError, ProtocolError, RecordingError, Rejected
+from gateway.errors import ClipError, ProtocolError, RecordingError, Rejected, did_you_mean
 from gateway.http.request import rate_limit, request_id
 from gateway.limits.limiter import LimitReached
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest
@@ -82,6 +82,16 @@ def of(exc: Exception) -> web.Response:
             raise exc
 
 
+def _without_handler(request: web.Request, exc: web.HTTPException) -> str:
+    """Return the message for a request that no handler takes, with the nearest path or the possible methods."""
+    if isinstance(exc, web.HTTPMethodNotAllowed):
+        return f"{request.method[:20]} is not possible here, expected {' or '.join(sorted(exc.allowed_methods))}"
+    if exc is request.match_info.http_exception and exc.status == 404:
+        paths = [resource.canonical for resource in request.app.router.resources()]
+        return f"no such path{did_you_mean(request.path, paths)}"
+    return exc.text or exc.reason
+
+
 @web.middleware
 async def middleware(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -92,7 +102,7 @@ async def middleware(
     except web.HTTPException as exc:
         if exc.status < 400:
             raise
-        return failure(exc.status, exc.reason.lower().replace(" ", "_"), exc.text or exc.reason)
+        return failure(exc.status, exc.reason.lower().replace(" ", "_"), _without_handler(request, exc))
     except Exception as exc:  # every failure gets an answer in the shape of the API
         if isinstance(exc, ConnectionResetError) and (request.transport is None or request.transport.is_closing()):
             return failure(499, "client_left", "")  # no one reads it

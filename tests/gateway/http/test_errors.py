@@ -1,4 +1,4 @@
-"""The log lines of a request that fails."""
+"""The answer and the log lines of a request that fails."""
 
 import logging
 
@@ -31,3 +31,25 @@ async def test_a_client_that_leaves_before_its_answer_is_no_error_of_ours(
         else:
             assert (await http.get(server.make_url("/"))).status == 500
     assert [record.levelno for record in caplog.records] == ([] if left else [logging.ERROR])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "told"),
+    [
+        ("GET", "/v1/call", "no such path, did you mean '/v1/calls'?"),
+        ("GET", "/nothing", "no such path"),
+        ("DELETE", "/v1/calls", "DELETE is not possible here, expected GET or HEAD"),
+    ],
+)
+async def test_a_request_for_no_handler_is_told_the_nearest_path_or_the_methods(
+    method: str, path: str, told: str
+) -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return web.Response()
+
+    app = web.Application(middlewares=[errors.middleware])
+    app.router.add_get("/v1/calls", handle)
+    app.router.add_get("/v1/calls/{id}", handle)
+    async with TestServer(app) as server, aiohttp.ClientSession() as http:
+        async with http.request(method, server.make_url(path)) as answer:
+            assert (await answer.json())["error"]["message"] == told
