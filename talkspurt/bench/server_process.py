@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_READY = re.compile(r"is ready: https?://(\S+?)/?\s*$")
+_READY = re.compile(r"is ready: https?://([^\s\"/]+)/?\"?\}?\s*$")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _START_S = 120.0
 _STOP_S = 15.0

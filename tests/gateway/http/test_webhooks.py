@@ -665,6 +665,39 @@ async def test_a_proof_of_a_carrier_that_signs_no_address_is_bound_to_its_route(
             assert (await harness.client.post(elsewhere, data=body, headers=headers)).status == 403
 
 
+@pytest.mark.parametrize(("dialect", "sign", "name"), [("jambonz", _jambonz, "call_sid"), ("vonage", _vonage, "uuid")])
+async def test_a_copied_json_webhook_in_another_guise_starts_nothing(dialect: str, sign: Any, name: str) -> None:
+    """The proof covers the body, and neither the address nor how the body is to be read."""
+    async with serving(PROVEN, OUTSIDE) as harness:
+        body, path = json.dumps({name: "c1", "from": "+4930000001"}).encode(), f"/webhooks/{dialect}/default"
+        headers = {**sign(body, time.time()), "Content-Type": "application/json"}
+        first = await harness.client.post(path, data=body, headers=headers)
+        answer = await first.read()
+        assert first.status == 200
+        form = "application/x-www-form-urlencoded"
+        for method, where, sent, changed in (
+            ("POST", path, body, {"Content-Type": form}),
+            ("POST", path, body, {"Content-Type": "text/plain"}),
+            ("POST", path, body, {"Content-Type": "multipart/form-data; boundary=x"}),
+            ("POST", path, body, {"Content-Type": "application/json; charset=utf-16"}),
+            ("POST", path, body, {"Content-Encoding": "identity"}),
+            ("POST", f"{path}?{name}=c2", body, {}),
+            ("POST", f"{path}?again=1", body, {}),
+            ("POST", f"{path}?placed=c1", body, {}),
+            ("POST", f"{path}?call=c1", body, {}),
+            ("POST", f"/webhooks/{dialect}", body, {}),
+            ("POST", f"/webhooks/{dialect}/d%65fault", body, {}),
+            ("POST", path, b"", {}),
+            ("POST", path, body + b" ", {}),
+            ("GET", path, b"", {}),
+            ("GET", f"{path}?{name}=c1", b"", {}),
+            ("HEAD", f"{path}?{name}=c1", b"", {}),
+        ):
+            copied = await harness.client.request(method, where, data=sent, headers={**headers, **changed})
+            assert copied.status in (400, 403, 404, 405) or await copied.read() == answer, (method, where, changed)
+        assert not harness.directory._spent
+
+
 async def test_signed_requests_are_let_in() -> None:
     async with serving(PROVEN, OUTSIDE) as harness:
         form = {"CallUUID": "c1", "From": "+4930000001"}

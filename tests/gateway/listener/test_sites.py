@@ -42,7 +42,11 @@ def test_addresses_and_names_without_a_dot_are_ours(host: str) -> None:
     "host",
     ["evil.example", "127.0.0.1.evil.example:8080", "evil.example.", "[::1", "1.2.3.4.5", "evil.example@127.0.0.1",
      "evil%2eexample", "evil\u3002example", "evil\uff0eexample", "[::1].evil.example", "127.0.0.1#.evil.example",
-     "127.0.0.1/.evil.example", "evil.example\\@127.0.0.1", "127.0.0.1:80:evil.example", "evil..", "..", "a b", ":80"],
+     "127.0.0.1/.evil.example", "evil.example\\@127.0.0.1", "127.0.0.1:80:evil.example", "evil..", "..", "a b", ":80",
+     "localhost.evil.example", "evil.example:", "evil.example:99999", "evil.example:8080:8080", "127.0.0.1.",
+     "0x7f.0.0.1", "127.1.evil", "[evil.example]", "[::1]evil.example", "evil.example,localhost", "a, evil.example",
+     "localhost evil.example", "evil.example\t", "\tlocalhost", "http://localhost", "localhost?evil.example",
+     "xn--evil-9za.example", "evil.localhost.example"],
 )  # fmt: skip
 def test_a_name_that_was_made_to_point_at_us_is_not_ours(host: str) -> None:
     assert status(sites(), host) == 421
@@ -83,6 +87,19 @@ def test_a_proxy_that_is_trusted_decides_which_names_lead_here() -> None:
         ("https://evil.example", 403),
         ("http://localhost:9090", 403),  # another program of this machine
         ("null", 403),
+        ("http://localhost:8080.evil.example", 403),
+        ("http://localhost:8080@evil.example", 403),
+        ("http://evil.example@localhost:8080", 403),
+        ("http://localhost:8080/", 403),  # no browser sends a path
+        ("http://localhost:8080 http://evil.example", 403),
+        ("http://evil.example, http://localhost:8080", 403),
+        ("https://voice.example.com.evil.example", 403),
+        ("https://voice.example.com:444", 403),
+        ("http://voice.example.com", 403),
+        ("HTTPS://VOICE.EXAMPLE.COM", 403),  # a browser writes it in lower case
+        ("file://", 403),
+        ("*", 403),
+        ("chrome-extension://abcdef", 403),
         ("", 200),  # no browser
     ],
 )
