@@ -25,7 +25,7 @@ HANG_S = 10.0
 RESTART_BACKOFF_S = 0.5
 """Pause before a dead process is started again, seconds. It doubles with each failure, up to 32 times this."""
 
-_START_S = 60.0  # longest time to load the network, also on a busy machine
+_START_S = 300.0  # longest time to load the network; a busy machine that is cut off would begin anew for ever
 _END_S = 5.0
 _CHECK_INTERVAL_S = 0.1  # interval of checks whether the process listens
 _RECONNECT_S = 0.5  # trying a local socket costs almost nothing
