@@ -56,6 +56,42 @@ def test_the_first_verdict(utterances: list[tuple[float, float, str]], by: Answe
     assert at <= latest_s
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "by"),
+    [
+        ("de", "Der gewünschte Gesprächspartner ist vorübergehend nicht erreichbar", "machine"),
+        ("de", "Wenn Sie Ihren Namen und den Grund Ihres Anrufs nennen, sehe ich nach", "screening"),
+        ("de", "Zurzeit sind alle Leitungen belegt", "ivr"),
+        ("fr", "Je ne peux pas vous répondre, laissez-moi un mot après le bip", "machine"),
+        ("fr", "Dites votre nom et le motif de votre appel", "screening"),
+        ("fr", "Un conseiller va vous répondre", "ivr"),
+        ("es", "El número que usted marcó está apagado o fuera de servicio", "machine"),
+        ("es", "Diga su nombre y veré si esta persona está disponible", "screening"),
+        ("es", "Su llamada será atendida en breve", "ivr"),
+        ("it", "Il cliente da lei chiamato non è raggiungibile", "machine"),
+        ("it", "Dica il suo nome e il motivo della chiamata", "screening"),
+        ("it", "Rimanga in linea, il primo operatore risponderà", "ivr"),
+        ("pt", "Grave o seu recado após o bip", "machine"),
+        ("pt", "Diga o seu nome e o motivo da ligação", "screening"),
+        ("pt", "Todos os nossos atendentes estão ocupados", "ivr"),
+        ("zh", "您拨打的电话已关机", "machine"),
+        ("zh", "请说出您的姓名和来电原因", "screening"),
+        ("zh", "普通话请按一", "ivr"),
+        ("de", "Moment bitte, ich verbinde", None),
+        ("fr", "Il est au téléphone, qui est-ce ?", None),
+        ("es", "¿Quién llama? No está en este momento", None),
+        ("it", "Un momento, è al telefono", None),
+        ("pt", "Quem está falando? Só um momento", None),
+        ("zh", "请稍等", None),
+    ],
+)
+def test_a_phrase_of_each_language_decides_and_words_of_a_person_do_not(
+    language: str, text: str, by: AnsweredBy | None
+) -> None:
+    found = Answering(0.0, language).words(text, 1.0)
+    assert (found.by if found else None) == by
+
+
 def test_words_of_a_recording_revise_a_verdict_by_time() -> None:
     verdicts = played(Answering(0.0, "en"), (0.5, 1.2, ""), (2.2, 3.5, "Please leave a message after the tone"))
     assert [verdict.by for _, verdict in verdicts] == ["human", "machine"]
