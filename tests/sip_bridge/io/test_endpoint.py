@@ -411,6 +411,28 @@ async def test_tcp_answers_on_the_same_connection() -> None:
         await writer.wait_closed()
 
 
+async def test_the_answer_to_a_call_whose_connection_is_gone_goes_to_the_port_in_its_via() -> None:
+    """RFC 3261 section 18.2.2; issue 283 of freeswitch/sofia-sip: a caller that rings closes its connection."""
+    came = asyncio.get_running_loop().create_future()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set_result(await reader.readuntil(b"\r\n"))
+        writer.close()
+
+    async with listening() as user, await asyncio.start_server(take, "127.0.0.1", 0) as listens:
+        user.ring_only = True
+        reader, writer = await asyncio.open_connection("127.0.0.1", user.endpoint.port)
+        invite = request(body=SDP)
+        via = f"SIP/2.0/TCP 127.0.0.1:{listens.sockets[0].getsockname()[1]};branch=z9hG4bK-1"
+        writer.write(replace(invite, headers=invite.headers.replace("Via", via)).serialise())
+        assert await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE_S) == b"SIP/2.0 180 Ringing\r\n"
+        writer.close()
+        await until(lambda: user.lost)
+        ((key, taken),) = user.invites.items()
+        user.endpoint.respond(key, response_to(taken, 486, to_tag="ours1"))
+        assert await asyncio.wait_for(came, PATIENCE_S) == b"SIP/2.0 486 Busy Here\r\n"
+
+
 @pytest.mark.parametrize("transport", ["UDP", "TCP"])
 async def test_two_endpoints_talk(transport: str) -> None:
     async with listening() as ours, listening() as theirs:
