@@ -10,9 +10,10 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.people.call import FRAME_S, Call, Judge, LineSettings, Said
+from benchmarks.people.call import FRAME_S, Call, LineSettings, Said
 from benchmarks.people.clips import Clip, Sounds
 from benchmarks.people.rooms import RATE, Pcm, at_level, impulse_response, in_room, telephone_band
+from gateway.recognition.turn_model import Judge
 from gateway.seams.messages import ExpectedReply, Outbound, Prompt, TurnEvent
 
 CALLER_DBOV = -26.0
@@ -64,6 +65,8 @@ class Scene:
     recogniser: bool = True
     expects: bool = False
     """The manager says how many digits the answer has."""
+    monologues: bool = True
+    """The bot speaks at length between its questions."""
 
 
 class Conversation:
@@ -94,7 +97,8 @@ class Conversation:
         while call.now < self.scene.seconds:
             if self.scene.answers:
                 await self._question()
-            await self._monologue()
+            if self.scene.monologues:
+                await self._monologue()
         await asyncio.sleep(1.0)
         tally.minutes = call.now / 60
         tally.pauses = call.clears - sum(reason == "speech" for _, reason in self._ended.values())
@@ -229,7 +233,7 @@ def bot_voice(sounds: Sounds, rng: random.Random, caller: str) -> dict[str, Pcm]
     clips = list(sounds.clips("sentence", speaker))
     voice: dict[str, Pcm] = {}
     for number in range(6):
-        parts = []
+        parts: list[Pcm] = []
         while sum(map(len, parts)) < 14 * RATE:
             parts += [rng.choice(clips).pcm, np.zeros(round(rng.uniform(0.15, 0.4) * RATE), np.float32)]
         voice[f"Long {number} " + " ".join(["words"] * 30) + "."] = at_level(np.concatenate(parts), BOT_DBOV)
@@ -349,13 +353,17 @@ def scenes() -> list[Scene]:
             recogniser=False,
         ),
         Scene(name="noises", calls=4, around=partial(clips_of, "noise", 2.0, 1.0), answers=""),
-        Scene(name="sentences", calls=10, answers="sentence"),
-        *(Scene(name=f"phone numbers, gaps {gap} s", calls=5, answers=f"number {gap}") for gap in _GAPS_S),
-        *(
-            Scene(name=f"phone numbers, gaps {gap} s, expected", calls=5, answers=f"number {gap}", expects=True)
-            for gap in _GAPS_S
-        ),
-        Scene(name="spelled names", calls=5, answers="spelled"),
-        Scene(name="hesitations of 1 s", calls=8, answers="hesitation"),
-        Scene(name="short answers", calls=6, answers="word"),
+        *_answers(),
     ]
+
+
+def _answers() -> Iterator[Scene]:
+    """Questions and answers alone."""
+    answered = partial(Scene, monologues=False)
+    yield answered(name="sentences", calls=10, answers="sentence")
+    for gap in _GAPS_S:
+        yield answered(name=f"phone numbers, gaps {gap} s", calls=5, answers=f"number {gap}")
+        yield answered(name=f"phone numbers, gaps {gap} s, expected", calls=5, answers=f"number {gap}", expects=True)
+    yield answered(name="spelled names", calls=5, answers="spelled")
+    yield answered(name="hesitations of 1 s", calls=8, answers="hesitation")
+    yield answered(name="short answers", calls=6, answers="word")
