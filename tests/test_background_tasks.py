@@ -33,6 +33,7 @@ SHORT = {
     "gateway/http/request/auth.py:watch": 2,
     "gateway/http/speech_api/speech_socket.py:_begin": 1,
     "gateway/listener/audiosocket.py:_on_message": 1,
+    "gateway/listener/passed_streams.py:pass_on": 1,
     "gateway/listener/server.py:adopt": 1,
     "gateway/listener/stream_claims.py:begun": 1,
     "gateway/placing/carrier_calls.py:_start": 1,

@@ -24,14 +24,15 @@ from gateway.call.handoff import Handoffs
 from gateway.call.known_voices import KnownVoices
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.cluster.memory_state import MemoryState
-from gateway.config import LimitsConfig, RouteConfig, ServerConfig
+from gateway.config import KeyRights, LimitsConfig, RouteConfig, ServerConfig
 from gateway.dialogue.wire import BadMessage, decode, decode_sound, encode, refusal
 from gateway.errors import ProtocolError
 from gateway.http.call_api.attach import AttachRoutes
 from gateway.http.request import errors as http_errors
-from gateway.http.request.auth import WHO
+from gateway.http.request.auth import TENANT, WHO, Tenant
 from gateway.http.speech_api.voices import Voices
 from gateway.http.webhooks import Webhooks
+from gateway.limits.limiter import Limiter
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.stream_claims import StreamClaims
 from gateway.principal import ANYONE
@@ -171,6 +172,7 @@ _WEBHOOKS = Webhooks(
 _ENGINE = _Engine()
 _VOICES = Voices(_ENGINE, KnownVoices(_ENGINE.list_voices, {}), LIMITS)  # type: ignore[arg-type]
 _ATTACH = AttachRoutes({"asterisk": _attach}, {"default": RouteConfig()}, [])  # type: ignore[arg-type]
+_LIMITER = Limiter(LIMITS)
 _HANDLERS = (_VOICES.add, _ATTACH.attach, _WEBHOOKS.start, _WEBHOOKS.after, _WEBHOOKS.status)
 _DIALECTS = [name for name, carrier in CARRIERS.items() if carrier.call_control is not None]
 
@@ -205,7 +207,7 @@ def run_request(data: bytes) -> None:
             payload=reader, client_max_size=LIMITS.message_bytes, transport=_Here(), protocol=_FIRST.protocol,
             writer=_FIRST._payload_writer, app=_FIRST.app,
         )  # fmt: skip
-        request[WHO] = ANYONE
+        request[WHO], request[TENANT] = ANYONE, Tenant(KeyRights(), ANYONE, limiter=_LIMITER)
         return await http_errors.middleware(request, _raising(_HANDLERS[choice[0] % len(_HANDLERS)]))
 
     assert _LOOP.run_until_complete(answer()).status < 500
