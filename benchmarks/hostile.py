@@ -13,7 +13,7 @@ each other. A window in which another machine on the same hardware had our cores
 kernel counts stolen time, a core stood still for everybody, or the gateway's core takes much longer for a fixed piece
 of work than it can, is measured again, up to five times; `again` says how often. Where other programs run, every
 window is disturbed: `--again 0` takes each as it is. A row is written to the file of `--json` as soon as it is there,
-and a run goes on after the rows that the file has; another commit or other settings begin anew. All rows take half an
+and a run skips the rows that the file has; another commit or other settings begin anew. All rows take half an
 hour. The exit code is 1 if a figure is missed.
 
 `secrets` is a step without calls: it asks servers with the shipped configurations for tokens, as strangers, and looks
