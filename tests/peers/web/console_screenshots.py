@@ -22,7 +22,7 @@ from tests.peers.web.busy_gateway import busy_gateway
 from tests.waiting import PATIENCE_S, until
 from voicecodecs.pcm import to_int16
 
-DESKTOP, SMALL = (1280, 1000), (390, 844)
+DESKTOP, SMALL = (1440, 1000), (390, 844)
 PATIENT_MS = 1000 * PATIENCE_S
 TYPED = "This was typed in the console, and it is spoken into the call of the phone on this page."
 
