@@ -68,7 +68,7 @@ from talkspurt.bench.calls import CallLoad, CallLoadSettings, Talking
 from talkspurt.bench.load import STANDARD, read_load
 from talkspurt.bench.ports import free_port
 from talkspurt.bench.results import commit, machine, write
-from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
+from talkspurt.bench.server_process import ServerUnderTest, dies_with_us, overrides, serving
 from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, SimulatedUplink
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.carriers.sip import SipCarrier
@@ -443,7 +443,9 @@ async def _freezes_noted(file: Path) -> AsyncIterator[None]:
     freezes.figures(file, new=True)
     cores = range(min(os.cpu_count() or 1, freezes.CORES))
     watches = [
-        await asyncio.create_subprocess_exec(sys.executable, str(HERE / "freezes.py"), str(core), str(file))
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, str(HERE / "freezes.py"), str(core), str(file)), preexec_fn=dies_with_us()
+        )
         for core in cores
     ]
     try:
@@ -473,6 +475,7 @@ async def _attackers(target: Target, names: Sequence[str]) -> asyncio.subprocess
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        preexec_fn=dies_with_us(),
     )
     assert process.stdout is not None
     await process.stdout.readline()
@@ -600,9 +603,11 @@ _ALL_DIALECTS = {
 
 async def _secrets(folder: Path) -> Figures:
     """Ask a server with each configuration, as a stranger would. Everything that is not refused counts."""
+    (folder / "model").mkdir(exist_ok=True)
     environment = {
         **SEEDS,
         "PUBLIC_HOST": "bot.example",
+        "KOKORO_VOICES": str(folder / "model"),
         "DIALOGUE_URL": f"wss://manager.invalid/call?api_key={SEEDS['MANAGER_KEY']}",
         **{"SIP_ADDRESS": "127.0.0.1", "PBX_NETWORK": "127.0.0.1", "PBX_HOST": "127.0.0.1"},
     }
@@ -611,6 +616,7 @@ async def _secrets(folder: Path) -> Figures:
         "server__insecure": "false",
         "auth__api_keys": json.dumps([{"key": SEEDS["TALKSPURT_API_KEY"]}]),
         "engine__kind": "tone",
+        "engine__model_folder": str(folder / "model"),  # must be there, and no engine reads it
     }
     changed = {f"TALKSPURT__{key.upper()}": value for key, value in keys.items()}
     of_sip = {  # it would register at a stranger's, and ping

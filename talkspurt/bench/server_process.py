@@ -7,10 +7,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from tts_engine.service.child import die_with
 
 _READY = re.compile(r"is ready: https?://([^\s\"/]+)/?\"?\}?\s*$")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -61,6 +64,12 @@ class ServerUnderTest:
                 os.sched_setaffinity(int(thread), cores)
 
 
+def dies_with_us() -> Callable[[], None]:
+    """Return a ``preexec_fn`` that has the kernel kill the child when this process is gone, however it ended. It holds
+    for whichever program runs in the child. Start the child from the main thread."""
+    return partial(die_with, os.getpid())
+
+
 def overrides(*, route: str, calls: int, **more: str) -> dict[str, str]:
     """Return environment variables that prepare any configuration for a load: a route for a manager that dials in, and
     enough calls.
@@ -102,6 +111,7 @@ async def serving(
         *(sys.executable, *program, "serve", "--port", "0", *(["-c", str(config)] if config else [])),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment},
+        preexec_fn=dies_with_us(),
     )
     try:
         try:
