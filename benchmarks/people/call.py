@@ -443,8 +443,12 @@ class _Words:
         self._first_at = self._last_at = 0.0
         self.heard_language = ""
         self._told_at = 0.0
+        self._early = True
         self._read: tuple[float, float] = (-1.0, 0.0)
         """Time of the last sound that is read ahead, and the time from which its words are known."""
+
+    def want_partials(self, wanted: bool) -> None:
+        self._early = wanted
 
     def push(self, pcm: bytes) -> None:
         world = self._world
@@ -453,7 +457,7 @@ class _Words:
         if world.now - self._first_at < 1e-6:
             self._begun -= FRAME_S  # the audio before the onset comes at once
         self._last_at = world.now
-        if self._partials and world.now - self._told_at >= _PARTIAL_EVERY_S:
+        if self._partials and self._early and world.now - self._told_at >= _PARTIAL_EVERY_S:
             self._told_at = world.now
             self._tell(world.words(self._begun, world.now - _FINAL_S), 0.0)
 
@@ -495,28 +499,32 @@ class _Understood:
         self._heard = 0  # frames that the latest words cover
         self._text = ""
         self._free_at = 0.0
+        self._early = True
         self.heard_language = ""
+
+    def want_partials(self, wanted: bool) -> None:
+        self._early = wanted
 
     def push(self, pcm: bytes) -> None:
         self._sound.append(pcm)
-        if self._partials and (len(self._sound) - self._heard) * FRAME_S * 1000 >= PARTIAL_MS:
+        if self._partials and self._early and (len(self._sound) - self._heard) * FRAME_S * 1000 >= PARTIAL_MS:
             self._hear(self._events.on_partial)
 
     def pause(self) -> None:
-        self._hear(self._events.on_partial)
+        self._hear(self._events.on_partial, even_if_known=True)
 
     def finish(self) -> None:
         self._hear(self._events.on_final)
         self._sound, self._heard, self._text = [], 0, ""
 
-    def _hear(self, tell: Callable[[str], None]) -> None:
+    def _hear(self, tell: Callable[[str], None], *, even_if_known: bool = False) -> None:
         before = self._text
         if len(self._sound) > self._heard:
             self._heard = len(self._sound)
             begun = time.thread_time()
             self._text = self._transcribe(to_float32(np.frombuffer(b"".join(self._sound), "<i2").astype(np.int16)))
             self._free_at = max(self._free_at, self._world.now) + time.thread_time() - begun
-        if tell == self._events.on_final or self._text != before:
+        if tell == self._events.on_final or (even_if_known and self._text) or self._text != before:
             text = self._text
             self._world.later(self._free_at - self._world.now, lambda: tell(text))
 

@@ -76,6 +76,7 @@ class ListenStream:
         partials: bool,
         reconnect_max_s: float,
         on_dropped: Callable[[], None],
+        can_wait: bool = False,
     ) -> None:
         self._events = events
         self._reconnect_max_s = reconnect_max_s
@@ -84,6 +85,9 @@ class ListenStream:
         self._url = url
         self._config = config
         self._partials = partials
+        self._can_wait = can_wait
+        self._wants_partials = self._told_partials = True
+        """True if words are wanted while the caller speaks; and what the server knows of it."""
         self.heard_language = ""
         self._waiting: deque[_Utterance] = deque()  # the first one is being recognised
         self._wake = asyncio.Event()
@@ -101,6 +105,11 @@ class ListenStream:
             return
         utterance.frames.append(pcm)
         self._wake.set()
+
+    def want_partials(self, wanted: bool) -> None:
+        if self._can_wait and wanted != self._wants_partials:
+            self._wants_partials = wanted
+            self._wake.set()
 
     def pause(self) -> None:
         if self._waiting and not self._waiting[-1].finished:
@@ -193,7 +202,7 @@ class ListenStream:
 
     async def _use_connection(self, websocket: OutgoingWebSocket) -> str:
         """Use one connection to its end. Return the reason of its end."""
-        self._broken = False
+        self._broken, self._told_partials = False, True
         if self._waiting and self._waiting[0].sent:
             self._waiting[0].restart()
         writer = asyncio.create_task(self._write(websocket), name="recogniser writer")
@@ -222,7 +231,10 @@ class ListenStream:
         while not self._broken:
             self._wake.clear()
             utterance = self._waiting[0] if self._waiting else None
-            if utterance is not None and utterance.sent < len(utterance.frames):
+            if self._told_partials != self._wants_partials:
+                self._told_partials = self._wants_partials
+                await websocket.send(listen.PARTIALS if self._wants_partials else listen.NO_PARTIALS)
+            elif utterance is not None and utterance.sent < len(utterance.frames):
                 piece = b"".join(utterance.frames[utterance.sent :])
                 utterance.sent = len(utterance.frames)
                 await websocket.send(piece)
@@ -250,6 +262,7 @@ class ListenRecogniser:
         url: ``ws://`` or ``wss://``; the query of ``listen.query`` is added to its own.
         unix_path: UNIX socket of a recogniser on this machine; empty: the host of the URL.
         reconnect_max_s: longest pause between attempts, seconds.
+        can_wait: True: it knows ``listen.NO_PARTIALS``.
         ready: False: it counts as ready after ``reach``. A later outage changes nothing: calls continue without words,
             and each stream connects by itself.
     """
@@ -261,12 +274,14 @@ class ListenRecogniser:
         *,
         unix_path: str = "",
         reconnect_max_s: float = 5.0,
+        can_wait: bool = False,
         ready: bool = True,
     ) -> None:
         self._url = URL(url)
         self._reconnect_max_s = reconnect_max_s
         self._config = config
         self._unix_path = unix_path
+        self._can_wait = can_wait
         self.dropped = 0
         self.ready = ready
 
@@ -292,6 +307,7 @@ class ListenRecogniser:
             partials=partials,
             reconnect_max_s=self._reconnect_max_s,
             on_dropped=self._count_dropped,
+            can_wait=self._can_wait,
         )
 
     async def reach(self, language: str) -> None:

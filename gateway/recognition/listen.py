@@ -20,6 +20,10 @@ from gateway.seams.recogniser import SAMPLE_RATE
 PATH = "/v1/listen"
 FINALIZE = '{"type":"Finalize"}'
 KEEP_ALIVE = '{"type":"KeepAlive"}'
+PARTIALS = '{"type":"Partials"}'
+"""Give words while the caller speaks. Only the embedded recogniser knows this and the next one."""
+NO_PARTIALS = '{"type":"NoPartials"}'
+"""Give words at pauses and at the end."""
 
 _TAG_CHARS = 35  # RFC 5646, section 4.4.1
 

@@ -55,6 +55,7 @@ class EmbeddedRecogniser(ChildProcess):
             local,
             unix_path=self._socket,
             reconnect_max_s=_RECONNECT_S,
+            can_wait=True,
         )
 
     def knows(self, language: str) -> bool:

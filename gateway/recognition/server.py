@@ -1,10 +1,10 @@
 """The server in the embedded recogniser's process: the protocol of ``listen.py`` over a function from audio to words.
 
-The function takes whole utterances. Every partial result runs it again over the whole utterance. It also runs when the
-caller pauses (``KeepAlive``): the last word has usually been said by then, so the answer to ``Finalize`` is ready. In a
-long utterance, audio before such a pause is not processed again. The function runs for one call at a time: final
-results first, then the partial result that has waited longest. A final result therefore waits for at most one partial
-result.
+The function takes whole utterances. Every partial result runs it again over the whole utterance, so the gateway asks
+for those while the caller speaks only when they can change something (``Partials``). It also runs when the caller
+pauses (``KeepAlive``): the last word has usually been said by then, so the answer to ``Finalize`` is ready. In a long
+utterance, audio before such a pause is not processed again. The function runs for one call at a time: final results
+first, then the partial result that has waited longest. A final result therefore waits for at most one partial result.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class _Segment:
         """``settled`` covers the audio up to this byte, which is not processed again."""
         self.paused_bytes = 0
         """Length of the audio at the caller's last pause."""
+        self.answered = True
+        """False if the words of that pause must be sent, even if they are those before it."""
         self.language = ""
         """The language of ``text``, if the network told it."""
         self._heard = ""
@@ -88,6 +90,8 @@ class _Connection:
         self.websocket = websocket
         self.language = language
         self.partials = partials
+        self.while_speaking = partials
+        """True if words are wanted while the caller speaks."""
         self.segment = _Segment()
         self.start_s = 0.0
         self.finals = 0
@@ -183,7 +187,7 @@ class ListenServer:
         if len(segment.pcm) > _MAX_UTTERANCE_S * SAMPLE_RATE * 2:
             self._finalize(connection)
             return
-        if connection.partials and len(segment.pcm) - segment.done_bytes >= self._partial_bytes:
+        if connection.while_speaking and len(segment.pcm) - segment.done_bytes >= self._partial_bytes:
             self._queue_partial(connection)
 
     def _take_text(self, connection: _Connection, data: str) -> bool:
@@ -196,8 +200,9 @@ class ListenServer:
         if kind == "Finalize":
             self._finalize(connection)
         elif kind == "KeepAlive":  # the caller pauses
-            connection.segment.paused_bytes = len(connection.segment.pcm)
-            self._queue_partial(connection)
+            self._pause(connection)
+        elif kind in ("Partials", "NoPartials"):
+            connection.while_speaking = connection.partials and kind == "Partials"
         return kind != "CloseStream" and connection.finals <= _MAX_PENDING_FINALS
 
     def _finalize(self, connection: _Connection) -> None:
@@ -207,10 +212,15 @@ class ListenServer:
         connection.segment = _Segment()
         self._wake.set()
 
+    def _pause(self, connection: _Connection) -> None:
+        segment = connection.segment
+        if segment.paused_bytes != len(segment.pcm):
+            segment.paused_bytes, segment.answered = len(segment.pcm), False
+            self._queue_partial(connection)
+
     def _queue_partial(self, connection: _Connection) -> None:
-        if len(connection.segment.pcm) > connection.segment.done_bytes:
-            self._partials.setdefault(connection, connection.segment)
-            self._wake.set()
+        self._partials.setdefault(connection, connection.segment)
+        self._wake.set()
 
     async def _work(self) -> None:
         while True:
@@ -230,7 +240,10 @@ class ListenServer:
                     await segment.read(partial(self._run, connection.language))
                 except Exception:  # an utterance on which the network fails must not end the others
                     log.exception("recogniser failed on an utterance")
-                if final or (connection.partials and connection.segment is segment and segment.text != before):
+                answers = not segment.answered and segment.done_bytes + FRAME_BYTES > segment.paused_bytes
+                segment.answered |= answers
+                news = answers or segment.text != before
+                if final or (connection.partials and connection.segment is segment and news):
                     try:
                         await connection.send(segment, final=final)
                     except (ConnectionError, RuntimeError):

@@ -45,6 +45,11 @@ class RecognitionStream(Protocol):
         """BCP 47 tag that the recogniser detected for the latest words. Empty: it has not told."""
         ...
 
+    def want_partials(self, wanted: bool) -> None:
+        """Say whether words are wanted while the caller speaks, from now on; at first they are. If not, those of each
+        pause and of the end suffice. A recogniser may give more."""
+        ...
+
     def push(self, pcm: bytes) -> None:
         """Take 20 ms of the caller's speech: s16le mono, 16 kHz. The queue is bounded; excess audio is dropped."""
         ...

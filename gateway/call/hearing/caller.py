@@ -104,6 +104,7 @@ class Caller:
         """Learns on an outgoing call who or what has answered. None: no tones are searched. Set it before ``start``."""
         if self._listening is not None:
             self._listening.on_words = self._on_words
+            self._listening.words_wanted = self._answer_is_open
             self._listening.on_stopped = manager.caller_stopped
         self._leg_reports_dtmf = False
         self._subscribed_rate = 0
@@ -160,7 +161,7 @@ class Caller:
                 self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
         if self._uplink is not None:
             speech = self._listening is not None
-            answering = self.other_end is not None and self.other_end.needs_vad
+            answering = self._answer_is_open()
             vad = speech or answering or self._reports_speaking or self._turns.needs_vad
             dtmf = self._inband_dtmf and not self._leg_reports_dtmf
             lulls = answering or (self._listening is not None and self._listening.has_turn_model)
@@ -169,6 +170,8 @@ class Caller:
                 tones=self.other_end is not None,
             )  # fmt: skip
             self.wanted = self._uplink.needed
+        if self._listening is not None:
+            self._listening.refresh()
 
     def _on_due(self) -> None:
         self._timer_due = None
@@ -338,6 +341,9 @@ class Caller:
         self._manager.caller_stopped(now)
         self._manager.tell(Prompt(voice_prompt=text, lang=language or self._language, last=True, typed_by=tenant))
         self._turns.expect_answer()
+
+    def _answer_is_open(self) -> bool:
+        return self.other_end is not None and self.other_end.needs_vad
 
     def _on_words(self, text: str) -> None:
         if self.other_end is not None:

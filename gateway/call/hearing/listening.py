@@ -174,6 +174,8 @@ class Listening:
     ) -> None:
         self._hearing = hearing
         self._turns = turns
+        self.words_wanted: Callable[[], bool] = lambda: False
+        """Returns True if another part of the call wants words while the caller speaks."""
         self.on_words: Callable[[str], None] = lambda text: None
         """Takes the words of each utterance so far, also those that become no prompt, but not the bot's."""
         self.on_stopped: Callable[[float], None] = lambda at: None
@@ -206,6 +208,8 @@ class Listening:
         self._withheld: list[bytes] = []
         """Audio of the current silence. The recogniser receives it only if the caller speaks again, so the words that
         it finalises in the pause cover the whole utterance."""
+        self._gives_partials = False
+        """True if the recogniser has given words before the end of an utterance."""
         self._words_are_fresh = False
         """True if the recogniser has given words since the current silence began."""
         self._told_likely = False
@@ -292,6 +296,19 @@ class Listening:
             await stream.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
+    def refresh(self) -> None:
+        """Tell the recogniser whether words are wanted while the caller speaks: until the first ones, when they may cut
+        something, or when another part wants them. Those at pauses and at the end are always wanted. Words while the
+        caller speaks cost a recogniser on this machine five times as much."""
+        utterance = self._current
+        if utterance is not None and self._stream is not None:
+            self._stream.want_partials(
+                not self._gives_partials
+                or self._hearing.partial_prompts
+                or self.words_wanted()
+                or (not utterance.cuts and any(turn.interruptible in ("any", "speech") for turn in self._turns.in_line))
+            )
+
     # --- the VAD's side ----------------------------------------------------------------------------------------------
 
     def on_speech_started(self, *, onset: float) -> None:
@@ -302,6 +319,7 @@ class Listening:
         if self._current is None:
             self._current = _Utterance(onset, over_bot=self._turns.speaking() is not None)
             self._tell_speaking("on")
+            self.refresh()
         if self._audio_check is None:
             self._look_for_audio()
         self._decide(CallerEvent.SPEECH, onset)
@@ -403,7 +421,7 @@ class Listening:
 
     def _needed_s(self) -> float:
         """Return the silence that ends the current utterance now, seconds."""
-        follow = self._current is not None and bool(self._current.words) and not self._words_are_fresh
+        follow = self._gives_partials and not self._words_are_fresh
         return self._hearing.patience.silence_s(self._finished_probability, self._progress(), words_follow=follow)
 
     def _may_be_over(self) -> bool:
@@ -460,6 +478,7 @@ class Listening:
 
     def on_partial(self, text: str) -> None:
         """Take the words of an utterance up to now."""
+        self._gives_partials = True
         utterance = self._finished[0] if self._finished else self._current
         if utterance is None or utterance.short:
             return
@@ -467,6 +486,7 @@ class Listening:
             return
         if self._is_echo(utterance, text, begun=True):
             return
+        changed = text != utterance.words
         utterance.words = text
         self.on_words(text)
         if utterance is self._current and self._silent_since is not None:
@@ -475,8 +495,9 @@ class Listening:
         if not utterance.cuts:
             utterance.cuts = True
             self._decide(CallerEvent.WORDS, utterance.onset)
+            self.refresh()
         # The final prompt of a finished utterance is on its way, so its partial ones are not sent.
-        if utterance is self._current:
+        if utterance is self._current and (changed or (self._may_be_over() and not self._told_likely)):
             self._tell_partial(utterance)
 
     def on_final(self, text: str) -> None:

@@ -584,6 +584,8 @@ class _Words:
 
     def pause(self) -> None: ...
 
+    def want_partials(self, wanted: bool) -> None: ...
+
     def finish(self) -> None:
         world = self._world
         self._answers = max(self._answers, world.now) + world.rng.random() * world.answer_s

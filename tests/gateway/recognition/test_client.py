@@ -68,8 +68,10 @@ async def serving(
 
 
 @asynccontextmanager
-async def stream(url: str, settings: RecogniserConfig, ear: Ear, **more: Any) -> AsyncIterator[ListenStream]:
-    recogniser = ListenRecogniser(url, settings)
+async def stream(
+    url: str, settings: RecogniserConfig, ear: Ear, *, can_wait: bool = False, **more: Any
+) -> AsyncIterator[ListenStream]:
+    recogniser = ListenRecogniser(url, settings, can_wait=can_wait)
     options: dict[str, object] = {"language": "en-US", "hints": (), "partials": False, **more}
     opened = recogniser.open(ear, **options)  # type: ignore[arg-type]
     assert isinstance(opened, ListenStream)
@@ -149,6 +151,72 @@ async def test_partial_results_come_while_the_caller_speaks_and_only_where_they_
     assert told[True].finals == ["15 frames"] and told[True].partials
     lengths = [int(text.split()[0]) for text in told[True].partials]
     assert lengths == sorted(lengths) and all(0 < length <= 15 for length in lengths)
+
+
+async def test_words_that_may_wait_come_at_the_pause_and_those_wanted_again_come_while_the_caller_speaks() -> None:
+    asked: list[int] = []
+
+    def transcribe(pcm: NDArray[np.float32]) -> str:
+        asked.append(len(pcm) * 2 // FRAME_BYTES)
+        return count(pcm)
+
+    ear = Ear()
+    async with (
+        serving(transcribe, partial_ms=20) as server,
+        stream(ws(server), config(), ear, can_wait=True, partials=True) as made,
+    ):
+        made.want_partials(False)
+        for _ in range(10):
+            made.push(FRAME)
+            await asyncio.sleep(0.01)
+        made.pause()
+        await until(lambda: ear.partials, "the words of the pause")
+        assert asked == [10] and ear.partials == ["10 frames"]
+        made.want_partials(True)
+        made.push(FRAME)
+        await until(lambda: len(ear.partials) == 2, "the words of one more frame")
+        made.finish()
+        await ear.until_finals(1)
+    assert asked == [10, 11] and ear.finals == ["11 frames"]
+
+
+async def test_a_pause_is_answered_even_if_its_words_are_known() -> None:
+    ear = Ear()
+    async with (
+        serving(lambda pcm: "yes", partial_ms=20) as server,
+        stream(ws(server), config(), ear, partials=True) as made,
+    ):
+        made.push(FRAME)
+        await until(lambda: ear.partials == ["yes"], "a partial result")
+        made.pause()
+        await until(lambda: ear.partials == ["yes", "yes"], "the words of the pause")
+        made.push(FRAME)
+        made.pause()
+        await until(lambda: len(ear.partials) == 3, "the words of the next pause")
+
+
+async def test_a_recogniser_of_others_is_never_told_that_words_may_wait() -> None:
+    texts: list[str] = []
+
+    async def remember(request: web.Request) -> web.StreamResponse:
+        websocket = web.WebSocketResponse()
+        await websocket.prepare(request)
+        async for message in websocket:
+            texts.append(message.data if message.type is WSMsgType.TEXT else "audio")
+        return websocket
+
+    app = web.Application()
+    app.router.add_get(listen.PATH, remember)
+    server = TestServer(app)
+    await server.start_server()
+    async with stream(ws(server), config(), Ear(), partials=True) as made:
+        made.want_partials(False)
+        made.push(FRAME)
+        made.pause()
+        made.finish()
+        await until(lambda: listen.FINALIZE in texts, "the end of the utterance")
+    await server.close()
+    assert set(texts) <= {"audio", listen.KEEP_ALIVE, listen.FINALIZE}
 
 
 async def test_pause_has_the_answer_ready_before_the_end() -> None:

@@ -38,6 +38,7 @@ class Words:
     dropped: int = 0
     ready: bool = True
     heard_language: str = ""
+    partials_wanted: bool = True
 
     def knows(self, language: str) -> bool:
         return True
@@ -52,6 +53,9 @@ class Words:
 
     def pause(self) -> None:
         self.paused += 1
+
+    def want_partials(self, wanted: bool) -> None:
+        self.partials_wanted = wanted
 
     def finish(self) -> None:
         self.finished += 1
@@ -246,6 +250,55 @@ def test_partial_prompts_come_first_and_only_where_asked_for() -> None:
     call = ListeningCall({})
     call.utters("Where is it?", partial="Where")
     assert call.prompts == [("Where is it?", True)]
+
+
+def test_words_are_wanted_while_the_caller_speaks_only_until_they_have_cut() -> None:
+    call = ListeningCall({})
+    call.utters("Yes.", partial="Yes")
+    call.run(2.0)
+    call.starts()
+    assert not call.words.partials_wanted  # the bot is silent, and words at the pause suffice
+    call.stops()
+    call.run(0.6)
+    call.listening.on_final("Where is it?")
+    call.speak(LONG)
+    call.run(1.0)
+    call.starts()
+    assert call.words.partials_wanted  # they decide whether it is an interruption
+    call.listening.on_partial("stop")
+    assert call.order()[-1] == "Interrupt"
+    assert not call.words.partials_wanted
+
+
+def test_words_are_wanted_as_soon_as_the_bot_is_about_to_speak() -> None:
+    call = ListeningCall({})
+    call.utters("Yes.", partial="Yes")
+    call.run(2.0)
+    call.starts()
+    call.say(Text(token=LONG, last=True))
+    call.listening.refresh()  # as after each change of a turn
+    assert call.words.partials_wanted
+
+
+@pytest.mark.parametrize("route", [{"partial_prompts": True}, {}])
+def test_words_are_wanted_for_partial_prompts_and_for_others_who_ask(route: dict[str, Any]) -> None:
+    call = ListeningCall(route)
+    call.listening.words_wanted = lambda: not route
+    call.utters("Yes.", partial="Yes")
+    call.run(2.0)
+    call.starts()
+    assert call.words.partials_wanted
+
+
+def test_the_first_words_of_a_call_show_whether_the_recogniser_gives_them_early() -> None:
+    call = ListeningCall({})
+    for _ in range(2):  # it gives none
+        call.starts()
+        assert call.words.partials_wanted
+        call.stops()
+        call.run(0.6)
+        call.listening.on_final("Yes.")
+        call.run(2.0)
 
 
 def test_no_partial_prompt_comes_when_the_utterance_is_over() -> None:
