@@ -36,7 +36,7 @@ _HEAD = """\
 # Made by `talkspurt import-twiml`. Merge this into your configuration, then run `talkspurt config check`.
 #
 # Before: export TWILIO_AUTH_TOKEN=...   the account's secret, from Twilio's console, Account info
-# A call without Twilio, signed as Twilio signs:
+# A call without Twilio, signed as Twilio signs. Set server.public_url to http://127.0.0.1:8080 for it:
 #   TALKSPURT_CARRIER_SECRET=$TWILIO_AUTH_TOKEN talkspurt call ws://127.0.0.1:8080/media/twilio/default
 """
 

@@ -59,7 +59,8 @@ def _unknown_tenant(tenant: str, config: Config, keys: tuple[StoredKey, ...]) ->
 
 
 def _create(path: Path, args: argparse.Namespace, now: float) -> None:
-    if args.config is not None and (warning := _unknown_tenant(args.tenant, load(args.config), api_keys.read(path))):
+    bound = args.config is not None and "admin" not in (args.scope or ())  # `admin` reaches all tenants
+    if bound and (warning := _unknown_tenant(args.tenant, load(args.config), api_keys.read(path))):
         print(f"talkspurt keys create: warning: {warning}", file=sys.stderr)
     expires_at = None if args.days is None else now + args.days * _DAY_S
     made, key = api_keys.create(

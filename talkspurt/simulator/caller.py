@@ -354,8 +354,9 @@ def _remedy(status: int, dialect: str) -> str:
     if status == 403:
         return (
             f". The route wants the carrier's proof: set TALKSPURT_CARRIER_SECRET to the secret in carriers.{key} "
-            f"(USERNAME:PASSWORD where it has both), or, on a loopback listener without server.public_url, "
-            f"carriers.{key}.verify to false"
+            f"(USERNAME:PASSWORD where it has both), and call the address of server.public_url, or set that to this "
+            f"server's own (http://HOST:PORT) while you try it here. On a loopback listener without "
+            f"server.public_url, carriers.{key}.verify: false asks for no proof"
         )
     return f". If carriers.{key} is missing in the server's configuration, add it" if status == 404 else ""
 

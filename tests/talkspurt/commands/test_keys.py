@@ -30,3 +30,12 @@ def test_a_key_of_an_unknown_tenant_is_made_with_a_warning(
     said = capsys.readouterr()
     assert said.out.startswith("tsk_")
     assert said.err == (f"talkspurt keys create: warning: {warning}\n" if warning else "")
+
+
+def test_a_key_that_reaches_all_tenants_is_made_without_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "talkspurt.yaml"
+    config.write_text(CONFIG.format(keys=tmp_path / "keys.json"))
+    assert main(["keys", "create", "--tenant", "ops", "--scope", "admin", "-c", str(config)]) == 0
+    assert capsys.readouterr().err == ""
