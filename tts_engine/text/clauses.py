@@ -90,9 +90,31 @@ _NEVER_LAST = frozenset(
 """Abbreviations that a word always follows: their full stop never ends a clause."""
 
 _SOMETIMES_LAST = frozenset(
-    "inc ltd corp co etc jr sr ave blvd rd ln bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d sat sun est max min".split()
+    "inc ltd corp co etc jr sr ave blvd rd ln bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d sat sun est max min sq".split()
 )
 """Abbreviations that can end a sentence: the next word decides."""
+
+_BEFORE_NUMBER = frozenset(
+    "rs exp ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
+    "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
+    "jh ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
+)
+"""Abbreviations that end a clause unless a digit comes next."""
+
+_BEFORE_ORDINAL = re.compile(
+    r"(?:^|\s)(?:der|die|das|dem|den|des|im|(?<!I )am|vom|zum|zur|beim|bis|seit|jede[rsnm]?|diese[rsnm]?|ihre?[rsnm]?)"
+    r" $|, $",
+    re.I,
+)
+"""German words before a number with a full stop: "der 2. Termin"."""
+
+_AFTER_ORDINAL = frozenset(
+    "januar februar märz april mai juni juli august september oktober november dezember stock etage stockwerk platz "
+    "mal og obergeschoss klasse reihe tag runde".split()
+)
+"""German words after a number with a full stop."""
+
+_NUMERAL = re.compile(r"(?!I\b)[IVXLC]+\b")
 
 _UNITS = frozenset("in ft yd mi lb lbs oz pt qt gal min mins sec secs hr hrs yr yrs wk wks mo mos kg km cm mm".split())
 """Units that are written with a full stop. After a number, the next word decides if they end a sentence."""
@@ -110,6 +132,10 @@ _FIRST = frozenset(
     "yes no let just also however after before once with while to from all any some not as by call press say".split()
 )
 """Words that begin a sentence. After initials ("U.S."), a sentence ends only before one of these."""
+
+_MONTHS = frozenset("january february march april may june july august september october november december".split())
+_BACK_WORDS = 7
+"""Most words by which the cut of a long clause moves to the front, so that it is not beside a number."""
 
 _BLOCK = 1024
 """Characters of a delta that are processed at a time."""
@@ -220,7 +246,7 @@ class ClauseSplitter:
             kept = self._text[:end].rstrip()
             if self._words(len(kept)) < FIRST_MIN_WORDS:
                 return []
-            if not self._must_continue(kept) and not _BOUND.search(kept):
+            if not self._must_continue(kept) and not _BOUND.search(kept) and not _joins(kept.rpartition(" ")[2]):
                 return [self._take(end, Pause.NONE)]
             end = kept.rfind(" ") + 1
         return []
@@ -264,7 +290,7 @@ class ClauseSplitter:
         window = min(len(text), MAX_CHARS + 1)
         for match in _END.finditer(text, self._scan, window):
             mark, end = match.group(), match.end()
-            too_long = self._too_long(match.start(), limit)
+            too_long = self._too_long(match.start(), limit, final=True)
             if too_long:
                 return too_long, Pause.NONE
             if mark == "\n":
@@ -294,8 +320,17 @@ class ClauseSplitter:
             if (mark in _SOFT or ellipsis) and self._words(end) < enough:
                 self._scan = match.end()
                 continue
+            if mark in (",", "–", "—"):
+                rest = text[end:window].lstrip()
+                if not rest and not final and window <= MAX_CHARS:
+                    return None
+                if rest[:1].isdigit():  # "March 5, 2025", "am Do., 12.03."
+                    self._scan = match.end()
+                    continue
             return end, Pause.COMMA if ellipsis else _PAUSES[mark[-1]]
-        too_long = self._too_long(window, limit) or (MAX_CHARS if window > MAX_CHARS else 0)
+        too_long = self._too_long(window, limit, final=final or window > MAX_CHARS) or (
+            MAX_CHARS if window > MAX_CHARS else 0
+        )
         return (too_long, Pause.NONE) if too_long else None
 
     def _is_boundary(self, start: int, end: int) -> bool:
@@ -321,6 +356,28 @@ class ClauseSplitter:
             return False
         if word.isdigit() and not text[:begin].strip():
             return False  # "1. First item"
+        ordinal = word.isdigit() and len(word) <= 3 and _BEFORE_ORDINAL.search(text, max(0, begin - _WORD_CHARS), begin)
+        if word.isdigit() and len(word) <= 2:
+            rest = text[end:window].lstrip()
+            following = _LETTERS.match(rest)
+            if (
+                not final
+                and window <= MAX_CHARS
+                and (not rest or following is not None and following.end() == len(rest))
+            ):
+                return None
+            if following is not None and following.group().lower() in _AFTER_ORDINAL:
+                return False
+        if lower in _BEFORE_NUMBER or lower.endswith("str") or ordinal:
+            rest = text[end:window].lstrip()
+            following = _LETTERS.match(rest)
+            if not rest or following is not None and following.end() == len(rest):
+                if not final and window <= MAX_CHARS:
+                    return None
+                if not rest:
+                    return True
+            numeral = _NUMERAL.match(rest) if lower in _BEFORE_NUMBER else None
+            return not (rest[0].isdigit() or numeral or ordinal and rest[0].isalpha())
         after_number = lower in _UNITS and _AFTER_NUMBER.search(text, max(0, begin - _WORD_CHARS), begin) is not None
         if lower in _SOMETIMES_LAST or after_number or _INITIALS.fullmatch(word):
             rest = text[end:window].lstrip()
@@ -330,14 +387,15 @@ class ClauseSplitter:
                 return None if not final and window <= MAX_CHARS else True
             if word_after is None or not rest[0].isupper():
                 return not rest[0].isalnum() and rest[0] not in "$€£#(-&+" or script(rest[0]) == "Han"
-            following = word_after.group().lower()
+            next_word = word_after.group().lower()
             if lower in _COUNTRIES or _INITIALS.fullmatch(word) and lower not in _SOMETIMES_LAST:
-                return following in _FIRST
-            return following not in _NOT_FIRST
+                return next_word in _FIRST
+            return next_word not in _NOT_FIRST
         return True
 
-    def _too_long(self, end: int, limit: float) -> int:
-        """Return where to cut a clause up to ``end`` that is too long and has no end; 0 if it is within its limits."""
+    def _too_long(self, end: int, limit: float, *, final: bool) -> int:
+        """Return where to cut a clause up to ``end`` that is too long and has no end; 0 if it is within its limits, or
+        if the word at the cut may continue (unless ``final``)."""
         text = self._text
         if end < limit and end <= MAX_CHARS:
             return 0  # so few characters cannot hold that many words
@@ -346,8 +404,25 @@ class ClauseSplitter:
             return 0  # no word weighs more than 1
         for start, stop, words in self._weigh(end):
             if words > limit or stop > MAX_CHARS:
-                return start if text[:start].strip() else MAX_CHARS
+                if not text[:start].strip():
+                    return MAX_CHARS
+                if not text[start - 1].isspace():
+                    return start  # between two Han characters
+                return self._apart(start) if final or stop < len(text) or stop > MAX_CHARS else 0
         return 0
+
+    def _apart(self, cut: int) -> int:
+        """Return ``cut``, or the start of one of the few words before it, so that the cut is not inside an amount, a
+        date or an address: next to a number or behind an abbreviation."""
+        words = list(re.finditer(r"\S+", self._text[: cut + _WORD_CHARS]))
+        at = sum(word.start() < cut for word in words)
+        for index in range(at, max(at - _BACK_WORDS, FIRST_MIN_WORDS) - 1, -1):
+            around = words[index - 1 : index + 1]
+            right = around[1].group().lower().rstrip(".,;:!?)") if len(around) > 1 else ""
+            beside = any(any(map(str.isdigit, word.group())) for word in around) or _joins(around[0].group())
+            if not beside and not any(right in known for known in (_SOMETIMES_LAST, _NEVER_LAST, _UNITS)):
+                return words[index].start() if index < len(words) else cut
+        return cut
 
     def _words(self, end: int) -> float:
         """Return the number of words in ``_text[:end]``; a Han character is half a word."""
@@ -446,6 +521,12 @@ def _script_of(text: str) -> str:
 def _lead(text: str) -> int:
     match = _LEAD.match(text)
     return match.end() if match else 0
+
+
+def _joins(word: str) -> bool:
+    """Return True if a number or a name belongs to this word: an abbreviation or a month."""
+    lower = word.lower().rstrip(".").lstrip("([{\"'")
+    return lower in _NEVER_LAST or lower in _BEFORE_NUMBER or lower in _MONTHS or word in ("$", "€", "£", "#")
 
 
 def _weight(word: str) -> float:

@@ -31,7 +31,11 @@ _RULE = re.compile(
     r"^[ \t]*(?:(?:[-*_=][ \t]*){3,}|\|?[ \t]*:?-{2,}:?[ \t]*(?:\|[ \t]*:?-{2,}:?[ \t]*)*\|?)[ \t]*$", re.M
 )
 """A horizontal rule, or the line below the head of a table."""
-_LINE_START = re.compile(r"^[ \t]*(?:(?:[-+*•‣◦▪>]|#{1,6})[ \t]+)+(?:\[[ xX]\][ \t]+)?(?=\S)", re.M)
+_LINE_START = re.compile(
+    r"^[ \t]*(?![#*] (?:to|for|key|pour|para|per|zum|um|für)\b)"
+    r"(?:(?:[-+*•‣◦▪>]|#{1,6})[ \t]+)+(?:\[[ xX]\][ \t]+)?(?=\S)",
+    re.M,
+)
 """Mark of a heading, a quotation, an entry of a list or a task."""
 _EMPHASIS = re.compile(
     r"\*{2,3}(?=[^\s\d*])|(?<=[^\s*])\*{2,3}(?!\*)|(?<!\w)_{1,3}(?=[\w\"'“(\[])|(?<=[\w.!?,;:)\"'”\]])_{1,3}(?!\w)"
@@ -39,6 +43,10 @@ _EMPHASIS = re.compile(
     r"|\*{2}(?=\d[^*]*\*{2})|(?<=\d)\*{1,2}(?=[\s.,;:!?]|$)|(?<!\w)\*(?=\d[^*\n]*\*(?![\w*]))|(?<!\w)#{1,6}(?=[^\W\d_])(?![A-Z]{1,4}-?\d)"
 )
 """Marks of emphasis and code, ``#`` of a hashtag. A star that stands alone or before digits is a key."""
+_HASHTAG = re.compile(r"(?<!\w)#(?:[A-Z][a-z]+){2,}\b")
+"""A tag of several words: ``#BlackFriday``."""
+_CONTROL = re.compile(r"<\|\w+\|>")
+"""A token of a model's template that leaked into the text: ``<|im_end|>``."""
 _TABLE_ROW = re.compile(r"^[ \t]*\|(.*?)\|?[ \t]*$", re.M)
 _OTHER_FOLDED = "\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001d7ff\\u2160-\\u217f\\u3371-\\u33df"
 _FOLDED = re.compile(f"[\\uff01-\\uff5e{_OTHER_FOLDED}]+")
@@ -81,6 +89,7 @@ def _without_markup(text: str) -> str:
     if _SURROGATE.search(text):
         text = join_surrogates(text)
     if "<" in text:
+        text = _CONTROL.sub(" ", text)
         text = _TAG.sub(lambda m: " " if _SEPARATING.match(m[0]) else "", _THOUGHT.sub(" ", text))
     if "&" in text:
         text = _ENTITY.sub(lambda m: html.unescape(m[0]), text)
@@ -89,6 +98,7 @@ def _without_markup(text: str) -> str:
     if "|" in text:
         text = _TABLE_ROW.sub(lambda m: ", ".join(cell for each in m[1].split("|") if (cell := each.strip())), text)
     text = _LINE_START.sub("", text)
+    text = _HASHTAG.sub(lambda m: re.sub(r"(?<=[a-z])(?=[A-Z])", " ", m[0][1:]), text)
     return _EMPHASIS.sub("", text)
 
 

@@ -46,7 +46,7 @@ def is_noise(char: str) -> bool:
     # tones.
     return (
         (category in ("Cc", "Cf", "Co", "Cs", "Cn") and not char.isspace())
-        or (category == "So" and char not in "°©®™№℃℉")
+        or (category == "So" and char not in "°©®™№℃℉" and not 0x3371 <= ord(char) <= 0x33DF)  # units of one character
         or 0x1F3FB <= ord(char) <= 0x1F3FF
         or 0xFE00 <= ord(char) <= 0xFE0F
         or char == "\u20e3"

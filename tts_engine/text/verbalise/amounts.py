@@ -38,6 +38,11 @@ class Amounts(NumberWords):
         num, mags, units = self._num, any_of(self._g.magnitudes), any_of(self._g.units)
         degree = "[°º]" if self._g.tag == "en" else "°"  # º is the sign of an ordinal
         return [
+            # "250 mg/5 mL"
+            (
+                re.compile(rf"(?P<n>\d ?(?:{units}))/(?=\d+(?:[.,]\d+)? ?(?:{units}){END})"),
+                lambda m: f"{m['n']} {self._g.per} ",
+            ),
             (
                 re.compile(rf"{SIGN}(?:(?P<whole>\d{{1,3}}) )?(?P<over>[1-9])/(?P<under>[2-8]|16) ?%"),
                 self._part_percent,
@@ -60,7 +65,7 @@ class Amounts(NumberWords):
             ),
             (
                 re.compile(
-                    rf"{SIGN}(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}"
+                    rf"{SIGN}(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}(?!-[a-z])"
                 ),
                 self._unit,
             ),
@@ -82,7 +87,14 @@ class Amounts(NumberWords):
         elif mag:
             words = f"{self._scaled(text, mag)}{self._of(mag)} {unit.many}"
         else:
-            words = self._amount(text, unit, cent)
+            whole = self._parse(text)[0]
+            # Rates of exchange name the currency by its code.
+            code = len(match["cur"]) == 3 and match["cur"].isupper() and whole == "0" and "=" in match.string
+            words = (
+                self._counted(text, unit)
+                if code or match["per"] and len(self._parse(text)[1]) == 3
+                else self._amount(text, unit, cent)
+            )
         return self._signed(match, words + self._per(match["per"]))
 
     def _before_noun(self, match: re.Match[str]) -> bool:
@@ -116,6 +128,8 @@ class Amounts(NumberWords):
 
     def _amount(self, text: str, unit: Noun, cent: Noun | None) -> str:
         whole, rest, _ = self._parse(text)
+        if len(rest) == 3 and self._g.tag == "es" and re.fullmatch(r"[1-9]\d{0,2},\d{3}", text) and cent is not None:
+            whole, rest = whole + rest, ""  # "$1,250" is written so in other countries; a price has no thousandths
         kept = rest.rstrip("0")
         if cent is None or len(kept) > 2:
             return self._counted(f"{whole}{self._g.decimal_mark}{kept}" if kept else whole, unit)
@@ -195,6 +209,8 @@ class Amounts(NumberWords):
         part = self._g.fractions(over, under)
         if part is None or over >= under:
             return match.group()
+        if self._g.tag == "de" and under == 2:
+            return f"{'eine halbe' if unit.gender == 'f' else 'ein halber' if unit.one.endswith(('Liter', 'meter', 'Meter')) else 'ein halbes'} {unit.one}"
         half = {"es": "medio", "fr": "demi", "it": "mezzo", "pt": "meio"}.get(self._g.tag)
         if half and under == 2:
             return f"{_feminine_half(half) if unit.gender == 'f' and half != 'demi' else half} {unit.one}"
@@ -208,8 +224,16 @@ class Amounts(NumberWords):
 
     def _magnitude(self, match: re.Match[str]) -> str:
         before = match.string[: match.start("n")]
+        if len(match["mag"]) == 1 and re.match(r" [A-Z][a-z]+ (?:St|Ave|Rd|Dr)\b", match.string[match.end() :]):
+            return match.group()
         of_code = len(match["mag"]) == 1 and ("-" in match.group().lstrip("-") or re.search(r"\w-$", before))
-        if of_code or match["mag"] in ("m", "t", "b", "mm") and self._g.tag == "en":
+        if (
+            of_code
+            or match["mag"] in ("m", "t", "b", "mm")
+            and self._g.tag == "en"
+            or match["mag"] == "M"
+            and self._g.tag in ("es", "it")
+        ):
             return match.group()
         return self._signed(match, self._scaled(match["n"], match["mag"]))
 

@@ -28,13 +28,13 @@ _MONEY_SIGNS = "|".join(re.escape(sign) for sign in sorted(_CURRENCIES, key=len,
 _CODE_WORDS = (
     "验证码|校验码|动态码|密码|口令|取件码|取货码|提货码|邀请码|兑换码|优惠码|识别码|编码|代码|尾号|卡号|账号|帐号|订单号|"
     "订单|单号|流水号|编号|号码|证号|工号|学号|会员号|合同号|保单号|发票号|座位号|房间号|房号|门牌号|车牌号?|航班号?|车次|"
-    "电话|手机|拨打|致电|分机|转接|热线|邮编|身份证"
+    "端口|错误码|错误代码|电话|手机|拨打|致电|分机|转接|热线|邮编|身份证"
 )
 _UNITS = {
     "kbps": "千比特每秒", "Kbps": "千比特每秒", "Mbps": "兆比特每秒", "Gbps": "吉比特每秒", "Mb/s": "兆比特每秒", "Gb/s": "吉比特每秒",
     "MB/s": "兆字节每秒", "KB/s": "千字节每秒", "kWh": "千瓦时", "KWh": "千瓦时", "kwh": "千瓦时", "MWh": "兆瓦时", "Wh": "瓦时", "mAh": "毫安时",
     "kW": "千瓦", "MW": "兆瓦", "kcal": "千卡", "kHz": "千赫", "MHz": "兆赫", "GHz": "吉赫", "Hz": "赫兹", "dB": "分贝", "kPa": "千帕", "mmol/L": "毫摩尔每升",
-    "mg/dL": "毫克每分升", "μg": "微克", "mcg": "微克",
+    "V": "伏", "W": "瓦", "kVA": "千伏安", "mg/dL": "毫克每分升", "μg": "微克", "mcg": "微克",
 }  # fmt: skip
 
 
@@ -68,6 +68,10 @@ def _number(text: str) -> str:
 
 def _spell(text: str) -> str:
     return "".join(_SPELLED[int(char)] for char in text if char.isdigit())
+
+
+def _plain(text: str) -> str:
+    return "".join(_NAMES[int(char)] for char in text)
 
 
 def _groups(text: str) -> str:
@@ -124,7 +128,23 @@ def _vulgar(match: re.Match[str]) -> str:
 
 
 _ASCII = "A-Za-z0-9_"
+_PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|秒|件|张|间|位|份|斤|公斤|台"
 _RULES = [
+    (re.compile(r"(?<=[年月日号]) ?[-–—~～] ?(?=\d{1,4}[年月日号])"), lambda _: "到"),
+    (re.compile(r"(周|星期|礼拜)([一二三四五六日天]) ?[-–—~～] ?((?:周|星期|礼拜)?[一二三四五六日天])"), lambda m: f"{m[1]}{m[2]}到{m[3]}"),
+    (re.compile(rf"(?P<a>(?:[¥￥$€£] ?)?{_NUMBER} ?(?:元|块|美元|次|片|粒|滴|支|毫升|毫克|mg|ml|g|ML)?)/(?P<per>{_PERS})(?![\u4e00-\u9fff]{{3}}报)"), lambda m: f"每{m['per']}{m['a']}"),
+    (re.compile(r"(?<![\d.])(\d{4})[-–—](\d{4})(?=学年|年)"), lambda m: f"{_plain(m[1])}到{_plain(m[2])}"),
+    (re.compile(r"(?<![\d/.])(\d{2,3})/(\d{2,3})(?![\d/月]| ?mmHg| ?毫米)"), lambda m: f"{_number(m[1])}比{_number(m[2])}" if int(m[1]) > int(m[2]) >= 30 else m[0]),
+    (re.compile(r"(\d{1,3})(?=单元)"), lambda m: cardinal(int(m[1]))),
+    (re.compile(r"(?<=[座栋幢元])(\d{3,4})(?![\d年月日元个米人万.,])"), lambda m: _spell(m[1])),
+    (re.compile(r"(?<=[A-Z])2(?=[层楼座区栋号口])"), lambda _: "二"),
+    (re.compile(r"(?<![\d.,/:：年月第])2(?=点(?!\d)|点\d{1,2}分)"), lambda _: "两"),
+    (re.compile(r"(?<=\d月)2(?=[日号])"), lambda _: "二"),
+    (re.compile(rf"(?<![{'A-Za-z0-9_'}.])({_NUMBER})‰"), lambda m: f"千分之{_number(m[1])}"),
+    (re.compile(r"(?<![\w*℃°%％℉])[~～≈](?= ?[¥￥$€£]?\d)"), lambda _: "约"),
+    (re.compile(r"(?<![<>=])([<>])(?= ?\d)"), lambda m: "小于" if m[1] == "<" else "大于"),
+    (re.compile(r"(?<=\d)转(\d{1,6})(?!\d|[^\W\d])"), lambda m: f"转{_spell(m[1])}"),
+    (re.compile(r"\bNo\. ?(?=\d)", re.ASCII), lambda _: "第"),
     (re.compile(WEB_ADDRESS, re.ASCII | re.I), _address),
     (re.compile(rf"(?<![{_ASCII}.])\d{{1,3}}(?:\.\d{{1,3}}){{3}}(?![{_ASCII}])"),
      lambda m: "点".join(_spell(part) for part in m.group().split("."))),
@@ -133,10 +153,10 @@ _RULES = [
     (re.compile(r"(?:按|拨|输入|键)[^。！？\d]{0,12}[*#][^。！？\d]{0,12}"), _key),
     (re.compile(rf"(?<![{_ASCII}])[*#][\d*#]*\d[\d*#]*|(?<![\d.])\d+#"),
      lambda m: "".join({"*": "星号", "#": "井号"}.get(c) or _SPELLED[int(c)] for c in m.group())),
-    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?[A-Z]{{0,4}}(?:\d{{3,}}(?:[ -]\d{{2,}})*|\d+(?:-\d+)+))(?![\d.,:：%]\d|[年月日元个块])"),
-     lambda m: m["before"] + re.match(r"\+?[A-Z]*", m["code"])[0].replace("+", "加") + _groups(re.sub("^[+A-Z]+", "", m["code"]))),  # type: ignore[index]
+    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?(?:[A-Z]{{1,4}}-?)?(?:\d{{3,}}(?:[ -]\d{{2,}})*|\d+(?:-\d+)+))(?![\d.,:：%]\d|[年月日元个块])"),
+     lambda m: m["before"] + re.match(r"\+?[A-Z]*", m["code"])[0].replace("+", "加") + _groups(re.sub("^[+A-Z]+-?", "", m["code"]))),  # type: ignore[index]
     (re.compile(rf"(?<![{_ASCII}.,])(?:\+|00)\d[\d ()-]{{6,}}\d(?!\d)"), lambda m: _groups(m.group())),
-    (re.compile(rf"(?<![{_ASCII}.,])(?:1[3-9]\d[ -]?\d{{4}}[ -]?\d{{4}}|0\d{{2,3}}[ -]\d{{7,8}}|400[ -]?\d{{3}}[ -]?\d{{4}}|\d{{4}}(?:[ -]\d{{4}}){{2,4}}(?:[ -]\d{{1,3}})?)(?!\d)"),
+    (re.compile(rf"(?<![{_ASCII}.,])(?:1[3-9]\d[ -]?\d{{4}}[ -]?\d{{4}}|0\d{{2,3}}[ -]\d{{3,4}}[ -]?\d{{4}}|400[ -]?\d{{3}}[ -]?\d{{4}}|\d{{4}}(?:[ -]\d{{4}}){{2,4}}(?:[ -]\d{{1,3}})?)(?!\d)"),
      lambda m: _groups(m.group())),
     (re.compile(rf"(?<![{_ASCII}.,])\d{{15,}}[Xx]?(?![{_ASCII}])"), lambda m: _spell(m.group()) + ("X" if m.group()[-1] in "xX" else "")),
     (re.compile(rf"(?:(?<![{_ASCII}%元)])(?P<sign>{SIGN_FORM}))?(?P<cur>{_MONEY_SIGNS}) ?(?P<inner>[-−])?(?P<n>{_NUMBER})(?P<mag>[万亿千百]*)(?:[-–~～](?:{_MONEY_SIGNS})?(?P<n2>{_NUMBER})(?P<mag2>[万亿千百]*))?"), _money),
@@ -156,8 +176,8 @@ _RULES = [
      lambda m: _number(m["n"]) + _UNITS[m["unit"]]),
     (re.compile(r"第(\d{1,8})(?![\d.])"), lambda m: f"第{cardinal(int(m[1]))}"),
     (re.compile(r"(?<=\d) ?[~～] ?(?=[-−]?\d)"), lambda _: "到"),
-    (re.compile(rf"(?<![{_ASCII}.,年月日-])(\d{{1,4}})[-–—](\d{{1,4}})(?=个|级|天|日内|周|岁|人|次|片|粒|滴|小时|分钟|秒|公里|元|米|层|楼|名|位|件|工作日|折|倍|度|毫升)"),
-     lambda m: f"{cardinal(int(m[1]))}到{cardinal(int(m[2]))}"),
+    (re.compile(rf"(?<![{_ASCII}.,年月日-])(\d{{1,4}}(?:\.\d+)?)[-–—](\d{{1,4}}(?:\.\d+)?)(?=个|级|天|日内|周|岁|人|次|片|粒|滴|小时|分钟|秒|公里|元|米|层|楼|名|位|件|工作日|折|倍|度|毫升)"),
+     lambda m: f"{_number(m[1])}到{_number(m[2])}"),
     (re.compile(r"(?<![\d.,/:年月])2(?=个|小时|天|周|次|件|位|名|张|条|份|台|间|种|家|杯|瓶|盒|人份)"), lambda _: "两"),
     (re.compile(r"(\d+)?([½⅓⅔¼¾])"), _vulgar),
     (re.compile(r"(?<=[约近超过])(\d{1,2})/(\d{1,2})(?![\d/])"), lambda m: f"{_number(m[2])}分之{_number(m[1])}"),
@@ -168,7 +188,7 @@ _RULES = [
 ]  # fmt: skip
 _BARE_CODE = re.compile(r"[^\w$¥￥€£%-]*\d{4,}[^\w%$€£℃°]*")
 """A text of one row of digits: a clause such as this follows "your code is"."""
-_WORTH = re.compile(r"\d|[@*#]|www\.|://")
+_WORTH = re.compile(r"[\d@*#½⅓⅔¼¾]|周.[-–—~～]|www\.|://")
 
 
 def prepare(text: str) -> str:
@@ -176,7 +196,13 @@ def prepare(text: str) -> str:
     if not _WORTH.search(text):
         return text
     if _BARE_CODE.fullmatch(text):
-        return re.sub(r"\d+", lambda m: _spell(m.group()), text)
+        return re.sub(
+            r"\d+",
+            lambda m: (
+                cardinal(int(m[0])) if m[0].endswith("000") and m[0][0] != "0" and len(m[0]) < 16 else _spell(m[0])
+            ),
+            text,
+        )
     for pattern, read in _RULES:
         text = pattern.sub(read, text)
     return text

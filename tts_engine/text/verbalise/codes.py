@@ -14,7 +14,7 @@ WEB_ADDRESS = rf"\b(?:https?|ftp)://[!-~]+|\bwww\.[!-~]+|(?<![\w.+-])[\w.+-]+@\w
 
 
 _PLACES = (
-    "apt|apartment|unit|suite|ste|room|seat|gate|flat|row|building|bldg|platform|terminal|aisle|exit|section|line|zone|form|"
+    "apt|apartment|unit|suite|ste|room|seats?|gate|flat|row|building|bldg|platform|terminal|aisle|exit|section|line|zone|form|"
     "sitz|platz|gleis|zimmer|raum|tor|haus|halle|asiento|puerta|sala|fila|habitación|andén|vía|place|siège|porte|salle|"
     "chambre|voie|quai|posto|camera|stanza|uscita|binario|assento|portão|quarto|plataforma|apto|poltrona"
 )
@@ -28,17 +28,53 @@ class Codes(NumberWords):
         """Return the rules that come before all others: addresses hold anything."""
         g, flags = self._g, re.I
         return [
-            (re.compile(r"\b(?:https?|ftp)://\S+|\bwww\.\S+", flags), self._address),
-            (re.compile(r"(?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.[\w-]+)+"), self._address),
-            (re.compile(rf"(?<![\w.@-]){_DOMAIN}\b(?![\w-])(?:[/?][\w/.?=&#%~-]*)?"), self._address),
-            (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.]\w)"), self._octets),
+            (re.compile(r"\b(?:https?|ftp)://\S+|\bwww\.\S+", flags), self._address, ":w"),
+            (re.compile(r"(?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.[\w-]+)+"), self._address, "@"),
             (
                 re.compile(
-                    r"(?<![\w*#])(?!\*{3})[*#][*#\d]*\d[*#\d]*#(?!\w)|(?<![\w*#])\d+#(?!\w)|(?<![\w*#])(?!\*{3})\*[*#\d]*\d[*#\d]*(?!\w)"
+                    rf"(?<![\w.@-])(?:{_DOMAIN}|[A-Z0-9-]{{3,}}\.(?:COM|NET|ORG|GOV|EDU))\b(?![\w-])(?:[/?][\w/.?=&#%~-]*)?"
+                ),
+                self._address,
+                ".",
+            ),
+            (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?(?![\w.]\w)"), self._octets, "."),
+            # Addresses of networks: of a card (MAC), of the sixth version, of this machine.
+            (
+                re.compile(r"(?<![\w:-])[\dA-F]{2}([:-])[\dA-F]{2}(?:\1[\dA-F]{2}){4}(?![\w:-])", flags),
+                self._spelled_groups,
+                ":-",
+            ),
+            (
+                re.compile(
+                    r"(?<![\w:.])(?=[\dA-F]*(?::[\dA-F]*)*(?:::|[A-F]))[\dA-F]{0,4}(?::[\dA-F]{0,4}){2,7}(?![\w:.])",
+                    flags,
+                ),
+                self._colons,
+                ":",
+            ),
+            (
+                re.compile(r"(?<=\blocalhost):(?P<port>\d+)"),
+                lambda m: f" {g.address[':']} {self._spell(m['port'])}",
+                ":",
+            ),
+            # The number of an account (IBAN), in groups of four.
+            (re.compile(r"\b[A-Z]{2}\d{2}(?: [A-Z\d]{4}){2,7}(?: [A-Z\d]{1,4})?(?!\w)"), self._spelled_groups),
+            (
+                re.compile(
+                    r"(?<![\w*#])(?!\*{3})[*#][*#\d]*\d[*#\d]*#(?!\w)|(?<![\w*#])\d+#\d*(?!\w)|(?<![\w*#])(?!\*{3})\*[*#\d]*\d[*#\d]*(?!\w)"
                 ),
                 self._keys,
             ),
-            (re.compile(r"\b0x(?P<hex>[\dA-Fa-f]{2,16})\b"), lambda m: f"{g.digits[0]} X {self._characters(m['hex'])}"),
+            (
+                re.compile(r"(?<![\w*#])(?P<key>[*#])(?= (?:to|for|key|pour|para|per|zum|um|für)\b)"),
+                lambda m: g.star if m["key"] == "*" else g.pound,
+                "*#",
+            ),
+            (
+                re.compile(r"\b0x(?P<hex>[\dA-Fa-f]{2,16})\b"),
+                lambda m: f"{g.digits[0]} X {self._characters(m['hex'])}",
+                "x",
+            ),
             (re.compile(rf"\b(?:{g.key_words})\b(?:[^.!?]|\.(?! ))*", flags), self._key),
         ]
 
@@ -52,34 +88,54 @@ class Codes(NumberWords):
                 ),
                 self._code,
             ),
-            (re.compile(r"(?<=\w )#(?=\d+-\d|[A-Z]+-?\d)"), lambda _: f"{self._g.number_sign} "),
+            (re.compile(r"(?<![\w&*#])#(?=\d+-[A-Z\d]|\d+[A-Z]\b|[A-Z]+-?\d)"), lambda _: f"{self._g.number_sign} ", "#"),
             # A card number: groups of four.
             (re.compile(r"(?<![\w.,])\d{4}(?:[ -]\d{4}){2,4}(?![\w%])"), self._groups),
             *([(re.compile(r"(?<![\w.,-])8\d\d[ .-]\d{3}[ .-]\d{3,4}(?![\w%]|[.,-]\d)"), self._groups)] if self._g.tag != "en" else []),
             *([(re.compile(r"(?<![\w.,])(?:\+?1[ .-])?\(?(?:8\d\d)\)?[ .-](?:\d{3}[ .-]\d{4}|[A-Z\d]+(?:-[A-Z\d]+)*)(?!\w)"), self._toll_free)] if self._g.tag == "en" else []),
-            (re.compile(r"(?<![\w.,])(?:\+|00)\d[\d ()./-]{5,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups),
-            (re.compile(r"(?<![\w.,])\(\d{2,5}\) ?-?\d[\d .-]{3,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups),
+            (re.compile(r"(?<![\w.,])(?:\+|00)\d[\d ()./-]{5,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups, "+0"),
+            (re.compile(r"(?<![\w.,])\(\d{2,5}\) ?-?\d[\d .-]{3,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups, "("),
             (re.compile(r"(?<![\w.,-])(?:1[ .-])?\d{3}([ .-])\d{3}\1\d{4}(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%]|[.,-]\d)", re.I), self._groups),
+            (re.compile(r"(?<![\w.,-])\d{3}-\d{4},? ?(?:x|ext\.?|extension) ?(?P<ext>\d{1,6})(?![\w%])", re.I), self._groups, "x"),
             (re.compile(r"(?<![\w.,-])\d+(?:-\d+){2,}(?![\w%-]|[.,]\d)"), self._groups),
-            (re.compile(r"(?<![\w.,-])0\d(?:[ .]\d{2}){4}(?![\w%]|[.,-]\d)"), self._pairs),
+            # Groups as in "600 12 34 56" and "91 123 45 67".
+            (re.compile(r"(?<![\w.,-])(?<!\d )(?!\d{1,3}(?: \d{3})+(?![ \d]))(?:0 )?\d{2,4}(?: \d{2,4}){2,4}(?![\w%]|[.,-]\d| \d| ?[€$£])"), self._spaced),
+            (re.compile(r"(?<![\w.,-])[1-9]\d{2}[ /]\d{6,8}(?![\w%]|[.,-]\d)"), self._groups),
+            (re.compile(r"(?<![\w.,-])\d{1,4}-(?!\d*000\b)\d{6,}(?![\w%]|[.,-]\d)"), self._groups, "-"),
+            (re.compile(r"(?<![\w.,-])0\d(?:[ .]\d{2}){4}(?![\w%]|[.,-]\d)"), self._pairs, "0"),
             (re.compile(r"(?<![\w.,-])[6-9]\d{2}(?: \d{3}){2}(?![\w%]|[.,-]\d| ?[€$£])"), self._long),
-            (re.compile(r"(?<![\w.,-])(?<!\d )(?!\d{4}-\d{2}-\d{2}\b)0\d{1,4}[ /-]\d{3,8}(?:[ -]\d{2,5})*(?![\w%]|[.,-]\d)"), self._groups),
+            (re.compile(r"(?<![\w.,-])(?<!\d )(?!\d{4}-\d{2}-\d{2}\b)0\d{1,4}[ /-]\d{3,8}(?:[ -]\d{2,5})*(?:-\d{1,5})?(?![\w%]|[.,-]\d)"), self._groups, "0"),
             (re.compile(r"(?<![\w.,-])(?!\d{4}[-–]\d{4}(?!\d))(?!\d{1,3}(?: \d{3})+(?![\d-]))\d{2,5}(?:[ -]\d{2,5})*[ -]\d{3,5}(?![\w%]|[.,-]\d)"), self._long),
         ]  # fmt: skip
 
     def places(self) -> list[Rule]:
         """Return the rule for a number with one letter after the word for a place: "seat 23A"."""
-        return [
-            (
-                re.compile(rf"\b(?P<word>(?i:{_PLACES})\.?) (?P<n>\d{{1,4}}) ?(?P<letter>[A-Z])(?!\w|[.'’]\w)"),
-                lambda m: f"{m['word']} {self._int(m['n'])} {m['letter']}",
-            )
-        ]
+        place = re.compile(rf"\b(?:{_PLACES})\.? $", re.I)
+
+        def read(match: re.Match[str]) -> str:
+            if place.search(match.string, max(0, match.start() - 20), match.start()) is None:
+                return match.group()
+            return f"{self._int(match['n'])} {match['letter']}"
+
+        return [(re.compile(r"(?<= )(?P<n>\d{1,4}) ?(?P<letter>[A-Z])(?!\w|[.'’]\w)"), read)]
 
     def codes(self) -> list[Rule]:
         """Return the rules for codes, and for letters and digits in one word."""
         g, flags = self._g, re.I
+        fillers = r"(?:[ :#.]|\b(?:number|no|num|code|is|es|est|è|é|ist|lautet|número|numéro|numero|nummer)\b){1,6}"
+        self._code_word = re.compile(
+            rf"\b(?!(?:flight|vuelo|vol|volo|voo|flug)\b)(?:{g.code_words})\b{fillers}$", flags
+        )
+        part = r"(?:[A-Z]{0,4}\d[A-Z\d]*|[A-Z]{1,4})"
         return [
+            (
+                re.compile(rf"(?<![^\s:#])(?P<mark># ?)?(?P<code>{part}(?: {part})+)(?![\w%-]|[.,:/]\d)"),
+                self._lettered_groups,
+            ),
+            (
+                re.compile(r"(?<![\w@.$€£-])(?P<word>[A-Za-z]{1,6})(?P<version>\d+(?:\.\d+)+)(?![\w]|\.\w)"),
+                self._named_version,
+            ),
             (
                 re.compile(
                     rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*)(?!\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
@@ -118,9 +174,39 @@ class Codes(NumberWords):
 
     def _octets(self, match: re.Match[str]) -> str:
         dot = self._g.address["."]
-        host, _, port = match.group().partition(":")
+        host, mark, port = re.split("([:/]|$)", match.group(), maxsplit=1)
         spoken = f" {dot} ".join(self._spell(octet) for octet in host.split("."))
-        return spoken + (f" {self._g.address[':']} {self._spell(port)}" if port else "")
+        if not port:
+            return spoken
+        return f"{spoken} {self._g.address[mark]} {self._spell(port) if mark == ':' else self._int(port)}"
+
+    def _colons(self, match: re.Match[str]) -> str:
+        colon = self._g.address[":"]
+        return " ".join(
+            colon if part == ":" else self._characters(part) for part in re.findall(r"\w+|:", match.group())
+        )
+
+    def _spelled_groups(self, match: re.Match[str]) -> str:
+        return ", ".join(map(self._characters, re.findall(r"\w+", match.group())))
+
+    def _lettered_groups(self, match: re.Match[str]) -> str:
+        """Read groups of letters and digits after words such as "tracking number": ``1Z 999 AA1``, ``ABC 1234``."""
+        groups = re.findall(r"\w+", match["code"])
+        digits = [group for group in groups if any(map(str.isdigit, group))]
+        if (
+            len(digits) == len("".join(groups))
+            or not any(map(str.isalpha, "".join(groups)))
+            or len("".join(digits)) < 3
+        ):
+            return match.group()
+        if groups[0] in self._g.currencies or any(map(str.isalpha, groups[-1])) and groups[-1] not in digits:
+            return match.group()
+        if self._code_word.search(match.string, max(0, match.start() - 60), match.start()) is None:
+            return match.group()
+        return ", ".join(map(self._characters, groups))
+
+    def _named_version(self, match: re.Match[str]) -> str:
+        return f"{match['word']} {self._dotted(match['version'])}"
 
     def _keys(self, match: re.Match[str]) -> str:
         names = {"*": self._g.star, "#": self._g.pound}
@@ -162,11 +248,19 @@ class Codes(NumberWords):
         numbers."""
         return self._groups(match) if sum(map(str.isdigit, match.group())) >= 7 else match.group()
 
+    def _spaced(self, match: re.Match[str]) -> str:
+        digits = sum(map(str.isdigit, match.group()))
+        return (
+            self._pairs(match)
+            if 8 <= digits <= 12 and len(set(map(len, match.group().split()))) <= 3
+            else match.group()
+        )
+
     def _pairs(self, match: re.Match[str]) -> str:
         if self._g.tag != "fr":
             return self._groups(match)
-        pairs = re.findall(r"\d\d", match.group())
-        return ", ".join(self._two(pair) for pair in pairs)
+        groups = re.findall(r"\d+", match.group())
+        return ", ".join(self._two(group) if len(group) == 2 else self._spell(group) for group in groups)
 
     def _code(self, match: re.Match[str]) -> str:
         groups = re.findall(r"\d+", match["code"])

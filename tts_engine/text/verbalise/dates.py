@@ -7,6 +7,11 @@ import re
 from tts_engine.text.verbalise.numbers import DASH, NumberWords, Rule, any_of
 
 _HALF = r"(?:(?P<half>[AaPp])\.? ?[Mm]\b\.?)"
+_SECONDS = re.compile(
+    r"(?:\b(?:wait|hold|for|after|every|within|than|takes?|took|about|another|only|least|most|=|~|≥|≤) ?|[~<>=] ?)$",
+    re.I,
+)
+"""Words before ``30s`` that make it a time, not a decade."""
 
 
 class Dates(NumberWords):
@@ -210,5 +215,7 @@ class Dates(NumberWords):
 
     def _decade(self, match: re.Match[str]) -> str:
         text = match["y"]
+        if match.group() == f"{text}s" and (text == "10" or _SECONDS.search(match.string, 0, match.start())):
+            return self._counted(text, self._g.units["sec"])
         words = self._g.year(int(text)) if len(text) == 4 else self._int(text)
         return f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"

@@ -140,9 +140,12 @@ _UNITS = {
     "Kg": _unit("kilogram"), "KM": _unit("kilometer"), "Km": _unit("kilometer"), "ML": _unit("milliliter"),
     "MG": _unit("milligram"), "d": _unit("day"), "kgs": _unit("kilogram"),
     "lb": _unit("pound"), "lbs": _unit("pound"), "lb.": _unit("pound"), "lbs.": _unit("pound"),
-    "oz": _unit("ounce"), "oz.": _unit("ounce"), "st.": _unit("stone"),
+    "oz": _unit("ounce"), "oz.": _unit("ounce"),
     "l": _unit("liter"), "L": _unit("liter"), "ml": _unit("milliliter"), "mL": _unit("milliliter"),
     "cl": _unit("centiliter"), "dl": _unit("deciliter"), "dL": _unit("deciliter"),
+    "fl. oz.": _unit("fluid ounce"), "Ω": _unit("ohm"), "kΩ": _unit("kilohm"), "ppm": Noun("part per million", "parts per million"),
+    "ppb": Noun("part per billion", "parts per billion"), "fps": Noun("frame per second", "frames per second"),
+    "Nm": _unit("newton meter"), "dpi": Noun("D P I", "D P I"), "cc": Noun("C C", "C C"),
     "gal": _unit("gallon"), "gal.": _unit("gallon"), "qt": _unit("quart"), "pt": _unit("pint"),
     "tbsp": _unit("tablespoon"), "tsp": _unit("teaspoon"), "fl oz": _unit("fluid ounce"),
     "mph": Noun("mile per hour", "miles per hour"), "km/h": Noun("kilometer per hour", "kilometers per hour"),
@@ -159,7 +162,7 @@ _UNITS = {
     "min": _unit("minute"), "mins": _unit("minute"), "min.": _unit("minute"), "mins.": _unit("minute"),
     "sec": _unit("second"), "secs": _unit("second"), "sec.": _unit("second"), "ms": _unit("millisecond"),
     "s": _unit("second"), "yr": _unit("year"), "yrs": _unit("year"), "yr.": _unit("year"), "yrs.": _unit("year"),
-    "wk": _unit("week"), "wks": _unit("week"), "mo": _unit("month"), "mos": _unit("month"),
+    "nts": _unit("night"), "wk": _unit("week"), "wks": _unit("week"), "mo": _unit("month"), "mos": _unit("month"),
     "kB": _unit("kilobyte"), "KB": _unit("kilobyte"), "MB": _unit("megabyte"), "GB": _unit("gigabyte"),
     "TB": _unit("terabyte"), "Kbps": Noun("kilobit per second", "kilobits per second"),
     "kbps": Noun("kilobit per second", "kilobits per second"),
@@ -214,7 +217,8 @@ ENGLISH = Grammar(
         r"code|pin|otp|passcode|password|ending in|ends in|ending|last four(?: digits)?|last 4(?: digits)?|extension|"
         r"ext\.?|zip(?: code)?|postal code|confirmation|reference|ref\.?|account|acct\.?|routing|card|order|ticket|invoice|"
         r"tracking|booking|case|claim|policy|member id|customer id|id|serial|passport|license|licence|flight|room|suite|"
-        r"apt\.?|unit|port|call|dial|text|(?:phone|fax|tel)"
+        r"apt\.?|unit|port|call|dial|text|(?:phone|fax|tel)|cvv|cvc|ein|vin|imei|npi|mrn|badge|locker|locator|plate|"
+        r"prescription|dispute|docket|membership"
     ),
     date_words=r"on|by|until|till|before|after|since|due|dated|from|for|expires|effective|mon|tue|wed|thu|fri|sat|sun|\w+day",
     abbreviations={
@@ -232,7 +236,11 @@ ENGLISH = Grammar(
         "incl.": "including", "excl.": "excluding", "govt.": "government", "mgmt.": "management", "w/": "with",
         "w/o": "without", "b/c": "because", "P.O.": "P O", "a.k.a.": "also known as", "No.": "number", "no.": "number",
         "Nos.": "numbers", "pp.": "pages", "vol.": "volume", "Vol.": "Volume", "ch.": "chapter", "Ch.": "Chapter",
-        "Drs.": "Doctors", "Rm.": "Room", "rm.": "room", "qty": "quantity", "Qty": "Quantity",
+        "Attn": "Attention", "attn": "attention", "c/o": "care of", "Esq.": "Esquire", "exp.": "expires", "wt.": "weight",
+        "ht.": "height", "ea.": "each", "w/in": "within", "Hrs": "Hours", "hrs": "hours", "yrs": "years", "mins": "minutes",
+        "approx": "approximately", "appt": "appointment", "appts": "appointments", "pls": "please", "plz": "please",
+        "thx": "thanks", "msg": "message", "msgs": "messages", "pkg": "package", "mgr": "manager", "req'd": "required", "Dep.": "departs", "dep.": "departs", "arr.": "arrives", "Arr.": "arrives",
+        "avg": "average", "opt.": "option", "ded.": "deductible", "Drs.": "Doctors", "Rm.": "Room", "rm.": "room", "qty": "quantity", "Qty": "Quantity",
         "fig.": "figure", "Fig.": "Figure", "sec.": "section", "Sec.": "Section", "ref.": "reference", "Ref.": "Reference",
         "Mon.": "Monday", "Tue.": "Tuesday", "Tues.": "Tuesday", "Wed.": "Wednesday", "Thu.": "Thursday",
         "Thur.": "Thursday", "Thurs.": "Thursday", "Fri.": "Friday", "Sat.": "Saturday", "Sun.": "Sunday",

@@ -1,53 +1,35 @@
-"""Written forms that only English has: streets, weekdays, names of files."""
+"""Written forms that only English has, apart from those of the calendar and of places: money, sizes, names, files."""
 
 from __future__ import annotations
 
 import re
 
+from tts_engine.text.verbalise import english_calendar, english_places
 from tts_engine.text.verbalise.grammar import Grammar
-from tts_engine.text.verbalise.numbers import Rule, any_of
+from tts_engine.text.verbalise.numbers import DASH, Rule, any_of, roman
 
-_STATES = (
-    "AL|AK|AZ|AR|CA|CO|CT|DE|DC|FL|GA|HI|ID|IL|IN|IA|KS|KY|LA|ME|MD|MA|MI|MN|MS|MO|MT|NE|NV|NH|NJ|NM|NY|NC|ND|OH|OK|OR|PA|RI|"
-    "SC|SD|TN|TX|UT|VT|VA|WA|WV|WI|WY"
+_BEFORE_CODE = {
+    "ref": "reference", "acct": "account", "conf": "confirmation", "appt": "appointment", "tel": "telephone",
+    "ext": "extension",
+}  # fmt: skip
+_PRICED = (
+    "bills?|notes?|coins?|gift|coupons?|vouchers?|credits?|deposits?|fees?|co-?pays?|copayments?|deductibles?|minimums?|"
+    "maximums?|limits?|discounts?|rebates?|bonus|check|cashback|annual|monthly|late|service|cancellation|delivery|cover|"
+    "surcharge|down|plan|ticket|tickets|charge|charges|penalty|fine|refund|payment|purchase|order|transfer|wire|withdrawal"
 )
+"""Words after a price that says of which kind they are: "your $25 copay"."""
+
+
+def _joint(mark: str) -> str:
+    """Return the word for the mark between two sizes: ``8' x 10'``, ``32"-34"``."""
+    return "by" if mark.strip() in "x×" else "to"
 
 
 def rules(grammar: Grammar) -> list[Rule]:
     """Return the rules for these forms. They come before those for dates."""
-    directions = {"N": "North", "S": "South", "E": "East", "W": "West"}
-    days = {"Mon": 0, "Tue": 1, "Tues": 1, "Wed": 2, "Thu": 3, "Thur": 3, "Thurs": 3, "Fri": 4, "Sat": 5, "Sun": 6}
-    full = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-    streets = {"St": "Street", "Dr": "Drive", "Ave": "Avenue", "Rd": "Road", "Ln": "Lane", "Blvd": "Boulevard",
-               "Ct": "Court", "Pl": "Place", "Hwy": "Highway", "Pkwy": "Parkway", "Cir": "Circle", "Ter": "Terrace"}  # fmt: skip
-    numbered = (
-        r"(?P<name>\b(?:\d+|(?:[NSEW]\.?|North|South|East|West)) (?:\d+(?:st|nd|rd|th) |(?:[A-Z][\w'’.]*) ){1,3}?)"
-    )
-    # "See Dr." at the end of a clause is followed by a name.
-    unnumbered = r"(?P<name>\b(?!(?:Mr|Mrs|Ms|See|Ask|Call|Meet|Visit|Contact|Dear|Hi|Hello|With|For|The|And|Tell|By|From|To)\b)[A-Z][a-z]+ )"
 
-    def street(match: re.Match[str]) -> str:
-        rest = match.string[match.end() :]
-        stop = (
-            "."
-            if match.group().endswith(".") and (not rest.strip() or re.match(r"\s+[A-Z][a-z]*\s+[a-z]", rest))
-            else ""
-        )
-        name = re.sub(r"\b([NSEW])\b\.?(?= )", lambda m: directions[m[1]], match["name"])
-        return f"{name}{streets[match['street']]}{stop}"
-
-    def day(match: re.Match[str]) -> str:
-        return full[days[match[1]]] + (f" {grammar.to} " if match["to"] else "")
-
-    def month(name: str) -> str:
-        return grammar.months[list(grammar.month_short).index(name[:3].lower())]
-
-    short = any_of([month.capitalize() for month in grammar.month_short])
-    of_year = any_of([*grammar.months, *(name.capitalize() for name in grammar.month_short), "Sept"])
-    after = rf"(?=,? ?(?:{short}|\d|(?:and|to|through|thru|&) (?:{any_of(days)})\b))"
-
-    ways = "Street|Avenue|Road|Drive|Boulevard|Place|Court|Lane|Circle|Terrace|Way|Highway|Parkway"
-    compass = {**directions, "NE": "Northeast", "NW": "Northwest", "SE": "Southeast", "SW": "Southwest"}
+    def said(digits: str) -> str:
+        return grammar.cardinal(int(digits), "m", False)
 
     def expiry(match: re.Match[str]) -> str:
         month, year = int(match["m"]), int(match["y"])
@@ -59,59 +41,152 @@ def rules(grammar: Grammar) -> list[Rule]:
             return match.group()
         return f"{match['before']}{grammar.months[month - 1]} {grammar.year(2000 + year)}"
 
+    def quoted(match: re.Match[str], marks: str) -> bool:
+        """Return True if the mark ends a quotation."""
+        outside = re.sub(rf"\d[{marks}]", "", match.string[: match.start() + 1])
+        if marks[0] == "'":
+            return re.search(r"(?<!\w)['‘][^'’]*$", outside) is not None
+        return len(re.findall('["“”]', outside)) % 2 == 1
+
     def inches(match: re.Match[str]) -> str:
-        quotes = re.sub(r"\d[\"”″]", "", match.string[: match.start() + 1])
-        if len(re.findall('["“”]', quotes)) % 2:
-            return match.group()  # the end of a quotation
+        if quoted(match, '"”″'):
+            return match.group()
         if match["by"]:
-            return f"{match['n']} inches by"
+            return f"{match['n']} inches {_joint(match['by'])} "
         one = re.match(
-            r" (?!x\b|by\b|and\b|or\b|tall|wide|long|deep|high|thick|of\b|in\b|from|at\b)[A-Za-z]{2,}",
+            r" (?!x\b|by\b|and\b|or\b|tall|wide|long|deep|high|thick|of\b|in\b|from|at\b)(?:\dK\b|[A-Za-z]{2,})",
             match.string[match.end() :],
         )
         return f"{match['n']} {'inch' if one or match['n'] == '1' else 'inches'}"
 
+    def feet(match: re.Match[str]) -> str:
+        if quoted(match, "'’′"):
+            return match.group()
+        return (
+            f"{match['n']} feet {_joint(match['by'])} "
+            if match["by"]
+            else f"{match['n']} {'foot' if match['n'] == '1' else 'feet'}"
+        )
+
     def pairs(digits: str) -> str:
-        return f"{grammar.cardinal(int(digits[:2]), 'm', False)} {grammar.cardinal(int(digits[2:]), 'm', False)}"
+        return (
+            f"{said(digits[:2])} {'oh ' if digits[2] == '0' else ''}{said(digits[2:])}"
+            if digits[2:] != "00"
+            else f"{said(digits[:2])} hundred"
+        )
 
     hour, minute, second = (grammar.units[name] for name in ("hr", "min", "sec"))
 
     def duration(match: re.Match[str]) -> str:
         parts = ((match["h"], hour), (match["m"], minute), (match["s"], second))
-        return " ".join(f"{grammar.cardinal(int(n), 'm', False)} {noun.after(n)}" for n, noun in parts if n)
+        return " ".join(f"{said(n)} {noun.after(n)}" for n, noun in parts if n)
 
+    def priced(match: re.Match[str]) -> str:
+        unit, cent = grammar.currencies[match["cur"]]
+        whole = match["n"].replace(",", "")
+        words = f"{said(whole)} {unit.one}"
+        if match["c"] and int(match["c"]) and cent:
+            words += f" {grammar.money_and} {said(match['c'])} {cent.one}"
+        return words
+
+    def power(match: re.Match[str]) -> str:
+        sign = f"{grammar.minus} " if match["sign"] and match["sign"] in "-−" else ""
+        return f"{match['n']} times ten to the power of {sign}{said(match['p'])}"
+
+    def numeral(match: re.Match[str]) -> str:
+        value = roman(match["roman"])
+        before = match.string[: match.start()]
+        if kings.search(before) is not None or re.search(r"\b[A-Z][a-z]+ $", before) is None:
+            return match.group()
+        if re.search(r"\b(?:Mr|Dr|Hon|Rev|Prof|Mister|Doctor|Reverend|Professor)\.? (?:[A-Z][\w.]* ){1,3}$", before):
+            return f"the {grammar.ordinal(value, 'm')}"
+        return grammar.cardinal(value, "m", False)
+
+    def scale(match: re.Match[str]) -> str:
+        return f"{match['n']} degrees {grammar.degrees[match['scale']]}"
+
+    def singular(match: re.Match[str]) -> str:
+        return f"{match['before'] or ''}{match['n']} {grammar.units[match['unit']].one}"
+
+    things = (
+        "cans?|bottles?|cups?|glass(?:es)?|bags?|box(?:es)?|packs?|jars?|steaks?|packages?|ladders?|fence|containers?|tubs?|drinks?|"
+        "run|walk|drive|hike|race|screens?|boards?|pole|rope|hose|cables?|cords?|bed|serving|mug|tank|trailer|truck|roll|tubes?|dose"
+    )
+    sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB"
+    kings = re.compile(rf"\b(?:{any_of(grammar.roman_before)}) $", re.I)
+    screens = "TVs?|monitors?|displays?|videos?|screens?|UHD|HDR|resolution|cameras?|streaming|content|smart|OLED|QLED|LED|Ultra|Blu"
     return [
-        (re.compile(r"(?<![\w.,-])(?:(?P<h>\d{1,3})h ?(?P<m>\d{1,2})m(?: ?(?P<s>\d{1,2})s)?)\b"), duration),
-        (re.compile(r"(?<![\w.,-])(?P<h>(?!))?(?P<m>\d{1,3})m ?(?P<s>\d{1,2})s\b"), duration),
+        # Codes that hold marks which later rules read.
+        (re.compile(r"(?<=[a-z])\.?#(?=:? ?[\dA-Z])|(?<=ID)#(?=:? ?[\dA-Z])"), lambda _: " number ", "#"),
+        (re.compile(rf"\b(?P<word>{any_of(_BEFORE_CODE)})\b\.?(?=:? ?(?:#|number\b|[Nn]o\b|code\b|[A-Z]{{0,4}}-?\d))", re.I), lambda m: m["word"][0] + _BEFORE_CODE[m["word"].lower()][1:]),
+        (re.compile(r"\b(?P<word>[Ff]lights?) (?P<air>[A-Z]{2}|[A-Z]\d|\d[A-Z]) (?P<n>[1-9]\d{2,3})\b(?![.,:/-]\d)"), lambda m: f"{m['word']} {m['air'] if m['air'].isalpha() else ' '.join(grammar.digits[int(c)] if c.isdigit() else c for c in m['air'])} {pairs(m['n']) if len(m['n']) == 4 else ' '.join(grammar.digits[int(d)] for d in m['n'])}"),
+        (re.compile(r"\b(?P<n>480|720|1080|1440|2160)(?P<p>[pi])\b"), lambda m: f"{pairs(m['n']) if len(m['n']) == 4 else said(m['n'][0]) + ' ' + said(m['n'][1:])} {m['p'].upper()}", "pi"),
+        (re.compile(rf"(?<![\w.,$€£-])(?P<n>[24568]|1[026])K\b(?= (?:{screens})\b| ?(?:run|race|walk|fun run)\b)|(?<=\bin )(?P<n2>[2458])K\b"), lambda m: f"{said(m['n'] or m['n2'])} K", "K"),
+        (re.compile(r"\b802\.(?P<n>\d{1,2})(?P<letters>[a-z]{0,2})\b"), lambda m: f"eight oh two dot {said(m['n'])} {' '.join(m['letters'].upper())}".rstrip(), "."),
+        (re.compile(r"\b(?P<l>[A-Z])\.(?P<n>\d{3})\b"), lambda m: f"{m['l']} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "."),
+        (re.compile(r"\b(?P<air>[Bb]oeing )?7(?P<b>[0-8]7)(?:-(?P<c>[1-9])00\b|(?(air)\b(?!-)|(?!)))"), lambda m: f"{m['air'] or ''}seven {'oh ' if m['b'][0] == '0' else ''}{said(m['b'])}" + (f" {said(m['c'])} hundred" if m["c"] else ""), "7"),
+        (re.compile(r"\bF-(?P<n>[1-9])50\b"), lambda m: f"F {said(m['n'])} fifty", "F"),
+        (re.compile(r"(?<=\b[CF])#(?!\w)"), lambda _: " sharp", "#"),
+        (re.compile(r"(?P<before>\b(?:[Gg]rades?|[Tt]ype|[Bb]lood(?: type)?|[Aa]|[Aa]n|is|of) )(?P<g>AB|[A-DFO])[-−](?=$|[\s.,;!?)])"), lambda m: f"{m['before']}{m['g']} minus", "-−"),
+        (re.compile(r"(?P<before>\b(?:[Gg]rades?|[Ll]evels?|[Ff]loors?) |\b[Pp]re-?)(?P<k>K|[A-Z])[-–](?=\d)"), lambda m: f"{m['before']}{m['k']} to ", "-–"),
+        (re.compile(r"(?<![\w.,])(?P<n>\d\.\d+(?=[eE])|\d(?=[eE][-−+]))[eE](?P<sign>[-−+])?(?P<p>\d{1,2})\b"), power, "eE"),
+        # What a number with its unit tells of a thing: "a 2 lb bag", "16 oz cans".
+        (re.compile(rf"(?<![\w.,/-])(?P<before>)(?P<n>\d{{1,4}}(?:\.\d+)?)[ -]?(?P<unit>{sizes})(?= (?:{things})\b)"), singular),
+        (re.compile(rf"(?P<before>\b[Aa]n? )(?P<n>\d{{1,4}}(?:\.\d+)?) (?P<unit>{sizes})(?= (?!and\b|per\b|away\b|tall\b|wide\b|long\b|from\b|for\b)[a-z]{{3,}})"), singular),
+        (re.compile(r"\b(?P<word>(?i:attempt|step|part|page|box|package|parcel|item|stop|day|question|try|round|game|piece|bag|message|slide)) (?P<n>\d{1,2})/(?P<n2>\d{1,3})(?![\w/]|[.,]\d)"), lambda m: f"{m['word']} {said(m['n'])} of {said(m['n2'])}", "/"),
+        (re.compile(r"(?<![\w-])(?P<n>\d{1,3})(?P<l>[A-K])[-–](?P<n2>\d{1,3})(?P<l2>[A-K])(?![\w-])"), lambda m: f"{said(m['n'])} {m['l']} to {said(m['n2'])} {m['l2']}", "-–"),
+        (re.compile(r"(?<=[a-z])/(?P<unit>hr|yr|mo|wk)\b\.?(?!\w)"), lambda m: f" per {grammar.units[m['unit']].one}", "/"),
+        (re.compile(r"\bq(?P<n>\d{1,2})(?P<unit>h|d|w)\b"), lambda m: f"every {said(m['n'])} {({'h': 'hour', 'd': 'day', 'w': 'week'}[m['unit']])}s", "q"),
+        (re.compile(r"\b[Ee]st\. (?=(?:1[5-9]\d\d|20[0-2]\d)\b)"), lambda m: f"{m[0][0]}stablished ", "."),
+        # Durations, years, forms.
+        (re.compile(r"(?<![\w.,-])(?:(?P<h>\d{1,3})h ?(?P<m>\d{1,2})m(?: ?(?P<s>\d{1,2})s)?)\b"), duration, "h"),
+        (re.compile(r"(?<![\w.,-])(?P<h>(?!))?(?P<m>\d{1,3})m ?(?P<s>\d{1,2})s\b"), duration, "m"),
+        (re.compile(r"\b(?P<word>[Ff]orm|IRS|[Yy]our|[Aa]|[Tt]he|[Tt]ax) (?P<n>1[01]\d[1-9]|10[1-9]0)\b(?=[-\s.,;?!]|$)(?![,.]\d| ?[%$€£]| [a-z]+s\b)(?<=10[4-9]\d)"), lambda m: f"{m['word']} {pairs(m['n'])}"),
         (re.compile(r"\b(?P<word>[Ff]orm|IRS) (?P<n>1[01]\d[1-9]|10[1-9]0)\b(?![\w,.]\d)"), lambda m: f"{m['word']} {pairs(m['n'])}"),
-        (re.compile(r"\bFY ?(?P<y>(?:19|20)\d\d)\b"), lambda m: f"F Y {grammar.year(int(m['y']))}"),
-        (re.compile(r"(?<=[a-z] )[Nn]o\. (?=(?:is|was|on|for|ending|ends|below|above|you|starts|begins|shown)\b)"), lambda _: "number "),
-        (re.compile(r"\b([Ss]eats|[Rr]ows|[Gg]ates|[Ss]ections|[Ll]ines|[Oo]ptions|[Tt]erminals|[Zz]ones|[Gg]roups|[Tt]racks) ([A-Z]) ?[-–] ?([A-Z])\b"), lambda m: f"{m[1]} {m[2]} to {m[3]}"),
-        (re.compile(r"(?<![\w.'’′-])(?P<n>\d{1,3}(?:\.\d{1,2})?(?: \d/\d{1,2})?)[\"”″](?!\w)(?P<by> ?[x×](?= ?\d))?"), inches),
-        (re.compile(r"\b(Ctrl|Cmd|Esc|Opt)(?= ?\+|\b)"), lambda m: {"Ctrl": "Control", "Cmd": "Command", "Esc": "Escape", "Opt": "Option"}[m[1]]),
-        (re.compile(r"(?<=\+)(?: ?)(Del|Ins|PrtSc)\b"), lambda m: {"Del": " Delete", "Ins": " Insert", "PrtSc": " Print Screen"}[m[1]]),
-        (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry),
-        (re.compile(rf"(?<=\b(?:{_STATES}) )\d{{5}}(?:-\d{{4}})?(?!\w)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0] if d.isdigit())),
+        (re.compile(r"\bFY ?(?P<y>(?:19|20)\d\d)\b"), lambda m: f"F Y {grammar.year(int(m['y']))}", "Y"),
+        (re.compile(r"(?<=[a-z] )[Nn]o\. (?=(?:is|was|on|for|of|ending|ends|below|above|you|starts|begins|shown)\b)"), lambda _: "number ", "."),
+        (re.compile(r"\b([Pp])g?\. ?(?=\d)"), lambda m: f"{m[1]}age ", "."),
+        (re.compile(r"\bArt\. ?(?=\d)|\bSec (?=\d)"), lambda m: "Article " if m[0][0] == "A" else "Section ", "AS"),
+        (re.compile(r"\b([Nn])o\.(?=\d)"), lambda m: f"{m[1]}umber ", "."),
+        (re.compile(r"\b([Ss]eats|[Rr]ows|[Gg]ates|[Ss]ections|[Ll]ines|[Oo]ptions|[Tt]erminals|[Zz]ones|[Gg]roups|[Tt]racks) ([A-Z]) ?[-–] ?([A-Z])\b"), lambda m: f"{m[1]} {m[2]} to {m[3]}", "-–"),
+        (re.compile(r"(?<![\w-])(?P<l>[A-Z])(?P<n>\d{1,3})[-–](?P=l)(?P<n2>\d{1,3})(?![\w-])"), lambda m: f"{m['l']} {said(m['n'])} to {m['l']} {said(m['n2'])}" if int(m["n2"]) > int(m["n"]) else m[0], "-–"),
+        # Sizes.
+        (re.compile(rf"(?<![\w./,-])(?P<n>\d{{1,3}}){DASH}(?=\d{{1,3}} \d{{1,2}}/\d{{1,2}}(?![\w/]))"), lambda m: f"{said(m['n'])} to ", "/"),
+        (re.compile(r"(?<![\w./,-])(?P<n>\d{1,2})-(?P<over>\d{1,2})/(?P<under>[2348]|16)(?![\w/])"), lambda m: f"{m['n']} {m['over']}/{m['under']}" if int(m["over"]) < int(m["under"]) else m[0], "/"),
+        (re.compile(r"(?:(?<![\w.'’′-])|(?<=[\"”″][x–-]))(?P<n>\d{1,3}(?:\.\d{1,2})?(?: \d/\d{1,2})?)[\"”″](?:(?P<by> ?[x×–-] ?(?=\d))|(?!\w))"), inches, '"”″'),
+        (re.compile(r"(?:(?<![\w.'’′-])|(?<=['’′][x–-]))(?P<n>\d{1,3}(?:\.\d{1,2})?)['’′](?:(?P<by> ?[x×–-] ?(?=\d))|(?![\w'’]| ?\d))"), feet, "'’′"),
+        (re.compile(r"(?<=\d ft )(?P<n>\d{1,2}) in\b(?!\.)"), lambda m: f"{m['n']} {'inch' if m['n'] == '1' else 'inches'}", "f"),
+        (re.compile(r"(?<=\d)in\b(?!\.\w)"), lambda _: " inches", "i"),
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:\.\d{1,2})?(?:[ -]\d/\d{1,2})?) in(?=$|[,;)]| (?:x|by|wide|tall|long|deep|high|thick)\b)"), lambda m: f"{m['n']} {'inch' if m['n'] == '1' else 'inches'}"),
+        (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}\.\d) ?(?P<scale>[CF])\b"), scale, "CF"),
+        (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3})(?P<scale>[CF])\b(?<!\bseat \d\d[CF])(?=(?:[^.]|\.\d)*\b(?:oven|bake|outside|fever|heat|temperature|degrees|sunny|cloudy|rain|snow|minutes)\b)"), scale, "CF"),
+        (re.compile(r"\b([Dd]egrees?) (?P<scale>[CF])\b"), lambda m: f"{m[1]} {grammar.degrees[m['scale']]}"),
+        # Keys of a keyboard.
+        (re.compile(r"\b(Ctrl|Cmd|Esc|Opt)(?= ?\+|\b)"), lambda m: {"Ctrl": "Control", "Cmd": "Command", "Esc": "Escape", "Opt": "Option"}[m[1]], "CEO"),
+        (re.compile(r"(?<=\+)(?: ?)(Del|Ins|PrtSc)\b"), lambda m: {"Del": " Delete", "Ins": " Insert", "PrtSc": " Print Screen"}[m[1]], "+"),
+        (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry, "/"),
         (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0])),
-        (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number "),
+        (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
         # Amounts in the form of continental Europe: "5 000,50 €", "1.234,56".
-        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€)|(?<=[€£])\d+,\d{2}|(?<=€ )\d+,\d{2})(?![\w,]|\.\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", ".")),
-        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+)(?= ?€(?!\d))"), lambda m: re.sub(r"[ .]", "", m["n"])),
-        (re.compile(r"[$€£](?P<n>\d[\d.,]*(?: (?:thousand|million|billion))?) (?:dollars|euros|pounds)\b"), lambda m: m[0].rpartition(" ")[0]),
-        (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: grammar.cardinal(int(m.group().replace(" ", "")), "m", False)),
-        (re.compile(rf"{numbered}(?P<street>{any_of(streets)})\b(?:\.|(?=,|$| (?:and|or|at|in|near|between|on|to|is|Apt|Suite|Unit|NW|NE|SW|SE|[NSEW])\b))"), street),
-        (re.compile(rf"\b({ways}) (NE|NW|SE|SW|[NSEW])\b(?!\.\w)"), lambda m: f"{m[1]} {compass[m[2]]}"),
-        (re.compile(rf"\b(?P<name>\d+(?:st|nd|rd|th) )(?P<street>{any_of(streets)})\b\.?(?!\w)"), street),
-        (re.compile(r"\b([Ss])q\. (?=[a-z]{4,})"), lambda m: f"{m[1]}quare "),
-        (re.compile(r"\b([Vv]ersion|[Rr]elease) v(?=\d)"), lambda m: f"{m[1]} "),
-        (re.compile(rf"{unnumbered}(?P<street>{any_of(streets)})\b\.?(?=$|[,;!?]| [a-z])"), street),
-        (re.compile(r"\bDr\.? (?=[A-Z])"), lambda _: "Doctor "),
-        (re.compile(r"\bSt\.? (?=[A-Z])"), lambda _: "Saint "),
-        (re.compile(rf"\b({any_of(days)})\b\.?(?:(?P<to> ?[-–] ?)(?=(?:{any_of(days)})\b)|{after})"), day),
-        (re.compile(rf"(?<= to )({any_of(days)})\b\.?(?P<to>)"), day),
-        (re.compile(rf"\b({of_year})\.? ?[-–] ?({of_year})\b\.?(?! ?\d\d?(?!\d))"), lambda m: f"{month(m[1])} to {month(m[2])}"),
-        (re.compile(r"(?<=\ds)[-–](?=['’]?\d+0s)"), lambda _: " to "),
-        (re.compile(r"(?<![\w/])(?P<m>0?[1-9]|1[0-2])/(?P<y>(?:19|20)\d\d)(?![\w/])"), lambda m: f"{grammar.months[int(m['m']) - 1]} {grammar.year(int(m['y']))}"),
-        (re.compile(r"\b40([13])\(?([kKbB])\)?(?!\w)"), lambda m: f"four oh {grammar.digits[int(m[1])]} {m[2].upper()}"),
-        (re.compile(r"(?<=\w)\.(?=(?:txt|pdf|docx?|xlsx?|pptx?|jpe?g|png|gif|csv|zip|mp[34]|html?|json|xml|exe)\b)"), lambda _: " dot "),
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€)|(?<=[€£])\d+,\d{2}|(?<=€ )\d+,\d{2})(?![\w,]|\.\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", "."), ","),
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+)(?= ?€(?!\d))"), lambda m: re.sub(r"[ .]", "", m["n"]), "€"),
+        (re.compile(r"[$€£](?P<n>\d[\d.,]*(?: (?:thousand|million|billion))?) (?:dollars|euros|pounds)\b"), lambda m: m[0].rpartition(" ")[0], "$€£"),
+        (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: said(m.group().replace(" ", "")), "0"),
+        # Money.
+        (re.compile(r"\b(?P<cur>AUD|CAD|NZD|HKD|SGD|USD|MXN) ?\$ ?(?=\d)"), lambda m: f"{m['cur']} ", "$"),
+        (re.compile(rf"(?<![\w-])(?P<cur>[$€£])(?P<n>\d{{1,3}}(?:,\d{{3}})*|\d+)(?:\.(?P<c>\d\d))?(?= (?:[A-Z]{{2,5}} )?(?:{_PRICED})\b)(?! (?:charges?|fees?|order|payment|purchase) (?:of|for|from)\b)"), priced, "$€£"),
+        (re.compile(r"(?<=\d) ?/ ?ea\b\.?|(?<=\d) ea\b\.?"), lambda _: " each", "a"),
+        (re.compile(r"\bper (?P<unit>hr|yr|mo|wk|min|sec|lb|oz|gal|mi|km|kg|sq ft)\b\.?(?!\w)"), lambda m: f"per {grammar.units[m['unit']].one}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
+        (re.compile(r"(?<=\d) ?bps\b"), lambda _: " basis points", "b"),
+        (re.compile(r"(?<=\d) ?pp\b(?!\.)"), lambda _: " percentage points", "p"),
+        (re.compile(r"\b([Ss])q\. (?=[a-z]{4,})"), lambda m: f"{m[1]}quare ", "."),
+        (re.compile(r"\b([Vv]ersion|[Rr]elease) v(?=\d)"), lambda m: f"{m[1]} ", "v"),
+        (re.compile(r"(?<![\w/.-])v\.? ?(?=\d+\b(?![.,]\d))"), lambda _: "version ", "v"),
+        (re.compile(r"(?<=[a-z] )v\. (?=[A-Z])"), lambda _: "versus ", "v"),
+        *english_places.rules(grammar),
+        *english_calendar.rules(grammar),
+        (re.compile(r"(?<=[a-z] )(?P<roman>II|III|VII|VIII|IX|XI|XII|XIII)\b(?![.'’]\w)"), numeral, "I"),
+        (re.compile(r"\b40([13])\(?([kKbB])\)?(?!\w)"), lambda m: f"four oh {grammar.digits[int(m[1])]} {m[2].upper()}", "4"),
+        (re.compile(r"\b529(?= (?:plan|account|savings)\b)"), lambda _: "five twenty-nine", "5"),
+        (re.compile(r"(?<=\w)\.(?=(?:txt|pdf|docx?|xlsx?|pptx?|jpe?g|png|gif|csv|zip|mp[34]|html?|json|xml|exe)\b)"), lambda _: " dot ", "."),
     ]  # fmt: skip

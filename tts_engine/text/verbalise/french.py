@@ -134,6 +134,9 @@ FRENCH = Grammar(
         "Mb/s": _n("mégabit par seconde", "mégabits par seconde"), "Mbps": _n("mégabit par seconde", "mégabits par seconde"),
         "Hz": _n("hertz", "hertz"), "MHz": _n("mégahertz", "mégahertz"), "GHz": _n("gigahertz", "gigahertz"),
         "ha": _n("hectare"), "mmHg": _n("millimètre de mercure", "millimètres de mercure"), "kcal": _n("kilocalorie", gender="f"),
+        "c. à s.": _n("cuillère à soupe", "cuillères à soupe", "f"), "càs": _n("cuillère à soupe", "cuillères à soupe", "f"),
+        "c. à c.": _n("cuillère à café", "cuillères à café", "f"), "càc": _n("cuillère à café", "cuillères à café", "f"),
+        "cp": _n("comprimé"), "pers.": _n("personne", gender="f"), "kHz": _n("kilohertz", "kilohertz"), "mAh": _n("milliampèreheure"),
         "lb": _LIVRE, "ft": _n("pied"), "in.": _n("pouce"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("degré"),
@@ -158,7 +161,7 @@ FRENCH = Grammar(
     key_words="appuyez|appuyer|tapez|taper|composez|composer|faites|touche|touches|saisissez|entrez|pressez",
     code_words="code|code pin|pin|mot de passe|se terminant par|finissant par|termine par|terminée par|code postal|compte|"
     "commande|facture|référence|réservation|dossier|carte|vol|chambre|salle|poste|ticket|contrat|client|suivi|numéro|n°|"
-    "téléphone|siret|siren",
+    "téléphone|siret|siren|port",
     date_words="le|au|du|avant le|depuis le|jusqu'au|dès le|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche",
     abbreviations={
         "MM.": "messieurs", "Mme": "madame", "Mmes": "mesdames", "Mlle": "mademoiselle", "Mlles": "mesdemoiselles",
@@ -171,7 +174,8 @@ FRENCH = Grammar(
         "lun.": "lundi", "jeu.": "jeudi", "ven.": "vendredi", "sam.": "samedi", "dim.": "dimanche",
         "chap.": "chapitre", "apt.": "appartement", "appt.": "appartement", "bât.": "bâtiment", "ét.": "étage",
         "St": "Saint", "Ste": "Sainte", "svp": "s'il vous plaît", "SVP": "s'il vous plaît", "s.v.p.": "s'il vous plaît",
-        "Cie": "compagnie", "vs": "contre", "vs.": "contre",
+        "Cie": "compagnie", "ch.": "chambre", "M./Mme": "monsieur, madame", "ref.": "référence",
+        "mar.": "mardi", "mer.": "mercredi", "h.t.": "hors taxes", "H.T.": "hors taxes", "T.T.C.": "toutes taxes comprises", "resp.": "responsable", "vs": "contre", "vs.": "contre",
     },
     number_sign="numéro",
     ordinal_pattern=r"(?P<number>\d{1,3}(?: \d{3})+|\d+)(?:ers?|(?P<f>(?:ère|re|nde)s?)|nds?|i?[eè]mes?|es?|d|ᵉ)(?!\w)",
@@ -182,7 +186,7 @@ FRENCH = Grammar(
     },
     feminine=r"\w+(?:tions?|sions?|xions?|tés?|ées?|ies?|ures?|ettes?|[ae]nces?|esses?|elles?|ines?|ades?|isons?)|"
     r"personnes?|minutes?|heures?|secondes?|places?|nuits?|pages?|chambres?|fois|lignes?|commandes?|cartes?|factures?|"
-    r"étoiles?|pièces?|livres?|rues?|factures?|tonnes?|voitures?|demandes?|boîtes?|adresses?|réponses?|offres?|touches?",
+    r"étoiles?|pièces?|livres?|rues?|factures?|tonnes?|tasses?|cuillères?|voitures?|demandes?|boîtes?|adresses?|réponses?|offres?|touches?",
     not_counted="pour|par|puis|dans|sur|sous|avec|est|sont|sera|était|qui|que|les|des|aux|une|mais|donc|car|afin|vous|nous|"
     "avant|après|chez|sans|entre|vers|ont|peut|doit|expire|arrive|part",
     out_of="sur", times_word="fois", version="version",

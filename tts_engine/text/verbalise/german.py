@@ -123,7 +123,8 @@ GERMAN = Grammar(
         "kW": _n("Kilowatt"), "W": _n("Watt"), "V": _n("Volt"),
         "MB": _n("Megabyte"), "GB": _n("Gigabyte"), "TB": _n("Terabyte"), "Mbit/s": _n("Megabit pro Sekunde"),
         "Hz": _n("Hertz"), "MHz": _n("Megahertz"), "GHz": _n("Gigahertz"), "mmHg": _n("Millimeter Quecksilbersäule"),
-        "ha": _n("Hektar"), "cm³": _n("Kubikzentimeter"), "ft": _n("Fuß"), "in.": _n("Zoll"),
+        "ha": _n("Hektar"), "cm³": _n("Kubikzentimeter"), "EL": _n("Esslöffel"), "TL": _n("Teelöffel"), "cl": _n("Zentiliter"), "Stk.": _n("Stück"), "Stck.": _n("Stück"),
+        "µg": _n("Mikrogramm"), "A": _n("Ampere"), "m2": _n("Quadratmeter"), "Wo.": _n("Woche", "Wochen", "f"), "dB": _n("Dezibel"), "kcal": _n("Kilokalorie", "Kilokalorien", "f"), "ft": _n("Fuß"), "in.": _n("Zoll"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("Grad"),
     magnitudes={
@@ -146,14 +147,15 @@ GERMAN = Grammar(
     fractions=fraction, and_fraction="", per="pro", star="Stern", pound="Raute",
     key_words="drücken|drück|wählen|taste|eingeben|tippen",
     code_words="code|pin|tan|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
-    "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|nummer|durchwahl|karte",
+    "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|\\w*nummer|port|durchwahl|karte",
     date_words="am|bis|vom|ab|seit|zum|bis zum",
     abbreviations={
         "p. a.": "pro Jahr", "p.a.": "pro Jahr", "min.": "minimal", "z.B.": "zum Beispiel", "z. B.": "zum Beispiel", "d.h.": "das heißt", "d. h.": "das heißt", "usw.": "und so weiter",
         "bzw.": "beziehungsweise", "ca.": "circa", "Dr.": "Doktor", "Prof.": "Professor", "Hr.": "Herr", "Fr.": "Frau",
         "Nr.": "Nummer", "inkl.": "inklusive", "zzgl.": "zuzüglich", "ggf.": "gegebenenfalls", "Tel.": "Telefon",
         "u.a.": "unter anderem", "evtl.": "eventuell", "max.": "maximal", "mind.": "mindestens", "vgl.": "vergleiche",
-        "St.": "Sankt", "Stk.": "Stück", "mtl.": "monatlich", "jährl.": "jährlich", "tägl.": "täglich", "Pl.": "Platz", "Str.": "Straße", "zzt.": "zurzeit", "Abt.": "Abteilung", "Fa.": "Firma", "gem.": "gemäß", "lt.": "laut", "o.g.": "oben genannte", "i.d.R.": "in der Regel", "i. d. R.": "in der Regel", "z.Zt.": "zurzeit", "Mo.": "Montag", "Di.": "Dienstag", "Mi.": "Mittwoch", "Do.": "Donnerstag", "Sa.": "Samstag",
+        "St.": "Sankt", "Stk.": "Stück", "Jh.": "Jahrhundert", "Zi.": "Zimmer", "Hrn.": "Herrn", "Dipl.-Ing.": "Diplomingenieur", "MwSt.": "Mehrwertsteuer",
+        "MwSt": "Mehrwertsteuer", "Ref.": "Referenz", "Ref.-Nr.": "Referenznummer", "Kd.-Nr.": "Kundennummer", "Kto.": "Konto", "Art.-Nr.": "Artikelnummer", "Best.-Nr.": "Bestellnummer", "Rg.-Nr.": "Rechnungsnummer", "bspw.": "beispielsweise", "exkl.": "exklusive", "ggü.": "gegenüber", "geb.": "geboren", "EG": "Erdgeschoss", "OG": "Obergeschoss", "UG": "Untergeschoss", "Tel.-Nr.": "Telefonnummer", "Pers.": "Personen", "mtl.": "monatlich", "jährl.": "jährlich", "tägl.": "täglich", "Pl.": "Platz", "Str.": "Straße", "zzt.": "zurzeit", "Abt.": "Abteilung", "Fa.": "Firma", "gem.": "gemäß", "lt.": "laut", "o.g.": "oben genannte", "i.d.R.": "in der Regel", "i. d. R.": "in der Regel", "z.Zt.": "zurzeit", "Mo.": "Montag", "Di.": "Dienstag", "Mi.": "Mittwoch", "Do.": "Donnerstag", "Sa.": "Samstag",
         "So.": "Sonntag",
     },
     number_sign="Nummer", ordinal_pattern=r"(?P<number>\d{1,3})(?:\.(?= [a-zäöü]{3,}| (?:Mal|Stock|Etage|Platz|Geburtstag|Tag|Woche|Klasse|Auflage)\b)|(?:st|nd|rd|th)\b)",

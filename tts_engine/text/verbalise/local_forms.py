@@ -17,8 +17,11 @@ def rules(grammar: Grammar) -> list[Rule]:
             *_parts_of_books(grammar),
             *_times_over(grammar),
             *_halves(grammar),
-            _days(grammar),
+            *_days(grammar),
             _day_before_date(grammar),
+            *_inches(grammar),
+            *_ranges_of_dates(grammar),
+            (re.compile(r"\b[Kk]m (?=\d)"), lambda _: f"{grammar.units['km'].one} ", "k"),
             *_durations(grammar),
             *read(grammar),
         ]
@@ -46,7 +49,7 @@ def _times_over(g: Grammar) -> list[Rule]:
     word = {"fr": "fois", "it": "volte", "pt": "vezes", "es": "veces", "de": "mal"}[g.tag]
     return [
         (
-            re.compile(r"(?<![\w.,])(?P<n>\d{1,3})[xX](?= [^\d\s]|[.,!?]|$)"),
+            re.compile(r"(?<![\w.,])(?P<n>\d{1,3})[xX](?= [^\d\s]|[.,!?/]|$)"),
             lambda m: f"{g.cardinal(int(m['n']), 'f' if feminine else 'm', True)} {word}",
         )
     ]
@@ -81,27 +84,72 @@ _DAYS = {
 """The days of the week from Monday, short and long."""
 
 
-def _days(g: Grammar) -> Rule:
-    """Return the rule for a range of days: "lun.-ven."."""
+def _days(g: Grammar) -> list[Rule]:
+    """Return the rules for a range of days: "lun.-ven.", "lun. a vie.", "L-V"."""
     short, long = (names.split() for names in _DAYS[g.tag])
     number = {name.lower(): at for names in (short, long) for at, name in enumerate(names)}
     day = rf"(?:{any_of([*long, *short])})(?!\w)\.?"
 
     def read(match: re.Match[str]) -> str:
-        first, last = (long[number[match[at].rstrip(".").lower()]] for at in (1, 2))
+        first, last = (long[number[match[at].rstrip(".").lower()]] for at in (1, 3))
         rest = match.string[match.end() :]
-        return f"{first} {g.to} {last}" + ("." if match[2].endswith(".") and not rest.strip() else "")
+        joint = match["joint"].strip() if match["joint"].strip().isalpha() else g.to
+        return f"{first} {joint} {last}" + ("." if match[3].endswith(".") and not rest.strip() else "")
 
     # Without a full stop, "Do-So" may be anything, so both names are written alike.
-    return re.compile(rf"(?<![\w-])({day}) ?[-–] ?({day})(?![\w-])", re.I if g.tag != "de" else 0), read
+    ranges: Rule = (
+        re.compile(
+            rf"(?<![\w-])({day})(?P<joint> ?[-–] ?| (?:a|à|au|al|bis) )({day})(?![\w-])", re.I if g.tag != "de" else 0
+        ),
+        read,
+    )
+    letters = {"es": "LMXJVSD", "fr": "LMMJVSD", "it": "LMMGVSD"}.get(g.tag)
+    if letters is None:
+        return [ranges]
+
+    def by_letter(match: re.Match[str]) -> str:
+        return f"{long[letters.index(match[1])]} {g.to} {long[letters.rindex(match[2])]}"
+
+    # One letter a day; a time or a full stop must follow, because "L-V" may be anything.
+    return [
+        ranges,
+        (re.compile(rf"\b(L|S) ?[-–] ?([{letters[3:]}])\b(?=:?,? (?:(?:de|da|dalle|das) )?\d|[.,;)]|$)"), by_letter),
+    ]
 
 
 def _day_before_date(g: Grammar) -> Rule:
     """Return the rule for a short day before a date: "ven. 14/02"."""
     short, long = (names.split() for names in _DAYS[g.tag])
     full = dict(zip(short, long, strict=True))
-    pattern = rf"\b(?P<day>(?i:{any_of(short)}))\.(?P<comma>,?) (?=\d)"
-    return re.compile(pattern), lambda m: f"{full.get(m['day'], full.get(m['day'].lower(), m['day']))}{m['comma']} "
+    months = any_of([*g.months, *g.month_short])
+    of = {"es": " de", "pt": " de"}.get(g.tag, "")
+    pattern = rf"\b(?P<day>(?i:{any_of(short)}))(?:\.(?P<comma>,?) (?=\d)(?!\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))|(?P<comma2>,?) (?=\d{{1,2}}(?:\.\d{{1,2}}\.|/\d|\.?{of} (?i:{months})\b)))"
+    return re.compile(
+        pattern
+    ), lambda m: f"{full.get(m['day'], full.get(m['day'].lower(), m['day']))}{m['comma'] or m['comma2'] or ''} "
+
+
+def _ranges_of_dates(g: Grammar) -> list[Rule]:
+    """Return the rule for two dates without years: "1/9-30/9", "de 1/9 a 30/9"."""
+    joint = {"es": "a|al", "fr": "à|au", "it": "a|al", "pt": "a|até", "de": "bis"}[g.tag]
+    form = r"(?:[0-2]?\d|3[01])/(?:0?[1-9]|1[0-2])"
+
+    def read(match: re.Match[str]) -> str:
+        (day, month), (last_day, last_month) = (map(int, match[at].split("/")) for at in (1, 3))
+        first, last = g.date(day, month, None), g.date(last_day, last_month, None)
+        return f"{first} {match[2].strip() if match[2].strip().isalpha() else g.to} {last}"
+
+    return [(re.compile(rf"(?<![\w/.,])({form})( ?[-–] ?| (?:{joint}) )({form})(?![\w/]|[.,]\d)"), read, "/")]
+
+
+def _inches(g: Grammar) -> list[Rule]:
+    """Return the rule for inches: ``55"``. After an opening quotation mark, the mark closes it."""
+    inch = {"es": "pulgadas", "fr": "pouces", "it": "pollici", "pt": "polegadas", "de": "Zoll"}[g.tag]
+
+    def read(match: re.Match[str]) -> str:
+        return match[0] if len(re.findall('["“”„]', match.string[: match.start()])) % 2 else f"{match['n']} {inch}"
+
+    return [(re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[.,]\d)?)[\"”″](?!\w)"), read)]
 
 
 def _durations(g: Grammar) -> list[Rule]:
@@ -166,11 +214,34 @@ def _german(g: Grammar) -> list[Rule]:
         she = match["name"] in ("Elisabeth", "Katharina", "Maria", "Margarethe")
         return f"{match['name']} {'die' if she else 'der'} {g.ordinal(roman(match['roman']), 'm').capitalize()}"
 
+    def any_ordinal(match: re.Match[str]) -> str:
+        """Read an ordinal after an article; the noun may be any."""
+        said = g.ordinal(int(match["n"]), "m")
+        before = match["before"].lower().split()
+        dative = (
+            before[-1] not in ("der", "die", "das") and not before[-1].endswith(("e", "er", "es")) or len(before) > 1
+        )
+        if before[-1] in ("ein", "kein", "mein", "ihr", "unser", "sein"):
+            return f"{match['before']} {said}r "
+        return f"{match['before']} {said}{'n' if dative else ''} "
+
+    def decade(match: re.Match[str]) -> str:
+        century, tens = match["c"], match["y"]
+        said = f"{g.cardinal(int(century), 'm', False)}hundert" if century else ""
+        return f"{said}{g.cardinal(int(tens), 'm', False)}er"
+
     nouns = any_of([*ending, *feminine.split("|")])
     rulers = "Heinrich|Karl|Ludwig|Friedrich|Wilhelm|Elisabeth|Johannes Paul|Johannes|Paul|Benedikt|Otto|Napoleon|Katharina|Papst Leo|Leo|Pius|Philipp|Georg|Maria|Margarethe|Rudolf|Leopold"
     return [
         (re.compile(r"(?<=[a-zäöü]{3})str\.(?=\W|$)"), lambda m: "straße" + ("" if m.string[m.end() :].strip() else ".")),
         (re.compile(rf"(?<![\w.,])(?P<n>\d{{1,3}})\. (?=(?P<noun>{nouns})\b)"), lambda m: f"{ordinal(m)} "),
+        (re.compile(r"\b(?P<before>(?:(?:[Ii]n|[Aa]n|[Aa]uf|[Mm]it|[Vv]on|[Zz]u|[Bb]ei|[Nn]ach|[Aa]us|[Vv]or|[Uu]nter|[Üü]ber) )?(?:[Dd]er|[Dd]ie|[Dd]as|[Dd]em|[Dd]en|[Dd]es|[Aa]m|[Ii]m|[Vv]om|[Zz]um|[Zz]ur|[Bb]eim|[Jj]ede[rsnm]?|[Dd]iese[rsnm]?|[Ii]hre?[rsnm]?|[Uu]nsere?[rsnm]?|[Ee]ine?[rsnm]?|[Ss]eine?[rsnm]?)) (?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+|OG\b|UG\b)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), any_ordinal),
+        (re.compile(r"(?<=, )(?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), lambda m: f"{g.ordinal(int(m['n']), 'm')} "),
+        (re.compile(r"^(?P<n>\d{1,2})\. (?=[A-ZÄÖÜ]\w*(?:ung|tion|dosis|[rR]ate|[rR]unde|[eE]tage|[rR]eihe|[kK]lasse|[aA]uflage|[hH]älfte|[wW]oche)\b (?!Sie\b))"), lambda m: f"{g.ordinal(int(m['n']), 'm')} "),
+        (re.compile(r"(?<![\w.,])(?P<c>1[1-9])?(?P<y>[1-9]0)er(?:n\b|\b)(?:-(?=J))?"), lambda m: decade(m) + ("n" if m[0].endswith("n") else "") + (" " if m[0].endswith("-") else "")),
+        (re.compile(r"(?<=\d),[-–—]{1,2}(?P<cur> ?(?:€|EUR|Euro|CHF))?"), lambda m: m["cur"] or " Euro"),
+        (re.compile(r"\bFr\. (?=\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))"), lambda _: "CHF "),
+        (re.compile(r"(?<=[a-zäöü]{3})pl\. (?=\d)"), lambda _: "platz "),
         (re.compile(rf"\b(?P<name>{rulers}) (?=[IVX])(?P<roman>{ROMAN_FORM})\b\.?(?=[\s,;:!?]|$)"), ruler),
         (re.compile(r"(?<![\w.,])(?P<d>[0-3]?\d)\.(?P<m>0?[1-9]|1[0-2])\.(?![\w]|\.?\d)"), day),
         (re.compile(rf"\b(?=[IVX])(?P<roman>{ROMAN_FORM})\. (?=Weltkrieg\b)"), lambda m: f"{g.ordinal(roman(m['roman']), 'm')}r "),
@@ -224,9 +295,13 @@ def _french(g: Grammar) -> list[Rule]:
     return [
         (re.compile(rf"{number} ?€ ?(?P<c>\d\d)(?!\w)"), price),
         (re.compile(rf"\b(?![LC](?:e|er)\b)(?P<roman>{ROMAN_FORM})(?P<end>ers?|re|ère|e|è|ème|ᵉ)(?!\w)"), century),
-        (re.compile(r"\b[Nn][°º] ?(?=[\dA-Z])"), lambda _: "numéro "),
+        (re.compile(r"\b[Nn][°º] ?(?=[\dA-Z:]|de\b|du\b)"), lambda _: "numéro "),
         (re.compile(r"\b(?P<before>(?:[Ff]aites|[Cc]omposez|[Aa]ppelez) le )(?P<n>\d{4})(?![\w,.]|\s\d)"), lambda m: f"{m['before']}{' '.join(g.cardinal(int(pair), 'm', False) for pair in (m['n'][:2], m['n'][2:]))}"),
         (re.compile(r"\bM\. (?=[A-ZÉÈÀ])"), lambda _: "monsieur "),
+        (re.compile(r"\bMe (?=[A-ZÉÈÀ][a-zéè])"), lambda _: "maître "),
+        (re.compile(r"\bSt(?P<she>e?)[- ](?=[A-ZÉÈÀ])"), lambda m: f"Saint{m['she']}-"),
+        (re.compile(r"\bno\.? (?=\d)"), lambda _: "numéro "),
+        (re.compile(r"(?<![\w.,])(?P<n>[12])m(?P<c>\d\d)\b"), lambda m: f"{m['n']} mètre{'s' if m['n'] == '2' else ''} {g.cardinal(int(m['c']), 'm', False)}"),
         (re.compile(r"\b24 ?h ?/ ?24\b"), lambda _: "vingt-quatre heures sur vingt-quatre"),
         (re.compile(r"\b7 ?j(?:ours)? ?/ ?7\b"), lambda _: "sept jours sur sept"),
     ]  # fmt: skip
@@ -239,7 +314,9 @@ def _italian(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"(?P<before>\b(?:ore|alle|dalle|le|ore:|h) )(?P<h>[01]?\d|2[0-4])\.(?P<m>[0-5]\d)(?![\w%]|[.,:]\d| ?[€$])"), time),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= (?!all|nel|in\b|di\b|con\b|per\b|e\b|a\b|o\b|ma\b|fuori|oggi|domani|stamattina|sopra|sotto)[a-zà]{3,})"), lambda m: g.ordinal(int(m["n"]), "f" if re.match(r" \w+a\b", m.string[m.end():]) else "m")),
-        (re.compile(r"\b[Nn][°º]\.? ?(?=[\dA-Z])"), lambda _: "numero "),
+        (re.compile(r"\b[Nn][°º]\.? ?(?=[\dA-Z:]|di\b)"), lambda _: "numero "),
+        (re.compile(r"\bS\. (?=[A-Z][a-z]+a\b)"), lambda _: "Santa "),
+        (re.compile(r"\b[Ss]ec(?:\.|olo) (?P<roman>[XVI]+)\b"), lambda m: f"secolo {g.ordinal(roman(m['roman']), 'm')}"),
     ]  # fmt: skip
 
 
@@ -248,9 +325,12 @@ def _portuguese(g: Grammar) -> list[Rule]:
         return ", ".join(" ".join(g.digits[int(digit)] for digit in group) for group in re.findall(r"\d+", match[0]))
 
     return [
+        (re.compile(r"\bD\. (?=[A-Z][a-zà-ú]+a\b)"), lambda _: "dona "),
+        (re.compile(r"\b([Ss])éc\. (?=[XVI]+\b)"), lambda m: f"{m[1]}éculo "),
+        (re.compile(r"(?<=\d[ªº])[-–](?=\d{1,2}[ªº])"), lambda _: " a "),
         # CPF, CNPJ and CEP: the numbers of a person, a company and a postal district.
         (re.compile(r"(?<![\w.,/-])(?:\d{3}\.\d{3}\.\d{3}-\d{2}|\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2}|\d{2}\.?\d{3}-\d{3})(?![\w/-]|[.,]\d)"), spelled),
-        (re.compile(r"\b[Nn]\.?[°º] ?(?=[\dA-Z])"), lambda _: "número "),
+        (re.compile(r"\b[Nn]\.?[°º] ?(?=[\dA-Z:]|d[eo]\b)"), lambda _: "número "),
         (re.compile(r"(?<![\w.,])(?P<d>\d{1,2})[º°]/(?P<m>0?[1-9]|1[0-2])(?![\w/])"), lambda m: g.date(int(m["d"]), int(m["m"]), None)),
         (re.compile(r"(?P<before>[Pp]ressão (?:de |é |está em )?)(?P<n>\d{1,2})/(?P<n2>\d{1,2})(?!\w)"), lambda m: f"{m['before']}{g.cardinal(int(m['n']), 'm', False)} por {g.cardinal(int(m['n2']), 'm', False)}"),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= [a-zà-ú]{4,})"), lambda m: g.ordinal(int(m["n"]), "m")),
@@ -259,8 +339,12 @@ def _portuguese(g: Grammar) -> list[Rule]:
 
 def _spanish(g: Grammar) -> list[Rule]:
     return [
+        (re.compile(r"\bmin\. (?=\d)"), lambda _: "mínimo "),
+        (re.compile(r"\bs\. (?=[XVI]+\b)"), lambda _: "siglo "),
+        (re.compile(r"(?<![\w.,])(?P<n>\d+(?:,\d+)?) ?M (?=de\b)"), lambda m: f"{m['n']} millones "),
+        (re.compile(r"(?<![\w.,])(?:\d{1,3},)(?:\d{3},)+\d{3}(?![\w,])"), lambda m: m[0].replace(",", ".")),
         (re.compile(r"\$ ?(?=\d[\d.,]*\d? pesos\b)"), lambda _: ""),
         (re.compile(r"\$ ?(?P<n>\d[\d.,]*) dólares\b"), lambda m: m[0].rpartition(" ")[0]),
-        (re.compile(r"\b[Nn]\.?[°º] ?(?=[\dA-Z])"), lambda _: "número "),
+        (re.compile(r"\b[Nn]\.?[°º] ?(?=[\dA-Z:]|d[eo]\b)"), lambda _: "número "),
         (re.compile(r"(?<![\w.,])(?P<n>[1-9])°(?= (?:piso|grado|lugar|año|puesto|planta|nivel|día|turno)\b)"), lambda m: g.ordinal(int(m["n"]), "m")),
     ]  # fmt: skip

@@ -15,8 +15,10 @@ SIGN = rf"(?:(?<![\w.,)\]%°€$£¥])(?P<sign>{SIGN_FORM}) ?|(?<![\w.,]))"
 DASH = r" ?[-–—−~] ?"
 """The mark of a range."""
 END = r"(?!\w|\.\w)"
-Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
-"""A written form, and the function that returns its words."""
+Read = Callable[[re.Match[str]], str]
+Rule = tuple[re.Pattern[str], Read] | tuple[re.Pattern[str], Read, str]
+"""A written form, the function that returns its words, and characters of which the form has one. A text without any of
+them is not searched."""
 
 
 ROMAN_FORM = r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
@@ -109,6 +111,14 @@ class NumberWords:
     def _two(self, pair: str) -> str:
         """Read two digits as one number, or with its zero in front."""
         return self._spell(pair) if pair[0] == "0" else self._int(pair)
+
+    def _dotted(self, version: str) -> str:
+        """Read a version: the dots as points, long parts and parts with a zero in front digit by digit."""
+        point = self._g.other_point if self._g.decimal_mark == "," else self._g.point
+        return f" {point} ".join(
+            self._int(part) if len(part) <= 3 and (part == "0" or part[0] != "0") else self._spell(part)
+            for part in version.split(".")
+        )
 
     def _joined_fraction(self, part: str) -> str:
         if part in ("un demi", "un mezzo", "um meio", "un medio"):

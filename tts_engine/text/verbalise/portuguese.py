@@ -152,6 +152,8 @@ PORTUGUESE = Grammar(
         "Mbps": _n("megabit por segundo", "megabits por segundo"), "Hz": _n("hertz", "hertz"),
         "MHz": _n("mega-hertz", "mega-hertz"), "GHz": _n("giga-hertz", "giga-hertz"), "ha": _n("hectare"),
         "mmHg": _n("milímetro de mercúrio", "milímetros de mercúrio"), "kcal": _n("quilocaloria", gender="f"),
+        "un.": _n("unidade", gender="f"), "un": _n("unidade", gender="f"), "unid.": _n("unidade", gender="f"), "col.": _n("colher", "colheres", "f"),
+        "cl": _n("centilitro"), "A": _n("ampere"), "mAh": _n("miliampere-hora", "miliamperes-hora"), "µg": _n("micrograma"), "mcg": _n("micrograma"),
         "ft": _n("pé"), "in.": _n("polegada", gender="f"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("grau"),
@@ -174,19 +176,19 @@ PORTUGUESE = Grammar(
     fractions=fraction, and_fraction="e", per="por", star="asterisco", pound="jogo da velha",
     key_words="pressione|pressionar|aperte|tecle|digite|digitar|disque|discar|tecla|teclas|marque|prima|carregue",
     code_words="código|codigo|pin|senha|final|terminado em|terminada em|termina em|cep|conta|agência|pedido|fatura|"
-    "referência|reserva|protocolo|cartão|voo|quarto|sala|ramal|bilhete|contrato|cliente|rastreio|número|telefone|cpf|rg|nif",
+    "ligue|ligue para|ligue para o|disque|referência|reserva|protocolo|cartão|voo|quarto|sala|ramal|bilhete|contrato|cliente|rastreio|número|telefone|cpf|rg|nif",
     date_words="dia|em|até|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
     "terça-feira|quarta-feira|quinta-feira|sexta-feira",
     abbreviations={
         "Sr.": "senhor", "Sra.": "senhora", "Srs.": "senhores", "Srta.": "senhorita", "sr.": "senhor", "sra.": "senhora",
         "Dr.": "doutor", "Dra.": "doutora", "Prof.": "professor", "Profa.": "professora", "Eng.": "engenheiro",
-        "D.": "dom", "etc.": "etcétera", "p. ex.": "por exemplo", "p.ex.": "por exemplo", "ex.": "exemplo", "Ex.": "exemplo",
+        "D.": "dom", "etc.": "etcétera", "p. ex.": "por exemplo", "a.a.": "ao ano", "p.ex.": "por exemplo", "ex.": "exemplo", "Ex.": "exemplo",
         "tel.": "telefone", "Tel.": "telefone", "cel.": "celular", "Cel.": "celular", "av.": "avenida", "Av.": "avenida",
         "R.": "rua", "r.": "rua", "n.º": "número", "nº": "número", "Nº": "número", "N.º": "número", "nr.": "número",
         "pág.": "página", "aprox.": "aproximadamente", "máx.": "máximo", "mín.": "mínimo", "ref.": "referência",
         "Ref.": "referência", "apto.": "apartamento", "ap.": "apartamento", "Ltda.": "limitada", "seg.": "segunda",
         "qua.": "quarta", "qui.": "quinta", "sex.": "sexta", "sáb.": "sábado", "dom.": "domingo",
-        "cap.": "capítulo", "Cia.": "companhia", "vs.": "contra",
+        "cap.": "capítulo", "séc.": "século", "Rod.": "rodovia", "Al.": "alameda", "Pça.": "praça", "Trav.": "travessa", "bl.": "bloco", "Bl.": "bloco", "art.": "artigo", "Sto.": "Santo", "Sta.": "Santa", "cód.": "código", "Cód.": "código", "S.": "São", "Cia.": "companhia", "vs.": "contra",
     },
     number_sign="número", ordinal_pattern=r"(?P<number>\d{1,4})(?:\.?[º°]|(?P<f>\.?ª))(?!\w)",
     roman_before={

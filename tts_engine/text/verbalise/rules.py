@@ -19,17 +19,51 @@ VULGAR_FRACTIONS = {
     "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
     "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10),
 }  # fmt: skip
-_WORTH = re.compile(
-    r"[\d&+=@#*%~<>×÷±≤≥≈≠√∞§°№→^\\|_©®™$€£¥￥¢₹₩₽₺₪₫₱₦฿₴½⅓⅔¼¾⅕-⅞⅑⅒‰²³/\u2212]|\.[\s\w]|\.$|[VXLC]\b|II|\b(?:War|Part|Chapter|Phase|Type|Stage|Level) I\b|w/|\b(?:vs|Mr|Mrs|Ms|Dr)\b|\b(?:Mon|Tues?|Wed|Thu|Thurs?|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[-–]"
+_SIGN = re.compile(
+    r"[\d&+=@#*%~<>×÷±≤≥≈≠√∞§°№→^\\|_©®™$€£¥￥¢₹₩₽₺₪₫₱₦฿₴½⅓⅔¼¾⅕-⅞⅑⅒‰²³/\u2212]|\.[-–\w]|(?<!\w)\w\.|str\."
 )
-"""Characters without which a text needs no rule."""
+"""Signs that a rule reads."""
+_DASHED = re.compile(
+    r"\b(?:M|Tu|T|W|Th|F|Sa|S|L)[-–](?:W|Th|F|Sa|Su|V|S|D|J|G)\b|\b(?:[A-DFO]|AB)[-−](?:[\s.,;!?)]|$)"
+    r"|\b(?:Mon|Tues?|Wed|Thu|Thurs?|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[-–]"
+    r"|(?<!\w)(?:lun|seg|Mo|Di|Mi|Do|Fr|ter|mar|sáb)\.?[-–]"
+)
+"""Days, months and grades with a dash."""
+_THE_FIRST = re.compile(
+    r"\b(?:War|Part|Chapter|Phase|Type|Stage|Level|Carlos|Juan|Pablo|Felipe|Napoléon|François|Umberto|Vittorio|Paolo|"
+    r"Pedro|Wilhelm|Karl|Friedrich|Franz|Otto|Elisabeth|Elizabeth|Charles|James|Henri) I\b(?!['’])"
+)
+_WORDS = re.compile(r"[^\W\d_]+")
+_BEFORE_STOP = re.compile(r"([^\W\d_]+)\.")
+_SHORTENED = frozenset(
+    "St Dr Ave Rd Ln Blvd Ct Pl Hwy Pkwy Cir Ter Sq str pl sq fl Fl Pg pg Art est Est Sec".split()
+) | {
+    "cap",
+    "kap",
+    "chap",
+    "art",
+    "vol",
+    "bd",
+    "sec",
+    "séc",
+}
+"""Abbreviations that rules of their own read."""
+_NUMERALS = frozenset(
+    f"{tens}{ones}"
+    for tens in ("", "X", "XX", "XXX", "XL", "L")
+    for ones in ("", *"I II III IV V VI VII VIII IX".split())
+) - {"", "I"}
+_COMPARISONS = {">=": "≥", "<=": "≤", "!=": "≠", "=>": "→", "->": "→"}
 _NOUN = re.compile(r" ([^\W\d_]{3,})")
 _AFTER_PREPOSITION = re.compile(
-    r"\b(am|vom|zum|im|beim|dem|den|bis|ab|seit|des|diesem|diesen) ((?:\w*(?:erst|zweit|dritt|viert|fünft|sechst|siebt|acht|neunt|zehnt|elft|zwölft|zigst|ßigst)))(?:er|e)(?= )",
+    r"\b(am|vom|zum|im|beim|dem|den|bis|ab|seit|des|diesem|diesen|(?:in|an|auf|mit|von|zu|bei|nach|aus|seit|vor|hinter|über|unter|zwischen) der|zur)( (?:Montag|Dienstag|Mittwoch|Donnerstag|Freitag|Samstag|Sonntag),?)? ((?:\w*(?:erst|zweit|dritt|viert|fünft|sechst|siebt|acht|neunt|zehnt|elft|zwölft|zigst|ßigst)))(?:er|e)(?= )",
     re.I,
 )
 """A German ordinal in the dative or accusative."""
-_DIGIT = re.compile(r"\d")
+_PART_OF = re.compile(r" (?:of|de|d['’]|del|della|des|du|do|da|di|der|mile|inch|second|acre|percent|pound)\b|-")
+"""Words after a tenth of something. Without them, ``7/10`` is a rating."""
+_MENU = re.compile(r"\b(?:go to|open|tap|select|click|choose|menu|settings|navigate)\b", re.I)
+_DIGITS = frozenset("0123456789")
 _PRESSURE = re.compile(r"tensi[oó]n|pression|pressione|pressão|Blutdruck", re.I)
 _TIMES = {
     "en": "second|minute|hour|day|night|week|month|year|person|page|item|unit|head",
@@ -40,7 +74,7 @@ _TIMES = {
     "de": "Sekunde|Minute|Stunde|Tag|Nacht|Woche|Monat|Jahr|Person|Stück|Seite",
 }
 _PER = {
-    tag: re.compile(rf"(?<=[^\W\d_])/(?=(?:{names})\b)(?<!and/)(?<!or/)(?<!y/)(?<!et/)(?<!ou/)")
+    tag: re.compile(rf"(?<=[^\W\d_])/(?=(?:{names})\b)(?<!\band/)(?<!\bor/)(?<!\by/)(?<!\bet/)(?<!\bou/)")
     for tag, names in _TIMES.items()
 }
 """The slash of "3 times/day"."""
@@ -54,8 +88,15 @@ class ReadingRules(NumberWords):
         codes, dates, amounts = Codes(grammar), Dates(grammar), Amounts(grammar)
         own = english_forms.rules(grammar) if grammar.tag == "en" else local_forms.rules(grammar)
         self._rules: list[Rule] = [
+            (re.compile(r"(?<![<>=!?&-])(?:[<>!]=|[=-]>)(?![=\w])"), lambda m: _COMPARISONS[m[0]]),
             *codes.addresses_and_keys(),
+            (re.compile(r"(?<=\w)_(?=\w)"), lambda _: " "),
             *own,
+            (
+                re.compile(r"(?<=[^\W\d_]) [x×] (?=(?:R\$|US\$|[$€£¥]) ?\d|\d[\d.,]* ?(?:[€$£]|EUR\b|USD\b))"),
+                lambda _: f" {grammar.symbols['×']} ",
+                "x×",
+            ),
             *dates.dates(),
             *dates.times(),
             *amounts.money(),
@@ -63,7 +104,14 @@ class ReadingRules(NumberWords):
             *codes.phones(),
             *codes.places(),
             (
-                re.compile(rf"(?<![\w.,])(?P<n>{self._num})(?P<unit> ?(?:[cmk]?m|in|ft|px)| ?[\"”″])? ?[xX×] ?(?=\d)"),
+                re.compile(r"\b(?P<word>versión|version|versione|versão) (?P<v>\d+\.\d+)(?![\w.])", re.I),
+                self._word_and_version,
+                "vV",
+            ),
+            (
+                re.compile(
+                    rf"(?:(?<![\w.,])|(?<=\d[xX×]))(?P<n>{self._num})(?P<unit> ?(?:[cmk]?m|in|ft|px)| ?[\"”″])? ?[xX×] ?(?=\d)"
+                ),
                 self._by,
             ),
             *amounts.measures(),
@@ -75,26 +123,44 @@ class ReadingRules(NumberWords):
             (re.compile(rf"{SIGN}(?P<n>{self._num})(?![\d])"), self._plain),
             (re.compile(r"\d+"), lambda m: self._int(m.group())),
         ]
-        self._rules_without_digits = [
-            rule for rule in self._rules if "\\d" not in rule[0].pattern or "½" in rule[0].pattern or rule in own
+        always = {id(rule) for rule in own}
+        self._searched = [
+            (
+                rule[0],
+                rule[1],
+                frozenset(rule[2] if len(rule) == 3 else ""),
+                "\\d" in rule[0].pattern and "½" not in rule[0].pattern and id(rule) not in always,
+            )
+            for rule in self._rules
         ]
-        """The rules that can match a text without digits."""
+        """Each rule with its characters, and True if it needs a digit."""
         wordy = "".join(re.escape(sign) for sign in self._g.symbols if len(sign) == 1 and sign not in "*_/")
         self._symbol = re.compile(rf" ?([{wordy}]) ?")
-        self._endings = local_forms.endings(grammar.tag)
+        self._telling = _NUMERALS | {
+            f"{numeral}{end}" for numeral in (*_NUMERALS, "I") for end in ("e", "er", "ère", "re")
+        }
+        self._telling |= {word for word in grammar.abbreviations if word.isalpha()} | {"PO", "Me", "Ste"}
+        self._telling |= (
+            {"Mon", "Tue", "Tues", "Wed", "Thu", "Thur", "Thurs", "Fri", "Sat", "Sun"} if grammar.tag == "en" else set()
+        )
+        self._shortened = {word for short in grammar.abbreviations for word in _BEFORE_STOP.findall(short)}
+        self._shortened |= _SHORTENED
+        self._endings = [(rule[0], rule[1]) for rule in local_forms.endings(grammar.tag)]
         self._feminine = re.compile(grammar.feminine) if grammar.feminine else None
         self._not_counted = re.compile(grammar.not_counted)
         self._tidy = re.compile(r" {2,}| (?=[,.;!?](?:\s|$))")
 
     def __call__(self, text: str) -> str:
         """Return the text with its numbers and signs in words. A text without any is returned as it is."""
-        if not _WORTH.search(text):
+        if not self._is_telling(text):
             return text
-        for pattern, read in self._rules if _DIGIT.search(text) else self._rules_without_digits:
-            text = pattern.sub(read, text)
+        text = self._read(text)
         if self._g.tag == "de":
-            text = re.sub(r"\b(Uhr(?: \w+)?) Uhr\b", r"\1", _AFTER_PREPOSITION.sub(r"\1 \2en", text))
-        text = re.sub(r"(?<=[^\W\d_])\)? > (?=[A-ZÄÖÜÉ])", ", ", text)  # the path of a menu
+            text = re.sub(
+                r"\b(Uhr(?: \w+)?) Uhr\b", r"\1", _AFTER_PREPOSITION.sub(lambda m: f"{m[1]}{m[2] or ''} {m[3]}en", text)
+            )
+        path = "[>→]" if self._g.tag != "en" or text.count("→") > 1 or _MENU.search(text) else ">"
+        text = re.sub(rf"(?<=[^\W\d_])\)? {path} (?=[A-ZÄÖÜÉ])", ", ", text)  # the path of a menu
         text = re.sub(r"(?<![^\s\"'(])/(?=[a-z]{2,})", f"{self._g.address['/']} ", text)
         text = _PER[self._g.tag].sub(f" {self._g.per} ", text)
         text = re.sub(r"(?<=\w)/(?=\w)", " ", text)  # in a choice it is "or", which voices read well as a pause
@@ -104,6 +170,32 @@ class ReadingRules(NumberWords):
         for pattern, read in self._endings:
             text = pattern.sub(read, text)
         return self._tidy.sub(lambda m: "" if m.end() < len(text) and m.group() == " " else " ", text).strip()
+
+    def _is_telling(self, text: str) -> bool:
+        """Return True if the text may have something to read: a digit, a sign, an abbreviation, a Roman numeral."""
+        return (
+            _SIGN.search(text) is not None
+            or not self._telling.isdisjoint(_WORDS.findall(text))
+            or "." in text
+            and not self._shortened.isdisjoint(_BEFORE_STOP.findall(text))
+            or ("-" in text or "–" in text or "−" in text)
+            and _DASHED.search(text) is not None
+            or " I" in text
+            and _THE_FIRST.search(text) is not None
+        )
+
+    def _read(self, text: str) -> str:
+        """Return the text after all rules."""
+        characters = set(text)
+        digits = not characters.isdisjoint(_DIGITS)
+        for pattern, read, marks, needs_digit in self._searched:
+            if needs_digit and not digits or marks and characters.isdisjoint(marks):
+                continue
+            changed = pattern.sub(read, text)
+            if changed != text:
+                text, characters = changed, set(changed)
+                digits = not characters.isdisjoint(_DIGITS)
+        return text
 
     def _ordinals_and_fractions(self) -> list[Rule]:
         g, flags = self._g, re.I
@@ -117,6 +209,7 @@ class ReadingRules(NumberWords):
                             rf"\b(?P<before>{any_of(g.roman_before)})\.? (?P<roman>{ROMAN_FORM})\b(?![.'’]\w)", flags
                         ),
                         self._roman_numeral,
+                        "IVXLC",
                     )
                 ]
                 if g.roman_before
@@ -139,7 +232,7 @@ class ReadingRules(NumberWords):
             (re.compile(rf"(?P<n>\d+)? ?(?P<vulgar>[{''.join(VULGAR_FRACTIONS)}])[ -]?"), self._vulgar),
             (
                 re.compile(
-                    r"(?:(?<![\w.,)\]])(?P<sign>[-−]) ?|(?<![\w.,/]))(?P<whole>\d{1,3}) (?P<over>\d{1,2})/(?P<under>\d{1,2})(?![\w/])"
+                    r"(?:(?<![\w.,)\]])(?P<sign>[-−]) ?|(?<![\w.,/]))(?P<whole>\d{1,3}) (?P<over>\d{1,2})/(?P<under>\d{1,2})(?![\w/])(?: (?P<noun>[^\W\d_]{4,}))?"
                 ),
                 self._mixed_fraction,
             ),
@@ -150,8 +243,10 @@ class ReadingRules(NumberWords):
                 self._fraction,
             ),
             (
-                re.compile(r"(?<![\w.,/])(?P<n>\d{1,2}[.,]\d)/(?P<n2>5|10|100)(?![\w/]|[.,]\d)"),
-                lambda m: f"{self._number(m['n'])} {g.out_of} {self._int(m['n2'])}",
+                re.compile(
+                    r"(?<![\w.,/])(?P<n>\d{1,2}[.,]\d{1,2})/(?P<n2>(?:4|5|6|10|20|100)(?:[.,]0)?)(?![\w/]|[.,]\d)"
+                ),
+                lambda m: f"{self._number(m['n'])} {g.out_of} {self._number(m['n2'])}",
             ),
             (re.compile(r"\b[vV](?:ersion)?\.? ?(?P<version>\d+(?:\.\d+)+)(?!\w)"), self._version),
             (
@@ -163,21 +258,38 @@ class ReadingRules(NumberWords):
     def _apart(self) -> list[Rule]:
         """Return the rule for a number in groups of three digits with spaces between them."""
         if self._g.decimal_mark != ",":
-            return []
+            return [
+                (
+                    re.compile(rf"{SIGN}(?P<n>[1-9]\d{{0,2}}(?: \d{{3}}){{2,}})(?![\w]|[ .,/-]\d)"),
+                    lambda m: self._signed(m, self._int(m["n"].replace(" ", ""))),
+                )
+            ]
         form = r"(?P<n>[1-9]\d{0,2}(?: \d{3})+(?:,\d+)?)(?![\w]|[ .,/-]\d)"
         return [(re.compile(rf"{SIGN}{form}"), self._plain)]
 
     def _signs(self) -> list[Rule]:
         g, num = self._g, self._num
         return [
+            (
+                re.compile(
+                    rf"(?<=\d)/(?=[^\W\d_]{{3,}}\b)(?!(?:{any_of(g.month_short)})\b)(?![A-Z])"
+                    if g.tag != "de"
+                    else r"(?<=\d)/(?=[A-Z][a-zäöüß]{2,}\b)"
+                ),
+                lambda _: f" {g.per} ",
+            ),
             *(
-                [(re.compile(rf"(?<![\w.])(?:{any_of(g.abbreviations)})(?!\w)"), self._abbreviation)]
+                [(re.compile(rf"(?<![\w.])(?!(?<=/)b/c)(?:{any_of(g.abbreviations)})(?!\w)"), self._abbreviation)]
                 if g.abbreviations
                 else []
             ),
+            (
+                re.compile(r"(?<![\w&])# ?(?P<n>\d{4,})(?![\w%]|[.,:/-]\d)"),
+                lambda m: f"{g.number_sign} {self._code_digits(m['n'])}",
+            ),
             (re.compile(r"(?<![\w&])[#№] ?(?=\d)"), lambda _: f"{g.number_sign} "),
             (
-                re.compile(rf"(?<![\w.,-])(?P<n>{num})(?P<op> ?[+=*×÷<>] ?| ?[-−] ?(?=[\d. ]+=))(?=[\d(])"),
+                re.compile(rf"(?<![\w.,-])(?P<n>{num})(?P<op> ?[+=*×÷<>] ?| ?[-−/] ?(?=[\d. ]+=))(?=[\d(])"),
                 self._operation,
             ),
             (re.compile(rf"(?<![\w.,:/-])(?P<n>{num}){DASH}(?P<n2>{num})(?![\w%/]|[.,:-]\d|-)"), self._range),
@@ -218,7 +330,23 @@ class ReadingRules(NumberWords):
         part = self._g.fractions(int(match["over"]), int(match["under"]))
         if part is None or int(match["over"]) >= int(match["under"]):
             return match.group()
-        return self._signed(match, f"{self._int(match['whole'])} {self._joined_fraction(part)}")
+        whole, noun = match["whole"], match["noun"]
+        if self._g.tag == "de" and whole == "1":
+            words = f"ein {part}" if part != "ein halb" else "eineinhalb"
+        else:
+            words = f"{self._int(whole)} {self._joined_fraction(part)}"
+        if noun and part in ("un demi", "un mezzo", "um meio", "un medio") and not self._not_counted.fullmatch(noun):
+            # The half follows what is counted: "dos tazas y media".
+            she = self._feminine is not None and self._feminine.fullmatch(noun) is not None
+            half = self._joined_fraction(part)
+            if she:
+                half = f"{half}e" if self._g.tag == "fr" else half[:-1] + "a"
+            one = noun[:-1] if whole == "1" and noun.endswith("s") else noun
+            if self._g.tag == "it" and whole == "1":
+                she, one = noun.endswith("e"), noun[:-1] + ("a" if noun.endswith("e") else "o")
+                half = self._joined_fraction("mezza" if she else "mezzo")
+            return self._signed(match, f"{self._int(whole, 'f' if she else 'm', noun=True)} {one} {half}")
+        return self._signed(match, words + (f" {noun}" if noun else ""))
 
     def _fraction(self, match: re.Match[str]) -> str:
         over, under = int(match["over"]), int(match["under"])
@@ -227,9 +355,16 @@ class ReadingRules(NumberWords):
             return f"{said_over} {self._g.out_of} {said_under}{match['stars']}"
         if over == under:
             return f"{said_over} {self._g.out_of if under == 10 else ''} {said_under}".replace("  ", " ")
+        if (
+            self._g.tag == "en"
+            and under in (10, 100)
+            and over < under
+            and not _PART_OF.match(match.string, match.end())
+        ):
+            return f"{said_over} {self._g.out_of} {said_under}"
         if over < under and (part := self._g.fractions(over, under)) is not None:
             return part
-        if over > 12 and under > 31:
+        if over > 12 and under > 31 or _PRESSURE.search(match.string) and over > under:
             return f"{said_over} {self._g.symbols.get('over', self._g.symbols['/'])} {said_under}"
         if self._g.tag == "en" and 1 <= over <= 12 and 11 <= under <= 31:
             return self._g.date(under, over, None)
@@ -240,13 +375,14 @@ class ReadingRules(NumberWords):
         return f"{said_over} {self._g.symbols['/']} {said_under}"
 
     def _version(self, match: re.Match[str]) -> str:
-        parts = match["version"].split(".")
-        words = f" {self._g.other_point if self._g.decimal_mark == ',' else self._g.point} ".join(
-            self._int(part) if len(part) <= 3 and (part == "0" or part[0] != "0") else self._spell(part)
-            for part in parts
-        )
+        words = self._dotted(match["version"])
         named = match.group()[0] in "vV"
         return f"{self._g.version} {words}" if named and self._g.version else words
+
+    def _word_and_version(self, match: re.Match[str]) -> str:
+        if self._g.tag == "en":
+            return match.group()
+        return f"{match['word']} {self._dotted(match['v'])}"
 
     def _abbreviation(self, match: re.Match[str]) -> str:
         written, text = match.group(), match.string
@@ -259,17 +395,25 @@ class ReadingRules(NumberWords):
         return words
 
     def _operation(self, match: re.Match[str]) -> str:
-        sign = match["op"].strip()
+        sign = match["op"].strip().replace("/", "÷")
         word = self._g.minus if sign in "-−" else self._g.symbols[sign]
         return f"{self._number(match['n'])} {word} "
 
     def _by(self, match: re.Match[str]) -> str:
         """Read the sign between two lengths. What follows it is left to the rules for measures."""
         first = match["n"] + match["unit"] if match["unit"] else self._number(match["n"])
+        if re.match(r"[\d.,]+ ?=", match.string[match.end() :]):
+            return f"{first} {self._g.symbols['×']} "
         return f"{first} {self._g.symbols.get('by', self._g.symbols['×'])} "
 
     def _range(self, match: re.Match[str]) -> str:
-        words = [self._g.year(int(n)) if self._is_year(n) else self._number(n) for n in (match["n"], match["n2"])]
+        ends = (match["n"], match["n2"])
+        if all(len(n) == 5 and n.isdigit() and not n.endswith("00") for n in ends):  # postal codes
+            return f" {self._g.to} ".join(map(self._spell, ends))
+        if all(len(n) == 4 and n.isdigit() for n in ends) and not all(map(self._is_year, ends)):
+            if int(ends[1]) <= int(ends[0]) or not any(n.endswith("0") for n in ends):
+                return ", ".join(map(self._spell, ends))  # a phone number; a range rises
+        words = [self._g.year(int(n)) if self._is_year(n) else self._number(n) for n in ends]
         return f"{words[0]} {self._g.to} {words[1]}"
 
     def _ratio(self, match: re.Match[str]) -> str:

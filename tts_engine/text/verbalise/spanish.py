@@ -125,7 +125,10 @@ SPANISH = Grammar(
         "MXN": (_n("peso mexicano", "pesos mexicanos"), _CENT), "MX$": (_n("peso mexicano", "pesos mexicanos"), _CENT),
         "£": (_n("libra", gender="f"), _n("penique")), "GBP": (_n("libra", gender="f"), _n("penique")),
         "pesos": (_n("peso"), _CENT), "¥": (_n("yen", "yenes"), None), "CHF": (_n("franco suizo", "francos suizos"), _n("céntimo")),
-        "R$": (_n("real", "reales"), _CENT), "₹": (_n("rupia", gender="f"), None),
+        "R$": (_n("real", "reales"), _CENT), "₹": (_n("rupia", gender="f"), None), "S/": (_n("sol", "soles"), _CENTIMO),
+        "S/.": (_n("sol", "soles"), _CENTIMO), "PEN": (_n("sol", "soles"), _CENTIMO), "₡": (_n("colón", "colones"), _CENTIMO),
+        "COP": (_n("peso colombiano", "pesos colombianos"), _CENT), "ARS": (_n("peso argentino", "pesos argentinos"), _CENT),
+        "CLP": (_n("peso chileno", "pesos chilenos"), None), "UYU": (_n("peso uruguayo", "pesos uruguayos"), _CENT),
     },
     units={
         "km": _n("kilómetro"), "m": _n("metro"), "cm": _n("centímetro"), "mm": _n("milímetro"), "kg": _n("kilogramo"),
@@ -138,11 +141,16 @@ SPANISH = Grammar(
         "MB": _n("megabyte"), "GB": _n("gigabyte"), "TB": _n("terabyte"), "Mbps": _n("megabit por segundo", "megabits por segundo"),
         "W": _n("vatio"), "kW": _n("kilovatio"), "V": _n("voltio"), "ha": _n("hectárea", gender="f"),
         "lpm": _n("latido por minuto", "latidos por minuto"), "mmHg": _n("milímetro de mercurio", "milímetros de mercurio"), "lb": _n("libra", gender="f"),
+        "cl": _n("centilitro"), "m2": _n("metro cuadrado", "metros cuadrados"), "Hz": _n("hercio"), "µg": _n("microgramo"),
+        "mcg": _n("microgramo"), "ms": _n("milisegundo"), "A": _n("amperio"), "t": _n("tonelada", gender="f"),
+        "kcal": _n("kilocaloría", gender="f"), "ud.": _n("unidad", "unidades", "f"), "uds.": _n("unidad", "unidades", "f"),
+        "ud": _n("unidad", "unidades", "f"), "uds": _n("unidad", "unidades", "f"), "cda.": _n("cucharada", gender="f"),
+        "cdas.": _n("cucharada", gender="f"), "cdta.": _n("cucharadita", gender="f"), "cdtas.": _n("cucharadita", gender="f"),
         "ft": _n("pie"), "in.": _n("pulgada", gender="f"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("grado"),
     magnitudes={
-        "mil": ("mil",) * 2, "millón": ("millón", "millones"), "millones": ("millón", "millones"),
+        "mil": ("mil",) * 2, "k": ("mil",) * 2, "K": ("mil",) * 2, "M": ("millón", "millones"), "millón": ("millón", "millones"), "millones": ("millón", "millones"),
         "billón": ("billón", "billones"), "billones": ("billón", "billones"), "trillones": ("trillón", "trillones"),
     },
     symbols={
@@ -157,15 +165,19 @@ SPANISH = Grammar(
     },
     fractions=fraction, and_fraction="y", per="por", star="asterisco", pound="almohadilla",
     key_words="pulse|pulsa|presione|presiona|marque|marca|oprima|tecla|teclee|ingrese|introduzca",
-    code_words="código|codigo|pin|clave|contraseña|terminada en|terminado en|termina en|código postal|cuenta|pedido|orden|"
+    code_words="código|codigo|pin|clave|contraseña|terminada en|terminado en|termina en|acabada en|acabado en|puerto|código postal|cuenta|pedido|orden|"
     "factura|referencia|reserva|tarjeta|vuelo|habitación|sala|extensión|caso|expediente|dni|número|teléfono",
-    date_words="el|hasta el|desde el|al|del",
+    date_words="el|hasta el|desde el|al|del|lunes|martes|miércoles|jueves|viernes|sábado|domingo",
     abbreviations={
-        "Sr.": "señor", "Sra.": "señora", "Srta.": "señorita", "Dr.": "doctor", "Dra.": "doctora", "D.": "don",
+        "Sr.": "señor", "Sra.": "señora", "Srta.": "señorita", "Dr.": "doctor", "Dra.": "doctora", "D.": "don", "Sres.": "señores", "Dres.": "doctores",
         "Dña.": "doña", "etc.": "etcétera", "p. ej.": "por ejemplo", "p.ej.": "por ejemplo", "Ud.": "usted",
         "Uds.": "ustedes", "ref.": "referencia", "aprox.": "aproximadamente", "tel.": "teléfono", "Tel.": "teléfono", "av.": "avenida",
         "Av.": "avenida", "Avda.": "avenida", "núm.": "número", "Núm.": "número", "pág.": "página", "EE. UU.": "Estados Unidos",
-        "EE.UU.": "Estados Unidos", "C/": "calle", "c/": "calle", "Pza.": "plaza", "Avda": "avenida", "máx.": "máximo", "apdo.": "apartado", "mín.": "mínimo",
+        "EE.UU.": "Estados Unidos", "C/": "calle", "c/": "calle", "Pza.": "plaza", "Avda": "avenida", "hab.": "habitación", "Hab.": "habitación",
+        "Pl.": "plaza", "P.º": "paseo", "Pº": "paseo", "izq.": "izquierda", "izqda.": "izquierda", "dcha.": "derecha", "CP": "código postal",
+        "dpto.": "departamento", "depto.": "departamento", "esq.": "esquina", "Lic.": "licenciado", "Ing.": "ingeniero", "Prof.": "profesor",
+        "Sto.": "Santo", "Sta.": "Santa", "Cía.": "compañía", "vto.": "vencimiento", "art.": "artículo", "incl.": "incluido", "máx": "máximo", "mín": "mínimo", "s/n": "sin número",
+        "ext.": "extensión", "Ext.": "extensión", "int.": "interior", "FF. AA.": "Fuerzas Armadas", "vs.": "contra", "Nro.": "número", "nro.": "número", "No.": "número", "máx.": "máximo", "apdo.": "apartado", "mín.": "mínimo",
     },
     number_sign="número", ordinal_pattern=r"(?P<number>\d{1,3})(?:\.?(?:º|°(?! ?[CF])|er|o\b)|(?P<f>\.?ª|\.?a\b)|(?:st|nd|rd|th)\b)",
     roman_before={

@@ -17,41 +17,41 @@ _SIGNS = "kMGTmh"
 _BASES: dict[str, dict[str, tuple[str, str, Gender]]] = {
     "en": {
         "bit": ("bit", "bits", "m"), "B": ("byte", "bytes", "m"), "W": ("watt", "watts", "m"), "V": ("volt", "volts", "m"),
-        "Hz": ("hertz", "hertz", "m"), "Wh": ("watt hour", "watt hours", "m"), "Ah": ("amp hour", "amp hours", "m"),
+        "VA": ("volt amp", "volt amps", "m"), "Hz": ("hertz", "hertz", "m"), "Wh": ("watt hour", "watt hours", "m"), "Ah": ("amp hour", "amp hours", "m"),
         "Pa": ("pascal", "pascals", "m"), "J": ("joule", "joules", "m"), "cal": ("calorie", "calories", "m"),
     },
     "es": {
         "bit": ("bit", "bits", "m"), "B": ("byte", "bytes", "m"), "W": ("vatio", "vatios", "m"),
-        "V": ("voltio", "voltios", "m"), "Hz": ("hercio", "hercios", "m"), "Wh": ("vatio hora", "vatios hora", "m"),
+        "V": ("voltio", "voltios", "m"), "VA": ("voltamperio", "voltamperios", "m"), "Hz": ("hercio", "hercios", "m"), "Wh": ("vatio hora", "vatios hora", "m"),
         "Ah": ("amperio hora", "amperios hora", "m"), "Pa": ("pascal", "pascales", "m"), "J": ("julio", "julios", "m"),
         "cal": ("caloría", "calorías", "f"),
     },
     "fr": {
         "bit": ("bit", "bits", "m"), "B": ("octet", "octets", "m"), "o": ("octet", "octets", "m"),
-        "W": ("watt", "watts", "m"), "V": ("volt", "volts", "m"), "Hz": ("hertz", "hertz", "m"),
+        "W": ("watt", "watts", "m"), "V": ("volt", "volts", "m"), "VA": ("voltampère", "voltampères", "m"), "Hz": ("hertz", "hertz", "m"),
         "Wh": ("wattheure", "wattheures", "m"), "Ah": ("ampèreheure", "ampèreheures", "m"),
         "Pa": ("pascal", "pascals", "m"), "J": ("joule", "joules", "m"), "cal": ("calorie", "calories", "f"),
     },
     "it": {
         "bit": ("bit", "bit", "m"), "B": ("byte", "byte", "m"), "W": ("watt", "watt", "m"), "V": ("volt", "volt", "m"),
-        "Hz": ("hertz", "hertz", "m"), "Wh": ("wattora", "wattora", "m"), "Ah": ("amperora", "amperora", "m"),
+        "VA": ("voltampere", "voltampere", "m"), "Hz": ("hertz", "hertz", "m"), "Wh": ("wattora", "wattora", "m"), "Ah": ("amperora", "amperora", "m"),
         "Pa": ("pascal", "pascal", "m"), "J": ("joule", "joule", "m"), "cal": ("caloria", "calorie", "f"),
     },
     "pt": {
         "bit": ("bit", "bits", "m"), "B": ("byte", "bytes", "m"), "W": ("watt", "watts", "m"), "V": ("volt", "volts", "m"),
-        "Hz": ("hertz", "hertz", "m"), "Wh": ("watt-hora", "watts-hora", "m"),
+        "VA": ("volt-ampere", "volt-amperes", "m"), "Hz": ("hertz", "hertz", "m"), "Wh": ("watt-hora", "watts-hora", "m"),
         "Ah": ("ampere-hora", "amperes-hora", "m"), "Pa": ("pascal", "pascais", "m"), "J": ("joule", "joules", "m"),
         "cal": ("caloria", "calorias", "f"),
     },
     "de": {
         "bit": ("bit", "bit", "m"), "B": ("byte", "byte", "m"), "W": ("watt", "watt", "m"), "V": ("volt", "volt", "m"),
-        "Hz": ("hertz", "hertz", "m"), "Wh": ("wattstunde", "wattstunden", "f"),
+        "VA": ("voltampere", "voltampere", "m"), "Hz": ("hertz", "hertz", "m"), "Wh": ("wattstunde", "wattstunden", "f"),
         "Ah": ("amperestunde", "amperestunden", "f"), "Pa": ("pascal", "pascal", "m"), "J": ("joule", "joule", "m"),
         "cal": ("kalorie", "kalorien", "f"),
     },
 }  # fmt: skip
 _A_SECOND = {"en": "per second", "es": "por segundo", "fr": "par seconde", "it": "al secondo", "pt": "por segundo", "de": "pro Sekunde"}  # fmt: skip
-_USED = {"bit": "kMGT", "B": "kMGT", "o": "kMGT", "W": "kMGm", "V": "km", "Hz": "kMG", "Wh": "kMG", "Ah": "m", "Pa": "kMh", "J": "kM", "cal": "k"}  # fmt: skip
+_USED = {"bit": "kMGT", "B": "kMGT", "o": "kMGT", "W": "kMGm", "V": "km", "Hz": "kMG", "Wh": "kMG", "Ah": "m", "Pa": "kMh", "VA": "k", "J": "kM", "cal": "k"}  # fmt: skip
 
 
 def units(tag: str) -> dict[str, Noun]:
