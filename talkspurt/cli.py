@@ -572,7 +572,7 @@ def _add_voices(commands: argparse._SubParsersAction[_Parser]) -> None:
         'talkspurt voices add anna anna.wav --transcript "Hello, this is Anna."',
     )
     p.add_argument("voice_id", metavar="ID", help="new voice id")
-    p.add_argument("wav", metavar="WAV", type=Path, help="recording, 16 kHz or more")
+    p.add_argument("file", metavar="FILE", type=Path, help="recording of 1 to 30 s: wav, mp3, ogg, flac, m4a or webm")
     p.add_argument("--transcript", required=True, metavar="TEXT", help="what is said in the recording")
     p.add_argument("--name", default="", metavar="NAME", help="name to show (default: the id)")
     p.add_argument("--language", default="", metavar="TAG", help="BCP 47 tag of the recording")

@@ -475,6 +475,7 @@ class HttpParts:
         calls.conferences.elsewhere = place.siblings.has_room if place is not None else None
         audiosocket, directory = transports.audiosocket, state.directory
         pages = Pages(self.auth, secure=secure)
+        transcriptions = Transcriptions(by_route, config.recogniser)
         self.app: web.Application = make_app(
             auth=self.auth,
             health=health,
@@ -509,10 +510,10 @@ class HttpParts:
                 BrowserTokens(config.auth, config.routes, self.auth, directory).route(),
                 *self.speech.routes(),
                 *self.speech_socket.routes(),
-                *Transcriptions(by_route, config.recogniser).routes(),
+                *transcriptions.routes(),
                 *self.usage.routes(),
                 *([self.history.route()] if config.metrics.enabled else []),
-                *Voices(engine, calls.known_voices, config.limits).routes(),
+                *Voices(engine, calls.known_voices, config.limits, transcriptions).routes(),
                 *Models(engine, calls.trials).routes(),
                 *Trials(engine, calls.trials).routes(),
             ],

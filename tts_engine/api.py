@@ -14,6 +14,13 @@ from typing import NamedTuple, Protocol, Self
 
 from voicecodecs.registry import AudioFormat
 
+REFERENCE_S = (1.0, 30.0)
+"""Shortest and longest recording from which a voice is made, seconds."""
+
+REFERENCE_HZ = (16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000)
+"""Sample rates of recordings that are accepted, Hz. Others are refused because the resampler's kernel could be huge: 6
+GB at 47,999 Hz."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtteranceRequest:
@@ -175,7 +182,10 @@ class SpeechEngine(Protocol):
     async def add_voice(
         self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
     ) -> VoiceInfo:
-        """Register a voice from reference audio (WAV, mono or stereo, 16 kHz or more) and its transcript."""
+        """Register a voice from reference audio and its transcript.
+
+        The audio is a WAV file, mono or stereo, with a rate of ``REFERENCE_HZ`` and a length within ``REFERENCE_S``.
+        """
         ...
 
     async def remove_voice(self, voice_id: str) -> None: ...

@@ -139,6 +139,8 @@ export function showVoices({announce}) {
     try {
       const voice = await askJson("/v1/voices", {method: "POST", body});
       announce(`voice ${voice.name} registered`);
+      const {problems} = voice.sample;
+      byId("voice-problem").textContent = problems.map(({message}) => message).join("; ");
       form.reset();
       reference = null;
       byId("reference").hidden = true;

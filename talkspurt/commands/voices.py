@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from gateway.errors import Rejected
+from gateway.http.speech_api.sound_decoder import sampled
+from gateway.http.speech_api.voice_sample import problems
 from talkspurt.cli import JobError, UsageError
 from talkspurt.commands.say import opened
 from talkspurt.config.settings import load
@@ -31,13 +35,16 @@ async def _show(engine: SpeechEngine, args: argparse.Namespace) -> Sequence[Voic
 
 
 async def _add(engine: SpeechEngine, args: argparse.Namespace) -> Sequence[VoiceInfo]:
+    measured, wav = await sampled(_read(args.file))
     added = await engine.add_voice(
         voice_id=args.voice_id,
         name=args.name or args.voice_id,
-        wav=_read(args.wav),
+        wav=wav,
         transcript=args.transcript,
         language=args.language,
     )
+    for problem in problems(measured, args.transcript):
+        print(f"{args.file}: {problem.message}", file=sys.stderr)
     return [added]
 
 
@@ -79,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         voices = asyncio.run(work())
-    except (InvalidRequest, NotFound) as exc:
+    except (InvalidRequest, NotFound, Rejected) as exc:
         raise UsageError(str(exc)) from None
     except EngineError as exc:
         raise JobError(str(exc)) from None

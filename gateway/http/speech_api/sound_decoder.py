@@ -1,22 +1,32 @@
 """Decodes uploaded sound files in a process of their own, with limits of memory and time.
 
 A faulty or hostile file can end this process, never the calls. The module is also the process's main program: it reads
-the file from standard input and writes mono s16le at the rate of its argument to standard output.
+the file from standard input and writes mono s16le at the rate of its argument to standard output. With the argument
+``sample`` it measures the recording of a voice: it writes a line of JSON with the fields of ``Measured``, and then the
+sound at the rate that the line tells.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import itertools
+import json
 import os
 import resource
 import sys
+from dataclasses import asdict, replace
 
 import av
+import numpy as np
 from av.audio.resampler import AudioResampler
+from numpy.typing import NDArray
 
 from gateway.errors import Rejected
+from gateway.http.speech_api.audio_file import wav_header
+from gateway.http.speech_api.voice_sample import Measured, measure
 from gateway.seams.recogniser import SAMPLE_RATE
+from tts_engine.api import REFERENCE_HZ, REFERENCE_S
 
 LONGEST_S = 600
 """Longest sound, seconds."""
@@ -25,7 +35,11 @@ _MEMORY_BYTES = 1 << 30
 _CPU_S = 30
 _WALL_S = 60.0
 _TOO_LONG, _NO_SOUND = 3, 4  # exit codes
+_BROKEN = (av.FFmpegError, AttributeError, IndexError, ValueError, MemoryError)
 _HEAD_BYTES = 12
+_SAMPLE = "sample"
+_OTHER_HZ = 24_000  # of recordings of a voice whose rate no model takes
+_ANNOUNCED = ("flac", "mov")  # containers whose head tells the exact length
 _KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH", "PATH", "PYTHONPATH")  # no secrets
 
 
@@ -58,28 +72,58 @@ async def decoded(data: bytes | bytearray, *, rate: int = SAMPLE_RATE, field: st
     Raises:
         Rejected: 422, the file has no sound that can be read; 413, the sound is longer than ``LONGEST_S``.
     """
+    status, pcm = await _run(data, str(rate), field)
+    if status == _TOO_LONG:
+        raise Rejected(f"the sound is longer than {LONGEST_S} s", status=413, code="too_large", param=field)
+    return pcm
+
+
+async def sampled(data: bytes | bytearray) -> tuple[Measured, bytes]:
+    """Measure the recording of a voice, and return it as a WAV file: mono, 16 bit, at a rate of ``REFERENCE_HZ``.
+
+    Raises:
+        Rejected: 422, the file has no sound that can be read, or its length is not within ``REFERENCE_S``.
+    """
+    expected = f"expected {REFERENCE_S[0]:g} to {REFERENCE_S[1]:g} s"
+    status, answer = await _run(data, _SAMPLE, "audio")
+    if status == _TOO_LONG:
+        raise _unreadable("audio", f"the audio is longer than {LONGEST_S} s, {expected}")
+    head, _, pcm = answer.partition(b"\n")
+    fields = json.loads(head)
+    rate = fields.pop("rate")
+    measured = Measured(**fields)
+    if not REFERENCE_S[0] <= measured.seconds <= REFERENCE_S[1]:
+        raise _unreadable("audio", f"the audio is {measured.seconds:.2f} s, {expected}")
+    return measured, wav_header(rate, len(pcm)) + pcm
+
+
+async def _run(data: bytes | bytearray, what: str, field: str) -> tuple[int, bytes]:
+    """Return the exit code and the output of the process.
+
+    Raises:
+        Rejected: 422, the file has no sound that can be read.
+    """
     if not container_of(data[:_HEAD_BYTES]):
         raise _unreadable(field, f"{field} of {len(data)} bytes is none of wav, mp3, ogg, flac, m4a, webm")
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, str(rate),
+        sys.executable, "-m", __name__, what,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     try:
         async with asyncio.timeout(_WALL_S):
-            pcm, _ = await process.communicate(data)
+            answer, _ = await process.communicate(data)
     except TimeoutError:
         raise _unreadable(field, f"{field} takes more than {_WALL_S:g} s to decode") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if process.returncode == _TOO_LONG:
-        raise Rejected(f"the sound is longer than {LONGEST_S} s", status=413, code="too_large", param=field)
-    if process.returncode != 0:
+    assert process.returncode is not None
+    if process.returncode not in (0, _TOO_LONG):
         raise _unreadable(field, f"{field} has no sound that can be decoded")
-    return pcm
+    return process.returncode, answer
 
 
 def _unreadable(field: str, why: str) -> Rejected:
@@ -100,8 +144,10 @@ def _limit() -> None:
 def main() -> int:
     """Run the process. Return the exit code."""
     _limit()
-    rate = int(sys.argv[1])
     data = sys.stdin.buffer.read()
+    if sys.argv[1] == _SAMPLE:
+        return _sample(data)
+    rate = int(sys.argv[1])
     pcm = bytearray()
     try:
         with av.open(io.BytesIO(data), "r", format=container_of(data[:_HEAD_BYTES])) as file:
@@ -115,11 +161,61 @@ def main() -> int:
                     return _TOO_LONG
             for part in resampler.resample(None):
                 pcm += part.to_ndarray().tobytes()
-    except (av.FFmpegError, IndexError, ValueError, MemoryError):
+    except _BROKEN:
         if not pcm:  # of a file with a damaged end, the beginning is kept
             return _NO_SOUND
     sys.stdout.buffer.write(pcm)
     return 0 if pcm else _NO_SOUND
+
+
+def _sample(data: bytes) -> int:
+    """Write the measures of a recording and its sound. Of a recording that is too long, only the beginning is kept."""
+    container = container_of(data[:_HEAD_BYTES])
+    kept: list[NDArray[np.int16]] = []
+    samples, own_rate, channels, announced_s = 0, 0, 0, 0.0
+    rate, most = _OTHER_HZ, 0.0
+    products = np.zeros(3)  # of the first two channels: left with left, right with right, left with right
+    try:
+        with av.open(io.BytesIO(data), "r", format=container, metadata_errors="replace") as file:
+            stream = file.streams.audio[0]
+            stream.codec_context.thread_count = 1
+            own_rate, channels = stream.rate, stream.channels
+            rate = own_rate if own_rate in REFERENCE_HZ else _OTHER_HZ
+            most = REFERENCE_S[1] * rate
+            if container in _ANNOUNCED and file.duration:
+                announced_s = file.duration / av.time_base
+            # Packed, because with more than eight planar channels PyAV reads beyond the end of its table of planes.
+            resampler = AudioResampler(format="s16", layout=stream.layout, rate=rate)
+            for frame in itertools.chain(file.decode(stream), (None,)):
+                for part in resampler.resample(frame):
+                    frames = part.to_ndarray().reshape(-1, part.layout.nb_channels)
+                    samples += len(frames)
+                    if samples > LONGEST_S * rate:
+                        return _TOO_LONG
+                    if channels > 1:
+                        left, right = frames[:, 0].astype(np.float64), frames[:, 1].astype(np.float64)
+                        products += left @ left, right @ right, left @ right
+                    if samples <= most:
+                        kept.append(np.round(frames.mean(axis=1)).astype("<i2"))
+    except _BROKEN:
+        if not samples:
+            return _NO_SOUND
+    if not samples:
+        return _NO_SOUND
+    pcm = np.concatenate(kept) if kept else np.zeros(0, "<i2")
+    seconds = samples / rate
+    missing_s = announced_s - seconds
+    sound = measure(pcm, rate)
+    measured = Measured(
+        seconds=round(seconds, 2),
+        sample_rate=own_rate,
+        channels=channels,
+        alike=round(float(products[2] / max(1.0, np.sqrt(products[0] * products[1]))), 3) if channels > 1 else 1.0,
+        missing_s=round(missing_s, 1) if 0.5 < missing_s < LONGEST_S else 0.0,
+        **asdict(replace(sound, bandwidth_hz=min(sound.bandwidth_hz, own_rate // 2))),
+    )
+    sys.stdout.buffer.write(json.dumps({**asdict(measured), "rate": rate}).encode() + b"\n" + pcm.tobytes())
+    return 0
 
 
 if __name__ == "__main__":

@@ -158,9 +158,26 @@ class Transcriptions:
                 several = "timestamp_granularities[]"
                 fields = {name: values if name == several else values[-1] for name, values in form.items()}
                 body = TranscriptionBody.model_validate(fields | ({"file": bytes(data[:1])} if data else {}))
-                recogniser = self._recogniser(request[WHO], body)
+                recogniser = self._recogniser(request[WHO], body.model, body.language)
                 pcm = await decoded(data)
                 return _answer(body, len(pcm) / 2 / SAMPLE_RATE, await self._hear(recogniser, pcm, body.language))
+
+    async def words(self, request: web.Request, pcm: bytes, language: str) -> str:
+        """Return the words of a sound by the first recogniser that knows the language.
+
+        Args:
+            request: of the client whose recognisers may listen.
+            pcm: s16le mono at ``SAMPLE_RATE``.
+
+        Returns:
+            Empty: no recogniser can listen now, or none understood a word.
+        """
+        try:
+            async with self._room(request[TENANT].name):
+                recogniser = self._recogniser(request[WHO], OPENAI_MODELS[0], language)
+                return " ".join(each.text for each in await self._hear(recogniser, pcm, language))
+        except Rejected:
+            return ""
 
     @asynccontextmanager
     async def _room(self, tenant: str) -> AsyncIterator[None]:
@@ -178,7 +195,7 @@ class Transcriptions:
             if not self._busy[tenant]:
                 del self._busy[tenant]
 
-    def _recogniser(self, who: Principal, body: TranscriptionBody) -> Recogniser:
+    def _recogniser(self, who: Principal, model: str, language: str) -> Recogniser:
         """Return the recogniser that a client names.
 
         Raises:
@@ -189,13 +206,13 @@ class Transcriptions:
             raise Rejected(
                 "no route of this key has a recogniser (routes.NAME.recogniser)", status=503, code="not_configured"
             )
-        names = tuple(seen) if body.model in OPENAI_MODELS else (body.model,)
+        names = tuple(seen) if model in OPENAI_MODELS else (model,)
         if unknown := [name for name in names if name not in seen]:
             raise Rejected(f"no model {unknown[0][:40]!r}", status=404, code="model_not_found", param="model")
-        able = [seen[name] for name in names if seen[name].knows(body.language)]
+        able = [seen[name] for name in names if seen[name].knows(language)]
         if not able:
             raise Rejected(
-                f"no recogniser here knows the language {body.language[:20]!r}",
+                f"no recogniser here knows the language {language[:20]!r}",
                 status=422, code="invalid_body", param="language",
             )  # fmt: skip
         if not able[0].ready:

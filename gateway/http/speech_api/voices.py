@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import uuid
-import wave
 from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from aiohttp import web
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -19,20 +18,21 @@ from gateway.errors import Rejected
 from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.forms import read_multipart, too_large
 from gateway.http.request.routes import JSON, MULTIPART, ApiModel, Route
-from gateway.http.speech_api.sound_decoder import decoded
+from gateway.http.speech_api.sound_decoder import sampled
+from gateway.http.speech_api.transcription import Transcriptions
+from gateway.http.speech_api.voice_sample import Measured, problems
 from gateway.limits.fair_turns import FairTurns
 from gateway.principal import sees_voice
+from gateway.seams.recogniser import SAMPLE_RATE
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
+from voicecodecs.resample import resample
 
 _FIELD_BYTES = 16 * 1024
 """Most bytes of a body beside the audio."""
 
-_RATE = 24_000
-"""Sample rate of decoded audio, hertz; the voice models use no more."""
-
-_WAV_HEAD = 12
-"""Number of bytes that identify a WAV file."""
+_HEAD_BYTES = 44
+"""Length of the head of a WAV file that ``sampled`` returns."""
 
 
 def _from_base64(value: object) -> object:
@@ -50,6 +50,43 @@ class VoiceView(ApiModel):
     """True: a user added this voice, so it can be removed."""
 
 
+class ProblemView(ApiModel):
+    """Something that makes a voice worse than it could be."""
+
+    code: str
+    """`incomplete`, `two_channels`, `short`, `pauses`, `quiet`, `clipped`, `noisy`, `narrow` or `transcript`."""
+    message: str
+
+
+class SampleView(ApiModel):
+    """The recording of a voice."""
+
+    seconds: float
+    sample_rate: int
+    """Hz of the file."""
+    channels: int
+    speech_s: float
+    """Seconds without the pauses."""
+    level_dbfs: float
+    """Level of the speech; 0 is full scale."""
+    noise_db: float
+    """Level of the speech above the quietest tenth of the recording, dB."""
+    clipped: float
+    """Share of samples at the limit, 0 to 1."""
+    bandwidth_hz: int
+    """Highest frequency with sound."""
+    heard: str
+    """The words that a recogniser of the client's routes understood. Empty: none listened."""
+    problems: list[ProblemView]
+    """What is wrong, the worst first. The voice was made all the same."""
+
+
+class AddedVoice(VoiceView):
+    """A new voice, and what is wrong with its recording."""
+
+    sample: SampleView
+
+
 class VoicesView(ApiModel):
     """``GET /v1/voices``: built-in voices first."""
 
@@ -62,8 +99,8 @@ class VoiceBody(ApiModel):
     model_config = ConfigDict(extra="forbid")
 
     audio: Annotated[bytes, BeforeValidator(_from_base64), Field(min_length=1)]
-    """Reference audio: wav, of a usual rate from 16 to 192 kHz, or mp3, ogg, flac, m4a or webm; in JSON as base64. 5 to
-    15 seconds of one speaker are best."""
+    """Recording of one speaker, 1 to 30 seconds (5 to 15 are best): wav, mp3, ogg, flac, m4a or webm; in JSON as
+    base64."""
     transcript: str = ""
     """The words of the audio, exactly."""
     voice_id: str = ""
@@ -78,8 +115,11 @@ class VoiceBody(ApiModel):
 class Voices:
     """Handlers of ``/v1/voices``."""
 
-    def __init__(self, engine: SpeechEngine, known: KnownVoices, limits: LimitsConfig) -> None:
+    def __init__(
+        self, engine: SpeechEngine, known: KnownVoices, limits: LimitsConfig, transcriptions: Transcriptions
+    ) -> None:
         self._engine = engine
+        self._transcriptions = transcriptions
         self._known = known
         self._limits = limits
         self._decoding = FairTurns(1)
@@ -96,7 +136,7 @@ class Voices:
                   tags=tags),
             Route(method="POST", path=path, handler=self.add,
                   summary="Register a voice from reference audio",
-                  body=VoiceBody, takes=(JSON, MULTIPART), answer=VoiceView, tags=tags),
+                  body=VoiceBody, takes=(JSON, MULTIPART), answer=AddedVoice, tags=tags),
             Route(method="GET", path=one, handler=self.show,
                   summary="A voice", answer=VoiceView, tags=tags),
             Route(method="DELETE", path=one, handler=self.remove,
@@ -117,11 +157,11 @@ class Voices:
         return web.json_response(_view(found).model_dump())
 
     async def add(self, request: web.Request) -> web.Response:
-        """Register a voice. The answer comes when the engine has computed the voice's features."""
-        body, wav = await self._body(request)
-        if not (wav[:4] == b"RIFF" and wav[8:_WAV_HEAD] == b"WAVE"):
-            async with self._decoding.place((request[TENANT].name, "")):
-                wav = _wav(await decoded(wav, rate=_RATE, field="audio"))
+        """Register a voice. The answer comes when the engine has computed the voice's features and a recogniser, if
+        there is one, has heard the recording."""
+        body, data = await self._body(request)
+        async with self._decoding.place((request[TENANT].name, "")):
+            measured, wav = await sampled(data)
         who = request[WHO]
         voice_id = who.own_voice(body.voice_id or uuid.uuid4().hex[:12]) if who.voices else body.voice_id
         if voice_id and voice_id in {voice.voice_id for voice in await self._seen(request)}:
@@ -137,8 +177,24 @@ class Voices:
             language=body.language,
         )
         await self._known.look()
+        sample = await self._sample(request, body, measured, wav)
+        added = AddedVoice(**_view(voice).model_dump(), sample=sample)
         headers = {"Location": f"/v1/voices/{voice.voice_id}"}
-        return web.json_response(_view(voice).model_dump(), status=201, headers=headers)
+        return web.json_response(added.model_dump(), status=201, headers=headers)
+
+    async def _sample(self, request: web.Request, body: VoiceBody, measured: Measured, wav: bytes) -> SampleView:
+        heard = ""
+        if body.transcript.strip():
+            pcm = await asyncio.to_thread(_for_recogniser, wav)
+            heard = await self._transcriptions.words(request, pcm, body.language or "en")
+        found = [
+            ProblemView(code=each.code, message=each.message) for each in problems(measured, body.transcript, heard)
+        ]
+        return SampleView(
+            seconds=measured.seconds, sample_rate=measured.sample_rate, channels=measured.channels,
+            speech_s=measured.speech_s, level_dbfs=measured.level_dbfs, noise_db=measured.noise_db,
+            clipped=measured.clipped, bandwidth_hz=measured.bandwidth_hz, heard=heard, problems=found,
+        )  # fmt: skip
 
     async def remove(self, request: web.Request) -> web.Response:
         """Remove a voice that the client has registered. Utterances that use it finish."""
@@ -174,16 +230,15 @@ async def _form(request: web.Request, most: int) -> tuple[VoiceBody, bytearray]:
     form, audio = await read_multipart(
         request, names=VoiceBody.model_fields, file="audio", most=most, limit="limits.voice_bytes"
     )
-    head = {"audio": bytes(audio[:_WAV_HEAD])} if audio else {}
+    head = {"audio": bytes(audio[:_HEAD_BYTES])} if audio else {}
     return VoiceBody.model_validate({name: values[-1] for name, values in form.items()} | head), audio
 
 
-def _wav(pcm: bytes) -> bytes:
-    data = io.BytesIO()
-    with wave.open(data, "wb") as file:
-        file.setparams((1, 2, _RATE, 0, "NONE", ""))
-        file.writeframes(pcm)
-    return data.getvalue()
+def _for_recogniser(wav: bytes) -> bytes:
+    """Return the sound of a file of ``sampled`` as a recogniser takes it."""
+    rate = int.from_bytes(wav[24:28], "little")
+    pcm = np.frombuffer(wav, "<i2", offset=_HEAD_BYTES).astype(np.float32) / np.float32(32768)
+    return (np.clip(resample(pcm, rate, SAMPLE_RATE), -1, 1) * 32767).astype("<i2").tobytes()
 
 
 def _too_large(most: int) -> Rejected:

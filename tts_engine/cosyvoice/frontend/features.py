@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from tts_engine.api import REFERENCE_HZ, REFERENCE_S
 from tts_engine.errors import InvalidRequest, SynthesisFailed
 
 Floats = NDArray[np.float32]
@@ -33,13 +34,14 @@ LOOK_AHEAD_TOKENS = 3
 MEL_BINS = 80
 SPEAKER_DIM = 192
 
-MIN_REFERENCE_S = 1.0
-"""Shortest recording, seconds: one chunk of tokens."""
-MAX_REFERENCE_S = 30.0
-"""Longest recording, seconds; a limit of the speech tokenizer."""
-REFERENCE_HZ = (16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000)
-"""Sample rates of recordings that are accepted, Hz. Others are refused because the resampler's kernel could be huge: 6
-GB at 47,999 Hz."""
+MIN_REFERENCE_S, MAX_REFERENCE_S = REFERENCE_S
+"""Bounds of a recording, seconds. The longest is a limit of the speech tokenizer."""
+END_PAUSE_S = 0.2
+"""Silence that follows the speech of a recording, seconds, as in upstream's own preparation. Without it the new speech
+would begin inside the last sound."""
+_PAUSE_FRAME_S = 0.01
+_PAUSE_DB = 40.0
+"""Sound this far below the recording's peak is a pause."""
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -74,24 +76,33 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
             for decoded in itertools.chain(container.decode(stream), (None,)):
                 for frame in packed.resample(decoded):
                     channels = frame.to_ndarray().reshape(-1, frame.layout.nb_channels)
-                    pieces.append(channels.mean(axis=1, dtype=np.float32))
-                    samples += pieces[-1].size
-                    if samples > MAX_REFERENCE_S * rate:
-                        raise InvalidRequest(
-                            f"reference audio is longer than {MAX_REFERENCE_S:g} s, the speech tokenizer's limit",
-                            field="wav",
-                        )
+                    samples += len(channels)
+                    if samples <= MAX_REFERENCE_S * rate:
+                        pieces.append(channels.mean(axis=1, dtype=np.float32))
     except (av.FFmpegError, AttributeError, IndexError, ValueError) as exc:  # a stream without a decoder has no rate
         raise InvalidRequest(f"reference audio of {len(data)} bytes is not a readable WAV file", field="wav") from exc
     pcm = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
-    if pcm.size < MIN_REFERENCE_S * rate:
+    if not MIN_REFERENCE_S <= samples / rate <= MAX_REFERENCE_S:
         raise InvalidRequest(
-            f"reference audio is {pcm.size / rate:.2f} s, expected {MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s",
+            f"reference audio is {samples / rate:.2f} s, expected {MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s",
             field="wav",
         )
     if not np.isfinite(pcm).all() or float(np.abs(pcm).max()) < 1e-3:
         raise InvalidRequest("reference audio is silent: peak below -60 dBFS", field="wav")
     return np.clip(pcm, -1.0, 1.0), rate
+
+
+def with_end_pause(pcm: Floats, rate: int) -> Floats:
+    """Return a recording that ends with ``END_PAUSE_S`` of silence, as far as ``MAX_REFERENCE_S`` allows. The shortest
+    recording becomes long enough for a chunk of tokens and its look-ahead."""
+    size = max(1, round(rate * _PAUSE_FRAME_S))
+    peaks = np.abs(pcm[pcm.size % size :]).reshape(-1, size).max(axis=1)
+    loud = np.flatnonzero(peaks > peaks.max() * 10 ** (-_PAUSE_DB / 20))
+    pause_s = (len(peaks) - 1 - int(loud[-1])) * _PAUSE_FRAME_S
+    seconds = pcm.size / rate
+    wanted_s = max(END_PAUSE_S - pause_s, MIN_REFERENCE_S + END_PAUSE_S - seconds)
+    missing_s = min(wanted_s, MAX_REFERENCE_S - seconds)
+    return np.pad(pcm, (0, max(0, int(missing_s * rate))))
 
 
 # -- resampling --------------------------------------------------------------------------------------------------------
@@ -350,6 +361,7 @@ class FeatureExtractor:
             SynthesisFailed: a network is missing or fails.
         """
         pcm, rate = load_wav(wav)
+        pcm = with_end_pause(pcm, rate)
         if self._networks is None:
             self._networks = (
                 SpeechTokenizer(self._folder / f"speech_tokenizer_v{self._version}.onnx"),

@@ -493,7 +493,12 @@ async def test_a_voice_is_registered_heard_and_removed(api: Api, as_form: bool) 
         else {"json": {"audio": base64.b64encode(wav).decode(), **fields}}
     )
     anna = {"voice_id": "anna", "name": "Anna", "languages": ["en-US"], "engine": "tone", "registered": True}
-    assert await api.ask("POST", "/v1/voices", **more) == (201, anna)
+    status, added = await api.ask("POST", "/v1/voices", **more)
+    sample = added.pop("sample")
+    assert (status, added) == (201, anna)
+    assert (sample["seconds"], sample["sample_rate"], sample["channels"], sample["heard"]) == (1.0, 16000, 1, "")
+    assert "short" in {problem["code"] for problem in sample["problems"]}
+    assert all(problem["message"] for problem in sample["problems"])
     assert api.engine.registry.wav("anna") == wav
     assert await api.ask("GET", "/v1/voices/anna") == (200, anna)
     for path in ("/v1/voices", "/v1/audio/voices"):
@@ -517,8 +522,9 @@ async def test_a_voice_is_registered_from_every_usual_file(api: Api, container: 
     status, answer = await api.ask("POST", "/v1/voices", data=form(**fields))
     assert status == 201, answer
     with wave.open(io.BytesIO(api.engine.registry.wav("anna"))) as file:
-        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (24000, 1, 2)
-        assert file.getnframes() / 24000 == pytest.approx(2.0, abs=0.15)
+        rate = 48000 if codec == "libopus" else 16000
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (rate, 1, 2)
+        assert file.getnframes() / rate == pytest.approx(2.0, abs=0.15)
 
 
 @pytest.mark.parametrize(
@@ -528,6 +534,8 @@ async def test_a_voice_is_registered_from_every_usual_file(api: Api, container: 
         ({"audio": b"", "transcript": "One."}, 422, "audio"),
         ({"audio": b"ID3" + bytes(100), "transcript": "One."}, 422, "audio"),
         ({"audio": b"x" * 12_000_001}, 413, "audio"),
+        ({"audio": reference_wav(0.9), "transcript": "One."}, 422, "audio"),
+        ({"audio": reference_wav(30.5), "transcript": "One."}, 422, "audio"),
         ({"audio": reference_wav(), "transcript": ""}, 422, "transcript"),
         ({"audio": reference_wav(), "transcript": "x" * 2000}, 422, "transcript"),
         ({"audio": reference_wav(), "transcript": "x" * 20_000}, 413, "transcript"),
@@ -592,8 +600,14 @@ async def test_generated_clients_know_sound_events_and_messages(api: Api) -> Non
 
 async def test_ssml_and_half_a_character_are_spoken_over_http(api: Api) -> None:
     plain = await api.speak(text="Hello there", format="pcm", speaker="tone")
-    marked = '<speak><prosody rate="slow">Hello</prosody> <think>hm</think><b>there</b></speak>'
+    marked = "<speak><emphasis>Hello</emphasis> <think>hm</think><b>there</b></speak>"
     assert len(await api.speak(text=marked, format="pcm", speaker="tone")) == len(plain)
+    slow = await api.speak(text='<prosody rate="50%">Hello there</prosody>', format="pcm", speaker="tone")
+    assert len(slow) == pytest.approx(2 * len(plain), rel=0.1)
+    late = await api.speak(text='<break time="2s"/>Hello there', format="pcm", speaker="tone")
+    assert (len(late) - len(plain)) / 48000 == pytest.approx(2.0, abs=0.1)
+    paused = {"model": "tts-1", "input": 'Hello<break time="1s"/> there', "voice": "alloy", "response_format": "pcm"}
+    assert (len(await api.speak("/v1/audio/speech", **paused)) - len(plain)) / 48000 == pytest.approx(1.0, abs=0.15)
     status, data = await api.ask(
         "POST", "/v1/tts", data=b'{"text": "Hello there\\ud83d", "format": "pcm", "speaker": "tone"}', headers=JSON
     )

@@ -98,6 +98,21 @@ async def test_every_container_is_heard(url: str, container: str, codec: str) ->
     assert answer["usage"] == {"type": "duration", "seconds": 2}
 
 
+async def test_the_transcript_of_a_voice_is_compared_with_what_is_heard(url: str) -> None:
+    async def added(voice_id: str, transcript: str) -> Any:
+        form = aiohttp.FormData({"voice_id": voice_id, "transcript": transcript})
+        form.add_field("audio", io.BytesIO(encoded(bursts(2.0))), filename="anna.wav")
+        async with aiohttp.ClientSession(url) as http, http.post("/v1/voices", data=form) as answer:
+            assert answer.status == 201
+            return (await answer.json())["sample"]
+
+    same, other = await added("anna", "Hum 2.2"), await added("ben", "Please hold the line for a minute.")
+    assert same["heard"] == other["heard"] == "hum 2.2"
+    told = [next((each["message"] for each in one["problems"] if each["code"] == "transcript"), "")
+            for one in (same, other)]  # fmt: skip
+    assert "recogniser" not in told[0] and "100 % of the words are others than a recogniser heard" in told[1]
+
+
 async def test_the_formats_of_the_answer(url: str) -> None:
     sound = encoded(bursts(1.0, 2.0))
     text = "hum 1.2 hum 2.4"  # with 0.2 s around each, as far as there is sound

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tts_engine.cosyvoice.frontend import features
-from tts_engine.cosyvoice.frontend.features import FeatureExtractor, align_prompt, load_wav, resample
+from tts_engine.cosyvoice.frontend.features import FeatureExtractor, align_prompt, load_wav, resample, with_end_pause
 from tts_engine.errors import InvalidRequest, SynthesisFailed
 
 GOLDEN = load_file(Path(__file__).parents[3] / "goldens/cosyvoice/common/io_frontend.safetensors")
@@ -50,7 +50,7 @@ def test_wav_of_any_rate_and_channels_is_read_to_mono(make_wav: MakeWav, rate: i
     [
         ({"rate": 8000}, "8000 Hz, expected 16000"),
         ({"seconds": 0.5}, "0.50 s, expected 1 to 30"),
-        ({"seconds": 30.5, "rate": 16_000}, "longer than 30 s"),
+        ({"seconds": 30.5, "rate": 16_000}, "30.50 s, expected 1 to 30 s"),
         ({"gain": 0.0}, "silent"),
     ],
 )
@@ -94,11 +94,31 @@ def test_prompt_below_one_chunk_is_refused() -> None:
 def test_recording_becomes_features(model_folder: Path, make_wav: MakeWav, version: int) -> None:
     extractor = FeatureExtractor(model_folder, version=version)
     voice = extractor.voice(make_wav(2.5, 48_000, 2), "what is said")
-    assert voice.lm_tokens.shape == (62,) and voice.lm_tokens.dtype == np.int32
+    assert voice.lm_tokens.shape == (67,) and voice.lm_tokens.dtype == np.int32
     assert voice.flow_tokens.shape == (53,) and voice.flow_mel.shape == (106, 80)
     assert voice.speaker.shape == (192,) and len(set(voice.lm_tokens.tolist())) > 1
     again = features.VoiceFeatures.from_arrays(extractor.extract(make_wav(2.5, 48_000, 2), ""), "what is said")
     np.testing.assert_array_equal(again.flow_mel, voice.flow_mel)
+
+
+def test_the_shortest_recording_is_long_enough(model_folder: Path, make_wav: MakeWav) -> None:
+    voice = FeatureExtractor(model_folder, version=3).voice(make_wav(1.0, 16_000), "")
+    assert voice.flow_tokens.shape == (28,)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pause_s", "after_s"),
+    [(2.0, 0.0, 0.2), (2.0, 0.1, 0.1), (2.0, 0.5, 0.0), (1.0, 0.3, 0.2), (29.9, 0.0, 0.1), (30.0, 0.0, 0.0)],
+)
+def test_a_recording_ends_with_a_pause(seconds: float, pause_s: float, after_s: float) -> None:
+    rate = 16_000
+    at = np.arange(round(seconds * rate))
+    pcm = (0.3 * np.sin(at / 5) + 1e-4).astype(np.float32)
+    pcm[len(pcm) - round(pause_s * rate) :] *= 1e-3
+    padded = with_end_pause(pcm, rate)
+    assert (len(padded) - len(pcm)) / rate == pytest.approx(after_s, abs=0.011)
+    np.testing.assert_array_equal(padded[: len(pcm)], pcm)
+    assert not padded[len(pcm) :].any() and len(padded) <= 30 * rate
 
 
 def test_versions_differ_in_the_upper_edge_of_the_mel(model_folder: Path, make_wav: MakeWav) -> None:
