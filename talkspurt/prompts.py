@@ -17,7 +17,7 @@ def with_greetings(config: Config) -> EngineConfig:
         greeting = Speakable(lexicon(tuple(route.lexicon.items())))
         greeting.feed(route.welcome_greeting)
         greeting.close()
-        if greeting.text.strip():
+        if greeting.has_words:
             greetings.append(PromptConfig(text=greeting.text, voice=route.voice, language=route.language))
     speech = config.engine.speech
     prompts = tuple(dict.fromkeys((*greetings, *speech.prompts)))

@@ -73,6 +73,7 @@ PURE = [
     "tts_engine/cosyvoice/token2wav/rendering.py",
     "tts_engine/cosyvoice/token2wav/scheduler.py",
     "tts_engine/api.py",
+    "tts_engine/speech_marks.py",
     "tts_engine/correlation.py",
     "tts_engine/voice_model/hearing.py",
     "tts_engine/voice_model/messages.py",
@@ -126,7 +127,16 @@ def test_pure_code_does_no_io(entry: str) -> None:
 
 def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
     # A child process is a child process: the recogniser's is watched as the engine's is.
-    names = ("api", "correlation", "errors", "service.client", "service.child", "onnx_runtime", "supervision")
+    names = (
+        "api",
+        "correlation",
+        "errors",
+        "service.client",
+        "service.child",
+        "onnx_runtime",
+        "speech_marks",
+        "supervision",
+    )
     allowed = {f"tts_engine.{name}" for name in names}
     wrong = {}
     for path in files("gateway"):

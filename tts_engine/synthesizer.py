@@ -31,7 +31,8 @@ class WordSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClauseRequest:
-    """One clause to be spoken. ``text`` is the original wording; the model's front end normalises it."""
+    """One clause to be spoken. ``text`` is the original wording; the model's front end normalises it. It may have the
+    phonemes of words as marks (``tts_engine.speech_marks``); other marks were applied."""
 
     text: str
     voice: str
@@ -44,6 +45,8 @@ class ClauseRequest:
     """Text that arrives after ``text`` while the clause is already being spoken; for models with ``streams_text``."""
     line_rate: int | None = None
     """Wanted sample rate of the sound, Hz: one of the synthesizer's ``line_rates``. None: ``sample_rate``."""
+    pitch: float = 0.0
+    """Semitones above the voice's own. A voice that cannot change its pitch ignores it."""
     placed: Callable[[], None] | None = None
     """Called when the model has a place for the clause. None: the model always has one."""
 

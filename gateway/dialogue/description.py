@@ -1128,12 +1128,21 @@ A turn is the tokens up to and including the one with `last: true`. Speech begin
 new turn waits for the previous one, unless that is `preemptible`. An interrupt closes the turn that is spoken and drops
 what was accepted before the caller's first sound or key. Tokens after it begin a new turn.
 
-SSML in tokens is spoken or dropped and never read aloud, even if a tag is split over tokens. `break` is a pause. `sub`
-speaks its alias. `say-as` spells `characters`, `digits` and `telephone`, and reads `cardinal`, `ordinal` and `date`
-(with `format`) as such. Every other well-formed tag, also of HTML or a vendor, is dropped and its content is spoken
-(`phoneme`, `prosody` and `lang` change nothing). The content of `<think>`, `<thinking>`, `<thought>` and `<reasoning>`
-is not spoken. `&amp;` and similar are characters. A `<` that begins no tag is text. The route's `lexicon` replaces
-words by their spoken forms. Heard text counts the tokens as they were sent, tags included.
+SSML in tokens is spoken or dropped and never read aloud, even if a tag is split over tokens:
+
+* `break` pauses for its `time` (10 s at most) or `strength`. `sub` speaks its alias.
+* `prosody` changes `rate` and `volume` (`x-soft`, `50%%`, `+6dB`), and `pitch` (`+2st`) of the embedded and espeak
+  voices. The text inside is spoken as a clause of its own.
+* `phoneme` (`ipa`, `x-sampa`, `cmu-arpabet`) is for the embedded voice and for Kokoro, except Mandarin. Other voices
+  read the word.
+* `say-as` spells `characters`, `digits` and `telephone`, reads `cardinal`, `ordinal`, `date` (with `format`),
+  `duration`, `currency`, `unit` and `fraction` as such, and leaves out `expletive`.
+* Every other well-formed tag, also of HTML or a vendor, is dropped and its content is spoken. `emphasis`, `lang` and
+  `voice` change nothing, and `audio` plays nothing. The content of `<think>`, `<thinking>`, `<thought>` and
+  `<reasoning>` is not spoken.
+
+`&amp;` and similar are characters. A `<` that begins no tag is text. The route's `lexicon` replaces words by their
+spoken forms. Heard text counts the tokens as they were sent, tags included.
 
 """
 

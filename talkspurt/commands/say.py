@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.call.turn_taking.speakable import Speakable
 from talkspurt.cli import JobError, UsageError
 from talkspurt.config.settings import load
 from talkspurt.engines import engine_for_gateway, local_engine
@@ -110,7 +111,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(str(exc)) from None
     if args.raw and args.codec == "opus":
         raise UsageError("--raw with --codec opus would lose where packets begin; leave --raw out for a WAV")
-    text = sys.stdin.read() if args.text == "-" else args.text
+    markup = Speakable()
+    text = markup.feed(sys.stdin.read() if args.text == "-" else args.text) + markup.close()
     request = UtteranceRequest(
         utterance_id="say", format=audio, voice=args.voice, language=args.language, speed=args.speed
     )

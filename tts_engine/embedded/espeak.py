@@ -1,8 +1,8 @@
 """Speech in about a hundred languages by espeak-ng, which sounds robotic and needs no model.
 
 The library is GPL-3; ``pip install talkspurt[espeak]`` installs it with ``espeakng-loader``. It is imported only if a
-voice ``espeak:<language>`` is configured. The library keeps global state, so one thread does all the work. A clause
-takes 1-5 ms.
+voice ``espeak:<language>`` is configured, or a Kokoro voice whose phonemes it makes. The library keeps global state, so
+one thread does all the work. A clause takes 1-5 ms.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _AUDIO_OUTPUT_SYNCHRONOUS = 2
 _CHARS_UTF8 = 1
 _END_PAUSE = 0x1000
 _RATE_PARAMETER = 1
+_PITCH_PARAMETER = 3
 _WORDS_PER_MINUTE = 165
 _SLOWEST = 0.5
 """Slowest speed of the library, 80 words a minute. It ignores lower values."""
@@ -67,12 +68,12 @@ class _Event(ctypes.Structure):
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
 
 
-_LOCK = threading.Lock()
+LOCK = threading.Lock()
 """Held during every call, because the library has one voice, one callback and one set of tables per process."""
 
 
 @cache
-def _initialized() -> ctypes.CDLL:
+def initialized() -> ctypes.CDLL:
     """Return the library. It is initialized once per process, because a second time breaks its phoneme tables
     (tried)."""
     try:
@@ -102,6 +103,11 @@ def _places(source: str, text: str, places: Sequence[tuple[int, int]]) -> list[t
         said = [at for at in range(match.start_char, match.end_char) if is_speakable(source[at])]
         found.append((said[0], said[-1] + 1) if said else (match.start_char, match.end_char))
     return found
+
+
+def _pitch(semitones: float) -> int:
+    """Return the library's pitch: 50 is a language's own, and its range of 0 to 99 is about two octaves."""
+    return min(max(round(50 + 50 * semitones / 12), 0), 99)
 
 
 class EspeakSynthesizer:
@@ -138,8 +144,8 @@ class EspeakSynthesizer:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
 
     def _load(self) -> None:
-        with _LOCK:
-            library = _initialized()
+        with LOCK:
+            library = initialized()
             for language in self.languages:
                 if library.espeak_SetVoiceByName(language.encode()):
                     raise NotFound(f"espeak-ng has no language {language!r}")
@@ -195,10 +201,11 @@ class EspeakSynthesizer:
         encoded = text.encode() + b"\0"
         flags = _CHARS_UTF8 | _END_PAUSE
         speed = max(clause.speed, _SLOWEST)
-        with _LOCK:
+        with LOCK:
             library.espeak_SetSynthCallback(self._callback)
             library.espeak_SetVoiceByName(language.encode())
             library.espeak_SetParameter(_RATE_PARAMETER, round(_WORDS_PER_MINUTE * speed), 0)
+            library.espeak_SetParameter(_PITCH_PARAMETER, _pitch(clause.pitch), 0)
             status = library.espeak_Synth(encoded, len(encoded), 0, 1, 0, flags, None, None)
         if status:
             raise SynthesisFailed(f"espeak-ng failed with status {status}")

@@ -112,7 +112,9 @@ class HibariVoice:
         self._prosody = session(prosody)
         self._decoders = {rate: session(decoder) for rate, decoder in decoders.items()}
 
-    def begin(self, piece: SpokenPiece, speed: float, noise: Noise, sample_rate: int = SAMPLE_RATE) -> HibariSpeech:
+    def begin(
+        self, piece: SpokenPiece, speed: float, noise: Noise, sample_rate: int = SAMPLE_RATE, *, pitch: float = 0.0
+    ) -> HibariSpeech:
         """Run the prosody of a piece.
 
         Args:
@@ -120,9 +122,12 @@ class HibariVoice:
             speed: speaking rate from 0.5 to 2, the range of the network's training.
             noise: the source for the unvoiced part of the sound.
             sample_rate: Hz of the sound: ``SAMPLE_RATE`` or one of ``LINE_RATES``.
+            pitch: semitones above the voice's own.
         """
         feed = {"ids": np.asarray([piece.ids], np.int64), "speed": np.asarray([speed], np.float32)}
         features, steps, f0 = self._prosody.run(None, feed)
+        if pitch:
+            f0 = f0 * np.float32(2 ** (pitch / 12))
         return HibariSpeech(self._decoders[sample_rate], piece, features, steps, f0[0], noise, band(sample_rate))
 
 

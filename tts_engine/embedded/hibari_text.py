@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import hibari.tts
 from hibari.g2p import G2P
 
+from tts_engine.embedded.phonemes import PAUSE_PHONEMES, Token, with_given
 from tts_engine.errors import InvalidRequest
 from tts_engine.text.normalise import align, clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable
@@ -19,8 +20,6 @@ from tts_engine.text.verbalise.languages import verbalise
 
 PIECE_PHONEMES = hibari.tts.MAX_PHONEMES
 """Longest sentence that the network was trained on. A longer clause is spoken in pieces."""
-
-PAUSE_PHONEMES = frozenset(";:,.!?—…")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +50,19 @@ class Spoken(Protocol):
 S = TypeVar("S", bound=Spoken)
 
 
-@dataclass(slots=True)
-class Token:
-    """Phonemes of one token, and the words ``[first, end)`` of the normalised text that the token belongs to."""
-
-    phonemes: str
-    first: int
-    end: int
-
-
-def require_latin(text: str, language: str) -> None:
-    """Check that a voice of a language in Latin script can speak all letters of a text.
+def require_script(text: str, language: str, script: str = "Latin") -> None:
+    """Check that a voice can speak all letters of a text.
 
     Args:
         language: name of the voice's language, for the message.
+        script: the script of that language. Latin letters are spoken by all voices.
 
     Raises:
         InvalidRequest: the text has letters of another script.
     """
-    if foreign := foreign_scripts(text, {"Latin"}):
+    if foreign := foreign_scripts(text, {"Latin", script}):
         raise InvalidRequest(
-            f"text holds {' and '.join(foreign)} letters, the voice speaks {language} (Latin script) only: "
+            f"text holds {' and '.join(foreign)} letters, the voice speaks {language} ({script} script) only: "
             "choose a voice of that language"
         )
 
@@ -95,11 +86,11 @@ class PhonemeReader:
             InvalidRequest: the text has letters of a script that the voice cannot speak and would skip in silence.
         """
         readable = clean(text)
-        require_latin(readable, "English")
+        require_script(readable, "English")
         if not is_speakable(readable):
             return []
         normal = _reading(readable if readable.strip() not in ("A", "a") else "A.")  # without a stop it is an article
-        tokens = self._tokens(normal)
+        tokens = with_given(self._tokens(normal), text, normal, _reading, self.ids, english=True)
         pieces = [spoken_piece(self.ids, part, text, normal, _reading) for part in parts(tokens)]
         return [piece for piece in pieces if piece.words]
 

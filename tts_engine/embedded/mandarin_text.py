@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from tts_engine.cosyvoice.frontend.normalise import Normalised, default_verbaliser, normalise
-from tts_engine.embedded.hibari_text import PAUSE_PHONEMES, PhonemeReader, SpokenPiece, Word, parts
+from tts_engine.embedded.hibari_text import PhonemeReader, SpokenPiece, Word, parts
+from tts_engine.embedded.phonemes import PAUSE_PHONEMES
 from tts_engine.errors import InvalidRequest, Unavailable
 from tts_engine.text.normalise import clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable, script

@@ -1,8 +1,4 @@
-"""Reads Spanish and Portuguese as phoneme ids of Kokoro. Each word keeps its characters in the original text.
-
-The phonemes are those of ``piper-plus-g2p`` (MIT), in the symbols of Kokoro 1.0. Numbers, dates and amounts are
-verbalised as for every other voice.
-"""
+"""Reads Spanish and Portuguese by the phonemes of ``piper-plus-g2p`` (MIT), in the symbols of Kokoro 1.0."""
 
 from __future__ import annotations
 
@@ -12,13 +8,10 @@ import logging
 import re
 import unicodedata
 from collections.abc import Mapping
-from functools import partial
 
-from tts_engine.embedded.hibari_text import SpokenPiece, Token, parts, require_latin, spoken_piece
+from tts_engine.embedded.phonemes import Token
+from tts_engine.embedded.word_reader import WordReader
 from tts_engine.errors import Unavailable
-from tts_engine.text.normalise import clean
-from tts_engine.text.scripts import is_speakable
-from tts_engine.text.verbalise.languages import verbalise
 
 PACKAGE = "piper_plus_g2p"
 LANGUAGES = {
@@ -42,7 +35,7 @@ def installed() -> bool:
     return importlib.util.find_spec(PACKAGE) is not None
 
 
-class RomanceReader:
+class RomanceReader(WordReader):
     """Turns text of one language into phonemes. Immutable once made, so threads may share it."""
 
     def __init__(self, language: str, ids: Mapping[str, int]) -> None:
@@ -60,24 +53,8 @@ class RomanceReader:
             made = getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)()
         except ImportError as exc:
             raise Unavailable(f"{NAMES[language]} needs an extra: {HOW_TO_INSTALL} (no module {exc.name!r})") from exc
+        super().__init__(language, NAMES[language], ids)
         self._sounds = made
-        self._language = language
-        self._ids = ids
-        self._reading = partial(verbalise, language=language)
-
-    def read(self, text: str) -> list[SpokenPiece]:
-        """Return the phoneme ids of a clause. A clause without anything to speak gives no piece.
-
-        Raises:
-            InvalidRequest: the text has letters of a script that the voice cannot speak.
-        """
-        readable = clean(text)
-        require_latin(readable, NAMES[self._language])
-        if not is_speakable(readable):
-            return []
-        normal = " ".join(self._reading(readable).split())
-        pieces = [spoken_piece(self._ids, part, text, normal, self._reading) for part in parts(self._tokens(normal))]
-        return [piece for piece in pieces if piece.words]
 
     def _tokens(self, normal: str) -> list[Token]:
         """Return one token a word: of the whole text, since a word's end depends on the next word's beginning."""

@@ -13,9 +13,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import EmbeddedConfig
 from tts_engine.cosyvoice.kernels import compile_cache
@@ -26,6 +23,7 @@ from tts_engine.embedded.mandarin import MandarinSynthesizer
 from tts_engine.embedded.voice_ids import ENGLISH as VOICE
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.loudness import louder
 from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, Playhead, WordSpan
 
@@ -228,30 +226,18 @@ class _ClauseWork:
             if not self._pieces:
                 self.finished = True
                 return None
-            self._speech = self._voice.begin(self._pieces.pop(0), self._speed, self._noise, self._rate)
+            self._speech = self._voice.begin(
+                self._pieces.pop(0), self._speed, self._noise, self._rate, pitch=self._clause.pitch
+            )
             words = [
                 w._replace(first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
                 for w in self._speech.words
             ]
         self._frames = self._block_frames(self._frames)
-        pcm = _louder(self._speech.block(self._frames), self._gain_db)
+        pcm = louder(self._speech.block(self._frames), self._gain_db)
         self._samples += len(pcm)
         if self._speech.finished:
             self._speech = None
             self.finished = not self._pieces
         chunk = PcmChunk(pcm=pcm, words=words)
         return chunk if self._stretch is None else self._stretch.chunk(chunk, last=self.finished)
-
-
-_KNEE = 0.8
-
-
-def _louder(pcm: NDArray[np.float32], db: float) -> NDArray[np.float32]:
-    """Apply a gain with a soft limit: linear up to 0.8, and bent above so that 1 is never reached."""
-    out = pcm * np.float32(10 ** (db / 20))
-    over = np.abs(out) > _KNEE
-    if over.any():
-        peak = out[over]
-        room = 1 - _KNEE
-        out[over] = np.sign(peak) * (_KNEE + room * np.tanh((np.abs(peak) - _KNEE) / room))
-    return out

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from tts_engine.speech_marks import PLAIN, Style
+
 
 class GrowingText:
     """A growing clause. ``text`` is the part that was passed on; it is always the beginning of the final clause."""
 
-    def __init__(self, start_char: int) -> None:
-        """``start_char`` is the clause's first character in everything that was fed."""
+    def __init__(self, start_char: int, style: Style = PLAIN, pause_ms: float | None = None) -> None:
+        """``start_char`` is the clause's first character in everything that was fed; for the others see ``Clause``."""
         self.start_char = start_char
+        self.style = style
+        self.pause_ms = pause_ms
         self.text = ""
         self.ended = False
         self._taken = 0

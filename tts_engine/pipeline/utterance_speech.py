@@ -16,6 +16,7 @@ import numpy as np
 
 from tts_engine.api import TextSpan, UtteranceRequest
 from tts_engine.errors import EngineError, Exhausted
+from tts_engine.loudness import louder
 from tts_engine.pipeline.admission_queue import AdmissionQueue, Ticket
 from tts_engine.pipeline.clause_cache import ClauseCache, SpokenClause
 from tts_engine.pipeline.draft import Draft
@@ -25,6 +26,7 @@ from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.pipeline.shared_clause import ClauseInMaking, Piece, audible_pieces
 from tts_engine.pipeline.sound_out import HEAD_S, Pcm, SoundOut, StageTimes
 from tts_engine.pipeline.utterance_text import CutClause, UtteranceText
+from tts_engine.speech_marks import SPEEDS
 from tts_engine.synthesizer import HIGHEST_PRIORITY, ClauseRequest, Playhead, Synthesizer
 from tts_engine.text.clauses import Clause, Pause
 from tts_engine.text.scripts import is_speakable
@@ -255,12 +257,8 @@ class UtteranceSpeech:
         if not is_speakable(clause.text):
             return
         await self._wait_for_room()
-        config, request = self._engine.config, self._request
         times = StageTimes(fed_at, cut.token_ms, cut.text_ms) if not self.out.begun else StageTimes()
-        silence_ms = config.pauses.ms(clause.pause, request.speed) if self.out.begun else 0.0
-        silence_ms -= self.out.dry_ms()
-        if silence_ms > 0:
-            await self.out.silence(silence_ms, clause)
+        await self._pause_before(clause)
         base = self.out.samples
         key, engine = self._key(clause), self._engine
         if engine.observer is not None:
@@ -282,10 +280,24 @@ class UtteranceSpeech:
         if self.is_prompt:
             self.kept = engine.cache.keep(key) and self.kept
 
+    async def _pause_before(self, clause: Clause) -> None:
+        silence_ms = clause.pause_ms
+        if silence_ms is None:
+            speed = self._speed(clause)
+            silence_ms = self._engine.config.pauses.ms(clause.pause, speed) if self.out.begun else 0.0
+        silence_ms -= self.out.dry_ms()
+        if silence_ms > 0:
+            await self.out.silence(silence_ms, clause)
+
+    def _speed(self, clause: Clause) -> float:
+        return min(max(self._request.speed * clause.style.speed, SPEEDS[0]), SPEEDS[1])
+
     async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
         """Speak the first clause while its text comes. The result goes into the cache, but is not looked up there."""
-        clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
+        start = growing.start_char
+        clause = Clause("", start, start, True, Pause.NONE, style=growing.style, pause_ms=growing.pause_ms)
         times = StageTimes(fed_at)
+        await self._pause_before(clause)
         pieces: Sequence[Piece] = ()
 
         async def speak() -> None:
@@ -357,7 +369,8 @@ class UtteranceSpeech:
         if revision := getattr(self._synthesizer, "voice_revision", None):
             voice = f"{voice} {revision(voice)}"
         language = self._language(clause)
-        return voice, clause.text, request.speed, request.instruct, language, self._model, self._rate
+        speed, pitch = self._speed(clause), clause.style.pitch
+        return voice, clause.text, speed, pitch, request.instruct, language, self._model, self._rate
 
     def _asked(self, clause: Clause) -> ClauseRequest:
         request = self._request
@@ -365,7 +378,8 @@ class UtteranceSpeech:
             text=clause.text,
             voice=request.voice,
             language=self._language(clause),
-            speed=request.speed,
+            speed=self._speed(clause),
+            pitch=clause.style.pitch,
             instruct=request.instruct,
             first=clause.first,
             line_rate=self._line_rate,
@@ -478,6 +492,8 @@ class UtteranceSpeech:
         self, pcm: Pcm, spans: Sequence[TextSpan], times: StageTimes, clause: Clause, *, flush: bool, fed_at: float
     ) -> None:
         begun = self.out.begun
+        if clause.style.gain_db and len(pcm):
+            pcm = louder(pcm, clause.style.gain_db)
         await self.out.send(pcm, spans, times, clause, flush=flush)
         first_sent_at, observer = self.out.first_sent_at, self._engine.observer
         if not begun and first_sent_at is not None and observer is not None:

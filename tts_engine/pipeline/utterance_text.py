@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tts_engine.errors import InvalidRequest
 from tts_engine.pipeline.growing import GrowingText
-from tts_engine.text.clauses import FIRST_MIN_WORDS, Clause, ClauseSplitter, Tentative
+from tts_engine.speech_marks import PLAIN, STYLE, applied
+from tts_engine.text.clauses import FIRST_MIN_WORDS, Clause, ClauseSplitter, Pause, Tentative
 from tts_engine.text.scripts import is_speakable
 
 PHRASE_WAIT_S = 1.5
@@ -44,6 +45,10 @@ class UtteranceText:
         self._fed_chars = 0
         self._fed: deque[tuple[int, float]] = deque()
         """(number of characters so far, time at which they came) for the text that is not cut into clauses yet."""
+        self._style = PLAIN
+        """Style of the text since the last mark."""
+        self._pause_ms: float | None = None
+        """Pause that the text asks for before its next clause, milliseconds."""
         self.ended = False
         """True if no more text comes."""
         self.growing: GrowingText | None = None
@@ -70,7 +75,18 @@ class UtteranceText:
             )
         begun = self._clock()
         self._fed.append((self._fed_chars, begun))
-        return self._cut(self._splitter.feed(text), begun)
+        if STYLE.search(text) is None:
+            return self._cut(self._splitter.feed(text), begun)
+        cuts: list[CutClause] = []
+        at = 0
+        for mark in STYLE.finditer(text):
+            cuts += self._cut([*self._splitter.feed(text[at : mark.start()]), *self._splitter.flush(Pause.NONE)], begun)
+            self._style, pause_ms = applied(mark.group(), self._style)
+            if pause_ms:
+                self._pause_ms = pause_ms + (self._pause_ms or 0.0)
+            self._splitter.feed(" ")  # in the place of the mark, so that positions stay
+            at = mark.end()
+        return [*cuts, *self._cut(self._splitter.feed(text[at:]), begun)]
 
     def settle(self) -> Sequence[CutClause]:
         """No text has come for a while: return the clauses that are complete because of that."""
@@ -102,7 +118,8 @@ class UtteranceText:
 
     def tentative(self) -> Tentative | None:
         """Return the clause that ends with the text so far, if it may be complete."""
-        return self._splitter.tentative()
+        tentative = self._splitter.tentative()
+        return tentative and replace(tentative, clause=self._styled(tentative.clause))
 
     def grow(self, *, may_begin: bool) -> bool:
         """Pass on more of a clause that grows. Return True if the first clause begins to grow now.
@@ -113,11 +130,16 @@ class UtteranceText:
         if self.growing is not None:
             self.growing.grow(self._splitter.pending)
         elif may_begin:
-            growing = GrowingText(self._splitter.pending_start)
+            growing = GrowingText(self._splitter.pending_start, self._style, self._pause_ms)
             if growing.grow(self._splitter.pending) >= FIRST_MIN_WORDS and is_speakable(growing.text):
-                self.growing = growing
+                self.growing, self._pause_ms = growing, None
                 return True
         return False
+
+    def _styled(self, clause: Clause) -> Clause:
+        if self._style is PLAIN and self._pause_ms is None:
+            return clause
+        return replace(clause, style=self._style, pause_ms=self._pause_ms)
 
     def _cut(self, clauses: Sequence[Clause], begun: float) -> Sequence[CutClause]:
         if clauses and self.growing is not None and not self.growing.ended:
@@ -125,7 +147,9 @@ class UtteranceText:
             clauses = clauses[1:]
         text_ms = (self._clock() - begun) * 1e3
         cuts = []
-        for clause in clauses:
+        for plain in clauses:
+            clause = self._styled(plain)
+            self._pause_ms = None
             fed_at = self._fed_at(clause.end_char)
             cuts.append(CutClause(clause, fed_at, (begun - fed_at) * 1e3, text_ms))
         return cuts

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tts_engine.speech_marks import PLAIN, Style
 from tts_engine.text.scripts import script
 
 FIRST_MIN_WORDS = 3
@@ -69,6 +70,10 @@ class Clause:
     follows: str = ""
     """The script that the text before is in, ``Han`` or ``Latin``, if this clause has no words to tell its own; else
     empty."""
+    style: Style = PLAIN
+    """The clause's speed, loudness and pitch."""
+    pause_ms: float | None = None
+    """A pause before this clause that the text asks for, milliseconds. None: that of ``pause``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +268,15 @@ class ClauseSplitter:
             or (len(word) == 1 and word.isalpha() and word != "I")
         )
 
-    def flush(self) -> list[Clause]:
-        """End the text: return everything that is left, the last clause with or without punctuation."""
+    def flush(self, pause: Pause = Pause.SENTENCE) -> list[Clause]:
+        """End the text: return everything that is left, the last clause with or without punctuation.
+
+        More text may follow. It comes after ``pause`` if there is no punctuation before it.
+        """
         clauses = self._cut(final=True)
         if _lead(self._text) < len(self._text):
             mark = self._text.rstrip().rstrip(_CLOSERS)[-1:]
-            clauses.append(self._take(len(self._text), _PAUSES.get(mark, Pause.SENTENCE)))
+            clauses.append(self._take(len(self._text), _PAUSES.get(mark, pause)))
         return clauses
 
     def _cut(self, *, final: bool = False) -> list[Clause]:

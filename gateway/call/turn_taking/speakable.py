@@ -3,8 +3,9 @@
 Managers and clients of the speech API may put SSML (W3C, Speech Synthesis Markup Language 1.1) into text, as with
 ConversationRelay; a tag may be split over tokens. No well-formed tag is ever read aloud: ``break`` becomes a pause,
 ``sub`` its alias, ``say-as`` spells characters and digits, and writes numbers and dates so that every voice reads them
-as asked. Other tags are dropped and their content is spoken, except for a model's thoughts. Anything else is text:
-"2 < 3" is spoken as it stands. After the markup, the route's lexicon replaces words by their spoken forms.
+as asked. ``break``, ``prosody`` and ``phoneme`` become marks in the text (``tts_engine.speech_marks``). Other tags are
+dropped and their content is spoken, except for a model's thoughts. Anything else is text: "2 < 3" is spoken as it
+stands. After the markup, the route's lexicon replaces words by their spoken forms.
 
 Spoken text differs from written text, so ``Speakable`` stores for every spoken character the position in the written
 text. Heard text therefore stays a verbatim prefix of the tokens.
@@ -19,8 +20,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gateway.call.turn_taking.phonetic_alphabets import to_ipa
+from gateway.call.turn_taking.prosody import break_ms, prosody
+from gateway.call.turn_taking.said_as import DIGITS, SPELLED, UNSPOKEN, said_as
+from tts_engine.speech_marks import (
+    PLAIN,
+    RESERVED,
+    Style,
+    begin_mark,
+    ipa_marks,
+    pause_mark,
+    style_marks,
+    without_marks,
+)
+
 MAX_TAG_CHARS = 1000
-"""Longest tag, and longest content of ``sub`` and ``say-as``, in characters. Anything longer is text."""
+"""Longest tag, and longest content of ``sub``, ``say-as`` and ``phoneme``, in characters. Anything longer is text."""
+_MAX_DEPTH = 32
+"""Most ``prosody`` elements inside each other. Deeper ones change nothing."""
+_BLEEP_MS = 300.0
 
 _SEPARATORS = frozenset({"p", "s", "br", "div", "li", "tr", "td", "th", "h1", "h2", "h3", "h4", "h5", "h6"})
 """Elements that separate words even without white space between tag and word."""
@@ -42,11 +60,12 @@ _ATTRIBUTE = re.compile(rf"({_NAME})\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'<>=
 _ENTITY = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
 _ENTITY_SO_FAR = re.compile(r"&(?:a|am|amp|ap|apo|apos|l|lt|g|gt|q|qu|quo|quot|#[0-9]{0,7}|#x[0-9A-Fa-f]{0,6})?")
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
-_SPECIAL = re.compile(r"[<&]")
-_SPELLED = frozenset({"characters", "spell-out", "verbatim"})
-_DIGITS = frozenset({"digits", "telephone"})
-_QUANTITIES = frozenset({"cardinal", "number"})
-_SHORT_BREAKS = frozenset({"none", "x-weak", "weak"})
+_LAST_CODE = 0xEFFFF  # the last before the characters of marks
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
+_SPECIAL = re.compile(f"[<&{RESERVED}]")
+_NO_MARKS = re.compile(f"[^{RESERVED}]+")
+_COLLECTED = {"sub": "alias", "say-as": "interpret-as", "phoneme": "ph"}
+"""Elements whose whole content is needed, and the attribute that says what becomes of it."""
 
 
 class Lexicon:
@@ -104,11 +123,11 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Replaced:
-    """An open ``sub`` or ``say-as`` whose content is being collected."""
+    """An open element of ``_COLLECTED`` whose content is being collected."""
 
     element: str
     how: str
-    """The alias of ``sub``, or the interpretation of ``say-as``."""
+    """The alias of ``sub``, the interpretation of ``say-as``, or the IPA of ``phoneme``."""
     form: str
     """The format of ``say-as``."""
     content: _Piece
@@ -143,12 +162,25 @@ class Speakable:
         """Text whose last word may still become a word of the lexicon."""
         self._last = ""
         """The character before ``_held``."""
+        self._in_cdata = False
+        """True in a CDATA section, whose content is text."""
+        self._style = PLAIN
+        self._outer: list[Style] = []
+        """Styles outside the open ``prosody`` elements."""
+        self._too_deep = 0
+        """Open ``prosody`` elements beyond ``_MAX_DEPTH``."""
+
+    @property
+    def has_words(self) -> bool:
+        """True if the text so far is more than white space and marks."""
+        return bool(without_marks(self.text).strip())
 
     def feed(self, tokens: str) -> str:
         """Take tokens; return the text to be spoken in addition."""
         if (
             not self._undecided
             and not self._unspoken
+            and not self._in_cdata
             and self._open is None
             and self._lexicon is None
             and not _SPECIAL.search(tokens)
@@ -198,11 +230,27 @@ class Speakable:
                     break
                 self._unspoken, at = "", end.end()
                 continue
+            if self._in_cdata:
+                end_at = text.find(_CDATA_END, at)
+                kept = 0 if final or end_at >= 0 else _overlap(text, _CDATA_END)
+                stop = end_at if end_at >= 0 else max(at, len(text) - kept)
+                self._say_verbatim(text, at, stop)
+                at = stop
+                if end_at < 0:
+                    break
+                self._in_cdata, at = False, at + len(_CDATA_END)
+                continue
+            if text.startswith(_CDATA, at):
+                self._in_cdata, at = True, at + len(_CDATA)
+                continue
             special = _SPECIAL.search(text, at)
             stop = special.start() if special else len(text)
             if stop > at:
                 self._say(_verbatim(text[at:stop], self._read + at))
                 at = stop
+                continue
+            if text[at] not in "<&":  # a character of a mark, which text from elsewhere must not hold
+                at += 1
                 continue
             length = self._take_tag(text, at) if text[at] == "<" else self._take_entity(text, at)
             if length:
@@ -215,10 +263,17 @@ class Speakable:
         self._read += at
         self._undecided = text[at:]
 
+    def _say_verbatim(self, text: str, start: int, end: int) -> None:
+        """Speak text as it was written, without characters of marks."""
+        for match in _NO_MARKS.finditer(text, start, end):
+            self._say(_verbatim(match.group(), self._read + match.start()))
+
     def _may_become_markup(self, text: str, at: int) -> bool:
         """Return True if more text may turn ``text[at:]`` into a tag or an entity."""
         if text[at] == "&":
             return _ENTITY_SO_FAR.fullmatch(text, at) is not None
+        if _CDATA.startswith(text[at : at + len(_CDATA)]):
+            return True
         return len(text) - at <= MAX_TAG_CHARS and _TAG_SO_FAR.fullmatch(text, at) is not None
 
     def _take_entity(self, text: str, at: int) -> int:
@@ -227,7 +282,7 @@ class Speakable:
             return 0
         named, decimal, hexadecimal = match.groups()
         code = 0 if named else int(decimal) if decimal else int(hexadecimal, 16)
-        if not named and (code > 0x10FFFF or 0xD800 <= code <= 0xDFFF or code < 0x20):
+        if not named and (code > _LAST_CODE or 0xD800 <= code <= 0xDFFF or code < 0x20):
             return 0
         self._say(_replacement(_ENTITIES[named] if named else chr(code), self._read + match.end()))
         return match.end() - at
@@ -249,27 +304,57 @@ class Speakable:
             pass
         elif name in _UNSPOKEN:
             self._unspoken = name
-        elif self._open is None and name in ("sub", "say-as"):
-            how = attributes.get("alias" if name == "sub" else "interpret-as", "")
+        elif self._open is None and name in _COLLECTED:
+            how = attributes.get(_COLLECTED[name], "")
+            if name == "phoneme":
+                how = to_ipa(attributes.get("alphabet", ""), how)
             self._open = _Replaced(name, how, attributes.get("format", "").lower(), _Piece("", array("L")))
         if name == "break" and not closing:
-            self._say(_replacement(_pause(attributes), tag_end))
+            ms = break_ms(attributes)
+            self._say(_replacement(pause_mark(ms) if ms else " ", tag_end))
+        elif name == "prosody" and not empty:
+            self._say(_replacement(self._restyled(None if closing else attributes), tag_end))
         elif name in _SEPARATORS:
             self._say(_replacement("\n" if closing else " ", tag_end))
         return match.end() - at
 
+    def _restyled(self, attributes: Mapping[str, str] | None) -> str:
+        """Open a ``prosody`` element, or close the innermost one (None); return the marks that this needs."""
+        before = self._style
+        if attributes is None:
+            if self._too_deep:
+                self._too_deep -= 1
+            elif self._outer:
+                self._style = self._outer.pop()
+        elif len(self._outer) == _MAX_DEPTH:
+            self._too_deep += 1
+        else:
+            self._outer.append(before)
+            self._style = prosody(before, attributes)
+        return style_marks(before, self._style)
+
     def _say_replacement(self) -> None:
-        """Speak the replacement of the ``sub`` or ``say-as`` that was closed."""
+        """Speak the replacement of the element that was closed."""
         assert self._open is not None
         replaced, self._open = self._open, None
         content, how = replaced.content, replaced.how.lower()
+        if not content.text:
+            return
+        end = content.ends[-1]
         if replaced.element == "sub":
-            if replaced.how and content.text:
-                content = _replacement(replaced.how, content.ends[-1])
-        elif how in _SPELLED or how in _DIGITS:
+            content = _replacement(without_marks(replaced.how), end) if replaced.how else content
+        elif replaced.element == "phoneme":
+            if replaced.how and without_marks(content.text).strip():
+                first, sounds = content.ends[0], ipa_marks(replaced.how)
+                text = f"{begin_mark()}{without_marks(content.text)}{sounds}"
+                inner = [at for char, at in zip(content.text, content.ends, strict=True) if without_marks(char)]
+                content = _Piece(text, array("L", [first, *inner, *[end] * len(sounds)]))
+        elif how in SPELLED or how in DIGITS:
             content = _spelled(content)
-        elif content.text and (said := _said_as(content.text.strip(), how, replaced.form)) is not None:
-            content = _replacement(said, content.ends[-1])
+        elif how in UNSPOKEN:
+            content = _replacement(pause_mark(_BLEEP_MS), end)
+        elif (said := said_as(content.text.strip(), how, replaced.form)) is not None:
+            content = _replacement(said, end)
         self._say(content)
 
     # --- words -----------------------------------------------------------------------------------------------------
@@ -316,43 +401,19 @@ class Speakable:
         self._held = _Piece(text[stop:], ends[stop - lead :])
 
 
+def _overlap(text: str, end: str) -> int:
+    """Return how many characters at the end of ``text`` may be the beginning of ``end``."""
+    return next((length for length in range(len(end) - 1, 0, -1) if text.endswith(end[:length])), 0)
+
+
 def _spelled(content: _Piece) -> _Piece:
     """Return letters and digits one by one. Each other mark becomes a short pause, and ``+`` stays."""
     apart = _Piece("", array("L"))
     for char, end in zip(content.text, content.ends, strict=True):
-        said = f"{char} " if char.isalnum() or char == "+" else " " if char.isspace() else ", "
+        if not without_marks(char):
+            said = char
+        else:
+            said = f"{char} " if char.isalnum() or char == "+" else " " if char.isspace() else ", "
         apart.text += said
         apart.ends.extend([end] * len(said))
     return apart
-
-
-def _said_as(text: str, how: str, form: str) -> str | None:
-    """Return text written so that every voice reads it as ``how`` asks, or None if it stays as it is.
-
-    A quantity gets separators, by which it is neither a year nor a code; a date becomes year-month-day.
-    """
-    if how in _QUANTITIES and re.fullmatch(r"-?\d{4,}", text):
-        return re.sub(r"(?<=\d)(?=(?:\d{3})+$)", "'", text)
-    if how == "ordinal" and text.isdecimal():
-        return f"{text}{'th' if text[-2:-1] == '1' else {'1': 'st', '2': 'nd', '3': 'rd'}.get(text[-1], 'th')}"
-    if how == "date":
-        parts = re.findall(r"\d+", text)
-        if len(parts) == 1 and len(text) == 8:
-            parts, form = [text[:4], text[4:6], text[6:]], form or "ymd"
-        order = {"yyyymmdd": "ymd", "mmddyyyy": "mdy", "ddmmyyyy": "dmy"}.get(form, form)
-        if len(parts) == 3 and sorted(order) == ["d", "m", "y"]:
-            value = dict(zip(order, parts, strict=True))
-            year = value["y"] if len(value["y"]) == 4 else f"20{value['y']:0>2}"
-            return f"{year}-{value['m']:0>2}-{value['d']:0>2}"
-    return None
-
-
-def _pause(attributes: Mapping[str, str]) -> str:
-    """Return the text that makes the engine pause for a ``break``: a space (no pause), a line end or a paragraph
-    end."""
-    match = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})(ms|s)", attributes.get("time", "").strip())
-    if match is None:
-        strength = attributes.get("strength", "medium")
-        return " " if strength in _SHORT_BREAKS else "\n\n" if strength == "x-strong" else "\n"
-    time_ms = float(match[1]) * (1000 if match[2] == "s" else 1)
-    return " " if time_ms < 200 else "\n" if time_ms < 600 else "\n\n"

@@ -231,7 +231,7 @@ class Turns:
         self._effects.wake(now)
 
     def _open(self, turn: Turn) -> None:
-        if turn.kind != "text" or turn.speakable.text.strip():
+        if turn.kind != "text" or turn.speakable.has_words:
             turn.apply(Event.MAKE)
             self._effects.open(turn)
         elif turn.complete:  # no words: there is nothing to make

@@ -39,7 +39,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9ff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a recording is like. ``SampleView`` explains the fields."""
+    """The figures of a recording. ``SampleView`` explains the fields."""
 
     seconds: float
     sample_rate: int

@@ -78,7 +78,7 @@ class SampleView(ApiModel):
     heard: str
     """The words that a recogniser of the client's routes understood. Empty: none listened."""
     problems: list[ProblemView]
-    """What is wrong, the worst first. The voice was made all the same."""
+    """Faults of the recording, the worst first. The voice was made all the same."""
 
 
 class AddedVoice(VoiceView):

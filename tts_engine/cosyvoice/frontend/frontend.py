@@ -26,6 +26,7 @@ from tts_engine.cosyvoice.frontend.normalise import (
 from tts_engine.cosyvoice.frontend.tokenizer import END_OF_PROMPT, CosyTokenizer, Version
 from tts_engine.cosyvoice.frontend.words import Word, Wording, expected_words
 from tts_engine.errors import InvalidRequest
+from tts_engine.speech_marks import without_marks
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 """First text of every version 3 prompt. Version 2 has none."""
@@ -109,7 +110,7 @@ class Frontend:
 
         As in upstream, streamed text is not verbalised, because that needs the surrounding words.
         """
-        return self.tokenizer.encode(text), expected_words(normalise(text, language))
+        return self.tokenizer.encode(without_marks(text)), expected_words(normalise(text, language))
 
     def prompt(self, text: Sequence[int], voice: VoiceFeatures, *, mode: Mode, instruct: str = "") -> LmPrompt:
         """Lay out the request.

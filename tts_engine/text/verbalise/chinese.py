@@ -130,6 +130,11 @@ def _vulgar(match: re.Match[str]) -> str:
 _ASCII = "A-Za-z0-9_"
 _PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|秒|件|张|间|位|份|斤|公斤|台"
 _RULES = [
+    (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])-([0-2]\d|3[01])(?![{_ASCII}-])"), lambda m: f"{int(m[1])}月{int(m[2])}日"),
+    (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])(?: (\d{{4}}))?(?![{_ASCII}-])"),
+     lambda m: (f"{m[2]}年" if m[2] else "") + f"{int(m[1])}月"),
+    (re.compile(r"(?<![\d.,/])(?:(\d{1,3}) )?(\d{1,3})⁄(\d{1,4})(?!\d)"),
+     lambda m: f"{_number(m[1]) + '又' if m[1] else ''}{_number(m[3])}分之{_number(m[2])}"),
     (re.compile(r"(?<=[年月日号]) ?[-–—~～] ?(?=\d{1,4}[年月日号])"), lambda _: "到"),
     (re.compile(r"(周|星期|礼拜)([一二三四五六日天]) ?[-–—~～] ?((?:周|星期|礼拜)?[一二三四五六日天])"), lambda m: f"{m[1]}{m[2]}到{m[3]}"),
     (re.compile(rf"(?P<a>(?:[¥￥$€£] ?)?{_NUMBER} ?(?:元|块|美元|次|片|粒|滴|支|毫升|毫克|mg|ml|g|ML)?)/(?P<per>{_PERS})(?![\u4e00-\u9fff]{{3}}报)"), lambda m: f"每{m['per']}{m['a']}"),

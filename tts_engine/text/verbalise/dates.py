@@ -27,6 +27,7 @@ class Dates(NumberWords):
         of = r"(?: de| del| of|,)?" if g.tag != "de" else ""
         year = r"(?P<y>\d{4}|['’]\d{2})\b(?![.,:/]\d| ?[%$€])"
         rules: list[Rule] = [
+            *self._truncated(),
             (re.compile(r"(?<![\w/.-])(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})(?:T(?=\d\d:)|(?![\w/-]|\.\d))"), self._date),
             (re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<y>\d{4}|\d{2})(?![\w/-]|\.\d)"), self._date),
             (re.compile(rf"\b(?P<before>(?:{g.date_words})\.?,? )(?P<a>\d{{1,2}})/(?P<b>\d{{1,2}})(?![\w/]|\.\d| (?:de|des|del|dei|degli|delle|della|da|das|do|dos|der|of)\b| d['’])", re.I), self._short_date),
@@ -45,6 +46,19 @@ class Dates(NumberWords):
                 (re.compile(rf"(?<![\w.,/]){day}(?:{DASH}(?P<d2>\d{{1,2}})(?:\.|º)?)?{of} {name}\b\.?(?:{of} {year})?", re.I), self._day_month),
             ]  # fmt: skip
         return rules
+
+    def _truncated(self) -> list[Rule]:
+        """Return the rules for ISO 8601's dates without a year, "--09-22" and "--09", and for "--09 2025"."""
+        of = {"es": " de ", "pt": " de "}.get(self._g.tag, " ")
+        month, end = r"(?<![\w-])--(?P<m>0[1-9]|1[0-2])", r"(?![\w-]|[.,]\d)"
+        return [
+            (re.compile(rf"{month}-(?P<d>[0-2]\d|3[01]){end}"), lambda m: self._g.date(int(m["d"]), int(m["m"]), None)),
+            (
+                re.compile(rf"{month} (?P<y>\d{{4}}){end}"),
+                lambda m: f"{self._g.months[int(m['m']) - 1]}{of}{self._g.year(int(m['y']))}",
+            ),
+            (re.compile(month + end), lambda m: self._g.months[int(m["m"]) - 1]),
+        ]
 
     def _months_of_years(self) -> list[Rule]:
         """Return the rules for the month in which a card expires: "06/2028", and "05/28" where words say so."""

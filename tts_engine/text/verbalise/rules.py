@@ -231,6 +231,10 @@ class ReadingRules(NumberWords):
             ),
             (re.compile(rf"(?P<n>\d+)? ?(?P<vulgar>[{''.join(VULGAR_FRACTIONS)}])[ -]?"), self._vulgar),
             (
+                re.compile(r"(?<![\w.,/])(?:(?P<whole>\d{1,3}) )?(?P<over>\d{1,3})⁄(?P<under>\d{1,4})(?!\w)"),
+                self._slashed,
+            ),
+            (
                 re.compile(
                     r"(?:(?<![\w.,)\]])(?P<sign>[-−]) ?|(?<![\w.,/]))(?P<whole>\d{1,3}) (?P<over>\d{1,2})/(?P<under>\d{1,2})(?![\w/])(?: (?P<noun>[^\W\d_]{4,}))?"
                 ),
@@ -347,6 +351,15 @@ class ReadingRules(NumberWords):
                 half = self._joined_fraction("mezza" if she else "mezzo")
             return self._signed(match, f"{self._int(whole, 'f' if she else 'm', noun=True)} {one} {half}")
         return self._signed(match, words + (f" {noun}" if noun else ""))
+
+    def _slashed(self, match: re.Match[str]) -> str:
+        """Read a fraction with U+2044, which is never a date or a choice."""
+        g = self._g
+        part = g.fractions(int(match["over"]), int(match["under"]))
+        if part is None:
+            over = g.symbols.get("over", g.symbols["/"])
+            part = f"{self._int(match['over'])} {over} {self._int(match['under'])}"
+        return f"{self._int(match['whole'])} {self._joined_fraction(part)}" if match["whole"] else part
 
     def _fraction(self, match: re.Match[str]) -> str:
         over, under = int(match["over"]), int(match["under"])

@@ -170,6 +170,20 @@ async def test_markup_is_spoken_as_in_a_call_and_words_keep_their_places(tmp_pat
         assert all("mdf" in text[word["start"] : word["end"]] for word in words[2:])
 
 
+async def test_marks_of_style_in_tokens_of_any_size(tmp_path: Path) -> None:
+    text = 'Hello <break time="1s"/><prosody rate="50%" volume="-6dB">there</prosody>'
+    async with connected(tmp_path) as client:
+        for size in (1, 7, 200):
+            for at in range(0, len(text), size):
+                await client.say(delta=text[at : at + size], speaker="tone")
+            await client.say(end=True)
+            messages = await client.until("done")
+            words = [word for message in messages[:-1] for word in message["words"]]
+            assert [text[word["start"] : word["end"]] for word in words] == ["Hello", "there"]
+            assert words[1]["at_ms"] - words[0]["end_ms"] == pytest.approx(1000, abs=60)
+            assert words[1]["end_ms"] - words[1]["at_ms"] == pytest.approx(2 * 250, abs=40)
+
+
 async def test_half_a_character_in_a_message_costs_nothing(tmp_path: Path) -> None:
     async with connected(tmp_path) as client:
         await client.socket.send_str('{"delta": "Hello there \\ud83d", "speaker": "tone"}')

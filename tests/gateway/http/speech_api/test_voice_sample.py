@@ -1,4 +1,4 @@
-"""What is wrong with the recording of a voice: each fault is put into speech and found; all kinds of files are read."""
+"""Faults in the recording of a voice: each is put into speech and found; all kinds of files are read."""
 
 from __future__ import annotations
 
