@@ -47,7 +47,8 @@ def _dropped(registry: CollectorRegistry) -> Counter:
         "talkspurt_dropped",
         "Messages, packets and pieces of audio that were dropped, by what and why. dialogue_*: audio to a slow "
         "manager, its bad and late messages. sip_*: messages. rtp_*: packets. audio_*: caller audio on its way to "
-        "detector and recogniser. turn_model_*: queries without an answer in time.",
+        "detector and recogniser. turn_model_*: queries without an answer in time. room_late: sound between a call and "
+        "its room in another worker.",
         ["what"],
         registry=registry,
     )

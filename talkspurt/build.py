@@ -111,7 +111,9 @@ class Gateway:
         if self.sip is not None:
             self.sip.drain()
         drain_s = self.config.server.drain_s
-        await asyncio.gather(self.calls.drain(drain_s), self.server.passed.wait_ended(drain_s))
+        await asyncio.gather(
+            self.calls.drain(drain_s), self.server.passed.wait_ended(drain_s), self.http.room_door.wait_empty(drain_s)
+        )
 
 
 _FOR_CALLS = frozenset(("engine's health", "load"))
@@ -159,6 +161,9 @@ async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None 
         stack.push_async_callback(made.carriers.aclose)
         await made.server.start(siblings=place.socket if place is not None else None)
         stack.push_async_callback(made.server.aclose)
+        if place is not None:
+            await made.http.room_door.start(place.siblings.room_socket(place.siblings.index))
+            stack.push_async_callback(made.http.room_door.aclose)
         if made.audiosocket is not None:
             if place is None:
                 await made.audiosocket.start()
@@ -171,8 +176,11 @@ async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None 
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
         return_large_blocks()
-        # An answer to an HTTP request has an utterance, but no call.
-        garbage = partial(collect_between_calls, lambda: max(len(made.directory), engine.utterances))
+        # An answer to an HTTP request has an utterance, but no call; so has a room whose calls are in other workers.
+        garbage = partial(
+            collect_between_calls,
+            lambda: max(len(made.directory), engine.utterances, len(made.http.room_door.visits)),
+        )
         watches: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("keys", made.http.auth.watch),
             ("shared limits", made.call_parts.limiter.watch),

@@ -25,7 +25,10 @@ from gateway.call.session import Services, Session
 from gateway.call_log.log import CallLog
 from gateway.calling.policy import CallingPolicy
 from gateway.clips.clips import Clips
+from gateway.cluster.far_rooms import LinkedRooms
 from gateway.cluster.outage_state import OutageState
+from gateway.cluster.room_door import RoomDoor
+from gateway.cluster.room_link import Drops
 from gateway.cluster.siblings import FIRST, Siblings
 from gateway.config import TracingConfig
 from gateway.dialogue.dialogues import RouteDialogues
@@ -434,6 +437,7 @@ class HttpParts:
         by_route = {route: (chosen(config.routes[route]), recogniser) for route, recogniser in recognisers.items()}
         sip = transports.sip
         looks = {} if calls.turn_model is None else calls.turn_model.dropped
+        room_drops = Drops()
 
         def dropped() -> dict[str, int]:
             """Return the numbers of things dropped since the start, for ``Metrics.dropped``."""
@@ -441,6 +445,7 @@ class HttpParts:
                 "dialogue_audio": dialogue.stats.audio_dropped,
                 "dialogue_bad": dialogue.stats.bad_messages,
                 "dialogue_late": dialogue.stats.late_messages,
+                "room_late": room_drops.sounds,
                 "audio_utterance_full": sum(recogniser.dropped for recogniser in set(recognisers.values())),
                 **{f"audio_{reason}": count for reason, count in calls.uplink.dropped.items()},
                 **{f"sip_{reason}": count for reason, count in (sip.dropped if sip else {}).items()},
@@ -472,7 +477,9 @@ class HttpParts:
         ended = EndedCalls(stores.call_log, config.recording)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         routes_elsewhere = place.siblings.routes_of if place is not None else None
-        calls.conferences.elsewhere = place.siblings.has_room if place is not None else None
+        self.room_door = RoomDoor(calls.conferences, now=ticker.now, drops=room_drops)
+        if place is not None:
+            calls.conferences.far = LinkedRooms(place.siblings, now=ticker.now, drops=room_drops)
         audiosocket, directory = transports.audiosocket, state.directory
         pages = Pages(self.auth, secure=secure)
         transcriptions = Transcriptions(by_route, config.recogniser)

@@ -8,6 +8,7 @@ on checks only its site; the other worker checks the key as for its own requests
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.cluster import passing
+from gateway.cluster.room_link import room_socket_of
 from gateway.errors import Rejected
 from gateway.listener.passed_on import PART_HEADER, PEER_HEADER, PassedOn
 
@@ -100,15 +102,28 @@ class Siblings:
             elif wanted == ("POST", "/v1/calls"):
                 worker = await self.next()
             else:
-                worker = await self._has_call(request, owner)
+                worker = await self._worker_of(request, owner)
             return await handler(request) if worker == self.index else await self.pass_on(request, worker)
 
         return pass_on
 
-    async def _has_call(self, request: web.Request, owner: Callable[[str], int]) -> int:
-        """Return the worker of the call that a request names; this worker, if it names none."""
+    def home_of_room(self, name: str) -> int:
+        """Return the worker that has the rooms of this name. All workers know it without asking."""
+        return zlib.crc32(name.encode()) % len(self.all)
+
+    def room_socket(self, worker: int) -> Path:
+        """Return the socket at which a worker lets calls into its rooms."""
+        return room_socket_of(self._folder, worker)
+
+    async def _worker_of(self, request: web.Request, owner: Callable[[str], int]) -> int:
+        """Return the worker of the call or room that a request names; this worker, if it names none. A call that joins
+        is asked for at its own worker."""
+        call, resource = await passing.named_call(request), request.match_info.route.resource
+        of_room = resource is not None and resource.canonical.startswith("/v1/rooms/")
+        if of_room and not (call and request.method == "POST"):
+            return self.home_of_room(request.match_info["name"])
         try:
-            worker = owner(await passing.named_call(request))
+            worker = owner(call)
         except ValueError:
             return self.index
         return worker if worker in self.all else self.index
@@ -234,11 +249,6 @@ class Siblings:
         if refused is not None:
             return refused
         return _json({"rooms": [one for part in parts for one in part["rooms"]]})
-
-    async def has_room(self, tenant: str, name: str) -> bool:
-        """Return True if another worker has the named room of a tenant. A worker that is gone has none."""
-        others = [worker for worker in self.all if worker != self.index]
-        return any(await asyncio.gather(*(self.ask(worker, "/room", tenant=tenant, name=name) for worker in others)))
 
     async def _usage(self, request: web.Request) -> web.StreamResponse:
         """Combine the usage of all workers. With records in a database, every worker sees all; else each has its own

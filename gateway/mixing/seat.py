@@ -1,9 +1,10 @@
 """The place between a call and its media leg. Outside a room, frames of the bot pass to the leg. In a room, the room's
-mix goes to the leg, and the bot's voice is one of the sources. Pure."""
+mix goes to the leg, and the bot's voice is one of the sources. The room may be in another process. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from gateway.mixing.mixer import Mixer, MixListener
 from gateway.mixing.sources import LegSource, PlayoutSource
@@ -27,6 +28,26 @@ def _ignore(_frame: bytes, _now: float, _heard_at: float) -> None:
     return None
 
 
+class FarMix(Protocol):
+    """The mix of a room in another process. No method waits."""
+
+    def hear(self, payload: bytes, now: float) -> None:
+        """Take the caller's payload, empty for a lost one."""
+        ...
+
+    def speak(self, frame: bytes, now: float) -> bool:
+        """Take a frame of the bot. False: it was dropped."""
+        ...
+
+    def mark(self, name: str) -> None:
+        """Report this mark after the frames before it."""
+        ...
+
+    def clear(self) -> None:
+        """Drop frames and marks of the bot that were not mixed."""
+        ...
+
+
 class Seat:
     """A leg with its place in a room. It is the ``MediaLeg`` of the call.
 
@@ -42,6 +63,7 @@ class Seat:
         """Receives each frame of a mix that was sent, as ``gateway.call.hearing.caller.Caller.spoke`` does."""
         self._name = ""
         self._mixer: Mixer | None = None
+        self._far: FarMix | None = None
         self._source: LegSource | None = None
         self._voice: PlayoutSource | None = None
 
@@ -50,11 +72,11 @@ class Seat:
     @property
     def joined(self) -> bool:
         """True while the leg is in a room."""
-        return self._mixer is not None
+        return self._mixer is not None or self._far is not None
 
     @property
     def voice(self) -> PlayoutSource | None:
-        """The bot's voice as a source of the room. None: the leg is in none."""
+        """The bot's voice as a source of the room. None: the leg is in none, or in one of another process."""
         return self._voice
 
     def enter(self, name: str, mixer: Mixer) -> None:
@@ -63,7 +85,7 @@ class Seat:
         Raises:
             ValueError: the leg is in a room.
         """
-        if self._mixer is not None:
+        if self.joined:
             raise ValueError(f"{name} is in a room already")
         leg = self.leg
         self._name, self._mixer = name, mixer
@@ -71,7 +93,7 @@ class Seat:
         self._voice = PlayoutSource(leg.outbound, self._mark, mixer.settle)
         mixer.add_source(name, self._source)
         mixer.add_source(voice_of(name), self._voice)
-        mixer.add_listener(name, MixListener(leg.outbound, self._deliver, takes_bursts=not leg.in_real_time))
+        mixer.add_listener(name, MixListener(leg.outbound, self.deliver, takes_bursts=not leg.in_real_time))
 
     def leave(self, now: float) -> None:
         """Leave the room. Speech of the bot that waits for the mix goes to the leg now."""
@@ -88,6 +110,20 @@ class Seat:
             else:
                 self.leg.send_frame(entry, now)
 
+    def enter_far(self, mix: FarMix) -> None:
+        """Give the leg's sound to a room in another process, whose frames come by ``deliver``.
+
+        Raises:
+            ValueError: the leg is in a room.
+        """
+        if self.joined:
+            raise ValueError("the leg is in a room already")
+        self._far = mix
+
+    def leave_far(self) -> None:
+        """Leave that room. Frames of the bot go to the leg again."""
+        self._far = None
+
     def close(self) -> None:
         """Report no more frames, because the call is over; the receiver of the reports refers to this seat."""
         self.sent = _ignore
@@ -96,8 +132,11 @@ class Seat:
         """Take the caller's payload, empty for a lost one."""
         if self._source is not None:
             self._source.push(payload, now=now)
+        elif self._far is not None:
+            self._far.hear(payload, now)
 
-    def _deliver(self, payload: bytes, now: float) -> None:
+    def deliver(self, payload: bytes, now: float) -> None:
+        """Send a frame of the room's mix to the leg."""
         # An empty payload was lost; only RTP can say so.
         if (payload or self.leg.in_real_time) and self.leg.send_frame(payload, now):
             self.sent(payload, now, now)
@@ -148,22 +187,29 @@ class Seat:
 
     def send_frame(self, payload: bytes, now: float) -> bool:
         """Pass a frame of the bot to the leg, or into the mix. False: it was dropped."""
-        voice = self._voice
-        return self.leg.send_frame(payload, now) if voice is None else voice.push(payload, now=now)
+        if self._voice is not None:
+            return self._voice.push(payload, now=now)
+        if self._far is not None:
+            return self._far.speak(payload, now)
+        return self.leg.send_frame(payload, now)
 
     def send_mark(self, name: str) -> None:
         """Ask for a report when everything of the bot before the mark has been played."""
-        if self._voice is None:
-            self.leg.send_mark(name)
-        else:
+        if self._voice is not None:
             self._voice.mark(name)
+        elif self._far is not None:
+            self._far.mark(name)
+        else:
+            self.leg.send_mark(name)
 
     def send_clear(self) -> None:
         """Drop speech of the bot that was not heard. The other legs' sound stays."""
-        if self._voice is None:
-            self.leg.send_clear()
-        else:
+        if self._voice is not None:
             self._voice.clear()
+        elif self._far is not None:
+            self._far.clear()
+        else:
+            self.leg.send_clear()
 
     def carries_dtmf(self, digits: str) -> bool:
         """Return True if the leg can send these touch tones."""

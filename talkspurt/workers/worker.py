@@ -184,17 +184,12 @@ async def _tell(made: Gateway, path: Path) -> web.AppRunner:
         call_sid = request.query["call"]
         return web.json_response([one.call.route for one in made.directory if one.call.call_sid == call_sid])
 
-    async def room(request: web.Request) -> web.Response:
-        found = made.call_parts.conferences.find(request.query["tenant"], request.query["name"])
-        return web.json_response(found is not None)
-
     async def sip_call(request: web.Request) -> web.Response:
         return web.json_response(made.sip.describe(request.query["id"]) if made.sip is not None else None)
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/routes", routes)
-    app.router.add_get("/room", room)
     if made.is_first:
         app.add_routes([trial_sharing.route(made.call_parts.trials)])
     app.router.add_get("/sip/call", sip_call)

@@ -7,8 +7,8 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from gateway.mixing.seat import Seat, leg_of, voice_of
 from gateway.mixing.sources import Pcm
 from gateway.seams.calling import Allowance
 from gateway.seams.end_cause import EndCause
-from gateway.seams.messages import Dtmf, OfLeg, Outbound, Prompt, RoomEvent, RoomEventName
+from gateway.seams.messages import Dtmf, Error, Leave, Mute, OfLeg, Outbound, Prompt, RoomEvent, RoomEventName
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +94,49 @@ class RoomLeg:
     """Called when a call that joined has been let out."""
     alone: Callable[[], None] | None = None
     """Called when a call that joined is the only leg left."""
+
+
+class JoinedRoom(Protocol):
+    """The room in which a call is, as the call uses it. The room may be in another process."""
+
+    @property
+    def name(self) -> str: ...
+
+    def on_message(self, message: Leave | Mute) -> None:
+        """Carry out a message of the call's application, which gets an error if that is impossible."""
+        ...
+
+    def leave(self) -> None:
+        """Leave the room. ``removed`` of the leg follows."""
+        ...
+
+    def close(self) -> None:
+        """Leave the room at once, because the call is over."""
+        ...
+
+    def pressed(self) -> None:
+        """The caller has pressed a key, which the recording hides."""
+        ...
+
+    def silence(self, silent: bool) -> bool:
+        """Let the recording leave the call out, or take it in again. False: the room is not recorded."""
+        ...
+
+
+class FarRooms(Protocol):
+    """The named rooms of the other processes of this server."""
+
+    def has(self, name: str) -> bool:
+        """Return True if rooms of this name are in another process."""
+        ...
+
+    async def join(self, name: str, leg: RoomLeg, entered: Callable[[JoinedRoom], None], *, silent: bool) -> None:
+        """Let a call join; see ``Conferences.join``.
+
+        Raises:
+            Rejected: the other process refuses, or is gone (503).
+        """
+        ...
 
 
 class _RoomWatch:
@@ -318,6 +361,11 @@ class Conference:
 
     # --- the recording -----------------------------------------------------------------------------------------------
 
+    @property
+    def recorded(self) -> bool:
+        """True if the room is recorded."""
+        return self._watch.tape is not None
+
     def pressed(self, leg: str) -> None:
         """A leg has reported a key, which the recording hides."""
         if self._watch.tape is not None:
@@ -327,7 +375,7 @@ class Conference:
         """Let the recording leave a leg out, or take it in again. False: the room is not recorded."""
         if self._watch.tape is not None:
             self._watch.tape.silence(leg, silent)
-        return self._watch.tape is not None
+        return self.recorded
 
     def _tell_all(self, leg: RoomLeg, event: RoomEventName) -> None:
         for each in list(self._legs):
@@ -369,6 +417,52 @@ class Conference:
         return next((each for each in self._legs if each.guest is guest), None)
 
 
+class Member:
+    """A call in a room of this process: its ``JoinedRoom``. The call itself may be in another process."""
+
+    def __init__(self, room: Conference, leg: RoomLeg) -> None:
+        self.room = room
+        self._leg = leg
+
+    @property
+    def name(self) -> str:
+        """Name of the room."""
+        return self.room.name
+
+    def on_message(self, message: Leave | Mute) -> None:
+        """Let a leg out, mute it or let it be heard; see ``JoinedRoom``."""
+        kind = "leave" if isinstance(message, Leave) else "mute"
+        room, leg = self.room, self.room.find(message.leg or self._leg.name)
+        if message.room not in ("", room.name):
+            self._tell(kind, f"the call is not in the room {message.room[:64]}", "unknown_room")
+        elif leg is None:
+            self._tell(kind, f"no leg {message.leg[:40]!r} in the room", "unknown_leg")
+        elif isinstance(message, Leave):
+            room.remove(leg)
+        else:
+            room.change(leg, muted=message.muted)
+
+    def _tell(self, kind: str, problem: str, code: str) -> None:
+        if self._leg.tell is not None:
+            self._leg.tell(Error(description=f"{kind}: {problem}", code=code, field="leg"))
+
+    def leave(self) -> None:
+        """Leave the room."""
+        self.room.remove(self._leg)
+
+    def close(self) -> None:
+        """Leave the room, because the call is over."""
+        self.room.remove(self._leg)
+
+    def pressed(self) -> None:
+        """The caller has pressed a key."""
+        self.room.pressed(self._leg.name)
+
+    def silence(self, silent: bool) -> bool:
+        """Let the recording leave the call out, or take it in again."""
+        return self.room.silence(self._leg.name, silent)
+
+
 class Conferences:
     """The named rooms of a process.
 
@@ -387,8 +481,8 @@ class Conferences:
         tape: Callable[[str, str], RoomTape | None] = lambda name, route: None,
         counted: Callable[[int, int], None] = lambda rooms, legs: None,
     ) -> None:
-        self.elsewhere: Callable[[str, str], Awaitable[bool]] | None = None
-        """Returns True if another process of this server has the room of a tenant. None: there is no other one."""
+        self.far: FarRooms | None = None
+        """The rooms of the other processes. None: there is no other one."""
         self._second_legs = legs
         self._timer = timer
         self._tenants = tenants
@@ -405,16 +499,37 @@ class Conferences:
         """Return the tenant whose rooms the calls of a route may join."""
         return self._tenants.get(route, "")
 
-    def find(self, tenant: str, name: str) -> Conference | None:
-        """Return a room. None: this process has no such room."""
-        return self._rooms.get((tenant, name))
+    async def join(self, name: str, leg: RoomLeg, entered: Callable[[JoinedRoom], None], *, silent: bool) -> None:
+        """Let a call join a room, of this process or of another one.
 
-    @asynccontextmanager
-    async def opened(self, route: str, name: str) -> AsyncIterator[Conference]:
+        Args:
+            entered: called when the call is let in, before it hears anything.
+            silent: True if a recording leaves the call out.
+
+        Raises:
+            Rejected: 429, the room is full; see also ``opened`` and ``FarRooms.join``.
+        """
+        if self.far is not None and self.far.has(name):
+            await self.far.join(name, leg, entered, silent=silent)
+        else:
+            self.let_in(name, leg, entered, silent=silent)
+
+    def let_in(self, name: str, leg: RoomLeg, entered: Callable[[Member], None], *, silent: bool) -> None:
+        """Let a call, which may be in another process, join a room of this one. See ``join``."""
+        with self.opened(leg.route, name) as room:
+            room.check_place()
+            member = Member(room, leg)
+            entered(member)
+            room.enter(leg)
+            if silent:
+                member.silence(True)
+
+    @contextmanager
+    def opened(self, route: str, name: str) -> Iterator[Conference]:
         """Return the room of this name, made if necessary, for a leg of this route. It closes if no leg enters.
 
         Raises:
-            Rejected: 422, the name is none; 409, another process has the room; 503, there are too many rooms.
+            Rejected: 422, the name is none; 503, there are too many rooms.
         """
         if not is_room_name(name):
             raise Rejected(
@@ -431,12 +546,6 @@ class Conferences:
             self._rooms[key] = room
         self._wanted[key] = self._wanted.get(key, 0) + 1
         try:
-            if not room.legs and self.elsewhere is not None and await self.elsewhere(tenant, name):
-                raise Rejected(
-                    f"the room {name} is in another process of this server, which this leg cannot reach: "
-                    "set server.workers to 1",
-                    status=409, code="other_worker", param="name",
-                )  # fmt: skip
             yield room
         finally:
             self._wanted[key] -= 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from gateway.call.joined.bridge import Bridge
-from gateway.call.joined.conferences import Conference, Conferences, RoomLeg
+from gateway.call.joined.conferences import Conferences, JoinedRoom, RoomLeg
 from gateway.call.joined.supervisors import Supervisors
 from gateway.errors import Rejected
 from gateway.mixing.seat import Seat
@@ -61,8 +61,8 @@ class RoomPlace:
         self._tell = tell
         self._owner: Company | None = owner
         """None: the call is over."""
-        self._room: Conference | None = None
-        self._leg: RoomLeg | None = None
+        self._room: JoinedRoom | None = None
+        self._joining = False
         self._unrecorded = self._stopped = False
         """True while the application lets no recording have the call, and once it has ended the recording."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,65 +77,72 @@ class RoomPlace:
         match message:
             case Join():
                 self._own(self._join_or_tell(message))
-            case Leave():
-                self._refusable("leave", "leg", lambda: self._room_of(message.room).remove(self._named(message.leg)))
-            case Mute():
-                self._refusable(
-                    "mute", "leg",
-                    lambda: self._room_of(message.room).change(self._named(message.leg), muted=message.muted),
-                )  # fmt: skip
+            case _ if self._room is not None:
+                self._room.on_message(message)
+            case _:
+                kind = "leave" if isinstance(message, Leave) else "mute"
+                problem = f"{kind}: the call is not in the room {message.room[:64]}"
+                self._tell(Error(description=problem, code="unknown_room", field="leg"))
 
     async def join(self, name: str, *, muted: bool = False, gain_db: float = 0.0) -> RoomLeg:
         """Join a room.
 
         Raises:
-            Rejected: 409 if the call is over, is a second leg, or is joined with other legs; 429 if the room is full;
-                see also ``Conferences.opened``.
+            Rejected: 409 if the call is over, is a second leg, or is joined with other legs; see also
+                ``Conferences.join``.
         """
         self._check()
         assert self._conferences is not None
-        async with self._conferences.opened(self._call.route, name) as room:
-            self._check()
-            leg = RoomLeg(
-                name=self._call.call_id, route=self._call.route, muted=muted, gain_db=gain_db, seat=self._seat,
-                tell=self._tell, removed=self._removed, alone=self._alone,
-            )  # fmt: skip
-            room.check_place()
-            self._room, self._leg = room, leg
-            self._bridge.elsewhere = room.name
-            room.enter(leg)
-            if self._unrecorded:
-                room.silence(leg.name, True)
-            if self._owner is not None:
-                self._owner.accompanied(True)
+        leg = RoomLeg(
+            name=self._call.call_id, route=self._call.route, muted=muted, gain_db=gain_db, seat=self._seat,
+            tell=self._tell, removed=self._removed, alone=self._alone,
+        )  # fmt: skip
+        self._joining, self._bridge.elsewhere, silent = True, name, self._unrecorded
+        try:
+            await self._conferences.join(name, leg, self._entered, silent=silent)
+        finally:
+            self._joining = False
+            if self._room is None:
+                self._bridge.elsewhere = ""
+        if self._room is not None and self._unrecorded != silent:  # it has changed on the way to another process
+            self._room.silence(self._unrecorded)
         return leg
+
+    def _entered(self, room: JoinedRoom) -> None:
+        self._room = room
+        if self._owner is None:
+            self.close()
+        else:
+            self._owner.accompanied(True)
 
     def on_digit(self) -> None:
         """The caller has pressed a key."""
         if self._room is not None:
-            self._room.pressed(self._call.call_id)
+            self._room.pressed()
 
     def record(self, state: RecordState) -> bool:
         """Pause, resume or end the call's part of the room's recording. False: the call is in no recorded room."""
         self._stopped = self._stopped or state == "stop"
         self._unrecorded = self._stopped or state == "pause"
-        return self._room is not None and self._room.silence(self._call.call_id, self._unrecorded)
+        return self._room is not None and self._room.silence(self._unrecorded)
 
     def close(self) -> None:
         """Leave, because the call is over."""
         for task in self._tasks:
             task.cancel()
         self._owner = None
-        if self._room is not None and self._leg is not None:
-            self._room.remove(self._leg)
+        if self._room is not None:
+            self._room.close()
 
     def _check(self) -> None:
         if self._conferences is None or self._owner is None:
             raise Rejected("the call is over", status=409, code="call_over", param="call")
         if self._call.joined_to:
             raise Rejected("the call is a second leg", status=409, code="second_leg", param="call")
-        if self._room is not None:
-            raise Rejected(f"the call is in the room {self._room.name}", status=409, code="in_room", param="call")
+        if self._room is not None or self._joining:
+            raise Rejected(
+                f"the call is in the room {self._bridge.elsewhere}", status=409, code="in_room", param="call"
+            )
         if self._bridge.used or self._supervisors.views():
             raise Rejected(
                 "the call is joined with other legs, is on hold or has a background",
@@ -148,27 +155,9 @@ class RoomPlace:
         except Rejected as exc:
             self._tell(Error(description=f"join: {exc}", code=exc.code, field="room"))
 
-    def _refusable(self, kind: str, field: str, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Rejected as exc:
-            self._tell(Error(description=f"{kind}: {exc}", code=exc.code, field=field))
-
-    def _room_of(self, name: str) -> Conference:
-        room = self._room
-        if room is None or name not in ("", room.name):
-            raise Rejected(f"the call is not in the room {name[:64]}", status=404, code="unknown_room", param="room")
-        return room
-
-    def _named(self, leg: str) -> RoomLeg:
-        found = None if self._room is None else self._room.find(leg or self._call.call_id)
-        if found is None:
-            raise Rejected(f"no leg {leg[:40]!r} in the room", status=404, code="unknown_leg", param="leg")
-        return found
-
     def _removed(self) -> None:
         """The call has been let out of the room."""
-        self._room = self._leg = None
+        self._room = None
         self._bridge.elsewhere = ""
         if self._owner is not None:
             self._owner.accompanied(False)
@@ -176,8 +165,8 @@ class RoomPlace:
 
     def _alone(self) -> None:
         """No other leg is left: without a bot, the call has no one to talk with."""
-        if self._owner is not None and self._owner.without_bot and self._room is not None and self._leg is not None:
-            self._room.remove(self._leg)
+        if self._owner is not None and self._owner.without_bot and self._room is not None:
+            self._room.leave()
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -142,7 +142,7 @@ class Rooms:
             leg = await session.rooms.join(name, muted=body.muted, gain_db=body.gainDb)
         else:
             who.check_route(body.route, self._routes)
-            async with self._conferences.opened(body.route, name) as room:
+            with self._conferences.opened(body.route, name) as room:
                 if body.to:
                     leg = await room.call(
                         body.to, route=body.route, muted=body.muted, gain_db=body.gainDb,

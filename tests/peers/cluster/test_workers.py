@@ -162,37 +162,6 @@ async def test_every_worker_answers_for_the_calls_of_all(tmp_path: Path) -> None
         await until(counts_elsewhere, "a call of worker 1 in the trial")
 
 
-async def test_a_named_room_lives_in_one_worker(tmp_path: Path) -> None:
-    async with served(tmp_path) as server:
-        calls = await server.calls(8)
-        first = calls[0]
-        same = next(call for call in calls[1:] if owner(call) == owner(first))
-        other = next(call for call in calls if owner(call) != owner(first))
-
-        async def joins(call: ManagedCall) -> tuple[int, dict[str, Any]]:
-            async with (
-                aiohttp.ClientSession(server.live.http, headers=AUTH) as http,
-                http.post("/v1/rooms/team/legs", json={"call": call.session_id}) as answer,
-            ):
-                return answer.status, await answer.json()
-
-        for call in (first, same):
-            assert (await joins(call))[0] == 201
-        status, refused = await joins(other)
-        assert (status, refused["error"]["code"]) == (409, "other_worker")
-        for _ in range(4):  # whichever worker is asked
-            (room,) = (await server.get("/v1/rooms"))["rooms"]
-            assert [leg["leg"] for leg in room["legs"]] == [first.session_id, same.session_id]
-        assert await server.live.metric("talkspurt_room_legs") == 2
-        for call in (first, same):
-            async with (
-                aiohttp.ClientSession(server.live.http, headers=AUTH) as http,
-                http.delete(f"/v1/rooms/team/legs/{call.session_id}") as gone,
-            ):
-                assert gone.status == 204
-        assert (await joins(other))[0] == 201
-
-
 async def _until_interrupted(events: aiohttp.ClientResponse, ids: set[str]) -> None:
     left = set(ids)
     async for line in events.content:

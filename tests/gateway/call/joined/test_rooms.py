@@ -3,9 +3,10 @@ spectrum."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from gateway.call.joined import conferences
+from gateway.errors import Rejected
 from gateway.seams.messages import Background, End, Join, Leave, Mute, Record, RoomEvent, Text, Transfer
 from tests.gateway.call.joined.people import Talker, World, world
 from tests.gateway.mixing.legs import level_of
@@ -188,21 +190,64 @@ async def test_joins_that_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
         assert (status, refused["error"]["code"]) == (429, "room_full")
 
 
-async def test_a_room_of_another_process_is_a_clear_error(tmp_path: Path) -> None:
+class Elsewhere:
+    """The rooms of another process, which lets no one in until it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.silences: list[bool] = []
+        self.closed = 0
+        self.name = "team"
+
+    def has(self, name: str) -> bool:
+        return name == "team"
+
+    async def join(self, name: str, leg: Any, entered: Callable[[Any], None], *, silent: bool) -> None:
+        self.asked.append(name)
+        await self.answer
+        entered(self)
+
+    def silence(self, silent: bool) -> bool:
+        self.silences.append(silent)
+        return True
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_call_joins_a_room_of_another_process_once(tmp_path: Path) -> None:
     async with meeting(tmp_path) as made:
+        far = made.made.made.call_parts.conferences.far = Elsewhere()
+        app, session = made.made.app, made.made.app.session
+        app.say(Join(room="team"))
+        await until(lambda: far.asked)
+        for _ in range(2):  # while the other process has not answered
+            status, refused = await made.ask("POST", "/v1/rooms/team/legs", call=made.caller)
+            assert (status, refused["error"]["code"]) == (409, "in_room")
+        status, refused = await made.ask(
+            "POST", f"/v1/calls/{made.caller}/supervise", mode="join", to=made.made.person.uri
+        )
+        assert (status, refused["error"]["code"]) == (409, "in_room")
+        app.say(Record(state="pause"))
+        far.answer.set_result(None)
+        await until(lambda: session.rooms.joined)
+        await until(lambda: far.silences == [True])
+        assert made.rooms == [] and far.asked == ["team"]
+        session.end("over", hang_up=True)
+        await until(lambda: far.closed == 1)
 
-        async def elsewhere(tenant: str, name: str) -> bool:
-            return name == "team"
 
-        made.made.made.call_parts.conferences.elsewhere = elsewhere
-        status, refused = await made.ask("POST", "/v1/rooms/team/legs", call=made.caller)
-        assert (status, refused["error"]["code"]) == (409, "other_worker")
-        assert "server.workers" in refused["error"]["message"]
-        made.made.app.say(Join(room="team"))
-        await until(lambda: made.made.app.errors == ["other_worker"])
-        assert made.rooms == [] and not made.made.app.session.seat.joined
-        made.made.app.say(Join(room="ours"))
-        await until(lambda: made.made.app.session.rooms.joined)
+async def test_a_call_that_another_process_refuses_may_join_another_room(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as made:
+        far = made.made.made.call_parts.conferences.far = Elsewhere()
+        app, session = made.made.app, made.made.app.session
+        far.answer.set_exception(Rejected("the worker is gone", status=503, code="worker_gone"))
+        app.say(Join(room="team"))
+        await until(lambda: app.errors == ["worker_gone"])
+        assert not session.rooms.joined
+        app.say(Join(room="ours"))
+        await until(lambda: session.rooms.joined)
 
 
 async def test_a_recorded_room_has_a_channel_for_each_leg(tmp_path: Path) -> None:
