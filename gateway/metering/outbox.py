@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from gateway.metering.record import MeterRecord
@@ -39,9 +39,11 @@ def put(connection: Connection, record: MeterRecord, now: float) -> None:
     connection.execute(insert(outbox).on_conflict_do_nothing(index_elements=["id"]).values(values))
 
 
-def due(connection: Connection, now: float, *, limit: int) -> Sequence[Delivery]:
-    """Return the records to be sent now, the longest waiting first."""
-    wanted = select(outbox).where(outbox.c.dueAt <= now).order_by(outbox.c.dueAt, outbox.c.id).limit(limit)
+def due(connection: Connection, now: float, *, limit: int, longest_wait_s: float) -> Sequence[Delivery]:
+    """Return the records to be sent now, the longest waiting first. One that would wait for longer than
+    ``longest_wait_s`` was postponed by a clock that was set back since, and is due."""
+    is_due = or_(outbox.c.dueAt <= now, outbox.c.dueAt > now + longest_wait_s)
+    wanted = select(outbox).where(is_due).order_by(outbox.c.dueAt, outbox.c.id).limit(limit)
     return [
         Delivery(record_id=row.id, body=row.body.encode(), attempts=row.attempts)
         for row in connection.execute(wanted).all()

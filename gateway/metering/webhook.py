@@ -113,7 +113,7 @@ class Webhook:
             log.error("records given up: too old or too many to deliver", extra={"count": given_up})
             self._meter.record_deliveries("given_up", given_up)
         self._meter.records_pending(outbox.pending(connection))
-        return outbox.due(connection, now, limit=AT_ONCE)
+        return outbox.due(connection, now, limit=AT_ONCE, longest_wait_s=LONGEST_WAIT_S)
 
     def _settle(self, connection: Connection, due: Sequence[Delivery], taken: Sequence[bool]) -> None:
         now = self._clock()

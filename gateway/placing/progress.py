@@ -140,7 +140,6 @@ def _message(progress: ProgressStep, *, past: bool = False) -> Call:
 
 def _record(attempt: Attempt) -> CallRecord:
     """Return the record of a call that no one answered."""
-    now = time.time()
     last = attempt.events[-1]
     return CallRecord(
         callId=attempt.call_id,
@@ -152,7 +151,7 @@ def _record(attempt: Attempt) -> CallRecord:
         to=attempt.to,
         startedAt=attempt.started_at,
         correlationId=attempt.joined_to or attempt.call_id,
-        durationMs=max(0, round((now - attempt.started_at) * 1000)),
+        durationMs=round((time.monotonic() - attempt.begun) * 1000),
         reason=attempt.reason or last.event,
         endedBy=attempt.cause.by,
         sipStatus=attempt.cause.sip_status or last.sip_status,
@@ -165,7 +164,7 @@ def _record(attempt: Attempt) -> CallRecord:
         firstPacketMs=None,
         entries=[
             Progressed(
-                atMs=max(0, round((each.at - attempt.started_at) * 1000)),
+                atMs=round((each.at - attempt.begun) * 1000),
                 event=each.event,
                 sipStatus=each.sip_status,
                 code=each.code,

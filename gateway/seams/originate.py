@@ -34,8 +34,8 @@ class ProgressStep:
     """SIP status of the network. None: unknown."""
     code: str = ""
     """The carrier's code."""
-    at: float = field(default_factory=time.time)
-    """Seconds since the epoch."""
+    at: float = field(default_factory=time.monotonic)
+    """Monotonic seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +99,8 @@ class Attempt:
     """The cause of a failure."""
     started_at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
+    begun: float = field(default_factory=time.monotonic)
+    """The same moment in monotonic seconds, from which times are measured."""
     transport: str = "sip"
     """``sip``, or the carrier's name."""
     call_sid: str = ""

@@ -71,11 +71,11 @@ class Usage:
     def request(self, tenant: str, request_id: str) -> Iterator[Tally]:
         """Count a request, even if it was answered only in part. An error marks it as failed."""
         record = MeterRecord(id=request_id, kind="request", tenant=tenant, startedAt=time.time(), transport="http")
-        tally, failed = Tally(), False
+        tally, failed, begun = Tally(), False, time.monotonic()
 
         def so_far() -> MeterRecord:
             counted = {
-                "endedAt": time.time(),
+                "endedAt": record.startedAt + time.monotonic() - begun,
                 "characters": tally.characters if tally.audio_s or not failed else 0,
                 "audioSeconds": tally.audio_s,
                 "firstPacketMs": tally.first_packet_ms,

@@ -180,6 +180,18 @@ async def test_a_receiver_that_is_gone_gets_all_of_it_when_it_is_back(tmp_path: 
         assert {message_id for message_id, _ in back.got} == {call(number).id for number in range(AT_ONCE + 2)}
 
 
+async def test_a_clock_that_is_set_back_postpones_no_record(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.says = 500
+    async with Sender(tmp_path, receiver.url) as sender:
+        sender.records.end(ended(call(1)))
+        assert await sender.webhook.deliver() == 0
+        sender.records.end(ended(call(2)))
+        await sender.records.in_thread(lambda: None)
+        sender.now = NOON - 3600
+        receiver.says = 200
+        assert await sender.webhook.deliver() == 2
+
+
 async def test_a_process_that_dies_behind_an_answer_delivers_again_under_the_same_id(
     tmp_path: Path, receiver: Receiver
 ) -> None:

@@ -3,7 +3,9 @@ document."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -178,6 +180,22 @@ async def test_a_call_that_is_not_answered_has_its_reason_and_its_record(
         assert (record["callId"], record["outcome"], record["reason"]) == (call_id, "unanswered", reason)
         shown = f'talkspurt_call_events_total{{event="{event}",transport="{name}"}} 1.0'
         assert shown in made.metrics.exposition().decode()
+
+
+@pytest.mark.parametrize("step_s", [-3600, 3600])
+async def test_a_stepped_clock_changes_no_duration_of_a_call_that_is_not_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    async with calling(tmp_path, "twilio") as (made, carrier):
+        call_id = await ordered(carrier)
+        right = time.time
+        monkeypatch.setattr(time, "time", lambda: right() + step_s)
+        await carrier.report("ringing")
+        await asyncio.sleep(0.01)
+        await carrier.report("busy")
+        record = await until(lambda: made.stores.call_log.get(call_id), "the record")
+        queued, ringing, busy = (entry.atMs for entry in record.entries)
+        assert 0 <= queued <= ringing < busy <= record.durationMs < 100_000
 
 
 @every
