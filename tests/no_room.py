@@ -9,17 +9,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-async def without_files() -> None:
-    """Let the loop turn a thousand times while no file is free."""
+@contextmanager
+def no_file_free() -> Iterator[None]:
+    """Let this process open no file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
     try:
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def without_files() -> None:
+    """Let the loop turn a thousand times while no file is free."""
+    with no_file_free():
+        for _ in range(1000):
+            await asyncio.sleep(0)
 
 
 @contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from gateway.errors import CredentialsError
+from tts_engine.changed_files import ChangedFiles
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class WatchedFile(Generic[T]):
     def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
         self._path = path
         self._read = read
-        self._seen = self._state()
+        self._files = ChangedFiles(path)
         self.value = read(path)
 
     async def watch(self, on_change: Callable[[T], None]) -> None:
@@ -44,21 +44,14 @@ class WatchedFile(Generic[T]):
 
     def look(self) -> bool:
         """Check the file once. Return True if there is a new value."""
-        state = self._state()  # before reading: the next check sees a change in between
-        if state == self._seen:
+        if not self._files.changed():
             return False
-        self._seen = state
         try:
             self.value = self._read(self._path)
         except CredentialsError as exc:
-            log.error("changed file cannot be used, its old content stays in effect", extra={"why": str(exc)})
+            if self._files.refuse():
+                log.error("changed file cannot be used, its old content stays in effect", extra={"why": str(exc)})
             return False
+        self._files.take()
         log.info("file reloaded", extra={"file": str(self._path)})
         return True
-
-    def _state(self) -> object:
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size

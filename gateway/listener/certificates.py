@@ -1,19 +1,19 @@
 """Reloads certificates from their files while the server runs, since they are renewed every few weeks.
 
 A changed file is first tried on a separate context: a certificate without its key would break the context in use, and
-renewals write the two files one after the other. A file that cannot be used is logged, and tried again after its next
-change. Existing connections keep their certificates.
+renewals write the two files one after the other. Files that cannot be used are logged once, and tried again at each
+check. Existing connections keep their certificates.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 from collections.abc import Sequence
 from functools import partial
 
+from tts_engine.changed_files import ChangedFiles
 from tts_engine.supervision import SUPERVISOR, SupervisedTask
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Certificates:
     def __init__(self, contexts: Sequence[ssl.SSLContext], certificate: str, key: str, authorities: str = "") -> None:
         self._contexts = contexts
         self._files = (certificate, key, *([authorities] if authorities else []))
-        self._seen = self._state()
+        self._changes = ChangedFiles(*self._files)
         self._task: SupervisedTask | None = None
 
     def start(self, check_every_s: float = _CHECK_EVERY_S) -> None:
@@ -47,28 +47,16 @@ class Certificates:
         if self._task is not None:
             await self._task.aclose()
 
-    def _state(self) -> tuple[object, ...]:
-        """Return a value that differs when a file has changed or a link points elsewhere."""
-        found: list[object] = []
-        for file in self._files:
-            try:
-                status = os.stat(file)
-                found.append((status.st_ino, status.st_mtime_ns, status.st_size))
-            except OSError:
-                found.append(None)
-        return tuple(found)
-
     def _changed(self) -> bool:
         """Check the files, in a thread. Return True if they have changed and can be used."""
-        state = self._state()
-        if state == self._seen:
+        if not self._changes.changed():
             return False
-        self._seen = state
         try:
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         except OSError as exc:
-            files = " ".join(self._files)
-            log.error("new certificate cannot be used", extra={"files": files, "why": exc.strerror or repr(exc)})
+            if self._changes.refuse():
+                files = " ".join(self._files)
+                log.error("new certificate cannot be used", extra={"files": files, "why": exc.strerror or repr(exc)})
             return False
         return True
 
@@ -87,6 +75,6 @@ class Certificates:
                     for context in self._contexts:
                         self._load(context)
                 except OSError:  # a file has changed again meanwhile; try again at the next check
-                    self._seen = ()
                     continue
+                self._changes.take()
                 log.info("certificate reloaded", extra={"file": self._files[0]})

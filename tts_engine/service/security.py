@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import os
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc
 
+from tts_engine.changed_files import ChangedFiles
 from tts_engine.config import EngineConfig, EngineTls
 from tts_engine.errors import Unauthenticated
 
@@ -43,35 +43,12 @@ def server_credentials(config: EngineConfig, address: str) -> grpc.ServerCredent
     )
 
 
-class _Files:
-    """TLS files, which may be renewed while the process runs."""
-
-    def __init__(self, *files: str) -> None:
-        self._files = files
-        self._seen = self._state()
-
-    def _state(self) -> list[tuple[int, int] | None]:
-        found: list[tuple[int, int] | None] = []
-        for file in self._files:
-            try:
-                status = os.stat(file)
-                found.append((status.st_ino, status.st_mtime_ns))
-            except OSError:
-                found.append(None)
-        return found
-
-    def changed(self) -> bool:
-        """Return True if a file has changed since the last call."""
-        before, self._seen = self._seen, self._state()
-        return before != self._seen
-
-
 class _Renewed:
     """The TLS files of a server. gRPC asks for them at each handshake, in a thread of its own."""
 
     def __init__(self, tls: EngineTls) -> None:
         self._tls = tls
-        self._files = _Files(tls.certificate, tls.key, tls.client_ca)
+        self._files = ChangedFiles(tls.certificate, tls.key, tls.client_ca)
 
     def configuration(self) -> grpc.ServerCertificateConfiguration | None:
         """Return the content of changed files. None: they have not changed, or cannot be used."""
@@ -80,8 +57,10 @@ class _Renewed:
         try:
             pair, authorities = _pair(self._tls), _authorities(self._tls.client_ca, "client_ca")
         except Unauthenticated as exc:
-            log.error("new certificate cannot be used", extra={"why": str(exc)})
+            if self._files.refuse():
+                log.error("new certificate cannot be used", extra={"why": str(exc)})
             return None
+        self._files.take()
         log.info("new certificate", extra={"file": self._tls.certificate})
         return grpc.ssl_server_certificate_configuration([pair], authorities)
 
@@ -101,7 +80,7 @@ class Connecting:
         self._named = [("grpc.ssl_target_name_override", name)] if name else []
         self._tls = None if target.startswith("unix:") else config.tls
         tls = self._tls
-        self._files = _Files(tls.certificate, tls.key, tls.ca) if tls is not None else _Files()
+        self._files = ChangedFiles(tls.certificate, tls.key, tls.ca) if tls is not None else ChangedFiles()
         self._credentials = self._read()
 
     def _read(self) -> grpc.ChannelCredentials | None:
@@ -119,8 +98,10 @@ class Connecting:
         try:
             self._credentials = self._read()
         except Unauthenticated as exc:
-            log.error("new certificate cannot be used", extra={"why": str(exc)})
+            if self._files.refuse():
+                log.error("new certificate cannot be used", extra={"why": str(exc)})
             return False
+        self._files.take()
         log.info("new certificate for the engine", extra={"target": self._target})
         return True
 

@@ -40,8 +40,8 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(tmp_path: 
     certificates.start(check_every_s=0.01)
     assert await shown(port, trusted) == {"first.example"}
     (tmp_path / "chain").write_text("no certificate")
-    broken = certificates._state()
-    await until(lambda: certificates._seen == broken)
+    broken = certificates._changes._now()
+    await until(lambda: certificates._changes._refused == broken)
     assert await shown(port, trusted) == {"first.example"}
     write(authority, tmp_path, "second.example")
 
@@ -85,8 +85,8 @@ async def test_new_authorities_of_clients_are_believed_and_a_broken_file_is_not_
     certificates.start(check_every_s=0.01)
     assert await is_let_in(old) and not await is_let_in(new)
     authorities.write_text("no certificate")
-    broken = certificates._state()
-    await until(lambda: certificates._seen == broken)
+    broken = certificates._changes._now()
+    await until(lambda: certificates._changes._refused == broken)
     assert await is_let_in(old) and not await is_let_in(new)
     new.cert_pem.write_to_path(str(authorities))
     await until(lambda: is_let_in(new), "the new authority")
