@@ -16,7 +16,7 @@ import time
 import unicodedata
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -221,7 +221,7 @@ class VoiceRegistry:
         with self._write() as db:
             if not db.execute("SELECT 1 FROM voices WHERE voice_id = ?", (_normal(voice_id),)).fetchone():
                 raise NotFound(f"no registered voice {voice_id!r}")
-            _write_tensors(self._features_path(_normal(voice_id), engine), features)
+            _replace(self._features_path(_normal(voice_id), engine), _tensors(features))
 
     def remove(self, voice_id: str) -> None:
         """Remove a registered voice and delete its files. Utterances that have loaded its features continue.
@@ -242,26 +242,35 @@ class VoiceRegistry:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _put(self, info: VoiceInfo, transcript: str, features: Mapping[str, NDArray[Any]], wav: bytes | None) -> None:
-        with self._write() as db:
-            self._check_room(db, info.voice_id)
-            # The row is written last. A crash before that leaves only files, which the next registration of the id
-            # replaces.
-            _write_tensors(self._features_path(info.voice_id, info.engine), features)
-            if wav is not None:
-                _replace(self._wav_path(info.voice_id), wav)
-            db.execute(
-                "INSERT INTO voices VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    info.voice_id,
-                    info.name,
-                    json.dumps(list(info.languages)),
-                    info.engine,
-                    transcript,
-                    time.time(),
-                    wav is not None,
-                    uuid.uuid4().hex,
-                ),
-            )
+        files = [(self._features_path(info.voice_id, info.engine), _tensors(features))]
+        if wav is not None:
+            files.append((self._wav_path(info.voice_id), wav))
+        written: list[Path] = []
+        try:
+            with self._write() as db:
+                self._check_room(db, info.voice_id)
+                # The row is written last. A crash before that leaves only files, which the next registration of the id
+                # replaces.
+                for path, data in files:
+                    written.append(path)
+                    _replace(path, data)
+                db.execute(
+                    "INSERT INTO voices VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        info.voice_id,
+                        info.name,
+                        json.dumps(list(info.languages)),
+                        info.engine,
+                        transcript,
+                        time.time(),
+                        wav is not None,
+                        uuid.uuid4().hex,
+                    ),
+                )
+        except BaseException:
+            for path in written:
+                path.unlink(missing_ok=True)
+            raise
 
     def _check_room(self, db: sqlite3.Connection, voice_id: str) -> None:
         if voice_id in self._builtin or db.execute("SELECT 1 FROM voices WHERE voice_id = ?", (voice_id,)).fetchone():
@@ -339,7 +348,8 @@ class VoiceRegistry:
                 try:
                     yield db
                 except BaseException:
-                    db.execute("ROLLBACK")
+                    with suppress(sqlite3.Error):  # on a full disk SQLite has done it
+                        db.execute("ROLLBACK")
                     raise
                 db.execute("COMMIT")
         except (OSError, sqlite3.Error) as exc:
@@ -367,17 +377,22 @@ def _record(row: sqlite3.Row) -> VoiceRecord:
     )
 
 
-def _write_tensors(path: Path, features: Mapping[str, NDArray[Any]]) -> None:
+def _tensors(features: Mapping[str, NDArray[Any]]) -> bytes:
     from safetensors.numpy import save
 
-    _replace(path, save({name: array.copy() for name, array in features.items()}))
+    data: bytes = save({name: array.copy() for name, array in features.items()})
+    return data
 
 
 def _replace(path: Path, data: bytes) -> None:
     """Write a file atomically: readers, also in other processes, see the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

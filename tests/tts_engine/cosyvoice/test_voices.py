@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.no_room import room_for
 from tts_engine.api import VoiceInfo
 from tts_engine.cosyvoice.voices import VoiceLimits, VoiceRegistry
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed
@@ -217,6 +218,25 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SynthesisFailed, match="cannot be opened"):
         open_registry(tmp_path / "file" / "voices")
+
+
+@pytest.mark.parametrize("room", [0, 5_000, 20_000, 44_000])
+def test_a_disk_that_is_full_at_any_step_leaves_no_file_of_the_voice(tmp_path: Path, room: int) -> None:
+    """Features and recording have 40,000 bytes each, and the database grows with each voice."""
+    registry = open_registry(tmp_path)
+    full = 0
+    with room_for(room):
+        for number in range(60):
+            try:
+                registry.add(wav=b"x" * 40_000, transcript="t" * 900, voice_id=f"amy{number}")
+            except SynthesisFailed:
+                full += 1
+    assert full > 0
+    names = {voice.voice_id for voice in registry.voices()} - {"heart"}
+    files = {path.name for path in tmp_path.iterdir() if not path.name.startswith("voices.db")}
+    assert files == {f"{name}{end}" for name in names for end in (".wav", ".test.safetensors")}
+    registry.add(wav=b"two", transcript="", voice_id="amy59")
+    assert bytes(registry.features("amy59")["wav"]) == b"two"
 
 
 def test_damaged_features_are_an_error_of_ours(tmp_path: Path) -> None:
