@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from redis.asyncio import Redis
 from yarl import URL
 
 from gateway.call.directory import number_of
@@ -22,6 +21,7 @@ from gateway.cluster import passing
 from gateway.cluster.redis_state import FAULTS, asked
 from gateway.errors import Rejected
 from gateway.listener.passed_on import PassedOn
+from gateway.redis_connection import connect
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Gateways:
         self.number = number_of(address)
         self._address = address.rstrip("/")
         self._message_bytes = message_bytes
-        self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+        self._redis = connect(url, timeout_s=timeout_s)
 
     async def watch(self) -> None:
         """Renew this gateway's lease until cancelled."""

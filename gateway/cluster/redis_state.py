@@ -13,10 +13,10 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import orjson
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.errors import Rejected
+from gateway.redis_connection import connect
 from gateway.seams.shared_state import Handoff
 
 KEEP_S = 3600
@@ -36,7 +36,7 @@ class RedisState:
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+        self._redis = connect(url, timeout_s=timeout_s)
 
     async def first(self, key: str, value: bytes, *, keep_s: float) -> bytes | None:
         is_first = await asked(self._redis.set(_PREFIX + key, value, nx=True, px=_milliseconds(keep_s)))

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import quote
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.limits.quota import WINDOW_S, QuotaRequest, QuotaStanding, QuotaVerdict
+from gateway.redis_connection import connect
 
 LEASE_S = 4.0
 """Lifetime of an entry that is not renewed, the same as of a gateway's calls."""
@@ -94,7 +94,7 @@ class SharedQuotas:
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+        self._redis = connect(url, timeout_s=timeout_s)
         self._script = self._redis.register_script(_DECIDE)
 
     async def decide(self, asks: Sequence[QuotaRequest]) -> QuotaVerdict:
