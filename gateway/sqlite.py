@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from gateway.process_lock import wait_for_lock
 
 log = logging.getLogger(__name__)
+
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of a system that lacks room, descriptors or memory for now."""
 
 
 def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
@@ -49,6 +53,22 @@ def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
             connection.execute("PRAGMA wal_autocheckpoint=0")  # for this SQLite syncs twice
 
     return database
+
+
+def may_pass(fault: BaseException) -> bool:
+    """Return True for a fault of the disk or the system, after which the same write may succeed: a locked file, a full
+    disk, no free descriptor. False: the row is at fault, or the file is not ours to write."""
+    return isinstance(fault, OperationalError) or (isinstance(fault, OSError) and fault.errno in _PASSING)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return a value that differs if a file was removed or replaced while it is open. None: it is gone. SQLite itself
+    does not notice, and writes into a file that no one finds any more."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def is_damaged(fault: BaseException) -> bool:

@@ -37,14 +37,14 @@ from sqlalchemy import (
     true,
     tuple_,
 )
-from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 
 from gateway.call_log.schema import SCHEMA, calls
 from gateway.config import CallsConfig, PostgresConfig
 from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
 from gateway.seams.call_record import CallRecord, CallSummary, Entry, HeardWords, Said
-from gateway.sqlite import is_damaged, open_sqlite, set_aside
+from gateway.sqlite import identity, is_damaged, may_pass, open_sqlite, set_aside
 from tts_engine.supervision import SUPERVISOR, SupervisedThread
 
 log = logging.getLogger(__name__)
@@ -156,6 +156,8 @@ class CallLog:
         self._written = 0
         self._lock = threading.Lock()
         self._database: Engine | None = None
+        self._file: tuple[int, int] | None = None
+        """The ``identity`` of the open file."""
         self.shared: SharedDatabase | None = None
         if postgres is not None and postgres.url is not None and meter is not None:
             self.shared = SharedDatabase(postgres, self._handover(), meter)
@@ -273,7 +275,7 @@ class CallLog:
                     "call log cannot be written",
                     extra={"call": record.callId, "route": record.route, "why": type(exc).__name__},
                 )
-                if isinstance(exc, OperationalError) and not last:
+                if may_pass(exc) and not last:
                     while len(self._unwritten) > QUEUED:
                         self._unwritten.pop()
                         self._on_lost("not_written")
@@ -330,10 +332,16 @@ class CallLog:
         )
 
     def _opened(self) -> Engine:
-        """Return the database, created at first use. Both threads call this."""
+        """Return the database, created at first use, and again if its file was removed. Both threads call this."""
+        path = Path(self._config.folder, _FILE)
         with self._lock:
+            if self._database is not None and identity(path) != self._file:
+                log.error("database file was removed, a new one begins", extra={"file": _FILE})
+                self._database.dispose()
+                self._database = None
             if self._database is None:
                 self._database = _open(Path(self._config.folder))
+                self._file = identity(path)
             return self._database
 
 

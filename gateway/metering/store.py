@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from gateway.config import PostgresConfig, RecordsConfig
@@ -36,7 +36,7 @@ from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import SCHEMA, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
 from gateway.process_lock import lock
-from gateway.sqlite import is_damaged, open_sqlite, set_aside
+from gateway.sqlite import identity, is_damaged, may_pass, open_sqlite, set_aside
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +106,8 @@ class Records:
         """Ends that the disk refused, at most ``WAITING``. Only the thread uses them."""
         self._open_records: dict[str, Callable[[], MeterRecord]] = {}
         self._database: Engine | None = None
+        self._file: tuple[int, int] | None = None
+        """The ``identity`` of the open file."""
         self._sync = DiskSync(Path(config.path), self._opened) if config.database_url else None
         self._lock_file: int | None = None
         self._tidied_at = 0.0
@@ -299,7 +301,7 @@ class Records:
             self._transact(lambda connection: ledger.begin(connection, begun, self._owner))
             # The next write asks for a sync.
         except Exception as exc:  # a record that SQLite refuses, or the disk: the thread writes for all calls
-            if len(begun) > 1 and not isinstance(exc, OperationalError):  # one of them is at fault, not the disk
+            if len(begun) > 1 and not may_pass(exc):  # one of them is at fault, not the disk
                 for record in begun:
                     self._begin([record])
                 return
@@ -362,7 +364,7 @@ class Records:
                 self._ask_for_sync()
             except Exception as exc:  # one record, or the disk: the next work may succeed
                 log.error("records cannot be written", extra={"why": type(exc).__name__})
-                if ended is not None and isinstance(exc, OperationalError) and len(self._unwritten) < WAITING:
+                if ended is not None and may_pass(exc) and len(self._unwritten) < WAITING:
                     self._unwritten.append(ended)
                 else:
                     self._lost("not_written", of_records)
@@ -391,7 +393,14 @@ class Records:
             self._meter.record_lost(reason)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in a transaction. If the file is damaged, set it aside, and run it in a new one."""
+        """Run ``work`` in a transaction. If the file was removed, make a new one. If it is damaged, set it aside, and
+        run it in a new one."""
+        path = Path(self._config.path)
+        if self.keeps_records and identity(path) != self._file:
+            log.error("database file was removed, a new one begins", extra={"file": path.name})
+            self._opened().dispose()
+            self._open_file()
+            self._hold_lock()
         try:
             with self._opened().begin() as connection:
                 return work(connection)
@@ -399,7 +408,7 @@ class Records:
             if not is_damaged(exc) or not self.keeps_records:
                 raise
         self._opened().dispose()
-        set_aside(Path(self._config.path))
+        set_aside(path)
         self._open_file()
         with self._opened().begin() as connection:
             return work(connection)
@@ -423,13 +432,21 @@ class Records:
                 raise
             set_aside(path)
             self._open_file()
-        self._lock_file = lock(_lock_path(path, self._owner))
+        self._hold_lock()
         self._transact(self._end_dead_records)
 
+    def _hold_lock(self) -> None:
+        """Show other processes that this one lives. Its lock may have been removed with the file of records."""
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+        self._lock_file = lock(_lock_path(Path(self._config.path), self._owner))
+
     def _open_file(self) -> None:
-        self._database = open_sqlite(Path(self._config.path), busy_s=_BUSY_S, syncs=False)
+        path = Path(self._config.path)
+        self._database = open_sqlite(path, busy_s=_BUSY_S, syncs=False)
         with self._database.begin() as connection:
             SCHEMA.bring_up_to_date(connection)
+        self._file = identity(path)
 
     def _handover(self) -> Handover:
         def delete_old(connection: Connection) -> int:
@@ -481,7 +498,7 @@ class Records:
 
     def _tidy(self, connection: Connection) -> None:
         now = self._clock()
-        if now - self._tidied_at < _TIDY_S:
+        if 0 <= now - self._tidied_at < _TIDY_S:  # below 0, the clock was set back
             return
         if ledger.delete_old(connection, keep_days=self._config.keep_days, now=now, most=_TIDIED_AT_ONCE) == 0:
             self._tidied_at = now

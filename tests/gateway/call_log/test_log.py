@@ -1,5 +1,6 @@
 """The call log on a real SQLite file: what is written is found, and no fault reaches the call."""
 
+import shutil
 import sqlite3
 import stat
 import threading
@@ -17,6 +18,7 @@ from gateway.call_log.log import QUEUED, CallLog, Query, Sort, Totals, _open, in
 from gateway.config import CallsConfig
 from gateway.errors import Rejected
 from gateway.seams.call_record import CallRecord, CallSummary, Fault, HeardWords, Pressed, Said
+from tests.no_room import no_file_free
 from tests.waiting import PATIENCE_S, until
 
 NOW = time.time()
@@ -233,6 +235,37 @@ async def test_of_two_processes_with_a_damaged_file_one_replaces_it_and_both_wri
     for kept in logs:
         assert len(await kept.find(Query())) == 2
         await kept.aclose()
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+async def test_a_log_whose_file_is_removed_continues_in_a_new_one(tmp_path: Path, what: str) -> None:
+    folder, lost = tmp_path / "calls", list[str]()
+    kept = CallLog(CallsConfig(folder=str(folder)), on_lost=lost.append)
+    kept.start()
+    await written(kept, record(1))
+    await until(lambda: kept._written == 1, "the end of the transaction")
+    if what == "folder":
+        shutil.rmtree(folder)
+    else:
+        (folder / "calls.sqlite3").unlink()
+    await written(kept, record(2))
+    await kept.aclose()
+    again = CallLog(CallsConfig(folder=str(folder)), on_lost=lost.append)
+    assert [call.callId for call in await again.find(Query())] == [record(2).callId] and lost == []
+    await again.aclose()
+
+
+async def test_a_record_waits_while_no_file_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.call_log.log._AGAIN_S", 0.01)
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lost.append)
+    kept.start()
+    with no_file_free():
+        kept.add(record(1))
+        await until(lambda: len(kept._unwritten) == 1, "a record that waits")
+    await until(lambda: kept._written == 1, "the record")
+    assert lost == []
+    await kept.aclose()
 
 
 async def test_a_record_waits_while_another_program_holds_the_file(

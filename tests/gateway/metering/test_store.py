@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -288,6 +289,31 @@ async def test_a_damaged_file_is_set_aside_and_records_continue_in_a_new_one(tmp
         assert [(record.outcome, record.audioSeconds) for record in after] == [("completed", 1.5)] * 2
         assert sum(day.calls for day in await records.usage("shop")) == 2
     assert len(list(file.parent.glob("records.sqlite3.damaged-*[0-9]"))) == 1 and lost.reasons == []
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+async def test_records_whose_file_is_removed_continue_in_a_new_one(tmp_path: Path, what: str) -> None:
+    lost, folder = Lost(), tmp_path / "new"
+    async with opened(tmp_path, meter=lost) as records:
+        begun(records, call(1))
+        records.end(ended(call(2)))
+        await found(records)
+        if what == "folder":
+            shutil.rmtree(folder)
+        else:
+            (folder / "records.sqlite3").unlink()
+        records.end(ended(call(3)))
+        await found(records)
+        async with opened(tmp_path, meter=lost) as other:  # another process, which must not take the first for dead
+            begun(records, call(4))
+            await found(records)
+            other.write_ahead()
+            assert [record.outcome for record in await found(other)] == ["completed", "open"]
+        records.end(ended(call(1)))
+        records.end(ended(call(4)))
+    async with opened(tmp_path, meter=lost) as records:
+        assert [record.id for record in await found(records)] == [call(number).id for number in (1, 3, 4)]
+    assert lost.reasons == []
 
 
 @asynccontextmanager
