@@ -130,6 +130,7 @@ class SharedDatabase:
         self._lock: int | None = None
         self._has_tables = False
         self._fault: str | None = "not asked yet"
+        self._local_fault: str | None = None
         self._waiting = 0
         self._tidied_at = float("-inf")
         table, key = handover.table, handover.key
@@ -175,22 +176,35 @@ class SharedDatabase:
 
     def move(self) -> int:
         """Move some rows, or check that the database answers. Return the number of moved rows. Never raises."""
-        moved = 0
+        moved, rows = 0, list[Row]()
+        local_fault = self._locally(lambda: rows.extend(self._take()))
         try:
-            rows = self._take()
             with self._transaction() as connection:
                 if rows:
                     self._put(connection, rows)
                 else:
                     connection.execute(select(1))
-            self._forget(rows)
-            moved = len(rows)
+            local_fault = self._locally(lambda: self._forget(rows)) or local_fault
+            moved = 0 if local_fault else len(rows)
             self._tidy()
             self._note(None)
         except Exception as exc:  # for any fault of the driver: the next round may succeed
             self._note(why(exc))
+        if local_fault and local_fault != self._local_fault:
+            extra = {"of": self._handover.what, "why": local_fault}
+            log.error("the local database cannot be used, so rows wait for PostgreSQL", extra=extra)
+        self._local_fault = local_fault
         self._meter.shared_database(self.state)
         return moved
+
+    def _locally(self, work: Callable[[], None]) -> str | None:
+        """Do a step in the local database. Return its fault, which says nothing about PostgreSQL. The writer of the
+        file sets a damaged one aside."""
+        try:
+            work()
+        except Exception as exc:
+            return why(exc)
+        return None
 
     def _take(self) -> Sequence[Row]:
         """Return the oldest ended rows. Empty: there are none, or another process moves them."""
@@ -306,6 +320,8 @@ class SharedDatabase:
         elif fault is None and self._fault is not None:
             log.info("PostgreSQL answers", extra={"of": self._handover.what})
         self._fault = fault
+        if fault is not None:
+            self._has_tables = False  # another database may answer next: a new one, or a copy
 
     def _close(self) -> None:
         if self._database is not None:

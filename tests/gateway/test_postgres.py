@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import StaticPool, create_engine
 
 from gateway.config import PostgresConfig, RecordsConfig
 from gateway.metering.store import Records
@@ -58,6 +60,30 @@ async def test_of_reads_that_wait_together_one_finds_the_fault(tmp_path: Path, m
     all_wait.set()
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert {str(answer) for answer in answers} == {"PostgreSQL: timed out"} and len(tried) == 1
+    await records.aclose()
+
+
+async def test_a_fault_of_the_local_file_is_none_of_postgresql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The shared database is another SQLite file here."""
+    config = RecordsConfig(database_url=f"sqlite:///{tmp_path}/records.sqlite3")
+    records = Records(config, Lost(), postgres=PostgresConfig.model_validate({"url": NOBODY}), clock=lambda: NOON)
+    await records.start()
+    shared = records.shared
+    assert shared is not None
+    monkeypatch.setattr("gateway.postgres.opened", lambda config: create_engine("sqlite://", poolclass=StaticPool))
+    monkeypatch.setattr(shared, "_begin", lambda connection: None)
+    monkeypatch.setattr(shared, "_locked", lambda connection, function, number: True)
+    records.end(ended(call(1)))
+    await records.in_thread(lambda: None)
+    handover = shared._handover
+    shared._handover = replace(handover, local=lambda: create_engine(f"sqlite:///{tmp_path}/nowhere/records.sqlite3"))
+    for _ in range(2):
+        assert shared.move() == 0 and shared.state.answers
+    assert caplog.text.count("rows wait for PostgreSQL") == 1
+    shared._handover = handover
+    assert shared.move() == 1
     await records.aclose()
 
 

@@ -290,6 +290,52 @@ async def test_a_database_that_is_slow_hung_or_gone_costs_no_record_and_reads_sa
             assert await until(counted, "the days") == 3 and lost.reasons == []
 
 
+CHANGED = {
+    "read only": (
+        'ALTER DATABASE "{0}" SET default_transaction_read_only = on',
+        'ALTER DATABASE "{0}" RESET default_transaction_read_only',
+    ),
+    "another password": ("ALTER ROLE talkspurt PASSWORD 'other'", f"ALTER ROLE talkspurt PASSWORD '{PASSWORD}'"),
+    "another name": ('ALTER DATABASE "{0}" RENAME TO "{0} away"', 'ALTER DATABASE "{0} away" RENAME TO "{0}"'),
+    "replaced by an empty one": ('ALTER DATABASE "{0}" RENAME TO "{0} old"', 'CREATE DATABASE "{0}"'),
+}
+"""Changes of a database by a failover, a restore or an administrator while gateways run, each with its end."""
+
+
+@pytest.mark.parametrize("change", CHANGED)
+async def test_a_changed_database_is_used_again(
+    tmp_path: Path, server: PostgresServer, database: str, change: str
+) -> None:
+    breaks, mends = (statement.format(database) for statement in CHANGED[change])
+    lost = Lost()
+    engine = server.engine("postgres").execution_options(isolation_level="AUTOCOMMIT")
+    with engine.connect() as administrator:
+        async with sharing(tmp_path, server.url(database), meter=lost) as records:
+            records.end(ended(call(1)))
+            await moved(records)
+            administrator.exec_driver_sql(f"""ALTER DATABASE "{database}" ALLOW_CONNECTIONS off""")
+            administrator.exec_driver_sql(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+            )
+            await until(
+                lambda: (
+                    not administrator.exec_driver_sql(
+                        f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'"
+                    ).scalar_one()
+                ),
+                "the end of the connections",
+            )
+            administrator.exec_driver_sql(breaks)
+            if "RENAME" not in breaks:
+                administrator.exec_driver_sql(f"""ALTER DATABASE "{database}" ALLOW_CONNECTIONS on""")
+            records.end(ended(call(2)))
+            await until(lambda: not state(records).answers and state(records).waiting == 1, "the fault")
+            administrator.exec_driver_sql(mends)
+            administrator.exec_driver_sql(f"""ALTER DATABASE "{database}" ALLOW_CONNECTIONS on""")
+            await moved(records)
+            assert call(2).id in {record.id for record in await found(records)} and lost.reasons == []
+
+
 async def test_tables_of_a_later_version_are_left_alone(tmp_path: Path, server: PostgresServer, database: str) -> None:
     url = server.url(database)
     async with sharing(tmp_path / "a", url) as records:
