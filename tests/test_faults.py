@@ -62,6 +62,7 @@ SHOWN_BY = {
     "Redis gone (limits)": (
         "peers/server/test_shared_limits.py::test_a_killed_redis_costs_no_request_and_a_new_one_learns_what_is_held",
         "gateway/limits/test_limiter.py::test_without_redis_all_that_is_limited_is_refused_where_that_is_wanted",
+        "peers/cluster/test_redis_state.py::test_a_redis_that_becomes_a_replica_is_left_for_the_one_behind_its_address",
     ),
     "Redis gone (directory)": (
         "peers/cluster/test_gateways.py::test_a_request_finds_the_gateway_that_has_the_call_and_a_lost_one_is_told",
@@ -72,6 +73,8 @@ SHOWN_BY = {
         "peers/server/test_shared_store.py::test_a_database_that_is_slow_hung_or_gone_costs_no_record_and_reads_say_so",
         "peers/server/test_shared_store.py::test_calls_that_begin_speak_and_end_while_the_database_is_gone_are_found_when_it_is_back",
         "gateway/test_postgres.py::test_of_too_many_that_wait_the_oldest_are_given_up_and_counted",
+        "gateway/test_postgres.py::test_a_fault_of_the_local_file_is_none_of_postgresql",
+        "peers/server/test_shared_store.py::test_a_changed_database_is_used_again",
     ),
     "PostgreSQL hung": (
         "peers/server/test_shared_store.py::test_calls_speak_on_while_the_database_hangs_and_another_gateway_sees_them_later",
@@ -108,21 +111,27 @@ SHOWN_BY = {
         "gateway/uplink/test_worker.py::test_a_full_disk_ends_the_recording_and_not_the_call",
         "gateway/metering/test_store.py::test_a_full_or_lost_disk_costs_the_record_and_nothing_else",
         "gateway/call_log/test_log.py::test_a_folder_that_cannot_be_written_costs_the_records_alone",
+        "tts_engine/cosyvoice/test_voices.py::test_a_disk_that_is_full_at_any_step_leaves_no_file_of_the_voice",
     ),
     "the file of records or of ended calls locked by another program": (
         "gateway/call_log/test_log.py::test_a_record_waits_while_another_program_holds_the_file",
         "gateway/metering/test_store.py::test_the_end_of_a_call_is_written_when_another_program_lets_go_of_the_file",
     ),
-    "the file of records or of ended calls damaged": (
+    "the file of records or of ended calls damaged or removed": (
         "gateway/call_log/test_log.py::test_a_damaged_file_is_set_aside_and_the_log_continues_in_a_new_one",
         "gateway/call_log/test_log.py::test_of_two_processes_with_a_damaged_file_one_replaces_it_and_both_write_the_new_one",
         "gateway/metering/test_store.py::test_a_damaged_file_is_set_aside_and_records_continue_in_a_new_one",
+        "gateway/call_log/test_log.py::test_a_log_whose_file_is_removed_continues_in_a_new_one",
+        "gateway/metering/test_store.py::test_records_whose_file_is_removed_continue_in_a_new_one",
     ),
     "no free file descriptors": (
         "tts_engine/service/test_child.py::test_a_health_check_without_files_of_our_own_ends_no_engine",
         "talkspurt/workers/test_supervisor.py::test_connections_wait_for_a_report_without_work_while_no_file_is_free",
         "sip_bridge/io/test_idle_strangers.py::test_with_few_descriptors_left_strangers_take_each_others_place",
         "gateway/listener/test_sockets.py::test_with_few_descriptors_left_a_connection_stays_only_in_place_of_another",
+        "tts_engine/test_changed_files.py::test_a_key_that_is_revoked_while_no_file_is_free_is_revoked_when_one_is",
+        "gateway/call_log/test_log.py::test_a_record_waits_while_no_file_can_be_opened",
+        "sip_bridge/io/test_ports.py::test_without_a_free_descriptor_no_port_is_tried_in_vain",
     ),
     "no memory or process table for a new process": (
         "tts_engine/service/test_child.py::test_a_process_that_cannot_be_made_is_unavailable_and_tried_again",
@@ -135,6 +144,8 @@ SHOWN_BY = {
     ),
     "the machine's clock is stepped": (
         "gateway/call/test_session.py::test_a_stepped_clock_changes_no_duration",
+        "gateway/placing/test_carrier_calls.py::test_a_stepped_clock_changes_no_duration_of_a_call_that_is_not_answered",
+        "gateway/metering/test_webhook.py::test_a_clock_that_is_set_back_postpones_no_record",
         "gateway/test_tokens.py::test_after_a_step_of_the_clock_new_tokens_open_calls_and_old_ones_at_most_one",
         "sip_bridge/message/test_digest.py::test_after_a_step_of_the_clock_a_peer_is_challenged_once_more_and_let_in",
     ),

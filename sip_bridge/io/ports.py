@@ -6,6 +6,7 @@ description.
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections import deque
 
@@ -27,6 +28,10 @@ def share(low: int, high: int, workers: int) -> list[tuple[int, int]]:
         raise ValueError(f"UDP ports {low}-{high} are {pairs} pairs for {workers} workers, expected one each")
     begins = [first + 2 * (pairs * worker // workers) for worker in range(workers + 1)]
     return [(begin, end - 1) for begin, end in zip(begins, begins[1:], strict=False)]
+
+
+_NO_SOCKET = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""Errors that another port would not mend."""
 
 
 class PortPair:
@@ -79,13 +84,17 @@ class PortPool:
         """Bind a pair. A pair that another program uses is skipped and tried again later.
 
         Raises:
-            PortsExhausted: every pair of the range is in use, by us or by other programs.
+            PortsExhausted: every pair of the range is in use, by us or by other programs; or the system has no
+                descriptor or memory for a socket.
         """
         for _ in range(len(self._free)):
             port = self._free.popleft()
             try:
                 return PortPair(self, port, *self._bind(port))
-            except OSError:
+            except OSError as exc:
+                if exc.errno in _NO_SOCKET:
+                    self._free.appendleft(port)
+                    raise PortsExhausted(f"no socket for RTP: {exc.strerror}") from exc
                 self._free.append(port)
         low, high = self._range
         raise PortsExhausted(

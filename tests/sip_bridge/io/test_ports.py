@@ -6,6 +6,7 @@ import pytest
 
 from sip_bridge.errors import PortsExhausted
 from sip_bridge.io.ports import PortPool
+from tests.no_room import no_file_free
 from tests.peers.ports import free_port
 
 LOW = free_port(24)
@@ -67,3 +68,20 @@ def test_a_port_of_another_program_is_passed_over_and_nothing_stays_bound(taken:
 def test_a_range_without_a_pair_is_refused(low: int, high: int) -> None:
     with pytest.raises(ValueError, match=f"{low}-{high}"):
         PortPool("127.0.0.1", low, high)
+
+
+def test_without_a_free_descriptor_no_port_is_tried_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, tried = PortPool("127.0.0.1", LOW, LOW + 23), []
+    bind = pool._bind
+
+    def noted(port: int) -> tuple[socket.socket, socket.socket]:
+        tried.append(port)
+        return bind(port)
+
+    monkeypatch.setattr(pool, "_bind", noted)
+    with no_file_free(), pytest.raises(PortsExhausted, match="no socket for RTP: Too many open files"):
+        pool.take()
+    assert tried == [LOW]
+    pair = pool.take()
+    assert (pair.port, pool.in_use) == (LOW, 1)
+    pair.close()
