@@ -137,3 +137,13 @@ def test_a_user_needs_a_password_which_is_not_shown() -> None:
     with pytest.raises(ValueError, match="phone"):
         Trunk(name="phone", username="ann")
     assert "secret" not in repr(PHONE)
+
+
+def test_wrong_passwords_from_many_addresses_of_one_network_are_those_of_one_source() -> None:
+    judges = trunks(PHONE, failures=3)
+    for number in range(3):
+        challenge = judge(judges, host=f"2001:db8::{number}")
+        judge(judges, with_credentials(challenge, password="guess"), host=f"2001:db8::{number}")
+    challenge = judge(trunks(PHONE), host="2001:db8::9")
+    assert judge(judges, with_credentials(challenge), host="2001:db8::9") is not PHONE, "its credentials are not read"
+    assert judge(judges, with_credentials(challenge), host="2001:db8:0:1::9") is PHONE
