@@ -108,7 +108,11 @@ class FairPool:
         """Do one piece of work, when it is the turn of this tenant and call, and return its result. A piece of which
         the caller is cancelled before its turn is not done."""
         await self._turns.take(whose)
-        running = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except BaseException:  # no thread could be started
+            self._turns.give_back(whose)
+            raise
 
         def ended(running: asyncio.Future[Any]) -> None:
             if not running.cancelled():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -151,16 +151,19 @@ class Transcriptions:
 
     async def transcribe(self, request: web.Request) -> web.Response:
         """Return the words of a file."""
+        tenant = request[TENANT].name
         async with request[TENANT].occupied():
-            async with self._room(request[TENANT].name):
+            with self._counted(tenant):
                 names = [field.alias or name for name, field in TranscriptionBody.model_fields.items()]
+                # A slow upload has no place, which would keep others waiting.
                 form, data = await read_multipart(request, names=names, file="file", most=MOST_BYTES)
                 several = "timestamp_granularities[]"
                 fields = {name: values if name == several else values[-1] for name, values in form.items()}
                 body = TranscriptionBody.model_validate(fields | ({"file": bytes(data[:1])} if data else {}))
                 recogniser = self._recogniser(request[WHO], body.model, body.language)
-                pcm = await decoded(data)
-                return _answer(body, len(pcm) / 2 / SAMPLE_RATE, await self._hear(recogniser, pcm, body.language))
+                async with self._places.place((tenant, "")):
+                    pcm = await decoded(data)
+                    return _answer(body, len(pcm) / 2 / SAMPLE_RATE, await self._hear(recogniser, pcm, body.language))
 
     async def words(self, request: web.Request, pcm: bytes, language: str) -> str:
         """Return the words of a sound by the first recogniser that knows the language.
@@ -172,24 +175,25 @@ class Transcriptions:
         Returns:
             Empty: no recogniser can listen now, or none understood a word.
         """
+        tenant = request[TENANT].name
         try:
-            async with self._room(request[TENANT].name):
-                recogniser = self._recogniser(request[WHO], OPENAI_MODELS[0], language)
-                return " ".join(each.text for each in await self._hear(recogniser, pcm, language))
+            with self._counted(tenant):
+                async with self._places.place((tenant, "")):
+                    recogniser = self._recogniser(request[WHO], OPENAI_MODELS[0], language)
+                    return " ".join(each.text for each in await self._hear(recogniser, pcm, language))
         except Rejected:
             return ""
 
-    @asynccontextmanager
-    async def _room(self, tenant: str) -> AsyncIterator[None]:
-        """Have a place, which others have in turn. A tenant that has or awaits ``AT_ONCE`` gets no further one."""
+    @contextmanager
+    def _counted(self, tenant: str) -> Iterator[None]:
+        """Count a request. A tenant has at most ``AT_ONCE``, also uploads and requests that wait."""
         if self._busy[tenant] >= AT_ONCE:
             raise Rejected(
                 f"{AT_ONCE} transcriptions are in progress", status=429, code="too_many_requests", retry_after_s=1.0
             )
         self._busy[tenant] += 1
         try:
-            async with self._places.place((tenant, "")):
-                yield
+            yield
         finally:
             self._busy[tenant] -= 1
             if not self._busy[tenant]:
