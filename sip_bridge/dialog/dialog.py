@@ -6,6 +6,7 @@ writes the session timer headers (RFC 4028); the dialog's owner runs the timers.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -243,24 +244,25 @@ def session_offer(interval_s: int, min_s: int = MIN_SESSION_S) -> list[tuple[str
 def session_answer(
     request: Request, *, wanted_s: int, min_s: int = MIN_SESSION_S
 ) -> tuple[SessionTimer | None, list[tuple[str, str]]] | Refusal:
-    """Answer an INVITE or UPDATE of the peer (section 9). Return the timer and the headers of the 2xx, or a 422.
+    """Answer an INVITE or UPDATE of the peer (section 9). Return the timer and the headers of the 2xx, or a 422. A
+    value that cannot be read counts as absent, because the call does not depend on it.
 
     Args:
         wanted_s: the interval if the peer asks for none. 0: no timer in that case.
-
-    Raises:
-        SipProtocolError: Session-Expires or Min-SE cannot be read.
     """
-    asked = _session_expires(request)
+    asked, peers_shortest_s = None, MIN_SESSION_S
+    with contextlib.suppress(SipProtocolError):
+        asked = _session_expires(request)
+    with contextlib.suppress(SipProtocolError):
+        peers_shortest_s = min_session_s(request)
     supported = "timer" in request.headers.tokens("Supported")
     if asked and asked[0] < min_s and supported:
         return Refusal(422, (("Min-SE", str(min_s)),))
     if asked is None and not wanted_s:
         return None, []
     # We may shorten the peer's interval, but not below its Min-SE. A peer without session timers cannot refresh, and
-    # its
-    # too short interval must not be refused (section 8.1). So we raise the interval and refresh ourselves.
-    interval_s = asked[0] if asked else max(wanted_s, min_session_s(request))
+    # its too short interval must not be refused (section 8.1). So we raise the interval and refresh ourselves.
+    interval_s = asked[0] if asked else max(wanted_s, peers_shortest_s)
     interval_s = max(interval_s, min_s)
     refresher = (asked[1] if asked else "uas") or "uac" if supported else "uas"
     headers = [("Session-Expires", f"{interval_s};refresher={refresher}")]

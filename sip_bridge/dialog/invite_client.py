@@ -94,6 +94,8 @@ class InviteClient(InviteDialog):
         """The response with which the session begins."""
         self._early: dict[str, SessionDescription] = {}
         """The descriptions in provisional responses, by the fork's tag."""
+        self._heard = ""
+        """The tag of the fork whose early media is heard. Empty: there is none."""
         self._agreements: dict[str, Negotiation] = {}
         """The negotiations with forks that have answered our offer in a reliable response, by the fork's tag."""
         self._changed: set[str] = set()
@@ -214,15 +216,15 @@ class InviteClient(InviteDialog):
             self.effects.append(Begin())  # the session hears the early media and exists at the answer
 
     def _early_media(self, tag: str, description: SessionDescription) -> None:
-        """Take the description of a provisional response. The first fork that has one is heard, also when a later
-        response of it moves the media. Nothing is settled yet, because any fork may answer."""
-        if self._is_heard(tag) and description != self._early.get(tag) and tag not in self._agreements:
+        """Take the description of a provisional response. The fork whose description is the latest is heard, because a
+        call that moves on, for example to a mailbox, leaves the others. Nothing is settled yet, because any fork may
+        answer."""
+        if tag not in self._early and len(self._early) >= _MAX_EARLY:
+            return
+        if description != self._early.get(tag) and tag not in self._agreements:
             self._hear(self.negotiation.fork().accept(description))
-        if tag in self._early or len(self._early) < _MAX_EARLY:
-            self._early[tag] = description
-
-    def _is_heard(self, tag: str) -> bool:
-        return next(iter(self._early), tag) == tag
+            self._heard = tag
+        self._early[tag] = description
 
     def _hear(self, agreed: Agreed | None) -> None:
         self.negotiation.agreed = agreed
@@ -269,7 +271,7 @@ class InviteClient(InviteDialog):
             body = fork.answer(offer)
             headers.append(SDP)
             self._changed.add(tag)
-            if self._is_heard(tag):
+            if tag == self._heard:
                 self._hear(fork.agreed)
         dialog.refresh(request)
         self.effects.append(Respond(key, response_to(request, 200, headers=headers, body=body)))

@@ -190,10 +190,13 @@ def test_when_to_refresh_and_when_to_end(interval_s: int, refresh_s: float, end_
     assert (timer.refresh_at(100.0), timer.end_at(100.0)) == (100 + refresh_s, 100 + end_s)
 
 
-@pytest.mark.parametrize("value", ["", "soon", "-1", "99999999999", "1800 uac"])
-def test_unreadable_session_timer(value: str) -> None:
+@pytest.mark.parametrize("value", ["", "soon", "-1", "99999999999", "1800 uac", "1800, 1800", "1800s", "½"])
+def test_an_unreadable_session_timer_counts_as_absent(value: str) -> None:
+    for name in ("Session-Expires", "Min-SE"):
+        for wanted_s in (0, 1800):
+            assert session_answer(timed((name, value)), wanted_s=wanted_s) == session_answer(timed(), wanted_s=wanted_s)
     with pytest.raises(SipProtocolError, match="Session-Expires is"):
-        session_answer(timed(("Session-Expires", value)), wanted_s=0)
+        session_agreed(answer(timed(), 200, headers=(("Session-Expires", value),)))
     if value:
         with pytest.raises(SipProtocolError, match="Min-SE is"):
             min_session_s(timed(("Min-SE", value)))

@@ -258,16 +258,24 @@ def test_media_follows_the_update_of_a_callee_and_stays_there_after_the_answer(r
     assert reinvite and reinvite.status == 200 and call.heard(MediaAgreed)[-1][1].agreed.port == 40020
 
 
-def test_only_the_fork_that_is_heard_moves_the_media_and_the_one_that_answers_counts() -> None:
+@pytest.mark.parametrize(("answers", "port"), [("a", 40010), ("b", 40110)])
+def test_the_latest_fork_is_heard_and_moves_the_media_and_the_one_that_answers_counts(answers: str, port: int) -> None:
     call = calling()
     described(call, "a")
     described(call, "b", port=40100)
-    assert early(call, "UPDATE", tag="b", body=description(port=40110)) == 200
-    assert [each.agreed.port for _, each in call.heard(MediaAgreed)] == [40000]
     assert early(call, "UPDATE", tag="a", body=description(port=40010)) == 200
-    assert call.heard(MediaAgreed)[-1][1].agreed.port == 40010
-    call.answer(call.asked("INVITE"), 200, tag="b")
+    assert [each.agreed.port for _, each in call.heard(MediaAgreed)] == [40000, 40100]
+    assert early(call, "UPDATE", tag="b", body=description(port=40110)) == 200
     assert call.heard(MediaAgreed)[-1][1].agreed.port == 40110
+    call.answer(call.asked("INVITE"), 200, tag=answers)
+    assert call.heard(MediaAgreed)[-1][1].agreed.port == port
+
+
+def test_a_fork_that_repeats_itself_is_not_heard_again_and_one_without_a_codec_never() -> None:
+    call = calling()
+    for tag, port, codecs in (("a", 40000, "0"), ("b", 40100, "0"), ("a", 40000, "0"), ("c", 40200, "18")):
+        described(call, tag, reliable=False, port=port, codecs=codecs)
+    assert [each.agreed.port for _, each in call.heard(MediaAgreed)] == [40000, 40100]
 
 
 def test_the_numbers_of_a_callee_count_on_after_its_answer() -> None:
