@@ -361,7 +361,7 @@ class SipBridge:
                 self.endpoint.dismiss(key, request, response_to(request, 481), peer)
                 return
             try:
-                call.on_request(key, request)
+                call.on_request(key, request, peer)
             except Exception:  # a bug in one call ends only that call, and no transaction stays open
                 log.exception("SIP request failed", extra={"call": call.session_id, "method": request.method})
                 self.endpoint.respond(key, response_to(request, 500))

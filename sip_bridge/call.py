@@ -306,8 +306,9 @@ class SipCall(UnbufferedLeg):
         self.protocol.tick(now=now)
         self._carry_out()
 
-    def on_request(self, key: Key, request: Request) -> None:
-        """Handle a request in the dialog."""
+    def on_request(self, key: Key, request: Request, peer: Peer) -> None:
+        """Handle a request in the dialog, which came from ``peer``."""
+        self.protocol.requests.seen_at(peer)
         self._tell(self.protocol.on_request, key, request)
 
     def on_ack(self, ack: Request) -> None:

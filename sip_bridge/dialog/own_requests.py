@@ -78,13 +78,13 @@ class OwnRequests:
     def hop(self, dialog: Dialog) -> Peer:
         """Return the address of a dialog's next hop, without a DNS look-up.
 
-        It is the known peer if the dialog names a host by name, if a translator hides the Contact, or if we can send
-        nothing to the named address. An existing connection to the named host is reused; if it is gone, the endpoint
-        connects to the named port (RFC 3261 section 18.1.1).
+        It is the known peer if the dialog names a host by name, if a translator hides the Contact, if a peer without
+        TLS names TLS and we have none either, or if we can send nothing to the named address. An existing connection to
+        the named host is reused; if it is gone, the endpoint connects to the named port (RFC 3261 section 18.1.1).
         """
         uri, peer = dialog.next_hop, self._peer
         host = self._host_of(uri)
-        if self._is_hidden(dialog):
+        if self._is_hidden(dialog) or self._names_tls_in_vain(uri):
             return peer
         named = (uri.params.get("transport") or "").upper()
         streamed = peer.transport != "UDP" and named in ("", peer.transport)
@@ -103,6 +103,17 @@ class OwnRequests:
     def _is_hidden(self, dialog: Dialog) -> bool:
         contact = self._host_of(dialog.target)
         return self.translated or (not dialog.routes and is_hidden(contact, seen_at=self._peer.host))
+
+    def seen_at(self, peer: Peer) -> None:
+        """Note the source of a request in the dialog. If a translator or a new connection gives the peer another port
+        of its host, our next requests go there. The host stays, because the source of a datagram may be forged."""
+        known = self._peer
+        if (peer.transport, peer.host) == (known.transport, known.host):
+            self._peer = replace(known, port=peer.port)
+
+    def _names_tls_in_vain(self, uri: Uri) -> bool:
+        named = uri.scheme == "sips" or (uri.params.get("transport") or "").upper() == "TLS"
+        return named and self._peer.transport != "TLS" and not self._local.tls_port
 
     def _host_of(self, uri: Uri) -> str:
         """Return the host of a URI. An IPv4 address that is written as an IPv6 one (RFC 4291 section 2.5.5.2) is one of

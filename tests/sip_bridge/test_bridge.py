@@ -425,8 +425,6 @@ async def test_requests_that_do_not_fit_are_refused_and_disturb_nothing() -> Non
     "header",
     [
         ("Record-Route", "<sip:proxy;lr"),
-        ("Session-Expires", "soon"),
-        ("Min-SE", "-1"),
         ("Contact", "*"),
         ("Content-Type", 'multipart/mixed;boundary="\udcff"'),
     ],
@@ -625,6 +623,58 @@ async def test_a_caller_behind_a_translator_is_answered_where_it_calls_from() ->
             await until(lambda: made.session.call.state.value == "up")
             made.session.call.hang_up("end")
             await phone.hung_up()
+
+
+async def test_a_caller_whose_translator_gives_it_another_port_is_hung_up_at_the_new_one() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            phone.address = "10.255.255.1"
+            await phone.call()
+            await until(lambda: made.session.call.state.value == "up")
+            with phone.sip:
+                phone.address = "127.0.0.1"
+                phone.sip = phone._socket()
+            phone.address = "10.255.255.1"
+            phone.send(phone.request("OPTIONS"))
+            await phone.response(200)
+            made.session.call.hang_up("end")
+            await phone.hung_up()
+
+
+async def test_a_caller_that_connects_again_is_hung_up_on_the_new_connection() -> None:
+    """RFC 5626 section 4.3: a translator lets no connection through to its Contact."""
+    async with bridge() as made:
+        port = made.bridge.endpoint.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with phone_of(made) as phone:
+            phone.address = "10.255.255.1"
+
+            async def read(reader: asyncio.StreamReader) -> Request | Response:
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+                length = int(re.search(rb"Content-Length: (\d+)", head)[1])  # type: ignore[index]
+                return parse(head + await reader.readexactly(length))
+
+            def over_tcp(request: Request) -> bytes:
+                return request.serialise().replace(b"SIP/2.0/UDP", b"SIP/2.0/TCP")
+
+            writer.write(over_tcp(phone.request("INVITE", body=offer(phone.rtp_port))))
+            while (ok := await read(reader)).status < 200:  # type: ignore[union-attr]
+                pass
+            assert isinstance(ok, Response)
+            phone.to_tag = ok.to.tag
+            writer.write(over_tcp(phone.request("ACK", cseq=1)))
+            await until(lambda: made.session.call.state.value == "up")
+            writer.close()
+            await until(lambda: not made.bridge.endpoint._connections)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(over_tcp(phone.request("OPTIONS")))
+            assert (await read(reader)).status == 200  # type: ignore[union-attr]
+            made.session.call.hang_up("end")
+            bye = await read(reader)
+            assert isinstance(bye, Request) and bye.method == "BYE"
+            writer.write(response_to(bye, 200).serialise())
+            await made.empty()
+        writer.close()
 
 
 # --- media -----------------------------------------------------------------------------------------------------------

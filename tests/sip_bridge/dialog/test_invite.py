@@ -515,6 +515,27 @@ def test_a_host_name_in_the_contact_stands_for_the_known_peer(contact: str) -> N
     assert [effect for _, effect in call.heard(Outcome)] == [Outcome(200)]
 
 
+@pytest.mark.parametrize("tls_port", [0, 5061])
+@pytest.mark.parametrize("transport", ["UDP", "TCP", "TLS"])
+@pytest.mark.parametrize(
+    "contact", ["<sips:u@127.0.0.8>", "<sips:u@127.0.0.8:5080;transport=tcp>", "<sip:u@127.0.0.8;transport=TLS>"]
+)
+def test_a_peer_that_names_tls_without_having_it_is_reached_as_before(
+    contact: str, transport: str, tls_port: int
+) -> None:
+    call = calling()
+    call.protocol.requests._peer = known = Peer(transport, "127.0.0.9", 7000)
+    call.protocol.requests._local = LocalAddress("127.0.0.1", 5060, tls_port)
+    invite = call.asked("INVITE")
+    answered = response_to(invite, 200, to_tag="a", headers=[("Contact", contact), SDP], body=description())
+    call.tell(call.protocol.on_response, key_of(invite), answered)
+    hop = call.protocol.requests.hop(call.protocol.dialog)
+    if transport != "TLS" and not tls_port:
+        assert hop == known
+    else:
+        assert (hop.transport, hop.host) == ("TLS", "127.0.0.8")
+
+
 @pytest.mark.parametrize("contact", UNUSABLE)
 def test_a_caller_that_names_an_address_out_of_reach_is_hung_up_where_it_calls_from(contact: str) -> None:
     call, invite = called(("X-Nothing", "1"))
