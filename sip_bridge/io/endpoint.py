@@ -259,6 +259,7 @@ class _Connection(asyncio.Protocol):
         if self._idle:
             self._idle.cancel()
         self._endpoint._connections.remove(self)
+        self._endpoint._lost_connection(self.peer)
 
     def data_received(self, data: bytes) -> None:
         self._touch()
@@ -453,7 +454,7 @@ class Endpoint:
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
         """Messages that wait for a connection to be made."""
         self._moved: dict[Key, tuple[Request, Peer]] = {}
-        """Long requests on their way to a connection, as they would go in a datagram."""
+        """Long requests that go by TCP and have no response yet, as they would go in a datagram."""
         self._without_tcp: dict[tuple[str, int], float] = {}
         """Host and port of peers that took no connection, and the time until which none is tried."""
         self._watching: SupervisedTask | None = None
@@ -646,6 +647,7 @@ class Endpoint:
 
     def forget(self, key: Key) -> None:
         """End a transaction without reporting it, if it still exists."""
+        self._moved.pop(key, None)
         self._transactions.forget(key)
 
     def dismiss(self, key: Key, request: Request, response: Response | None, peer: Peer) -> None:
@@ -745,6 +747,8 @@ class Endpoint:
 
     def _deliver(self, key: Key | None, message: Message, peer: Peer) -> None:
         if isinstance(message, Response):
+            if key:
+                self._moved.pop(key, None)
             self._user.on_response(key, message)
         elif message.method == "ACK":
             self._user.on_ack(message)
@@ -792,6 +796,7 @@ class Endpoint:
                 assert isinstance(peer, Peer)
                 self._deliver(key, message, peer)
             case TransactionFailed(key, reason):
+                self._moved.pop(key, None)
                 self._user.on_failed(key, reason)
 
     def _set_timer(self) -> None:
@@ -817,8 +822,6 @@ class Endpoint:
                     self._unsendable(peer, error, key)
             return
         if self._write(data, peer) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
-            if key:
-                self._moved.pop(key, None)
             return
         if isinstance(message, Response):
             # The connection is gone, so the response goes to the address in the Via, where the peer listens (section
@@ -876,10 +879,7 @@ class Endpoint:
             del self._dialling[peer]
             unsent = self._unsent.pop(peer)
         for data, key in unsent:
-            if connection and connection.send(data):
-                if key:
-                    self._moved.pop(key, None)
-            elif key:
+            if not (connection and connection.send(data)) and key:
                 self._failed(key)
 
     async def _connect(self, peer: Peer) -> _Connection:
@@ -923,6 +923,13 @@ class Endpoint:
             self._send_as_datagram(key, *moved)
             return
         self._carry_out(self._transactions.transport_failed(key, now=self._loop.time()))
+
+    def _lost_connection(self, peer: Peer) -> None:
+        """Send the long requests again as datagrams that have got no response on a connection which is lost."""
+        unsent = {key for waiting in self._unsent.values() for _, key in waiting}
+        for key, (_, datagram_peer) in list(self._moved.items()):
+            if replace(datagram_peer, transport="TCP") == peer and key not in unsent:
+                self._failed(key)
 
     def _send_as_datagram(self, key: Key, request: Request, peer: Peer) -> None:
         """Send a long request as a datagram after all, because the peer takes no connection."""

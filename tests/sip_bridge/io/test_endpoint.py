@@ -592,6 +592,27 @@ async def test_a_long_request_goes_as_a_datagram_to_a_peer_that_takes_no_connect
             assert not user.endpoint._moved
 
 
+async def test_a_long_request_goes_as_a_datagram_to_a_peer_that_takes_a_connection_and_closes_it() -> None:
+    """A port of another program, or of a relay whose own connection fails."""
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    async with server, listening() as user:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.setblocking(False)
+            peer.bind(server.sockets[0].getsockname())
+            user.endpoint.request(long_request(), Peer("UDP", "127.0.0.1", peer.getsockname()[1]))
+            got = parse(await asyncio.wait_for(asyncio.get_running_loop().sock_recv(peer, 65536), PATIENCE_S))
+            assert isinstance(got, Request) and got.via.transport == "UDP"
+            peer.sendto(response_to(got, 200, to_tag="b").serialise(), ("127.0.0.1", user.endpoint.port))
+            answer = await asyncio.wait_for(user.responses.get(), PATIENCE_S)
+            assert isinstance(answer, Response) and answer.status == 200
+            assert not user.endpoint._moved
+
+
 async def test_mutated_datagrams_raise_nothing() -> None:
     """Straight into the socket's callback, where an exception would be logged and lost."""
     rng = random.Random(4)
