@@ -320,7 +320,21 @@ def test_comfort_noise_that_was_not_negotiated_is_noise_and_a_sign_of_life(noise
     assert call.session.heard_at == BEGIN_S + 20 and not call.session.dropped
 
 
-@pytest.mark.parametrize("datagram", [scripts.Far().packet(kind=77), b"", b"\r\n", b"\0\1\0\0" + bytes(16)])
+SIGNS = {
+    "another type": scripts.Far().packet(kind=77),
+    "no payload": scripts.Far().packet(b""),
+    "only padding": b"\xa0\0\0\1" + bytes(8) + b"\0\0\0\4",
+    "empty": b"",
+    "line break": b"\r\n",
+    "STUN": b"\0\1\0\0" + bytes(16),
+    "ZRTP": b"\x10\0\0\1ZRTP" + bytes(8),
+    "UDPTL": b"\0\1\1\x06\0\0",
+    "DTLS": b"\x16\xfe\xfd" + bytes(10),
+}
+"""Datagrams that a peer may send in place of audio, for example while it is muted (RFC 6263 section 4)."""
+
+
+@pytest.mark.parametrize("datagram", SIGNS.values(), ids=SIGNS)
 def test_any_packet_of_the_peer_is_a_sign_of_life_and_none_of_a_stranger(datagram: bytes) -> None:
     call = Call()
     call.session.receive(datagram, BEGIN_S + 20, ("203.0.113.1", 4000))
