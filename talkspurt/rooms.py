@@ -18,7 +18,7 @@ from gateway.call.expected import ExpectedCalls
 from gateway.call.handoff import Handoffs
 from gateway.call.hearing.listening import hearing
 from gateway.call.joined.bridge import JoiningPolicy
-from gateway.call.joined.conferences import Conferences
+from gateway.call.joined.conferences import Conference, Conferences
 from gateway.call.joined.second_legs import SecondLegs
 from gateway.call.known_voices import KnownVoices
 from gateway.call.session import Services, Session
@@ -42,6 +42,8 @@ from gateway.http.call_api.calls import Calls, HandoffRoute
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.expected import ExpectedRoutes
 from gateway.http.call_api.listen import Listen
+from gateway.http.call_api.recording_files import RecordingFiles
+from gateway.http.call_api.room_recordings import RoomRecordings
 from gateway.http.call_api.rooms import Rooms
 from gateway.http.call_api.route_list import RouteList
 from gateway.http.call_api.supervise import Supervise
@@ -295,13 +297,15 @@ class CallParts:
         rate = min(rate, config.max_sample_rate)
         return Recorder(path, rate=rate, max_s=config.max_s, started=time.monotonic(), key=config.key)
 
-    def _room_recorder(self, name: str, route: str) -> RoomRecorder | None:
+    def _room_recorder(self, room: Conference, route: str) -> RoomRecorder | None:
         config = self._config.recording
         if not self._config.routes[route].recording or not config.folder:
             return None
         return RoomRecorder(
-            Path(config.folder) / f"{name}.wav",
+            Path(config.folder) / f"{room.correlation_id}.wav",
             self.uplink.recordings,
+            room=room.name,
+            tenant=room.tenant,
             rate=min(RATE_HZ, config.max_sample_rate),
             max_s=config.max_s,
             started=time.monotonic(),
@@ -474,7 +478,8 @@ class HttpParts:
             OutageState(state.shared),
             transports.carriers,
         )
-        ended = EndedCalls(stores.call_log, config.recording)
+        files = RecordingFiles(config.recording)
+        ended = EndedCalls(stores.call_log, files)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         routes_elsewhere = place.siblings.routes_of if place is not None else None
         self.room_door = RoomDoor(calls.conferences, now=ticker.now, drops=room_drops)
@@ -509,6 +514,7 @@ class HttpParts:
                 Listen(directory).route(),
                 *Supervise(directory, transports.webrtc.answer_joining).routes(),
                 *Rooms(calls.conferences, directory, config.routes, transports.webrtc.answer_joining).routes(),
+                *RoomRecordings(files, calls.conferences, config.routes).routes(),
                 *AttachRoutes(self.switches.attach, config.routes, directory, routes_elsewhere).routes(),
                 *(ExpectedRoutes(audiosocket, config.routes).routes() if audiosocket is not None else ()),
                 *pages.routes(),

@@ -46,7 +46,8 @@ class RoomRecorder:
     """The recording of one room. All methods are called on the loop.
 
     Args:
-        path: the WAV file. A JSON file beside it tells which leg is in which channel, and when.
+        path: the WAV file. A JSON file beside it, written at the end, tells which leg is in which channel, and when.
+        room: name of the room. tenant: its tenant.
         rate: sample rate of the file, Hz.
         max_s: longest recording, seconds.
         started: time of the first tick, monotonic seconds.
@@ -58,12 +59,15 @@ class RoomRecorder:
         path: Path,
         thread: RecordingThread,
         *,
+        room: str,
+        tenant: str,
         rate: int,
         max_s: float,
         started: float,
         key: bytes | None,
         on_lost: Callable[[str], None],
     ) -> None:
+        self._room, self._tenant = room, tenant
         self._started = started
         self._on_lost = on_lost
         self._name = path.stem
@@ -125,7 +129,8 @@ class RoomRecorder:
         for leg in list(self._channels):
             self.left(leg)
         self._flush()
-        self._put(self._writer.close, lambda: _write_private(self._places, json.dumps(self._log)))
+        told = json.dumps({"room": self._room, "tenant": self._tenant, "legs": self._log})
+        self._put(self._writer.close, lambda: _write_private(self._places, told))
         self._queue = None
 
     def _channel(self, leg: str) -> int:

@@ -62,6 +62,7 @@ TRUSTED = {
     "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",
     "gateway/dialogue/line.py": "the kind of a message that this process wrote",
     "gateway/dialogue/script.py": "the operator's scripts",
+    "gateway/http/call_api/room_recordings.py": "files that this server's recorder wrote",
     "gateway/model_trial.py": "a digest of its own making",
     "gateway/uplink/sealing.py": "recordings that this server sealed",
     "sip_bridge/io/shared_address.py": "what processes of this server say on a socket that only they have",

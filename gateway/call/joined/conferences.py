@@ -175,7 +175,7 @@ class Conference:
     """One named room. ``Conferences`` makes it.
 
     Args:
-        tape: begins a recording with this name for a leg of this route. None: such legs are not recorded.
+        tape: begins a recording of the room for a leg of this route. None: such legs are not recorded.
         changed: called when legs have come or gone.
     """
 
@@ -186,13 +186,13 @@ class Conference:
         legs: SecondLegs,
         timer: Ticker,
         *,
-        tape: Callable[[str, str], RoomTape | None],
+        tape: Callable[[Conference, str], RoomTape | None],
         changed: Callable[[Conference], None],
     ) -> None:
         self.tenant = tenant
         self.name = name
         self.correlation_id = f"RM{uuid.uuid4().hex}"
-        """The id that the legs called for the room share."""
+        """The id that the legs called for the room share, and the name of its recording."""
         self._second_legs = legs
         self._changed = changed
         self._room = Room(timer)
@@ -308,7 +308,7 @@ class Conference:
         """Let a leg hear the others, and the others hear it."""
         assert leg.seat is not None
         if self._watch.tape is None:
-            self._watch.tape = self._begin_tape(self.correlation_id, leg.route)
+            self._watch.tape = self._begin_tape(self, leg.route)
         self._room.enter(leg.name, leg.seat)
         for other in self._others(leg):
             self._arrange(other)
@@ -478,7 +478,7 @@ class Conferences:
         timer: Ticker,
         tenants: Mapping[str, str],
         *,
-        tape: Callable[[str, str], RoomTape | None] = lambda name, route: None,
+        tape: Callable[[Conference, str], RoomTape | None] = lambda room, route: None,
         counted: Callable[[int, int], None] = lambda rooms, legs: None,
     ) -> None:
         self.far: FarRooms | None = None

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import datetime
 import io
-import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from aiohttp import web
 
 from gateway.call_log.log import CallLog, Query, Totals, in_parts, sorted_value
-from gateway.config import RecordingConfig
-from gateway.errors import RecordingError, Rejected
-from gateway.http.call_api.recordings_disk import HANG_S, RecordingsDisk
+from gateway.errors import Rejected
+from gateway.http.call_api.recording_files import RecordingFiles
 from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.csv_cells import guarded
 from gateway.http.request.paging import place_text, read_limit, read_place
@@ -24,14 +20,9 @@ from gateway.http.request.routes import ApiModel
 from gateway.limits.fair_turns import FairTurns
 from gateway.principal import Principal
 from gateway.seams.call_record import CallRecord, CallSummary
-from gateway.uplink.recorded import Recorded
-
-log = logging.getLogger(__name__)
 
 LIMIT = 1_000
 """Most calls of one answer."""
-
-_WHOLE = slice(None, None, 1)
 
 
 class EndedTotals(ApiModel):
@@ -66,13 +57,12 @@ class EndedCalls:
 
     Args:
         call_log: None: ended calls are not kept.
-        recording: the configuration of recordings.
+        files: the recordings.
     """
 
-    def __init__(self, call_log: CallLog | None, recording: RecordingConfig) -> None:
+    def __init__(self, call_log: CallLog | None, files: RecordingFiles) -> None:
         self._log = call_log
-        self._recording = recording
-        self._disk = RecordingsDisk(hang_s=HANG_S)
+        self._files = files
         self._reading = FairTurns(1)  # as many as the log has readers
 
     async def list(self, request: web.Request) -> web.Response:
@@ -95,7 +85,7 @@ class EndedCalls:
     async def show(self, call_id: str, who: Principal) -> web.Response:
         """Return one ended call."""
         record = await self._get(call_id, who)
-        path = await self._disk.read(lambda: self._recorded(call_id))
+        path = await self._files.find(call_id)
         view = EndedCallView(**dict(record), recording=path is not None)
         return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
 
@@ -103,46 +93,16 @@ class EndedCalls:
         """Return the recording of an ended call as a WAV file, or a range of it. An encrypted one is decrypted."""
         call_id = request.match_info["id"]
         await self._get(call_id, request[WHO])
-        path = await self._disk.read(lambda: self._recorded(call_id))
+        path = await self._files.find(call_id)
         if path is None:
             raise Rejected(f"call {call_id[:40]!r} has no recording", status=404, code="no_recording", param="id")
-        headers = {"Content-Type": "audio/wav", "Cache-Control": "private, no-store", "Accept-Ranges": "bytes"}
-        response = web.StreamResponse(headers=headers)
-        try:
-            with contextlib.closing(await self._disk.read(lambda: Recorded(path, self._recording.key))) as recorded:
-                size, wanted = recorded.size, _range(request)
-                begin, end, _ = wanted.indices(size)
-                if begin >= end:
-                    return web.Response(status=416, headers={"Content-Range": f"bytes */{size}"})
-                if wanted != _WHOLE:
-                    response.set_status(206)
-                    response.headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
-                response.content_length = end - begin
-                parts = recorded.parts(begin, end)
-                while (part := await self._disk.read(lambda: next(parts, b""))) != b"":
-                    if not response.prepared:
-                        await response.prepare(request)
-                    await response.write(part)
-        except (RecordingError, Rejected) as exc:
-            log.warning("recording cannot be read", extra={"call": call_id, "why": str(exc)})
-            if not response.prepared:
-                raise
-            if request.transport is not None:  # an error answer would now count as audio
-                request.transport.abort()
-        return response
+        return await self._files.send(request, path)
 
     async def _get(self, call_id: str, who: Principal) -> CallRecord:
         record = None if self._log is None else await self._log.get(call_id)
         if record is None or not who.sees_call(record.route, call_id):
             raise Rejected(f"no call {call_id[:40]!r}", status=404, code="unknown_call", param="id")
         return record
-
-    def _recorded(self, call_id: str) -> Path | None:
-        """Return the call's recording, if there is one. The id comes from the log, so it names no other file."""
-        if not self._recording.folder:
-            return None
-        plain = Path(self._recording.folder) / f"{call_id}.wav"
-        return next((path for path in (plain, plain.with_name(f"{plain.name}.enc")) if path.exists()), None)
 
 
 def read_query(query: Mapping[str, str], who: Principal) -> Query:
@@ -200,17 +160,6 @@ def _length_ms(query: Mapping[str, str], name: str) -> int | None:
     if not 0 <= seconds <= 1e6:
         raise Rejected(f"{name} is {given[:40]!r}, expected seconds", status=422, code="invalid", param=name)
     return round(seconds * 1000)
-
-
-def _range(request: web.Request) -> slice:
-    """Return the requested range of bytes. Several ranges, and ``If-Range``, which needs a validator that we do not
-    give, return everything (RFC 9110 sections 13.1.5 and 14.2)."""
-    if "If-Range" in request.headers:
-        return _WHOLE
-    try:
-        return request.http_range
-    except ValueError:
-        return _WHOLE
 
 
 def _seconds(text: str, name: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from aiohttp import web
 from pydantic import ConfigDict, Field, model_validator
@@ -68,6 +68,10 @@ class RoomLegView(ApiModel):
 class RoomView(ApiModel):
     """One room."""
 
+    id: str
+    """``RM`` and 32 hexadecimal digits: the id that the legs called for the room share, and ``{id}`` of
+    ``/v1/recordings``."""
+    recorded: bool
     room: str
     tenant: str
     speaking: str
@@ -123,7 +127,12 @@ class Rooms:
         """Return the rooms of this process that the client sees."""
         rooms = [
             RoomView(
-                room=each.name, tenant=each.tenant, speaking=each.speaking, legs=[_view_of(leg) for leg in each.legs]
+                id=each.correlation_id,
+                recorded=each.recorded,
+                room=each.name,
+                tenant=each.tenant,
+                speaking=each.speaking,
+                legs=[_view_of(leg) for leg in each.legs],
             ).model_dump()
             for each in self._conferences
             if self._sees(request[WHO], each)
@@ -183,10 +192,12 @@ class Rooms:
         raise Rejected(f"no leg {leg[:40]!r} in the room {name[:64]!r}", status=404, code="unknown_leg", param="leg")
 
     def _sees(self, who: Principal, room: Conference) -> bool:
-        return not who.call and any(self._conferences.tenant_of(route) == room.tenant for route in self._seen(who))
+        return sees_tenant(who, room.tenant, self._conferences, self._routes)
 
-    def _seen(self, who: Principal) -> Iterable[str]:
-        return (route for route in self._routes if who.sees(route))
+
+def sees_tenant(who: Principal, tenant: str, conferences: Conferences, routes: Mapping[str, RouteConfig]) -> bool:
+    """Return True if a principal may see the rooms of a tenant, and their recordings."""
+    return not who.call and any(conferences.tenant_of(route) == tenant for route in routes if who.sees(route))
 
 
 def _view_of(leg: RoomLeg, sdp: str = "") -> RoomLegView:

@@ -78,6 +78,8 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/v1/rooms/{name}/legs"): Access("calls", "object"),
     ("PATCH", "/v1/rooms/{name}/legs/{leg}"): Access("calls", "object"),
     ("DELETE", "/v1/rooms/{name}/legs/{leg}"): Access("calls", "object"),
+    ("GET", "/v1/recordings/{id}"): Access("read", "object"),
+    ("GET", "/v1/recordings/{id}/audio"): Access("read", "object"),
     ("GET", "/v1/handoffs/{callSid}"): Access("calls", "object"),
     ("GET", "/v1/events"): Access("read", "list"),
     ("GET", "/v1/routes"): Access("read", "list"),

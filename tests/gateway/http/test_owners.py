@@ -96,6 +96,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 }  # fmt: skip
 """The bodies to send where an empty request would not reach the other tenant's thing."""
 
+ROOM_RECORDING = f"RM{7:032x}"
+
 ONCE_OR_UPGRADED = {
     "/v1/handoffs/{callSid}", "/v1/dialogue", "/v1/audio/{id}", "/ws/tts", "/v1/calls/{id}/listen",
     "/v1/calls/{id}/recording",
@@ -127,6 +129,7 @@ class House:
         """Status, text, and the error if the answer is one."""
         which = (route.method, route.path)
         call_id = self.browser_id if route.path.startswith("/whip") else self.call_id
+        call_id = ROOM_RECORDING if route.path.startswith("/v1/recordings") else call_id
         leg = self.call_id if route.path.startswith("/v1/rooms") else "VX0"
         names = {"id": call_id, "leg": leg, "name": "team", "route": "a", "uuid": str(UUID_), "callSid": "left"}
         names |= {"voice_id": "one--anna", "model_id": "tone"}
@@ -159,8 +162,16 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     # The browser of this call sends nothing. Its call must outlast all requests of a test, on a slow machine too.
     monkeypatch.setattr("gateway.webrtc.signalling.CONNECT_S", 600.0)
     records = {"database_url": f"sqlite:///{tmp_path}/records.sqlite3"}
+    recordings = tmp_path / "recordings"
+    recordings.mkdir()
+    (recordings / f"{ROOM_RECORDING}.wav").write_bytes(reference_wav())
+    (recordings / f"{ROOM_RECORDING}.json").write_text('{"room": "team", "tenant": "one", "legs": []}')
     async with (
-        api_gateway(tmp_path, records=records, **SECTIONS) as (made, engine, url),
+        api_gateway(tmp_path, records=records, recording={"folder": str(recordings)}, **SECTIONS) as (
+            made,
+            engine,
+            url,
+        ),
         aiohttp.ClientSession(url) as http,
     ):
         session = made.calls.begin(replace(CALL, route="a"), Leg())

@@ -34,7 +34,15 @@ class Room:
         self.lost: list[str] = []
         self.thread = RecordingThread(hang_s=10.0, clock=lambda: 0.0)
         self.recorder = RoomRecorder(
-            path, self.thread, rate=RATE, max_s=60.0, started=100.0, key=key, on_lost=self.lost.append
+            path,
+            self.thread,
+            room="team",
+            tenant="shop",
+            rate=RATE,
+            max_s=60.0,
+            started=100.0,
+            key=key,
+            on_lost=self.lost.append,
         )
         self.ticks = 0
 
@@ -73,11 +81,15 @@ def test_legs_have_channels_and_a_free_one_is_used_again(tmp_path: Path, key: by
     assert len(made) == 100 * 160
     assert made[:, 1].all() and made[:, 2].all(), "c has the channel of a"
     assert (made[:160, 0] == 100).all() and not made[160:, 0].any() and not made[:, 3:].any()
-    assert json.loads((tmp_path / "RM1.json").read_text()) == [
-        {"leg": "a", "channel": 2, "fromS": 0.0, "toS": 1.0},
-        {"leg": "b", "channel": 3, "fromS": 0.0, "toS": 2.0},
-        {"leg": "c", "channel": 2, "fromS": 1.0, "toS": 2.0},
-    ]
+    assert json.loads((tmp_path / "RM1.json").read_text()) == {
+        "room": "team",
+        "tenant": "shop",
+        "legs": [
+            {"leg": "a", "channel": 2, "fromS": 0.0, "toS": 1.0},
+            {"leg": "b", "channel": 3, "fromS": 0.0, "toS": 2.0},
+            {"leg": "c", "channel": 2, "fromS": 1.0, "toS": 2.0},
+        ],
+    }
 
 
 def test_more_legs_than_channels_share_the_last_one(room: Room) -> None:

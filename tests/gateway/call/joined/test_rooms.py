@@ -266,11 +266,26 @@ async def test_a_recorded_room_has_a_channel_for_each_leg(tmp_path: Path) -> Non
         for _ in range(3):
             person.heard.clear()
             await person.until_hears(A_HZ)
-        name = made.rooms[0].correlation_id
+        _, listed = await made.ask("GET", "/v1/rooms")
+        name = listed["rooms"][0]["id"]
+        assert listed["rooms"][0]["recorded"]
+        assert (await made.ask("GET", f"/v1/recordings/{name}"))[0] == 404, "it is not complete"
         made.rooms[0].remove(made.rooms[0].legs[0])
         await made.ask("DELETE", f"/v1/rooms/team/legs/{b}")
         await until((folder / f"{name}.json").exists, "the end of the recording")
-    places = json.loads((folder / f"{name}.json").read_text())
+        _, told = await made.ask("GET", f"/v1/recordings/{name}")
+        async with made.http.get(f"{made.made.url}/v1/recordings/{name}/audio") as answer:
+            assert (answer.status, answer.content_type) == (200, "audio/wav")
+            assert await answer.read() == (folder / f"{name}.wav").read_bytes()
+        for wrong in (f"RM{0:032x}", made.caller, "RM1", "..%2Fx"):
+            status, refused = await made.ask("GET", f"/v1/recordings/{wrong}")
+            assert (status, refused["error"]["code"]) == (404, "unknown_recording")
+    places = told["legs"]
+    assert told == {
+        "room": "team",
+        "tenant": "default",
+        "legs": json.loads((folder / f"{name}.json").read_text())["legs"],
+    }
     assert [(each["leg"], each["channel"]) for each in places] == [(made.caller, 2), (b, 3)]
     with wave.open(str(folder / f"{name}.wav")) as file:
         assert (file.getnchannels(), file.getframerate()) == (8, 16000)

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 
 from gateway.config import RecordingConfig
 from gateway.http.call_api.ended_calls import EndedCalls
+from gateway.http.call_api.recording_files import RecordingFiles
 from gateway.http.call_api.recordings_disk import THREADS
 from gateway.http.request import errors
 from gateway.http.request.auth import WHO
@@ -169,8 +170,8 @@ async def test_views_beside_a_hung_disk_are_refused_and_hold_few_threads(
         hung.add(threading.current_thread())
         released.wait()
 
-    monkeypatch.setattr(EndedCalls, "_recorded", hang)
-    monkeypatch.setattr("gateway.http.call_api.ended_calls.HANG_S", 0.05)
+    monkeypatch.setattr(RecordingFiles, "_found", hang)
+    monkeypatch.setattr("gateway.http.call_api.recording_files.HANG_S", 0.05)
     sections: dict[str, Any] = {
         "calls": {"folder": str(tmp_path / "calls")},
         "recording": {"folder": str(tmp_path)},
@@ -243,7 +244,7 @@ async def test_a_recording_of_another_key_or_damaged_is_told_and_its_error_never
     ours, before = bytes(range(32)), bytes(32)
     monkeypatch.setattr(EndedCalls, "_get", AsyncMock())
     path = tmp_path / f"VX{0:032x}.wav.enc"
-    calls = EndedCalls(None, RecordingConfig(folder=str(tmp_path), encrypt=SecretStr(ours.hex())))
+    calls = EndedCalls(None, RecordingFiles(RecordingConfig(folder=str(tmp_path), encrypt=SecretStr(ours.hex()))))
     app = web.Application(middlewares=[errors.middleware, _anyone])
     app.router.add_get("/v1/calls/{id}/recording", calls.recording)
 
