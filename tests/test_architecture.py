@@ -126,10 +126,11 @@ def test_pure_code_does_no_io(entry: str) -> None:
 
 
 def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
-    # A child process is a child process: the recogniser's is watched as the engine's is. Two workers talk as the engine
-    # and its model do.
+    # A child process is a child process: the recogniser's is watched as the engine's is. So are the files of keys and
+    # certificates. Two workers talk as the engine and its model do.
     names = (
         "api",
+        "changed_files",
         "correlation",
         "errors",
         "service.client",

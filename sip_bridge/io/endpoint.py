@@ -918,11 +918,19 @@ class Endpoint:
     """Longest time to make a connection, well below the 32 s after which a transaction gives up."""
 
     def _failed(self, key: Key) -> None:
+        """Handle a request that no connection takes. A long one is sent as a datagram after all."""
+        now = self._loop.time()
         moved = self._moved.pop(key, None)
-        if moved is not None:
-            self._send_as_datagram(key, *moved)
+        if moved is None:
+            self._carry_out(self._transactions.transport_failed(key, now=now))
             return
-        self._carry_out(self._transactions.transport_failed(key, now=self._loop.time()))
+        request, peer = moved
+        self._without_tcp[peer.host, peer.port] = now + _WITHOUT_TCP_S
+        while len(self._without_tcp) > _MAX_WITHOUT_TCP:
+            self._without_tcp.pop(next(iter(self._without_tcp)))
+        if self._transactions.sent(key) is not None:
+            self._transactions.forget(key)
+            self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
 
     def _lost_connection(self, peer: Peer) -> None:
         """Send the long requests again as datagrams that have got no response on a connection which is lost."""
@@ -930,16 +938,6 @@ class Endpoint:
         for key, (_, datagram_peer) in list(self._moved.items()):
             if replace(datagram_peer, transport="TCP") == peer and key not in unsent:
                 self._failed(key)
-
-    def _send_as_datagram(self, key: Key, request: Request, peer: Peer) -> None:
-        """Send a long request as a datagram after all, because the peer takes no connection."""
-        now = self._loop.time()
-        self._without_tcp[peer.host, peer.port] = now + _WITHOUT_TCP_S
-        while len(self._without_tcp) > _MAX_WITHOUT_TCP:
-            self._without_tcp.pop(next(iter(self._without_tcp)))
-        if self._transactions.sent(key) is not None:
-            self._transactions.forget(key)
-            self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
 
 
 def _answered_at(request: Request, peer: Peer) -> Peer:
