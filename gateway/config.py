@@ -79,6 +79,58 @@ def _scheme(url: str) -> str:
     return urlsplit(url).scheme
 
 
+def _of_scheme(url: str, *schemes: str) -> str:
+    """Return an address, or nothing, unchanged.
+
+    Raises:
+        ValueError: it has another scheme, no host, or white space. The message names the scheme only.
+    """
+    parts = urlsplit(url)
+    if url and (parts.scheme not in schemes or not parts.hostname or any(c.isspace() for c in url)):
+        begins = " or ".join(f"{scheme}://" for scheme in schemes)
+        what = f"the scheme {parts.scheme!r}" if "://" in url else "no scheme"
+        raise ValueError(f"an address with {what}, expected {begins} and a host")
+    return url
+
+
+HttpUrl = Annotated[str, AfterValidator(lambda url: _of_scheme(url, "https", "http"))]
+"""``https://`` or ``http://`` with a host, or empty."""
+
+WebSocketUrl = Annotated[str, AfterValidator(lambda url: _of_scheme(url, "wss", "ws"))]
+"""``wss://`` or ``ws://`` with a host, or empty."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def _origin(value: str) -> str:
+    """Return an origin as browsers write it (RFC 6454 section 6.2): lower case, without the default port and path."""
+    if value in ("*", "null"):
+        return value
+    parts = urlsplit(value.rstrip("/"))
+    if not parts.scheme or not parts.hostname or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(f"{value!r} is no origin, expected https://app.example.com, or * for all")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    named = parts.port is not None and parts.port != _DEFAULT_PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{host}" + (f":{parts.port}" if named else "")
+
+
+Origin = Annotated[str, AfterValidator(_origin)]
+"""An origin, `https://app.example.com`; `*`: all."""
+
+
+def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        try:
+            ipaddress.ip_network(value, strict=False)
+        except ValueError as exc:
+            raise ValueError(f"expected addresses or networks, 10.0.0.7 or 10.0.0.0/24; {exc}") from None
+    return values
+
+
+Networks = Annotated[tuple[str, ...], AfterValidator(_networks)]
+"""Addresses or networks: `10.0.0.7`, `10.0.0.0/24`."""
+
+
 class Section(BaseModel):
     """A section of the file. It is frozen, an unknown key is an error, and its docstrings make the reference."""
 
@@ -101,15 +153,15 @@ class ServerConfig(Section):
     """Address to listen on. Beyond loopback, `/`, `/v1` and `/metrics` need `auth` or `insecure: true`."""
     port: int = Field(8080, ge=0, le=65535)
     """TCP port; 0 takes a free one and prints it."""
-    public_url: str = ""
+    public_url: HttpUrl = ""
     """Public address of this server, `https://voice.example.com`. Carriers sign it, and webhooks answer with it. Empty:
     the address of each request."""
-    origins: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
     """Other sites whose pages may open our WebSockets and send requests, `https://app.example.com`; `*`: all. Calls
     from browsers have `webrtc.allowed_origins`."""
     tls: TlsConfig | None = None
     """Serve TLS here. Leave it out behind a proxy that serves TLS."""
-    trusted_proxies: tuple[str, ...] = ()
+    trusted_proxies: Networks = ()
     """Addresses or networks whose `X-Forwarded-*` headers count."""
     workers: int = Field(1, ge=1, le=64)
     """Gateway processes behind the port, with one engine (`docs/scaling.md`). Each needs a core of its own."""
@@ -134,7 +186,7 @@ class ServerConfig(Section):
 class DialogueConfig(Section):
     """The dialogue manager of a route: `url` (we dial out), `script` (built in), or neither (managers dial in)."""
 
-    url: str = ""
+    url: WebSocketUrl = ""
     """WebSocket of the dialogue manager, `ws://` or `wss://`; one connection per call."""
     script: FileToRead = ""
     """YAML file of the built-in script dialogue (`docs/script.md`)."""
@@ -167,8 +219,6 @@ class DialogueConfig(Section):
             raise ValueError("dialogue names both url and script; a route has one of them")
         if self.audio and (self.url or self.script):
             raise ValueError("dialogue.audio excludes url and script: the manager opens the call's audio socket")
-        if self.url and not self.url.startswith(("ws://", "wss://")):
-            raise ValueError(f"dialogue.url has the scheme {_scheme(self.url)!r}, expected ws:// or wss://")
         return self
 
     @property
@@ -481,7 +531,7 @@ class RecogniserConfig(Section):
     """Longest wait for the words of a finished utterance, milliseconds; then there is no prompt."""
     backchannels: tuple[str, ...] = ()
     """Acknowledgements besides the usual ones of the language (mhm, yes), alone or several in a row; lower case."""
-    url: str = ""
+    url: WebSocketUrl = ""
     """WebSocket of the external recogniser, `ws://` or `wss://`, with Deepgram's `/v1/listen` protocol."""
     headers: dict[str, str] = {}
     """Request headers for the external recogniser, `Authorization: Token ${DEEPGRAM_API_KEY}`."""
@@ -493,12 +543,6 @@ class RecogniserConfig(Section):
     """Your Whisper model."""
     end_of_thought: EndOfThoughtConfig = EndOfThoughtConfig()
     """The turn model."""
-
-    @model_validator(mode="after")
-    def _readable(self) -> RecogniserConfig:
-        if self.url and not self.url.startswith(("ws://", "wss://")):
-            raise ValueError(f"recogniser.url has the scheme {_scheme(self.url)!r}, expected ws:// or wss://")
-        return self
 
 
 class RecordingConfig(Section):
@@ -595,7 +639,7 @@ class RecordsConfig(Section):
             return url
         path = url.removeprefix(_SQLITE)
         if path in (url, ""):
-            raise ValueError(f"expected {_SQLITE}PATH, other databases are not available")
+            raise ValueError(f"expected {_SQLITE}PATH; the section postgres names a PostgreSQL in its place")
         return _SQLITE + _beside_the_file(path, info)
 
     @property
@@ -842,7 +886,7 @@ class DirectoryConfig(Section):
     """Redis of all gateways, `redis://:PASSWORD@HOST:6379/0` or `rediss://` (TLS). Needs the extra `redis`, and the
     same `server.stream_token_secret` everywhere. While it does not answer, calls continue, and requests about what
     another gateway's call left get 503."""
-    address: str = Field("", pattern=r"^$|^https?://[^/]+/?$")
+    address: HttpUrl = ""
     """Address at which the other gateways reach this one, `http://10.0.0.5:8080`. They pass on requests about its
     calls. Empty: such requests get 404."""
     redis_timeout_s: float = Field(0.5, gt=0)
@@ -887,7 +931,7 @@ class WebRtcConfig(Section):
     gather_from_servers: bool = False
     """Ask the first STUN and TURN server for our own addresses too. Only if browsers cannot reach our ports; each call
     then waits for those servers."""
-    allowed_origins: tuple[str, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
     """Other sites whose pages may call, `https://www.example.com`; `*`: all."""
     calls_per_address: int = Field(50, gt=0)
     """Most live calls of one remote address."""
@@ -921,19 +965,6 @@ class WebRtcConfig(Section):
             except ValueError:
                 raise ValueError(f"webrtc address is {address!r}, expected an IP address") from None
         return self
-
-
-def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        try:
-            ipaddress.ip_network(value)
-        except ValueError as exc:
-            raise ValueError(f"{value!r} is no address or network: {exc}") from None
-    return values
-
-
-Networks = Annotated[tuple[str, ...], AfterValidator(_networks)]
-"""Addresses or networks: `10.0.0.7`, `10.0.0.0/24`."""
 
 
 class AudioSocketConfig(Section):
@@ -974,7 +1005,7 @@ class LogConfig(Section):
 class TracingConfig(Section):
     """OpenTelemetry traces: one for each call, with the stages of first packets. Needs the extra `[otel]`."""
 
-    endpoint: str = Field(pattern=r"^https?://[^\s]+$")
+    endpoint: HttpUrl = Field(min_length=1)
     """Collector's address for OTLP over HTTP, `http://127.0.0.1:4318/v1/traces`."""
     headers: dict[str, SecretStr] = {}
     """Headers of each request, such as a key."""

@@ -6,6 +6,7 @@ import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -18,6 +19,16 @@ _LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 FileToRead = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "file"})]
 FolderToRead = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "folder"})]
 FolderToWrite = Annotated[_LocalPath, Field(json_schema_extra={"format": "path", "access": "written"})]
+
+
+def _of_http(url: str) -> str:
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("expected an address that begins with https:// or http://")
+    return url
+
+
+HttpUrl = Annotated[str, AfterValidator(_of_http)]
 
 
 class EngineModel(BaseModel):
@@ -276,7 +287,7 @@ class EngineConfig(ModelConfig):
     """Running engines to use, ``host:port`` or ``unix:/path``. Empty: the gateway starts one. A host name with several
     addresses is an engine at each. New utterances go to the engine with the shortest recent waits."""
 
-    directory_url: str = Field(default="", pattern=r"^(https?://.+)?$")
+    directory_url: HttpUrl = ""
     """Address that lists more engines as JSON, ``{"engines": ["host:port", ...]}``, asked once a second
     (``configs/cluster.yaml`` for Ray). While it does not answer, the last list counts."""
 

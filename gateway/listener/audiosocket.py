@@ -343,7 +343,7 @@ class AudioSocketServer:
         self._sockets = Sockets(
             most=config.connections, per_address=limits.connections_per_address, idle_s=inf, body_s=inf
         )
-        self._allowed = [ipaddress.ip_network(network) for network in config.allowed]
+        self._allowed = [ipaddress.ip_network(network, strict=False) for network in config.allowed]
         self.expected = expected
         self.begin = begin
         self.on_rejected = on_rejected

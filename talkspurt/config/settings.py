@@ -310,7 +310,10 @@ _LIMITS = {
     "too_short": "a length of at least {min_length}",
     "string_too_short": "a length of at least {min_length}",
     "literal_error": "{expected}",
-    "string_pattern_mismatch": "a name of letters, digits, dot, dash and underscore",
+}
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "a name of letters, digits, dot, dash and underscore",
+    r"^(cpu|cuda(:\d{1,3})?)$": "cpu, cuda or cuda:1",
 }
 _KINDS = {
     "int": "a whole number",
@@ -359,6 +362,9 @@ def _message(location: Location, details: list[ErrorDetails]) -> str:
 
 def _expected(detail: ErrorDetails) -> str:
     kind = detail["type"]
+    if kind == "string_pattern_mismatch":
+        pattern = detail["ctx"]["pattern"]
+        return _PATTERNS.get(pattern, f"text that matches {pattern}")
     if kind in _LIMITS:
         limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in detail.get("ctx", {}).items()}
         return _LIMITS[kind].format(**limits)

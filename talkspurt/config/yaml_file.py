@@ -86,7 +86,10 @@ def parse(data: bytes | str, name: str, environment: Mapping[str, str] | None) -
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         place = f"{name}:{mark.line + 1}" if mark else name
-        raise ConfigError([Problem(place, f"not YAML: {exc.problem or exc.context}")]) from exc
+        told = f"not YAML: {exc.problem or exc.context}"
+        if mark and "$" in str(mark.get_snippet()):  # a brace of `${NAME}` inside of `{ }`
+            told += '; inside { } and [ ], write "${NAME}" with quotes'
+        raise ConfigError([Problem(place, told)]) from exc
     except yaml.YAMLError as exc:  # a byte that is no UTF-8, or a control character
         raise ConfigError([Problem(name, f"not YAML: {' '.join(str(exc).split())}")]) from exc
     except RecursionError as exc:

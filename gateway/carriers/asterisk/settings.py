@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from gateway.carriers.settings import CarrierSection
+from gateway.config import WebSocketUrl
 
 
 class AsteriskConfig(CarrierSection):
@@ -16,12 +17,6 @@ class AsteriskConfig(CarrierSection):
     """Password of `username`."""
     answer: bool = False
     """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
-    media_url: str = ""
+    media_url: WebSocketUrl = ""
     """Address for media sockets of `Dial(WebSocket/INCOMING/...)` channels, `ws://asterisk:8088/media`; `POST
     /v1/calls/attach` connects to them. Empty: none."""
-
-    @model_validator(mode="after")
-    def _a_websocket(self) -> AsteriskConfig:
-        if self.media_url and not self.media_url.startswith(("ws://", "wss://")):
-            raise ValueError(f"carriers.asterisk.media_url is {self.media_url!r}, expected ws:// or wss://")
-        return self

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from gateway.carriers.settings import CarrierSection
-from gateway.config import NUMBER, Section
+from gateway.config import NUMBER, Section, WebSocketUrl
 
 
 class EslConfig(Section):
@@ -25,7 +25,7 @@ class EslConfig(Section):
     """Context of `after` and of transfers to numbers, in the XML dialplan."""
     sip_profile: str = Field("external", pattern=r"^[A-Za-z0-9_.-]+$")
     """Sofia profile of transfers to SIP addresses."""
-    media_url: str = ""
+    media_url: WebSocketUrl = ""
     """Our address as FreeSWITCH reaches it, `ws://talkspurt:8080`, for streams that we start. Empty:
     `server.public_url`."""
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from gateway.carriers.settings import BufferingCarrierSection
+from gateway.config import HttpUrl
 
 
 class SignalWireConfig(BufferingCarrierSection):
@@ -16,13 +17,13 @@ class SignalWireConfig(BufferingCarrierSection):
     """Key that checks `X-SignalWire-Signature` on webhooks."""
     stream_token: SecretStr | None = Field(None, min_length=1)
     """`authBearerToken` of streams that our webhook did not start."""
-    after_url: str = ""
+    after_url: HttpUrl = ""
     """URL for a call after the bot; gets a form with `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     project_id: str = ""
     """The project whose calls `POST /v1/calls` places."""
     api_token: SecretStr | None = Field(None, min_length=1)
     """Token of the project."""
-    api_url: str = Field("", pattern=r"^(https?://.*)?$")
+    api_url: HttpUrl = ""
     """Address of the space, `https://SPACE.signalwire.com`."""
     codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
     """Codec that our webhook asks for. L16 carries wideband voices; phones have PCMU."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr
 
 from gateway.carriers.settings import BufferingCarrierSection
-from gateway.config import NUMBER
+from gateway.config import NUMBER, HttpUrl
 
 
 def _ed25519(value: str) -> str:
@@ -28,7 +28,7 @@ class TelnyxConfig(BufferingCarrierSection):
     """The account's Ed25519 public key in base64, which checks webhooks."""
     stream_token: SecretStr | None = Field(None, min_length=1)
     """`stream_auth_token` of streams that our webhook did not start."""
-    after_url: str = ""
+    after_url: HttpUrl = ""
     """URL for a call after the bot; gets a form with `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     codec: Literal["PCMU", "PCMA", "G722", "OPUS", "L16"] = "PCMU"
     """Codec that we send, and our webhook asks for both ways. L16 is only for streams that Call Control starts."""
@@ -41,7 +41,7 @@ class TelnyxConfig(BufferingCarrierSection):
     continue after the bot."""
     application_id: str = ""
     """The TeXML application whose calls `POST /v1/calls` places."""
-    api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
+    api_url: HttpUrl = "https://api.telnyx.com/v2"
     """Address of the Call Control and TeXML API."""
 
     @property

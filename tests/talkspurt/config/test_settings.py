@@ -87,7 +87,30 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         ("carriers:\n  twilio:\n    auth_token: ''\n",
          "3: carriers.twilio.auth_token: expected a length of at least 1; got ''"),
         ("routes:\n  a:\n    dialogue:\n      url: http://x\n",
-         "3: routes.a.dialogue: dialogue.url has the scheme 'http', expected ws:// or wss://"),
+         "4: routes.a.dialogue.url: an address with the scheme 'http', expected wss:// or ws:// and a host"),
+        ("server:\n  public_url: voice.example.com\n",
+         "2: server.public_url: an address with no scheme, expected https:// or http:// and a host"),
+        ("server:\n  public_url: wss://voice.example.com\n",
+         "2: server.public_url: an address with the scheme 'wss', expected https:// or http:// and a host"),
+        ("carriers:\n  plivo: {after_url: 'https:///after'}\n",
+         "2: carriers.plivo.after_url: an address with the scheme 'https', expected https:// or http:// and a host"),
+        ("carriers:\n  telnyx: {api_url: api.telnyx.com}\n",
+         "2: carriers.telnyx.api_url: an address with no scheme, expected https:// or http:// and a host"),
+        ("tracing: {endpoint: '127.0.0.1:4318'}\n",
+         "1: tracing.endpoint: an address with no scheme, expected https:// or http:// and a host"),
+        ("engine: {directory_url: gpu1}\n",
+         "1: engine.directory_url: expected an address that begins with https:// or http://"),
+        ("engine: {device: gpu}\n", "1: engine.device: expected cpu, cuda or cuda:1; got 'gpu'"),
+        ("server: {trusted_proxies: [proxy.example.com]}\n",
+         "1: server.trusted_proxies: expected addresses or networks, 10.0.0.7 or 10.0.0.0/24; "
+         "'proxy.example.com' does not appear to be an IPv4 or IPv6 network"),
+        ("webrtc: {allowed_origins: [app.example.com]}\n",
+         "1: webrtc.allowed_origins.0: 'app.example.com' is no origin, expected https://app.example.com, or * for all"),
+        ("server: {origins: ['https://app.example.com/page']}\n",
+         "1: server.origins.0: 'https://app.example.com/page' is no origin, expected https://app.example.com, or * for "
+         "all"),
+        ("auth: {api_keys: [{key: ${KEY}}]}\n",
+         "1: not YAML: expected ',' or '}', but got '{'; inside { } and [ ], write \"${NAME}\" with quotes"),
         ("server:\n  port: 1\nlog: {}\nserver:\n  port: 2\n", "4: server is here twice, first in line 1"),
         ("server:\n  port: 1\n  port: 2\n", "3: server.port is here twice, first in line 2"),
         ("server: {port: 1, port: 2}\n", "1: server.port is here twice, first in line 1"),
@@ -159,6 +182,17 @@ def test_a_script_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> Non
     assert problem == f"4: routes.a.dialogue.script: no such file: {tmp_path / 'talk.yaml'}"
 
 
+def test_an_origin_is_read_as_browsers_write_it(tmp_path: Path) -> None:
+    origins = "['https://App.example.com:443/', 'http://127.0.0.1:3000', 'capacitor://localhost', '*']"
+    webrtc = loaded(tmp_path, f"webrtc: {{allowed_origins: {origins}}}\n").webrtc
+    assert webrtc.allowed_origins == (
+        "https://app.example.com",
+        "http://127.0.0.1:3000",
+        "capacitor://localhost",
+        "*",
+    )
+
+
 def test_a_recogniser_that_cannot_be_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "routes:\n  a:\n    recogniser: embedded\n"
     assert loaded(tmp_path, text).routes["a"].recogniser == "embedded"
@@ -171,7 +205,7 @@ def test_a_recogniser_that_cannot_be_is_told_with_its_line(tmp_path: Path, monke
     (problem,) = problems(tmp_path, text.replace("embedded", "whisper") + "recogniser: {whisper: {folder: .}}\n")
     assert problem == "3: routes.a.recogniser: recogniser.whisper.folder has no config.json"
     (problem,) = problems(tmp_path, "recogniser: {url: https://a.example}\n")
-    assert "expected ws:// or wss://" in problem
+    assert "expected wss:// or ws://" in problem
     monkeypatch.setattr("gateway.recognition.moonshine.PACKAGE", "no_such_package")
     (problem,) = problems(tmp_path, text)
     assert problem == (
