@@ -24,12 +24,13 @@ from gateway.call.handoff import Handoffs
 from gateway.call.known_voices import KnownVoices
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.cluster.memory_state import MemoryState
-from gateway.config import KeyRights, LimitsConfig, RouteConfig, ServerConfig
+from gateway.config import KeyRights, LimitsConfig, RecogniserConfig, RouteConfig, ServerConfig
 from gateway.dialogue.wire import BadMessage, decode, decode_sound, encode, refusal
 from gateway.errors import ProtocolError
 from gateway.http.call_api.attach import AttachRoutes
 from gateway.http.request import errors as http_errors
 from gateway.http.request.auth import TENANT, WHO, Tenant
+from gateway.http.speech_api.transcription import Transcriptions
 from gateway.http.speech_api.voices import Voices
 from gateway.http.webhooks import Webhooks
 from gateway.limits.limiter import Limiter
@@ -170,7 +171,7 @@ _WEBHOOKS = Webhooks(
     MemoryState(),
 )
 _ENGINE = _Engine()
-_VOICES = Voices(_ENGINE, KnownVoices(_ENGINE.list_voices, {}), LIMITS)  # type: ignore[arg-type]
+_VOICES = Voices(_ENGINE, KnownVoices(_ENGINE.list_voices, {}), LIMITS, Transcriptions({}, RecogniserConfig()))  # type: ignore[arg-type]
 _ATTACH = AttachRoutes({"asterisk": _attach}, {"default": RouteConfig()}, [])  # type: ignore[arg-type]
 _LIMITER = Limiter(LIMITS)
 _HANDLERS = (_VOICES.add, _ATTACH.attach, _WEBHOOKS.start, _WEBHOOKS.after, _WEBHOOKS.status)
