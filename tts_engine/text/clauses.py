@@ -100,7 +100,8 @@ _SOMETIMES_LAST = frozenset(
 """Abbreviations that can end a sentence: the next word decides."""
 
 _BEFORE_NUMBER = frozenset(
-    "rs exp ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
+    "rs prop pct lvl reg exp "
+    "ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
     "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
     "jh ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
 )
@@ -162,7 +163,7 @@ stops."""
 _WORD_CHARS = 40
 """Longest word that is searched for, characters."""
 _LETTERS = re.compile(r"[^\W\d_]+")
-_AFTER_NUMBER = re.compile(r"[\d½¼¾⅓⅔] ?$")
+_AFTER_NUMBER = re.compile(r"[\d½¼¾⅓⅔][ /-]?$")
 _COUNTRIES = frozenset({"u.s", "u.k", "u.n", "e.u"})
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _PAUSES = {
@@ -328,7 +329,7 @@ class ClauseSplitter:
             if (mark in _SOFT or ellipsis) and self._words(end) < enough:
                 self._scan = match.end()
                 continue
-            if mark in (",", "–", "—"):
+            if mark in (",", ":", "–", "—"):
                 rest = text[end:window].lstrip()
                 if not rest and not final and window <= MAX_CHARS:
                     return None
@@ -364,6 +365,10 @@ class ClauseSplitter:
             return False
         if word.isdigit() and not text[:begin].strip():
             return False  # "1. First item"
+        if (unit := re.search(r"(?<=\d[-/])[a-z]+$", lower)) is not None:  # "24-oz. bottle", "$118/mo. x 12"
+            word = lower = unit.group()
+            begin = start - len(word)
+        after_number = lower in _UNITS and _AFTER_NUMBER.search(text, max(0, begin - _WORD_CHARS), begin) is not None
         ordinal = word.isdigit() and len(word) <= 3 and _BEFORE_ORDINAL.search(text, max(0, begin - _WORD_CHARS), begin)
         if word.isdigit() and len(word) <= 2:
             rest = text[end:window].lstrip()
@@ -376,7 +381,7 @@ class ClauseSplitter:
                 return None
             if following is not None and following.group().lower() in _AFTER_ORDINAL:
                 return False
-        if lower in _BEFORE_NUMBER or lower.endswith("str") or ordinal:
+        if lower in _BEFORE_NUMBER and not after_number or lower.endswith("str") or ordinal:
             rest = text[end:window].lstrip()
             following = _LETTERS.match(rest)
             if not rest or following is not None and following.end() == len(rest):
@@ -385,8 +390,7 @@ class ClauseSplitter:
                 if not rest:
                     return True
             numeral = _NUMERAL.match(rest) if lower in _BEFORE_NUMBER else None
-            return not (rest[0].isdigit() or numeral or ordinal and rest[0].isalpha())
-        after_number = lower in _UNITS and _AFTER_NUMBER.search(text, max(0, begin - _WORD_CHARS), begin) is not None
+            return not (rest[0].isdigit() or rest[0] in "$€£#" or numeral or ordinal and rest[0].isalpha())
         if lower in _SOMETIMES_LAST or after_number or _INITIALS.fullmatch(word):
             rest = text[end:window].lstrip()
             word_after = _LETTERS.match(rest)

@@ -148,7 +148,8 @@ class Amounts(NumberWords):
             return self._signed(
                 match, f"{self._number(match['n'])} {self._g.to} {self._number(match['n2'])} {self._g.percent}"
             )
-        words = self._scaled(match["n"], match["mag"]) if match["mag"] else self._number(match["n"])
+        number = re.sub(rf"{re.escape(self._g.decimal_mark)}0+$", "", match["n"])  # "5.00%" is five percent
+        words = self._scaled(number, match["mag"]) if match["mag"] else self._number(number)
         return self._signed(match, f"{words} {self._g.percent}")
 
     def _part_percent(self, match: re.Match[str]) -> str:
@@ -172,6 +173,12 @@ class Amounts(NumberWords):
 
     def _unit(self, match: re.Match[str]) -> str:
         unit = self._g.units[match["unit"]]
+        if (
+            match["unit"] == "ha"
+            and self._g.tag in ("es", "it")
+            and re.match(r" (?!di\b|de\b|e\b|y\b)[a-z]", match.string[match.end() :])
+        ):
+            return match.group()  # the verb
         if match["n2"]:
             words = (
                 f"{self._number(match['n'], unit.gender, noun=True)} {self._g.to} {self._counted(match['n2'], unit)}"
@@ -226,6 +233,9 @@ class Amounts(NumberWords):
         before = match.string[: match.start("n")]
         if len(match["mag"]) == 1 and re.match(r" [A-Z][a-z]+ (?:St|Ave|Rd|Dr)\b", match.string[match.end() :]):
             return match.group()
+        named = re.search(r"(?<=\S )[A-Z][a-z]+ $", match.string[: match.start("n")])
+        if match["mag"] in ("B", "M") and named and not re.match(r" [a-z]{3,}", match.string[match.end() :]):
+            return match.group()  # "in Courtroom 4B", but "About 4M people"
         of_code = len(match["mag"]) == 1 and ("-" in match.group().lstrip("-") or re.search(r"\w-$", before))
         if (
             of_code

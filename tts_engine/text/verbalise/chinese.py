@@ -28,7 +28,7 @@ _MONEY_SIGNS = "|".join(re.escape(sign) for sign in sorted(_CURRENCIES, key=len,
 _CODE_WORDS = (
     "验证码|校验码|动态码|密码|口令|取件码|取货码|提货码|邀请码|兑换码|优惠码|识别码|编码|代码|尾号|卡号|账号|帐号|订单号|"
     "订单|单号|流水号|编号|号码|证号|工号|学号|会员号|合同号|保单号|发票号|座位号|房间号|房号|门牌号|车牌号?|航班号?|车次|"
-    "端口|错误码|错误代码|电话|手机|拨打|致电|分机|转接|热线|邮编|身份证"
+    "支票号|端口|错误码|错误代码|电话|手机|拨打|致电|分机|转接|热线|邮编|身份证"
 )
 _UNITS = {
     "kbps": "千比特每秒", "Kbps": "千比特每秒", "Mbps": "兆比特每秒", "Gbps": "吉比特每秒", "Mb/s": "兆比特每秒", "Gb/s": "吉比特每秒",
@@ -150,6 +150,8 @@ _RULES = [
     (re.compile(r"(?<![<>=])([<>])(?= ?\d)"), lambda m: "小于" if m[1] == "<" else "大于"),
     (re.compile(r"(?<=\d)转(\d{1,6})(?!\d|[^\W\d])"), lambda m: f"转{_spell(m[1])}"),
     (re.compile(r"\bNo\. ?(?=\d)", re.ASCII), lambda _: "第"),
+    (re.compile(r"(?<![A-Za-z0-9_.,:：/-])0\d{2,}(?![\d.,:：年月日/-])"), lambda m: _spell(m[0])),
+    (re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}|[A-Z]\d|\d[A-Z]) ?(\d{3,4})(?=次?航班)"), lambda m: m[1] + _spell(m[2])),
     (re.compile(WEB_ADDRESS, re.ASCII | re.I), _address),
     (re.compile(rf"(?<![{_ASCII}.])\d{{1,3}}(?:\.\d{{1,3}}){{3}}(?![{_ASCII}])"),
      lambda m: "点".join(_spell(part) for part in m.group().split("."))),
@@ -183,7 +185,7 @@ _RULES = [
     (re.compile(r"(?<=\d) ?[~～] ?(?=[-−]?\d)"), lambda _: "到"),
     (re.compile(rf"(?<![{_ASCII}.,年月日-])(\d{{1,4}}(?:\.\d+)?)[-–—](\d{{1,4}}(?:\.\d+)?)(?=个|级|天|日内|周|岁|人|次|片|粒|滴|小时|分钟|秒|公里|元|米|层|楼|名|位|件|工作日|折|倍|度|毫升)"),
      lambda m: f"{_number(m[1])}到{_number(m[2])}"),
-    (re.compile(r"(?<![\d.,/:年月])2(?=个|小时|天|周|次|件|位|名|张|条|份|台|间|种|家|杯|瓶|盒|人份)"), lambda _: "两"),
+    (re.compile(r"(?<![\d.,/:年月])2(?=个|小时|天|周|次|件|位|名|张|条|份|台|间|种|家|杯|瓶|盒|人份|晚|碗|斤|公斤|段|笔|项|套|部|辆|根|支|片|粒|滴|颗)"), lambda _: "两"),
     (re.compile(r"(\d+)?([½⅓⅔¼¾])"), _vulgar),
     (re.compile(r"(?<=[约近超过])(\d{1,2})/(\d{1,2})(?![\d/])"), lambda m: f"{_number(m[2])}分之{_number(m[1])}"),
     (re.compile(rf"(?<![{_ASCII}.])(?P<n>{_NUMBER})(?P<unit>(?:[cmk]?m|厘米|毫米|米)?) ?[xX×*] ?(?=\d)"), lambda m: f"{m['n']}{m['unit']}乘"),

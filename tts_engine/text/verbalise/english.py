@@ -162,7 +162,7 @@ _UNITS = {
     "min": _unit("minute"), "mins": _unit("minute"), "min.": _unit("minute"), "mins.": _unit("minute"),
     "sec": _unit("second"), "secs": _unit("second"), "sec.": _unit("second"), "ms": _unit("millisecond"),
     "s": _unit("second"), "yr": _unit("year"), "yrs": _unit("year"), "yr.": _unit("year"), "yrs.": _unit("year"),
-    "nts": _unit("night"), "wk": _unit("week"), "wks": _unit("week"), "mo": _unit("month"), "mos": _unit("month"),
+    "nts": _unit("night"), "mo.": _unit("month"), "mos.": _unit("month"), "wk.": _unit("week"), "wks.": _unit("week"), "wk": _unit("week"), "wks": _unit("week"), "mo": _unit("month"), "mos": _unit("month"),
     "kB": _unit("kilobyte"), "KB": _unit("kilobyte"), "MB": _unit("megabyte"), "GB": _unit("gigabyte"),
     "TB": _unit("terabyte"), "Kbps": Noun("kilobit per second", "kilobits per second"),
     "kbps": Noun("kilobit per second", "kilobits per second"),
@@ -218,9 +218,11 @@ ENGLISH = Grammar(
         r"ext\.?|zip(?: code)?|postal code|confirmation|reference|ref\.?|account|acct\.?|routing|card|order|ticket|invoice|"
         r"tracking|booking|case|claim|policy|member id|customer id|id|serial|passport|license|licence|flight|room|suite|"
         r"apt\.?|unit|port|call|dial|text|(?:phone|fax|tel)|cvv|cvc|ein|vin|imei|npi|mrn|badge|locker|locator|plate|"
-        r"prescription|dispute|docket|membership"
+        r"prescription|dispute|docket|membership|ssn"
     ),
-    date_words=r"on|by|until|till|before|after|since|due|dated|from|for|expires|effective|mon|tue|wed|thu|fri|sat|sun|\w+day",
+    date_words=r"on|by|until|till|before|after|since|due|dated|from|for|expires|effective|closed|opened|sent|shipped|posted|paid|"
+    r"filed|received|arrived|delivered|updated|renewed|expired|ended|started|starts|begins|ends|signed|issued|ordered|returned|scheduled|"
+    r"moved to|resolved|approved|processed|mailed|mon|tue|wed|thu|fri|sat|sun|\w+day",
     abbreviations={
         "e.g.": "for example", "i.e.": "that is", "etc.": "et cetera", "vs.": "versus", "vs": "versus",
         "approx.": "approximately", "est.": "estimated", "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr.": "Doctor", "Mr.": "Mister", "Mrs.": "Missus", "Ms.": "Miz",
@@ -239,7 +241,8 @@ ENGLISH = Grammar(
         "Attn": "Attention", "attn": "attention", "c/o": "care of", "Esq.": "Esquire", "exp.": "expires", "wt.": "weight",
         "ht.": "height", "ea.": "each", "w/in": "within", "Hrs": "Hours", "hrs": "hours", "yrs": "years", "mins": "minutes",
         "approx": "approximately", "appt": "appointment", "appts": "appointments", "pls": "please", "plz": "please",
-        "thx": "thanks", "msg": "message", "msgs": "messages", "pkg": "package", "mgr": "manager", "req'd": "required", "Dep.": "departs", "dep.": "departs", "arr.": "arrives", "Arr.": "arrives",
+        "thx": "thanks", "msg": "message", "msgs": "messages", "pkg": "package", "mgr": "manager", "int'l": "international", "Int'l": "International", "intl.": "international", "nat'l": "national",
+        "gov't": "government", "dep't": "department", "equiv.": "equivalent", "Pct.": "Precinct", "assoc.": "associate", "mgmt": "management", "req'd": "required", "Dep.": "departs", "dep.": "departs", "arr.": "arrives", "Arr.": "arrives",
         "avg": "average", "opt.": "option", "ded.": "deductible", "Drs.": "Doctors", "Rm.": "Room", "rm.": "room", "qty": "quantity", "Qty": "Quantity",
         "fig.": "figure", "Fig.": "Figure", "sec.": "section", "Sec.": "Section", "ref.": "reference", "Ref.": "Reference",
         "Mon.": "Monday", "Tue.": "Tuesday", "Tues.": "Tuesday", "Wed.": "Wednesday", "Thu.": "Thursday",

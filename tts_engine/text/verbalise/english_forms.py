@@ -85,6 +85,8 @@ def rules(grammar: Grammar) -> list[Rule]:
         unit, cent = grammar.currencies[match["cur"]]
         whole = match["n"].replace(",", "")
         words = f"{said(whole)} {unit.one}"
+        if whole == "0" and match["c"] and cent:
+            return f"{said(match['c'])} {cent.one}"
         if match["c"] and int(match["c"]) and cent:
             words += f" {grammar.money_and} {said(match['c'])} {cent.one}"
         return words
@@ -112,7 +114,12 @@ def rules(grammar: Grammar) -> list[Rule]:
         "cans?|bottles?|cups?|glass(?:es)?|bags?|box(?:es)?|packs?|jars?|steaks?|packages?|ladders?|fence|containers?|tubs?|drinks?|"
         "run|walk|drive|hike|race|screens?|boards?|pole|rope|hose|cables?|cords?|bed|serving|mug|tank|trailer|truck|roll|tubes?|dose"
     )
-    sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB"
+    sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB|MB|L|W|kW|V|Mbps|Gbps|mph|hp|in\\.|mo\\.|yr\\.|acre"
+    after_size = (
+        "and|per|away|tall|wide|long|from|for|of|is|was|are|were|has|have|had|will|that|which|you|we|they|with|into|onto|over|under|"
+        "before|after|early|late|ago|left|more|less|deep|high|thick|apart|remaining|each|every|but|when|until|because|so|then|can|may|"
+        "free|total|max|min"
+    )
     kings = re.compile(rf"\b(?:{any_of(grammar.roman_before)}) $", re.I)
     screens = "TVs?|monitors?|displays?|videos?|screens?|UHD|HDR|resolution|cameras?|streaming|content|smart|OLED|QLED|LED|Ultra|Blu"
     return [
@@ -122,6 +129,15 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\b(?P<word>[Ff]lights?) (?P<air>[A-Z]{2}|[A-Z]\d|\d[A-Z]) (?P<n>[1-9]\d{2,3})\b(?![.,:/-]\d)"), lambda m: f"{m['word']} {m['air'] if m['air'].isalpha() else ' '.join(grammar.digits[int(c)] if c.isdigit() else c for c in m['air'])} {pairs(m['n']) if len(m['n']) == 4 else ' '.join(grammar.digits[int(d)] for d in m['n'])}"),
         (re.compile(r"\b(?P<n>480|720|1080|1440|2160)(?P<p>[pi])\b"), lambda m: f"{pairs(m['n']) if len(m['n']) == 4 else said(m['n'][0]) + ' ' + said(m['n'][1:])} {m['p'].upper()}", "pi"),
         (re.compile(rf"(?<![\w.,$€£-])(?P<n>[24568]|1[026])K\b(?= (?:{screens})\b| ?(?:run|race|walk|fun run)\b)|(?<=\bin )(?P<n2>[2458])K\b"), lambda m: f"{said(m['n'] or m['n2'])} K", "K"),
+        (re.compile(r"(?<![\w.,$€£-])(?P<n>[48])K\b(?=[,.;)]| ?@| and\b| or\b|$)"), lambda m: f"{said(m['n'])} K" if re.search(r"\b(?:HDMI|TVs?|UHD|Hz|[Vv]ideo|[Mm]onitor|[Ss]tream|[Rr]esolution|[Ss]creen|[Dd]isplay)", m.string) else m[0], "K"),
+        (re.compile(r"(?<=[a-z] )x(?P<n>\d{3,5})\b(?! ?[\d.,%]\d)"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
+        (re.compile(r"(?<=\d) [x×] (?=[$€£]\d)|(?<=[a-z]) [x×] (?=\d+ (?:days?|weeks?|months?|years?|hours?|doses?)\b)"), lambda _: " × ", "x×"),
+        (re.compile(r"(?P<word>\b(?i:dial|press|enter|hit) )#(?P<n>\d{1,6})\b"), lambda m: f"{m['word']}{grammar.pound} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "#"),
+        (re.compile(r"\breg\. (?=[$€£]\d)"), lambda _: "regular ", "."),
+        (re.compile(r"(?P<before>\b(?:[Aa]n?|[Tt]he) )(?P<n>\d{1,3})° (?=[a-z]{3,})"), lambda m: f"{m['before']}{m['n']} degree ", "°"),
+        (re.compile(r"(?<![\w#])#s(?= ?\d)"), lambda _: "numbers", "#"),
+        (re.compile(r"\b(?P<word>[Oo]pt|Prop\.|Pct) (?=\d)"), lambda m: {"o": "option ", "O": "Option ", "P": "Proposition "}.get(m["word"][0], "") if m["word"] != "Pct" else "Precinct "),
+        (re.compile(r"(?P<price>[$€£]\d[\d.,]*(?:/[a-z]+\.?)?) [x×] (?=\d)"), lambda m: f"{m['price']} × ", "x×"),
         (re.compile(r"\b802\.(?P<n>\d{1,2})(?P<letters>[a-z]{0,2})\b"), lambda m: f"eight oh two dot {said(m['n'])} {' '.join(m['letters'].upper())}".rstrip(), "."),
         (re.compile(r"\b(?P<l>[A-Z])\.(?P<n>\d{3})\b"), lambda m: f"{m['l']} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "."),
         (re.compile(r"\b(?P<air>[Bb]oeing )?7(?P<b>[0-8]7)(?:-(?P<c>[1-9])00\b|(?(air)\b(?!-)|(?!)))"), lambda m: f"{m['air'] or ''}seven {'oh ' if m['b'][0] == '0' else ''}{said(m['b'])}" + (f" {said(m['c'])} hundred" if m["c"] else ""), "7"),
@@ -132,9 +148,9 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])(?P<n>\d\.\d+(?=[eE])|\d(?=[eE][-−+]))[eE](?P<sign>[-−+])?(?P<p>\d{1,2})\b"), power, "eE"),
         # What a number with its unit tells of a thing: "a 2 lb bag", "16 oz cans".
         (re.compile(rf"(?<![\w.,/-])(?P<before>)(?P<n>\d{{1,4}}(?:\.\d+)?)[ -]?(?P<unit>{sizes})(?= (?:{things})\b)"), singular),
-        (re.compile(rf"(?P<before>\b[Aa]n? )(?P<n>\d{{1,4}}(?:\.\d+)?) (?P<unit>{sizes})(?= (?!and\b|per\b|away\b|tall\b|wide\b|long\b|from\b|for\b)[a-z]{{3,}})"), singular),
+        (re.compile(rf"(?P<before>\b(?:[Aa]n?|[Tt]h(?:e|is|at)|[Yy]our|[Oo]ur|[Mm]y|[Ee](?:ach|very)|[Nn]ew) )(?P<n>\d{{1,4}}(?:\.\d+)?) ?(?P<unit>{sizes})(?= (?:[A-Z]+\d[\w-]* )?(?!(?:{after_size})\b)[a-z]{{3,}})"), singular),
         (re.compile(r"\b(?P<word>(?i:attempt|step|part|page|box|package|parcel|item|stop|day|question|try|round|game|piece|bag|message|slide)) (?P<n>\d{1,2})/(?P<n2>\d{1,3})(?![\w/]|[.,]\d)"), lambda m: f"{m['word']} {said(m['n'])} of {said(m['n2'])}", "/"),
-        (re.compile(r"(?<![\w-])(?P<n>\d{1,3})(?P<l>[A-K])[-–](?P<n2>\d{1,3})(?P<l2>[A-K])(?![\w-])"), lambda m: f"{said(m['n'])} {m['l']} to {said(m['n2'])} {m['l2']}", "-–"),
+        (re.compile(r"(?<![\w-])(?P<n>\d{1,3})(?P<l>(?![KMB])[A-Z]|B(?=[-–]\d+[A-J]))[-–](?P<n2>\d{1,3})(?P<l2>(?![KM])[A-Z])(?![\w-])"), lambda m: f"{said(m['n'])} {m['l']} to {said(m['n2'])} {m['l2']}", "-–"),
         (re.compile(r"(?<=[a-z])/(?P<unit>hr|yr|mo|wk)\b\.?(?!\w)"), lambda m: f" per {grammar.units[m['unit']].one}", "/"),
         (re.compile(r"\bq(?P<n>\d{1,2})(?P<unit>h|d|w)\b"), lambda m: f"every {said(m['n'])} {({'h': 'hour', 'd': 'day', 'w': 'week'}[m['unit']])}s", "q"),
         (re.compile(r"\b[Ee]st\. (?=(?:1[5-9]\d\d|20[0-2]\d)\b)"), lambda m: f"{m[0][0]}stablished ", "."),
@@ -142,7 +158,10 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,-])(?:(?P<h>\d{1,3})h ?(?P<m>\d{1,2})m(?: ?(?P<s>\d{1,2})s)?)\b"), duration, "h"),
         (re.compile(r"(?<![\w.,-])(?P<h>(?!))?(?P<m>\d{1,3})m ?(?P<s>\d{1,2})s\b"), duration, "m"),
         (re.compile(r"\b(?P<word>[Ff]orm|IRS|[Yy]our|[Aa]|[Tt]he|[Tt]ax) (?P<n>1[01]\d[1-9]|10[1-9]0)\b(?=[-\s.,;?!]|$)(?![,.]\d| ?[%$€£]| [a-z]+s\b)(?<=10[4-9]\d)"), lambda m: f"{m['word']} {pairs(m['n'])}"),
-        (re.compile(r"\b(?P<word>[Ff]orm|IRS) (?P<n>1[01]\d[1-9]|10[1-9]0)\b(?![\w,.]\d)"), lambda m: f"{m['word']} {pairs(m['n'])}"),
+        (re.compile(r"\b(?P<word>[Ff]orm|IRS) (?P<n>[1-9]\d[1-9]\d|[1-9]\d0[1-9])\b(?![\w,.]\d)"), lambda m: f"{m['word']} {pairs(m['n'])}"),
+        (re.compile(r"\b(?P<word>[Tt]rain) (?P<n>[1-9]\d(?!00)\d\d)\b(?![\w,.:]\d)"), lambda m: f"{m['word']} {pairs(m['n'])}"),
+        # Sides of a thing: 48"W x 24"D x 30"H.
+        (re.compile(r"(?<![\d.,])(?P<n>\d{1,3}(?:\.\d{1,2})?) ?(?:[\"”″]|in\.?) ?(?P<side>[WDHL])\b(?P<by> ?[x×] ?(?=\d))?"), lambda m: f"{m['n']} inches {({'W': 'wide', 'D': 'deep', 'H': 'high', 'L': 'long'})[m['side']]}{' by ' if m['by'] else ''}", "WDHL"),
         (re.compile(r"\bFY ?(?P<y>(?:19|20)\d\d)\b"), lambda m: f"F Y {grammar.year(int(m['y']))}", "Y"),
         (re.compile(r"(?<=[a-z] )[Nn]o\. (?=(?:is|was|on|for|of|ending|ends|below|above|you|starts|begins|shown)\b)"), lambda _: "number ", "."),
         (re.compile(r"\b([Pp])g?\. ?(?=\d)"), lambda m: f"{m[1]}age ", "."),

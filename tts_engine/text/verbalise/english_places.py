@@ -20,7 +20,7 @@ _STREETS = {
 _WAYS = "Street|Avenue|Road|Drive|Boulevard|Place|Court|Lane|Circle|Terrace|Way|Highway|Parkway|Square"
 _PARTS = {
     "Apt": "Apartment", "apt": "apartment", "Ste": "Suite", "ste": "suite", "Bldg": "Building", "bldg": "building",
-    "Rm": "Room", "rm": "room", "Fl": "Floor", "Hwy": "Highway", "Rte": "Route", "Rt": "Route", "Blk": "Block",
+    "Rm": "Room", "rm": "room", "Fl": "Floor", "Hwy": "Highway", "Rte": "Route", "Rt": "Route", "Blk": "Block", "Lvl": "Level",
     "Dept": "Department", "dept": "department", "Pkwy": "Parkway",
 }  # fmt: skip
 """Abbreviations before the number or letter of a part of a building or a road."""
@@ -64,6 +64,7 @@ def rules(grammar: Grammar) -> list[Rule]:
     return [
         (re.compile(rf"(?<=\b(?:{_STATES}) )\d{{5}}(?:-\d{{4}})?(?!\w)"), digits),
         (re.compile(r"(?<![\w-])(?:[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}|[A-Z]\d[A-Z] \d[A-Z]\d)(?![\w-])"), letters),
+        (re.compile(r"\b(?P<part>Rte|Rt|Hwy|Blk|Lvl)\. (?=\d)"), lambda m: f"{_PARTS[m['part']]} ", "."),
         # "I-405 N" is "four oh five North".
         (re.compile(r"\b(?P<kind>I|US|SR|CR|Hwy|Highway|Route|Rte|Rt|Interstate|Road)[- ](?P<n>[1-9]\d\d)(?![\w%]|[.,-]\d)"), road, "- "),
         (re.compile(r"(?<=\b[IU]-\d)(\d?) ([NSEW])\b(?![.'’]\w)"), lambda m: f"{m[1]} {_DIRECTIONS[m[2]]}", "-"),

@@ -137,7 +137,7 @@ FRENCH = Grammar(
         "c. à s.": _n("cuillère à soupe", "cuillères à soupe", "f"), "càs": _n("cuillère à soupe", "cuillères à soupe", "f"),
         "c. à c.": _n("cuillère à café", "cuillères à café", "f"), "càc": _n("cuillère à café", "cuillères à café", "f"),
         "cp": _n("comprimé"), "pers.": _n("personne", gender="f"), "kHz": _n("kilohertz", "kilohertz"), "mAh": _n("milliampèreheure"),
-        "lb": _LIVRE, "ft": _n("pied"), "in.": _n("pouce"),
+        "dl": _n("décilitre"), "dL": _n("décilitre"), "lb": _LIVRE, "ft": _n("pied"), "in.": _n("pouce"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("degré"),
     magnitudes={

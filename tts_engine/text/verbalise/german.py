@@ -124,7 +124,7 @@ GERMAN = Grammar(
         "MB": _n("Megabyte"), "GB": _n("Gigabyte"), "TB": _n("Terabyte"), "Mbit/s": _n("Megabit pro Sekunde"),
         "Hz": _n("Hertz"), "MHz": _n("Megahertz"), "GHz": _n("Gigahertz"), "mmHg": _n("Millimeter Quecksilbersäule"),
         "ha": _n("Hektar"), "cm³": _n("Kubikzentimeter"), "EL": _n("Esslöffel"), "TL": _n("Teelöffel"), "cl": _n("Zentiliter"), "Stk.": _n("Stück"), "Stck.": _n("Stück"),
-        "µg": _n("Mikrogramm"), "A": _n("Ampere"), "m2": _n("Quadratmeter"), "Wo.": _n("Woche", "Wochen", "f"), "dB": _n("Dezibel"), "kcal": _n("Kilokalorie", "Kilokalorien", "f"), "ft": _n("Fuß"), "in.": _n("Zoll"),
+        "µg": _n("Mikrogramm"), "A": _n("Ampere"), "m2": _n("Quadratmeter"), "Wo.": _n("Woche", "Wochen", "f"), "dB": _n("Dezibel"), "kcal": _n("Kilokalorie", "Kilokalorien", "f"), "dl": _n("Deziliter"), "dL": _n("Deziliter"), "ft": _n("Fuß"), "in.": _n("Zoll"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("Grad"),
     magnitudes={
@@ -146,7 +146,7 @@ GERMAN = Grammar(
     },
     fractions=fraction, and_fraction="", per="pro", star="Stern", pound="Raute",
     key_words="drücken|drück|wählen|taste|eingeben|tippen",
-    code_words="code|pin|tan|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
+    code_words="code|pin|tan|endung|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
     "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|\\w*nummer|port|durchwahl|karte",
     date_words="am|bis|vom|ab|seit|zum|bis zum",
     abbreviations={

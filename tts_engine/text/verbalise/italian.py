@@ -138,7 +138,7 @@ ITALIAN = Grammar(
         "Hz": _n("hertz", "hertz"), "MHz": _n("megahertz", "megahertz"), "GHz": _n("gigahertz", "gigahertz"),
         "ha": _n("ettaro", "ettari"), "mmHg": _n("millimetro di mercurio", "millimetri di mercurio"),
         "hg": _n("ettogrammo", "ettogrammi"), "etti": _n("etto", "etti"), "pz": _n("pezzo", "pezzi"), "pz.": _n("pezzo", "pezzi"), "m2": _n("metro quadrato", "metri quadrati"),
-        "kcal": _n("chilocaloria", "chilocalorie", "f"), "ft": _n("piede", "piedi"), "in.": _n("pollice", "pollici"),
+        "kcal": _n("chilocaloria", "chilocalorie", "f"), "dl": _n("decilitro", "decilitri"), "dL": _n("decilitro", "decilitri"), "ft": _n("piede", "piedi"), "in.": _n("pollice", "pollici"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("grado", "gradi"),
     magnitudes={

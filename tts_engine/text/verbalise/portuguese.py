@@ -154,6 +154,7 @@ PORTUGUESE = Grammar(
         "mmHg": _n("milímetro de mercúrio", "milímetros de mercúrio"), "kcal": _n("quilocaloria", gender="f"),
         "un.": _n("unidade", gender="f"), "un": _n("unidade", gender="f"), "unid.": _n("unidade", gender="f"), "col.": _n("colher", "colheres", "f"),
         "cl": _n("centilitro"), "A": _n("ampere"), "mAh": _n("miliampere-hora", "miliamperes-hora"), "µg": _n("micrograma"), "mcg": _n("micrograma"),
+        "dl": _n("decilitro"), "dL": _n("decilitro"),
         "ft": _n("pé"), "in.": _n("polegada", gender="f"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("grau"),

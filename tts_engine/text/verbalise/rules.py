@@ -88,7 +88,10 @@ class ReadingRules(NumberWords):
         codes, dates, amounts = Codes(grammar), Dates(grammar), Amounts(grammar)
         own = english_forms.rules(grammar) if grammar.tag == "en" else local_forms.rules(grammar)
         self._rules: list[Rule] = [
-            (re.compile(r"(?<![<>=!?&-])(?:[<>!]=|[=-]>)(?![=\w])"), lambda m: _COMPARISONS[m[0]]),
+            (
+                re.compile(r"(?<![<>=!?&-])(?:[<>!]=|[=-]>)(?![=\w])|\+/?[-−–](?= ?\d)"),
+                lambda m: _COMPARISONS.get(m[0], "±"),
+            ),
             *codes.addresses_and_keys(),
             (re.compile(r"(?<=\w)_(?=\w)"), lambda _: " "),
             *own,
@@ -229,7 +232,11 @@ class ReadingRules(NumberWords):
                 if g.roman_after
                 else []
             ),
-            (re.compile(rf"(?P<n>\d+)? ?(?P<vulgar>[{''.join(VULGAR_FRACTIONS)}])[ -]?"), self._vulgar),
+            (
+                re.compile(rf"(?P<n>\d+)? ?(?P<vulgar>[{''.join(VULGAR_FRACTIONS)}])[ -]?"),
+                self._vulgar,
+                "".join(VULGAR_FRACTIONS),
+            ),
             (
                 re.compile(r"(?<![\w.,/])(?:(?P<whole>\d{1,3}) )?(?P<over>\d{1,3})⁄(?P<under>\d{1,4})(?!\w)"),
                 self._slashed,
@@ -239,18 +246,21 @@ class ReadingRules(NumberWords):
                     r"(?:(?<![\w.,)\]])(?P<sign>[-−]) ?|(?<![\w.,/]))(?P<whole>\d{1,3}) (?P<over>\d{1,2})/(?P<under>\d{1,2})(?![\w/])(?: (?P<noun>[^\W\d_]{4,}))?"
                 ),
                 self._mixed_fraction,
+                "/",
             ),
             (
                 re.compile(
                     r"(?<![\w./,-])(?P<over>\d{1,3})/(?P<under>\d{1,3})(?:st|nd|rd|th)?(?![\w/]|[.,]\d)(?P<stars> stars?\b)?"
                 ),
                 self._fraction,
+                "/",
             ),
             (
                 re.compile(
                     r"(?<![\w.,/])(?P<n>\d{1,2}[.,]\d{1,2})/(?P<n2>(?:4|5|6|10|20|100)(?:[.,]0)?)(?![\w/]|[.,]\d)"
                 ),
                 lambda m: f"{self._number(m['n'])} {g.out_of} {self._number(m['n2'])}",
+                "/",
             ),
             (re.compile(r"\b[vV](?:ersion)?\.? ?(?P<version>\d+(?:\.\d+)+)(?!\w)"), self._version),
             (
@@ -377,6 +387,8 @@ class ReadingRules(NumberWords):
             return f"{said_over} {self._g.out_of} {said_under}"
         if over < under and (part := self._g.fractions(over, under)) is not None:
             return part
+        if over + under == 100 and under < over:
+            return f"{said_over} {said_under}"
         if over > 12 and under > 31 or _PRESSURE.search(match.string) and over > under:
             return f"{said_over} {self._g.symbols.get('over', self._g.symbols['/'])} {said_under}"
         if self._g.tag == "en" and 1 <= over <= 12 and 11 <= under <= 31:
@@ -401,6 +413,8 @@ class ReadingRules(NumberWords):
         written, text = match.group(), match.string
         words = self._g.abbreviations[written]
         rest = text[match.end() :]
+        if written in ("No.", "no.") and not rest.strip():
+            return written
         if written.endswith(".") and not rest.strip() and text[: match.start()].strip():
             return words + "."
         if written in ("No.", "no.", "Nos.", "min.", "Sat.", "Sun.", "sec.", "fig.") and not re.match(r" ?\d", rest):

@@ -146,6 +146,7 @@ SPANISH = Grammar(
         "kcal": _n("kilocaloría", gender="f"), "ud.": _n("unidad", "unidades", "f"), "uds.": _n("unidad", "unidades", "f"),
         "ud": _n("unidad", "unidades", "f"), "uds": _n("unidad", "unidades", "f"), "cda.": _n("cucharada", gender="f"),
         "cdas.": _n("cucharada", gender="f"), "cdta.": _n("cucharadita", gender="f"), "cdtas.": _n("cucharadita", gender="f"),
+        "dl": _n("decilitro"), "dL": _n("decilitro"),
         "ft": _n("pie"), "in.": _n("pulgada", gender="f"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("grado"),
