@@ -8,12 +8,14 @@ import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from benchmarks.people.clips import HALVES, Sounds
 from benchmarks.people.figures import delays, rate, share
 from benchmarks.people.packages import fetch
 from benchmarks.people.scenes import Scene, Tally, played, scenes
+from gateway.recognition.moonshine import Moonshine
 from gateway.recognition.smart_turn import SmartTurn, model_file
 from talkspurt.bench.results import commit, machine
 from tests.virtual_loop import VirtualLoop
@@ -29,12 +31,19 @@ def scene_named(name: str) -> Scene:
     return next(scene for scene in scenes() if scene.name == name)
 
 
-def one(folder: Path, half: str, name: str, number: int, model: Path | None) -> Tally:
+@cache
+def embedded() -> Moonshine:
+    """Return the embedded recogniser's network."""
+    return Moonshine()
+
+
+def one(folder: Path, half: str, name: str, number: int, model: Path | None, words: str) -> Tally:
     """Play one call on a loop of its own; for a process of the pool."""
     loop = VirtualLoop()
     try:
         turn_model = None if model is None else SmartTurn(model)
-        return loop.run_until_complete(played(scene_named(name), Sounds(folder, half), number, turn_model))
+        transcribe = embedded() if words == "embedded" else None
+        return loop.run_until_complete(played(scene_named(name), Sounds(folder, half), number, turn_model, transcribe))
     finally:
         loop.close()
 
@@ -63,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
     with ProcessPoolExecutor(arguments.processes) as pool:
         playing = [
             (scene, [
-                pool.submit(one, arguments.sounds, arguments.half, scene.name, number, model)
+                pool.submit(one, arguments.sounds, arguments.half, scene.name, number, model, arguments.words)
                 for number in range(max(1, round(scene.calls * arguments.calls)))
             ])
             for scene in chosen
@@ -79,7 +88,8 @@ def run(arguments: argparse.Namespace) -> None:
     seconds = sum(tally.minutes for tally in results.values()) * 60
     print(f"{seconds / 60:.1f} min of calls in {(time.monotonic() - begun) / 60:.1f} min", file=sys.stderr)
     if arguments.json is not None:
-        head = {"commit": commit(), "machine": machine(), "half": arguments.half, "turn_model": model is not None}
+        head = {"commit": commit(), "machine": machine(), "half": arguments.half, "words": arguments.words}
+        head["turn_model"] = model is not None
         arguments.json.write_text(json.dumps({**head, "scenes": {k: vars(v) for k, v in results.items()}}) + "\n")
 
 
@@ -96,6 +106,7 @@ def main() -> None:
     playing.add_argument("--calls", type=float, default=1.0, metavar="TIMES", help="this many times each scene's calls")
     playing.add_argument("--processes", type=int, default=1)
     playing.add_argument("--no-turn-model", action="store_true")
+    playing.add_argument("--words", choices=("ideal", "embedded"), default="ideal", help="embedded: English callers")
     playing.add_argument("--verbose", action="store_true", help="name what was missed, premature or unanswered")
     playing.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -6,8 +6,10 @@ the published table. Clips are at 8 kHz, from their first sound to their last.
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +28,17 @@ CALLERS = {
     "table": ("en_US_f_Allison", "es_MX_f_Allison", "fr_CA_f_June", "it_IT_f_Menardi"),
 }
 """Folders of ``ASTERISK``. One person speaks English and Mexican Spanish."""
+LANGUAGES = {
+    "en_US_f_Allison": "en-US",
+    "es_MX_f_Allison": "es-MX",
+    "es": "es-CO",
+    "fr_CA_f_June": "fr-CA",
+    "it_IT_f_Menardi": "it-IT",
+    "it_IT_m_Carlo": "it-IT",
+    "ru_RU_f_IvrvoiceRU": "ru-RU",
+}
+_WITHOUT_WORDS = ("es", "it_IT_f_Menardi")
+"""Speakers whose words no package has."""
 OTHERS = {"tuning": ("tux/fr", "tux/ro", "tux/es"), "table": ("tux/ru", "tux/bg", "tux/el", "tux/da")}
 """Volunteers, who speak phrases of a second or two."""
 WORDS = {"tuning": ("ca", "fr", "lt", "ru"), "table": ("da", "de", "en", "gl", "nn", "uk")}
@@ -53,13 +66,26 @@ SENTENCES = (
     *("vm-enter-num-to-call", "vm-mailboxfull", "vm-nonumber", "vm-password", "vm-record-temp", "vm-review"),
     *("conf-invalid", "conf-invalidpin", "conf-locked", "conf-muted", "conf-unmuted", "demo-nogo", "vm-whichbox"),
 )
-"""Clips that are one sentence in English. Their translations may be two."""
+"""Clips that are one sentence in English. Translations that are two are left out, where the words are known."""
 SHORT = (
     *("hello", "goodbye", "one-moment-please", "im-sorry", "sorry", "vm-goodbye", "invalid", "cancelled", "activated"),
     *("calling", "number", "extension", "added", "removed", "minutes", "seconds", "enabled", "disabled", "location"),
     *("vm-and", "vm-from", "vm-INBOX", "vm-Old", "vm-Work", "vm-Family", "vm-Friends", "vm-first", "vm-last", "vm-for"),
 )
 """Clips that are one or a few words."""
+_NO_ANSWERS = ("vm-and", "vm-from", "vm-for")
+FRAGMENTS = (
+    *("at-tone-time-exactly", "conf-thereare", "conf-enteringno", "conf-banned", "if-correct-press", "dir-pls-enter"),
+    *("num-was-successfully", "privacy-to-blacklist-last-caller", "queue-quantity1", "queue-thereare", "vm-duration"),
+    *("vm-onefor-full", "vm-youhave", "vm-toreply", "vm-changeto", "vm-starmain", "vm-press", "queue-holdtime"),
+    *("confbridge-dec-list-vol-in", "confbridge-dec-talk-vol-in", "confbridge-inc-list-vol-in", "confbridge-leave-in"),
+    *("confbridge-inc-talk-vol-in", "confbridge-lock-in", "confbridge-menu-exit-in", "confbridge-mute-in"),
+    *("confbridge-remove-last-in", "confbridge-rest-list-vol-in", "confbridge-rest-talk-vol-in"),
+    *("confbridge-there-are", "confbridge-begin-leader", "the-party-you-are-calling", "vm-received", "vm-repeat"),
+)
+"""Beginnings of sentences, which were recorded to be continued with a number or a name."""
+_PAUSE_S = 0.12
+"""Silence within a recorded sentence that is a pause and no stop consonant, seconds."""
 _NO_SPEECH = ("hm", "ow", "ooff", "jump", "laugh", "cough", "moan", "kiss", "firepunch", "whistle")
 
 
@@ -94,8 +120,11 @@ class Sounds:
         """Return the clips of a kind.
 
         Args:
-            kind: ``sentence``, ``word``, ``interruption`` (both), ``number GAP`` (phone numbers with pauses of GAP
-                seconds), ``spelled``, ``hesitation``, ``volunteer``, ``shout``, ``music``, ``noise``, ``cough``.
+            kind: ``sentence``, ``word``, ``answer`` (a word that is one), ``interruption`` (both), ``number GAP``
+                (phone numbers with pauses of GAP seconds), ``spelled``, ``divided_sentence`` (with a pause of the
+                speaker at a comma); with a second of silence: ``hesitation`` (a sentence where it is faintest),
+                ``comma`` (a divided sentence at its pause), ``fragment`` (a beginning, and then a number);
+                ``volunteer``, ``shout``, ``music``, ``noise``, ``cough``.
             speaker: a caller, bot or other. Empty: all.
         """
         name, _, gap = kind.partition(" ")
@@ -107,10 +136,15 @@ class Sounds:
         if speaker.startswith("tux/"):
             yield from self._phrases(speaker[4:])
         else:
-            yield from self._named(speaker, SENTENCES)
+            yield from (clip for clip in self._named(speaker, SENTENCES) if not re.search(r"[.!?]\s", clip.text))
 
     def _word(self, speaker: str, gap: str) -> Iterator[Clip]:
         yield from self._named(speaker, (*SHORT, *(f"digits/{n}" for n in range(21))))
+
+    def _answer(self, speaker: str, gap: str) -> Iterator[Clip]:
+        yield from self._named(
+            speaker, (*(n for n in SHORT if n not in _NO_ANSWERS), *(f"digits/{n}" for n in range(21)))
+        )
 
     def _interruption(self, speaker: str, gap: str) -> Iterator[Clip]:
         words, sentences = self.clips("word", speaker), self.clips("sentence", speaker)
@@ -123,8 +157,19 @@ class Sounds:
             for suffix in ("wav", "gsm"):
                 path = self._folder / ASTERISK / speaker / f"{name}.{suffix}"
                 if path.exists():
-                    yield Clip(read(path), name.rpartition("/")[2].replace("-", " "))
+                    yield Clip(read(path), self._texts(speaker).get(name, name.rpartition("/")[2].replace("-", " ")))
                     break
+
+    @cache  # noqa: B019  # as above
+    def _texts(self, speaker: str) -> dict[str, str]:
+        """Return the words of a speaker's recordings by their names, as far as they are known."""
+        if speaker in _WITHOUT_WORDS or speaker not in LANGUAGES:
+            return {}
+        language = LANGUAGES[speaker][:2]
+        path = self._folder / f"usr/share/doc/asterisk-core-sounds-{language}/core-sounds-{language}.txt.gz"
+        lines = gzip.open(path, "rt", encoding="utf-8-sig").read().splitlines()
+        named = [line.partition(": ") for line in lines if ": " in line and not line.startswith(";")]
+        return {name: text.strip() for name, _, text in named if "[" not in text and not re.search(r"\w\?\w|\?$", text)}
 
     def _phrases(self, language: str) -> Iterator[Clip]:
         paths = sorted(self._folder.glob(f"usr/share/tuxpaint/stamps/**/*_desc_{language}.ogg"))
@@ -183,6 +228,41 @@ class Sounds:
                     times.append((end if end <= at / RATE else end + 1.0, word))
                 yield Clip(np.concatenate((clip.pcm[:at], _silence(1.0), clip.pcm[at:])), clip.text, tuple(times))
 
+    def _comma(self, speaker: str, gap: str) -> Iterator[Clip]:
+        """Sentences that the speaker divided at a comma, with a second of silence there."""
+        yield from (_joined(*parts, pause_s=1.0) for parts, _ in self._divided(speaker))
+
+    def _divided_sentence(self, speaker: str, gap: str) -> Iterator[Clip]:
+        """The same as they were spoken."""
+        yield from (_joined(*parts, pause_s=pause_s) for parts, pause_s in self._divided(speaker))
+
+    def _divided(self, speaker: str) -> Iterator[tuple[tuple[Pcm, str, Pcm, str], float]]:
+        for name, text in self._texts(speaker).items():
+            parts = [part.strip() for part in re.findall(r"[^,.!?;:…]+[,.!?;:…]*", text) if part.strip(" ,.!?;:…")]
+            if len(parts) < 2 or not any(part.endswith(",") for part in parts[:-1]):
+                continue
+            for clip in self._named(speaker, (name,)):
+                ends = _pauses(clip.pcm)
+                if len(ends) != len(parts) - 1:
+                    continue
+                first = 0
+                for at, (part, following) in enumerate(itertools.pairwise(parts)):
+                    begins, ends_at = ends[at]
+                    if not part.endswith(","):
+                        first = at + 1
+                        continue
+                    start = ends[first - 1][1] if first else 0
+                    stop = ends[at + 1][0] if at + 1 < len(ends) else len(clip.pcm)
+                    before, after = clip.pcm[start:begins], clip.pcm[ends_at:stop]
+                    pause_s = (ends_at - begins) / RATE
+                    yield (before, " ".join(parts[first : at + 1]), after, following), pause_s
+
+    def _fragment(self, speaker: str, gap: str) -> Iterator[Clip]:
+        """Beginnings of sentences, a second of silence, and a number."""
+        for number, clip in enumerate(self._named(speaker, FRAGMENTS)):
+            digit = next(self._named(speaker, (f"digits/{number % 9 + 1}",)))
+            yield _joined(clip.pcm, clip.text, digit.pcm, str(number % 9 + 1), pause_s=1.0)
+
     # --- other sounds ------------------------------------------------------------------------------------------------
 
     def _music(self, speaker: str, gap: str) -> Iterator[Clip]:
@@ -207,6 +287,29 @@ class Sounds:
             for path in sorted((self._folder / "usr/share/games/hedgewars/Data/Sounds/voices" / voice).glob("*.ogg")):
                 if wanted(path.stem.lower()):
                     yield Clip(read(path), path.stem)
+
+
+def _pauses(pcm: Pcm) -> list[tuple[int, int]]:
+    """Return the first and the last sample of each pause."""
+    pieces = len(pcm) // 80
+    power = np.square(pcm[: pieces * 80].reshape(pieces, 80)).mean(axis=1)
+    loud = np.flatnonzero(power > np.percentile(power, 95) * 10**-3)
+    gaps = [(first + 1, last) for first, last in itertools.pairwise(loud) if last - first - 1 >= _PAUSE_S * 100]
+    return [(int(first) * 80, int(last) * 80) for first, last in gaps]
+
+
+def _joined(before: Pcm, said: str, after: Pcm, following: str, *, pause_s: float) -> Clip:
+    """Return two parts of a sentence with silence between them."""
+    pcm = np.concatenate((before, _silence(pause_s), after))
+    begins = len(before) / RATE + pause_s
+    words = [*_timed(said, 0.0, len(before) / RATE), *_timed(following, begins, len(after) / RATE)]
+    return Clip(pcm, f"{said} {following}", tuple(words))
+
+
+def _timed(text: str, begins: float, length_s: float) -> list[tuple[float, str]]:
+    """Return each word with the second at which it has been said, in proportion to its letters."""
+    ends = list(itertools.accumulate(len(word) + 1 for word in text.split()))
+    return [(begins + length_s * end / ends[-1], word) for end, word in zip(ends, text.split(), strict=True)]
 
 
 def _silence(seconds: float) -> Pcm:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 PACKAGES = (
     *(f"asterisk-core-sounds-{language}-wav" for language in ("en", "es", "fr", "it", "ru")),  # professional speakers
+    *(f"asterisk-core-sounds-{language}" for language in ("en", "es", "fr", "it", "ru")),  # their words
     "asterisk-prompt-es-co",
     "asterisk-prompt-fr-armelle",
     "asterisk-prompt-it-menardi-wav",

@@ -10,8 +10,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.people.call import FRAME_S, Call, LineSettings, Said
-from benchmarks.people.clips import Clip, Sounds
+from benchmarks.people.call import FRAME_S, Call, LineSettings, Said, Transcribe
+from benchmarks.people.clips import LANGUAGES, Clip, Sounds
 from benchmarks.people.rooms import RATE, Pcm, at_level, impulse_response, in_room, telephone_band
 from gateway.recognition.turn_model import Judge
 from gateway.seams.messages import ExpectedReply, Outbound, Prompt, TurnEvent
@@ -202,18 +202,25 @@ class Conversation:
         return happened()
 
 
-async def played(scene: Scene, sounds: Sounds, number: int, turn_model: Judge | None) -> Tally:
-    """Play one call of a scene."""
+async def played(
+    scene: Scene, sounds: Sounds, number: int, turn_model: Judge | None, transcribe: Transcribe | None = None
+) -> Tally:
+    """Play one call of a scene. ``transcribe``: a recogniser of English, which all callers speak then."""
     rng = random.Random(f"{scene.name}/{number}")
-    speakers = sorted(sounds.callers)
+    speakers = [
+        each
+        for each in sorted(sounds.callers)
+        if (not scene.answers or sounds.clips(scene.answers, each))
+        and (transcribe is None or LANGUAGES[each].startswith("en"))
+    ]
     caller = speakers[number % len(speakers)]
     dbov = CALLER_DBOV + rng.gauss(0.0, 3.0)
     call = Call(
         scene.line(rng),
         bot_voice(sounds, rng, caller),
         turn_model=turn_model,
-        route=dict(scene.route),
-        recogniser=scene.recogniser,
+        route={"language": LANGUAGES[caller], **scene.route},
+        recogniser=transcribe or True if scene.recogniser else False,
         seconds=scene.seconds + 90.0,
         seed=number,
     )
@@ -366,4 +373,7 @@ def _answers() -> Iterator[Scene]:
         yield answered(name=f"phone numbers, gaps {gap} s, expected", calls=5, answers=f"number {gap}", expects=True)
     yield answered(name="spelled names", calls=5, answers="spelled")
     yield answered(name="hesitations of 1 s", calls=8, answers="hesitation")
-    yield answered(name="short answers", calls=6, answers="word")
+    yield answered(name="hesitations of 1 s at commas", calls=8, answers="comma")
+    yield answered(name="sentences with pauses at commas", calls=8, answers="divided_sentence")
+    yield answered(name="hesitations of 1 s, beginnings", calls=8, answers="fragment")
+    yield answered(name="short answers", calls=6, answers="answer")

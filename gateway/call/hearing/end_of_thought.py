@@ -11,6 +11,8 @@ recogniser's words show whether a number, an address, a spelled word or a senten
     a part of what was expected       any                       ``PARTIAL_S``
     ends within a number or spelling  any                       ``NUMBER_S``
     ends with a word that ends none   any                       ``SENTENCE_S``
+    a clause that ends with a comma   finished, or none         ``usual_s``: comma and melody disagree
+                                      in the middle             ``hesitating_s``
     nothing of that, or no words      finished                  ``finished_s``: distinguishes the end from a pause
                                                                 between two words
                                       between the two, or none  ``usual_s``: as without a model

@@ -22,6 +22,7 @@ class AnswerProgress(enum.Enum):
     PARTIAL = "partial"  # a part of what was expected has been said
     NUMBER = "number"  # ends within a number or a spelled word of unknown length
     SENTENCE = "sentence"  # ends with a word that ends no sentence
+    CLAUSE = "clause"  # ends with a comma, so the recogniser has heard that more follows
     UNKNOWN = "unknown"  # the words do not show it
 
 
@@ -166,9 +167,11 @@ def progress(text: str, wanted: Expected, language: str) -> AnswerProgress:
     if is_made_of(said, words.yes_no):
         return AnswerProgress.COMPLETE if wanted.kind == "yesNo" else AnswerProgress.UNKNOWN
     judged = _JUDGES.get(wanted.kind, _free)(said, text, wanted, words)
-    if judged is AnswerProgress.UNKNOWN and ends_openly(said, words):
+    if judged is not AnswerProgress.UNKNOWN:
+        return judged
+    if ends_openly(said, words):
         return AnswerProgress.SENTENCE
-    return judged
+    return AnswerProgress.CLAUSE if ends_with_comma(text, said) else AnswerProgress.UNKNOWN
 
 
 def ends_openly(said: str, words: LanguageWords) -> bool:
@@ -177,6 +180,15 @@ def ends_openly(said: str, words: LanguageWords) -> bool:
     return any(" ".join(tail[-size:]) in words.open_ends for size in range(1, len(tail) + 1))
 
 
+def ends_with_comma(text: str, said: str) -> bool:
+    """Return True if the recogniser has ended a clause with a comma or dots. Of a few words it often does so without
+    reason: it has heard little of their melody."""
+    return text.rstrip().endswith(_COMMAS) and len(said.split()) >= _CLAUSE_WORDS
+
+
+_COMMAS = (",", "，", "、", "...", "…")
+_CLAUSE_WORDS = 4
+"""Words from which a comma is believed."""
 _SHORT_PHONE_DIGITS = 7
 """Digits of the shortest phone number that callers give."""
 _WORDS_WITH_ONE_DIGIT = 3

@@ -25,6 +25,11 @@ def test_the_answer_chooses_the_silence(probability: float | None, silence_s: fl
     assert PATIENCE.silence_s(probability) == silence_s
 
 
+@pytest.mark.parametrize(("probability", "silence_s"), [(None, 0.6), (0.0, 1.0), (0.3, 0.6), (1, 0.6)])
+def test_after_a_comma_no_melody_makes_the_silence_short(probability: float | None, silence_s: float) -> None:
+    assert PATIENCE.silence_s(probability, AnswerProgress.CLAUSE) == silence_s
+
+
 def test_a_usual_silence_beyond_the_others_is_kept_in_order() -> None:
     quick = Patience(usual_s=0.2, finished_s=0.256, hesitating_s=0.1, finished_from=0.5, hesitating_below=0.1)
     assert quick.silence_s(0.9) == quick.silence_s(0.0) == 0.2

@@ -20,6 +20,24 @@ PHONE = {
 """The same question in each language."""
 
 
+@pytest.mark.parametrize(
+    ("said", "so_far"),
+    [
+        ("When I open the page,", AnswerProgress.CLAUSE),
+        ("Quand je veux me connecter,", AnswerProgress.CLAUSE),
+        ("我 登 录 的 时 候，", AnswerProgress.CLAUSE),
+        ("When I open the page...", AnswerProgress.CLAUSE),
+        ("When I open the page.", AnswerProgress.UNKNOWN),
+        ("On Friday,", AnswerProgress.UNKNOWN),
+        ("No, thank you,", AnswerProgress.UNKNOWN),
+        ("I want to go to the,", AnswerProgress.SENTENCE),
+        ("My number is five five five,", AnswerProgress.NUMBER),
+    ],
+)
+def test_a_clause_that_ends_with_a_comma_goes_on(said: str, so_far: AnswerProgress) -> None:
+    assert progress(said, Expected("any"), "en-US") is so_far
+
+
 @pytest.mark.parametrize("language", WORDINGS)
 def test_a_question_for_a_phone_number_is_understood_in_each_language(language: str) -> None:
     wanted = expected(None, PHONE[language], f"{language}-XX")
