@@ -44,7 +44,7 @@ class VersionedSchema:
         """Make the tables, or migrate existing ones to this version.
 
         Raises:
-            OSError: the tables are of a later version.
+            OSError: the tables are of a later version, or of none that there was.
         """
         first, *others = self.shared
         if connection.dialect.name == "sqlite":
@@ -57,8 +57,8 @@ class VersionedSchema:
         if version is None:
             version = self.version if is_new else 1
             connection.execute(insert(self.versions).values(version=version))
-        if version > self.version:
-            raise OSError(f"tables of {self.what} have schema {version}, expected {self.version} at most")
+        if not (isinstance(version, int) and 1 <= version <= self.version):  # SQLite keeps any type in any column
+            raise OSError(f"tables of {self.what} have schema {version!r}, expected {self.version} at most")
         for step in range(version + 1, self.version + 1):
             for statement in self.steps[step]:
                 connection.exec_driver_sql(statement)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -62,6 +63,14 @@ _PART = 20
 """Rows that a thread handles before it yields: 0.2 ms."""
 
 T = TypeVar("T")
+
+
+class _Replace(Enum):
+    """Work of the writer that is no record."""
+
+    DAMAGED = auto()
+    """Replace a file in which a reader found damage."""
+
 
 _ENTRIES: TypeAdapter[list[Entry]] = TypeAdapter(list[Entry])
 
@@ -148,7 +157,7 @@ class CallLog:
         self.keeps_text = config.keep_text
         self._config = config
         self._on_lost = on_lost
-        self._waiting: queue.Queue[CallRecord | None] = queue.Queue(QUEUED)
+        self._waiting: queue.Queue[CallRecord | _Replace | None] = queue.Queue(QUEUED)
         self._writer: SupervisedThread | None = None
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="call log reader")
         self._unwritten: deque[CallRecord] = deque()
@@ -236,6 +245,9 @@ class CallLog:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except (SQLAlchemyError, OSError) as exc:
+            if is_damaged(exc):
+                with contextlib.suppress(queue.Full):
+                    self._waiting.put_nowait(_Replace.DAMAGED)
             raise _unreadable(type(exc).__name__) from None
 
     async def _asked(self, work: Callable[[Connection], T]) -> T:
@@ -259,7 +271,12 @@ class CallLog:
                 ends = record is None
             except queue.Empty:
                 record = None
-            if record is not None:
+            if record is _Replace.DAMAGED:
+                try:
+                    self._replace_damaged()
+                except OSError as exc:
+                    log.error("damaged database cannot be set aside", extra={"why": exc.strerror})
+            elif record is not None:
                 self._unwritten.append(record)
             self._write_what_waits(last=ends)
 

@@ -13,6 +13,7 @@ own threads: reading, and syncing the disk (``disk_sync.py``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -328,6 +329,9 @@ class Records:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, reading)
         except SQLAlchemyError as exc:
+            if is_damaged(exc):
+                with contextlib.suppress(RuntimeError):  # it is closed
+                    self._thread.submit(self._set_aside)  # before beginnings, which would go into the damaged file
             raise OSError(f"the database of records: {type(exc).__name__}") from None
 
     async def _asked(self, answer: Awaitable[T]) -> T:
@@ -407,11 +411,15 @@ class Records:
         except DatabaseError as exc:
             if not is_damaged(exc) or not self.keeps_records:
                 raise
-        self._opened().dispose()
-        set_aside(path)
-        self._open_file()
+        self._set_aside()
         with self._opened().begin() as connection:
             return work(connection)
+
+    def _set_aside(self) -> None:
+        """Begin a new file if the present one is damaged."""
+        self._opened().dispose()
+        set_aside(Path(self._config.path))
+        self._open_file()
 
     def _ask_for_sync(self) -> None:
         if self._sync is not None:

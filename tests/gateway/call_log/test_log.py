@@ -287,6 +287,42 @@ async def test_a_record_waits_while_another_program_holds_the_file(
     await kept.aclose()
 
 
+async def test_damage_that_only_a_reader_meets_is_set_aside_too(tmp_path: Path) -> None:
+    config, lost = CallsConfig(folder=str(tmp_path)), list[str]()
+    kept = CallLog(config, on_lost=lost.append)
+    kept.start()
+    await written(kept, *(record(number, text="Hello. " * 100) for number in range(100)))
+    await kept.aclose()
+    damage_middle(tmp_path / "calls.sqlite3")
+    kept = CallLog(config, on_lost=lost.append)
+    kept.start()
+    with pytest.raises(Rejected, match="cannot be read"):
+        await kept.find(Query())
+    await until(lambda: list(tmp_path.glob("calls.sqlite3.damaged-*[0-9]")), "the damaged file")
+    await written(kept, record(1000))
+    assert [call.callId for call in await kept.find(Query())] == [record(1000).callId] and lost == []
+    await kept.aclose()
+
+
+@pytest.mark.parametrize("version", [-5, 0, "'new'", 99])
+async def test_tables_without_a_version_that_there_was_are_left_alone(tmp_path: Path, version: object) -> None:
+    _open(tmp_path).dispose()
+    with sqlite3.connect(tmp_path / "calls.sqlite3") as other:
+        other.execute("DROP TABLE call_log_schema")
+        other.execute("CREATE TABLE call_log_schema (version)")
+        other.execute(f"INSERT INTO call_log_schema VALUES ({version})")
+    with pytest.raises(OSError, match="expected 4 at most"):
+        _open(tmp_path)
+
+
+def damage_middle(file: Path) -> None:
+    """Overwrite pages in the middle of a database, which its first page does not show."""
+    page = 4096
+    with file.open("r+b") as written:
+        written.seek(file.stat().st_size // page // 3 * page)
+        written.write(b"\xff" * 6 * page)
+
+
 def damage(file: Path) -> None:
     """Overwrite the database and its log, as a faulty disk does."""
     for path in (file, file.with_name(f"{file.name}-wal")):

@@ -17,12 +17,13 @@ import pytest
 from sqlalchemy import Connection, event
 
 from gateway.config import RecordsConfig
+from gateway.errors import Rejected
 from gateway.metering import disk_sync, ledger
 from gateway.metering.record import MeterRecord
 from gateway.metering.schema import SCHEMA
 from gateway.metering.store import COUNTED_TOGETHER, Records, RecordsMeter
 from gateway.postgres import DatabaseState
-from tests.gateway.call_log.test_log import damage
+from tests.gateway.call_log.test_log import damage, damage_middle
 from tests.waiting import PATIENCE_S, until
 
 DAY_S = 86_400
@@ -288,6 +289,20 @@ async def test_a_damaged_file_is_set_aside_and_records_continue_in_a_new_one(tmp
         after = await found(records)
         assert [(record.outcome, record.audioSeconds) for record in after] == [("completed", 1.5)] * 2
         assert sum(day.calls for day in await records.usage("shop")) == 2
+    assert len(list(file.parent.glob("records.sqlite3.damaged-*[0-9]"))) == 1 and lost.reasons == []
+
+
+async def test_damage_that_only_a_reader_meets_is_set_aside_too(tmp_path: Path) -> None:
+    lost, file = Lost(), tmp_path / "new" / "records.sqlite3"
+    async with opened(tmp_path, meter=lost) as records:
+        for number in range(300):
+            records.end(ended(call(number)))
+    damage_middle(file)
+    async with opened(tmp_path, meter=lost, begin_wait_s=PATIENCE_S) as records:
+        with pytest.raises(Rejected, match="cannot be read"):
+            await found(records)
+        begun(records, call(1000))
+        assert [record.id for record in await found(records)] == [call(1000).id]
     assert len(list(file.parent.glob("records.sqlite3.damaged-*[0-9]"))) == 1 and lost.reasons == []
 
 
