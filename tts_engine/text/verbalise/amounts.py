@@ -40,7 +40,9 @@ class Amounts(NumberWords):
         return [
             # "250 mg/5 mL"
             (
-                re.compile(rf"(?P<n>\d ?(?:{units}))/(?=\d+(?:[.,]\d+)? ?(?:{units}){END})"),
+                re.compile(
+                    r"(?P<n>\d ?(?:mg|mcg|µg|μg|g|ml|mL|IU|UI|kcal|cal))/(?=\d+(?:[.,]\d+)? ?(?:ml|mL|l|L|kg|g|h|hr|oz|tsp|dl|dL)\b)"
+                ),
                 lambda m: f"{m['n']} {self._g.per} ",
             ),
             (
@@ -65,7 +67,7 @@ class Amounts(NumberWords):
             ),
             (
                 re.compile(
-                    rf"{SIGN}(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}(?!-[a-z])"
+                    rf"{SIGN}(?<![A-Z]-)(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}(?!-[a-z])"
                 ),
                 self._unit,
             ),
@@ -233,13 +235,13 @@ class Amounts(NumberWords):
         before = match.string[: match.start("n")]
         if len(match["mag"]) == 1 and re.match(r" [A-Z][a-z]+ (?:St|Ave|Rd|Dr)\b", match.string[match.end() :]):
             return match.group()
-        named = re.search(r"(?<=\S )[A-Z][a-z]+ $", match.string[: match.start("n")])
+        named = re.search(r"(?:(?<=\S )[A-Z][a-z]+|number|#) ?$", match.string[: match.start("n")])
         if match["mag"] in ("B", "M") and named and not re.match(r" [a-z]{3,}", match.string[match.end() :]):
             return match.group()  # "in Courtroom 4B", but "About 4M people"
         of_code = len(match["mag"]) == 1 and ("-" in match.group().lstrip("-") or re.search(r"\w-$", before))
         if (
             of_code
-            or match["mag"] in ("m", "t", "b", "mm")
+            or match["mag"] in ("m", "t", "b", "mm", "T")
             and self._g.tag == "en"
             or match["mag"] == "M"
             and self._g.tag in ("es", "it")

@@ -37,7 +37,7 @@ class Codes(NumberWords):
                 self._address,
                 ".",
             ),
-            (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?(?![\w.]\w)"), self._octets, "."),
+            (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?(?!\d|[\w.]\w)"), self._octets, "."),
             # Addresses of networks: of a card (MAC), of the sixth version, of this machine.
             (
                 re.compile(r"(?<![\w:-])[\dA-F]{2}([:-])[\dA-F]{2}(?:\1[\dA-F]{2}){4}(?![\w:-])", flags),
@@ -81,6 +81,7 @@ class Codes(NumberWords):
     def phones(self) -> list[Rule]:
         """Return the rules for numbers of phones, cards and accounts."""
         return [
+            (re.compile(r"(?<![\w&*#])#(?=\d+-[A-Z\d]|\d+[A-Z]\b|[A-Z]+-?\d)"), lambda _: f"{self._g.number_sign} ", "#"),
             (
                 re.compile(
                     r"\b(?P<before>(?:Nr\.?|No\.|n\.|N\.|número|numéro|numero|Nummer|number) )(?P<code>\d+(?:-\d+)+)(?![\w%-]|[.,]\d)",
@@ -88,11 +89,10 @@ class Codes(NumberWords):
                 ),
                 self._code,
             ),
-            (re.compile(r"(?<![\w&*#])#(?=\d+-[A-Z\d]|\d+[A-Z]\b|[A-Z]+-?\d)"), lambda _: f"{self._g.number_sign} ", "#"),
             # A card number: groups of four.
             (re.compile(r"(?<![\w.,])\d{4}(?:[ -]\d{4}){2,4}(?![\w%])"), self._groups),
             *([(re.compile(r"(?<![\w.,-])8\d\d[ .-]\d{3}[ .-]\d{3,4}(?![\w%]|[.,-]\d)"), self._groups)] if self._g.tag != "en" else []),
-            *([(re.compile(r"(?<![\w.,])(?:\+?1[ .-])?\(?(?:8\d\d)\)?[ .-](?:\d{3}[ .-]\d{4}|[A-Z\d]+(?:-[A-Z\d]+)*)(?!\w)"), self._toll_free)] if self._g.tag == "en" else []),
+            *([(re.compile(r"(?<![\w.,+])(?:\+?1[ .-])?\(?(?:8\d\d)\)?[ .-](?:\d{3}[ .-]\d{4}|[A-Z\d]+(?:-[A-Z\d]+)*)(?!\w)"), self._toll_free)] if self._g.tag == "en" else []),
             (re.compile(r"(?<![\w.,])(?:\+|00)\d[\d ()./-]{5,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups, "+0"),
             (re.compile(r"(?<![\w.,])\(\d{2,5}\) ?-?\d[\d .-]{3,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups, "("),
             (re.compile(r"(?<![\w.,-])(?:1[ .-])?\d{3}([ .-])\d{3}\1\d{4}(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%]|[.,-]\d)", re.I), self._groups),
@@ -138,7 +138,7 @@ class Codes(NumberWords):
             ),
             (
                 re.compile(
-                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|est le|es el|è il|é o|ist die|ist der|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*)(?!\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
+                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|est le|es el|è il|é o|ist die|ist der|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*|\d\d(?:[ -]\d\d)+|\d{{1,2}}-\d{{3,}}(?:-\d+)*)(?!\w|-\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
                     flags,
                 ),
                 self._code,

@@ -7,6 +7,7 @@ import re
 from tts_engine.text.verbalise.numbers import DASH, NumberWords, Rule, any_of
 
 _HALF = r"(?:(?P<half>[AaPp])\.? ?[Mm]\b\.?)"
+_OFTEN = re.compile(r"/| (?:a|per|each|every|daily)\b")
 _SECONDS = re.compile(
     r"(?:\b(?:wait|hold|for|after|every|within|than|takes?|took|about|another|only|least|most|=|~|≥|≤) ?|[~<>=] ?)$",
     re.I,
@@ -128,7 +129,12 @@ class Dates(NumberWords):
             (re.compile(r"(?<![\w.,])(?P<y>\d{3}0) ?['’]?s\b"), self._decade),
             (re.compile(r"(?<![\w.,])['’]?(?P<y>[1-9]0)['’]?s\b"), self._decade),
             (re.compile(r"(?<![\w.,])['’](?P<y>\d\d)\b"), lambda m: self._two(m["y"])),
-            (re.compile(r"(?<![\w.,])(?P<n>\d+(?:\.\d+)?)[xX]\b(?! ?\d)"), lambda m: f"{self._number(m['n'])} times"),
+            (
+                re.compile(r"(?<![\w.,])(?P<n>\d+(?:\.\d+)?)[xX]\b(?! ?\d)"),
+                lambda m: (
+                    f"{self._number(m['n'])} time{'' if m['n'] == '1' and _OFTEN.match(m.string, m.end()) else 's'}"
+                ),
+            ),
         ]
 
     def _month(self, name: str) -> str:

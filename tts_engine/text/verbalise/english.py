@@ -196,7 +196,7 @@ ENGLISH = Grammar(
         "M": ("million",) * 2, "mn": ("million",) * 2, "mm": ("million",) * 2, "mil": ("million",) * 2,
         "million": ("million",) * 2, "b": ("billion",) * 2, "B": ("billion",) * 2, "bn": ("billion",) * 2,
         "billion": ("billion",) * 2, "t": ("trillion",) * 2, "T": ("trillion",) * 2, "tn": ("trillion",) * 2,
-        "trillion": ("trillion",) * 2, "hundred": ("hundred",) * 2,
+        "trillion": ("trillion",) * 2, "lakh": ("lakh",) * 2, "crore": ("crore",) * 2, "hundred": ("hundred",) * 2,
     },
     symbols={
         "&": "and", "+": "plus", "=": "equals", "@": "at", "%": "percent", "~": "about", "≈": "about", "<": "less than",
@@ -218,7 +218,7 @@ ENGLISH = Grammar(
         r"ext\.?|zip(?: code)?|postal code|confirmation|reference|ref\.?|account|acct\.?|routing|card|order|ticket|invoice|"
         r"tracking|booking|case|claim|policy|member id|customer id|id|serial|passport|license|licence|flight|room|suite|"
         r"apt\.?|unit|port|call|dial|text|(?:phone|fax|tel)|cvv|cvc|ein|vin|imei|npi|mrn|badge|locker|locator|plate|"
-        r"prescription|dispute|docket|membership|ssn"
+        r"prescription|dispute|docket|membership|reservation|ssn"
     ),
     date_words=r"on|by|until|till|before|after|since|due|dated|from|for|expires|effective|closed|opened|sent|shipped|posted|paid|"
     r"filed|received|arrived|delivered|updated|renewed|expired|ended|started|starts|begins|ends|signed|issued|ordered|returned|scheduled|"
@@ -238,7 +238,7 @@ ENGLISH = Grammar(
         "incl.": "including", "excl.": "excluding", "govt.": "government", "mgmt.": "management", "w/": "with",
         "w/o": "without", "b/c": "because", "P.O.": "P O", "a.k.a.": "also known as", "No.": "number", "no.": "number",
         "Nos.": "numbers", "pp.": "pages", "vol.": "volume", "Vol.": "Volume", "ch.": "chapter", "Ch.": "Chapter",
-        "Attn": "Attention", "attn": "attention", "c/o": "care of", "Esq.": "Esquire", "exp.": "expires", "wt.": "weight",
+        "Attn": "Attention", "apt.": "apartment", "bldg.": "building", "ste.": "suite", "attn": "attention", "c/o": "care of", "Esq.": "Esquire", "exp.": "expires", "wt.": "weight",
         "ht.": "height", "ea.": "each", "w/in": "within", "Hrs": "Hours", "hrs": "hours", "yrs": "years", "mins": "minutes",
         "approx": "approximately", "appt": "appointment", "appts": "appointments", "pls": "please", "plz": "please",
         "thx": "thanks", "msg": "message", "msgs": "messages", "pkg": "package", "mgr": "manager", "int'l": "international", "Int'l": "International", "intl.": "international", "nat'l": "national",

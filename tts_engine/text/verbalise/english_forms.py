@@ -112,7 +112,8 @@ def rules(grammar: Grammar) -> list[Rule]:
 
     things = (
         "cans?|bottles?|cups?|glass(?:es)?|bags?|box(?:es)?|packs?|jars?|steaks?|packages?|ladders?|fence|containers?|tubs?|drinks?|"
-        "run|walk|drive|hike|race|screens?|boards?|pole|rope|hose|cables?|cords?|bed|serving|mug|tank|trailer|truck|roll|tubes?|dose"
+        "run|walk|drive|hike|race|screens?|boards?|pole|rope|hose|cables?|cords?|bed|serving|mug|tank|trailer|truck|roll|tubes?|dose|"
+        "chargers?|batter(?:y|ies)|bulbs?|adapters?|engines?|motors?|drives?|SSD|phones?|laptops?|tablets?|plans?|connection|kettles?"
     )
     sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB|MB|L|W|kW|V|Mbps|Gbps|mph|hp|in\\.|mo\\.|yr\\.|acre"
     after_size = (
@@ -127,7 +128,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=[a-z])\.?#(?=:? ?[\dA-Z])|(?<=ID)#(?=:? ?[\dA-Z])"), lambda _: " number ", "#"),
         (re.compile(rf"\b(?P<word>{any_of(_BEFORE_CODE)})\b\.?(?=:? ?(?:#|number\b|[Nn]o\b|code\b|[A-Z]{{0,4}}-?\d))", re.I), lambda m: m["word"][0] + _BEFORE_CODE[m["word"].lower()][1:]),
         (re.compile(r"\b(?P<word>[Ff]lights?) (?P<air>[A-Z]{2}|[A-Z]\d|\d[A-Z]) (?P<n>[1-9]\d{2,3})\b(?![.,:/-]\d)"), lambda m: f"{m['word']} {m['air'] if m['air'].isalpha() else ' '.join(grammar.digits[int(c)] if c.isdigit() else c for c in m['air'])} {pairs(m['n']) if len(m['n']) == 4 else ' '.join(grammar.digits[int(d)] for d in m['n'])}"),
-        (re.compile(r"\b(?P<n>480|720|1080|1440|2160)(?P<p>[pi])\b"), lambda m: f"{pairs(m['n']) if len(m['n']) == 4 else said(m['n'][0]) + ' ' + said(m['n'][1:])} {m['p'].upper()}", "pi"),
+        (re.compile(r"\b(?P<n>480|720|1080|1440|2160)(?P<p>[pi])(?=\b|[36]0\b)"), lambda m: f"{pairs(m['n']) if len(m['n']) == 4 else said(m['n'][0]) + ' ' + said(m['n'][1:])} {m['p'].upper()}", "pi"),
         (re.compile(rf"(?<![\w.,$€£-])(?P<n>[24568]|1[026])K\b(?= (?:{screens})\b| ?(?:run|race|walk|fun run)\b)|(?<=\bin )(?P<n2>[2458])K\b"), lambda m: f"{said(m['n'] or m['n2'])} K", "K"),
         (re.compile(r"(?<![\w.,$€£-])(?P<n>[48])K\b(?=[,.;)]| ?@| and\b| or\b|$)"), lambda m: f"{said(m['n'])} K" if re.search(r"\b(?:HDMI|TVs?|UHD|Hz|[Vv]ideo|[Mm]onitor|[Ss]tream|[Rr]esolution|[Ss]creen|[Dd]isplay)", m.string) else m[0], "K"),
         (re.compile(r"(?<=[a-z] )x(?P<n>\d{3,5})\b(?! ?[\d.,%]\d)"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
@@ -135,6 +136,15 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?P<word>\b(?i:dial|press|enter|hit) )#(?P<n>\d{1,6})\b"), lambda m: f"{m['word']}{grammar.pound} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "#"),
         (re.compile(r"\breg\. (?=[$€£]\d)"), lambda _: "regular ", "."),
         (re.compile(r"(?P<before>\b(?:[Aa]n?|[Tt]he) )(?P<n>\d{1,3})° (?=[a-z]{3,})"), lambda m: f"{m['before']}{m['n']} degree ", "°"),
+        (re.compile(r"(?<=[A-Za-z]) ?#(?=:| (?:is|was|for|on)\b)"), lambda _: " number", "#"),
+        (re.compile(r"(?<=\b(?:not|are) )incl\.|(?<=\bis )incl\."), lambda _: "included", "."),
+        (re.compile(r"(?<=\d)[- ]?(?:yr|y/o|yo)[. -]{0,2}old\b"), lambda _: " year old", "y"),
+        (re.compile(r"(?<=\b(?:call|dial) )x(?P<n>\d{1,5})\b"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
+        (re.compile(r"\b(?P<word>[Nn]umber|[Nn]o\.) (?P<n>\d{4,6})(?![\w,%-]|[.:]\d)"), lambda m: f"{m['word'][0]}umber {' '.join(grammar.digits[int(d)] for d in m['n'])}"),
+        (re.compile(r"(?<=[a-z] )[Nn]o\. (?=[A-Z]{1,4}-?\d)"), lambda _: "number ", "."),
+        (re.compile(r"(?<=\d%)(?=[a-z])"), lambda _: " ", "%"),
+        (re.compile(r"\b(?P<word>Vol|Ch|Sec|Art)\. (?=[IVX]+\b)"), lambda m: {"Vol": "Volume ", "Ch": "Chapter ", "Sec": "Section ", "Art": "Article "}[m["word"]], "."),
+        (re.compile(r"(?<=\d)\* ?(?=(?:hotels?|resorts?|ratings?|reviews?)\b)"), lambda _: " star ", "*"),
         (re.compile(r"(?<![\w#])#s(?= ?\d)"), lambda _: "numbers", "#"),
         (re.compile(r"\b(?P<word>[Oo]pt|Prop\.|Pct) (?=\d)"), lambda m: {"o": "option ", "O": "Option ", "P": "Proposition "}.get(m["word"][0], "") if m["word"] != "Pct" else "Precinct "),
         (re.compile(r"(?P<price>[$€£]\d[\d.,]*(?:/[a-z]+\.?)?) [x×] (?=\d)"), lambda m: f"{m['price']} × ", "x×"),
@@ -147,8 +157,8 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?P<before>\b(?:[Gg]rades?|[Ll]evels?|[Ff]loors?) |\b[Pp]re-?)(?P<k>K|[A-Z])[-–](?=\d)"), lambda m: f"{m['before']}{m['k']} to ", "-–"),
         (re.compile(r"(?<![\w.,])(?P<n>\d\.\d+(?=[eE])|\d(?=[eE][-−+]))[eE](?P<sign>[-−+])?(?P<p>\d{1,2})\b"), power, "eE"),
         # What a number with its unit tells of a thing: "a 2 lb bag", "16 oz cans".
-        (re.compile(rf"(?<![\w.,/-])(?P<before>)(?P<n>\d{{1,4}}(?:\.\d+)?)[ -]?(?P<unit>{sizes})(?= (?:{things})\b)"), singular),
-        (re.compile(rf"(?P<before>\b(?:[Aa]n?|[Tt]h(?:e|is|at)|[Yy]our|[Oo]ur|[Mm]y|[Ee](?:ach|very)|[Nn]ew) )(?P<n>\d{{1,4}}(?:\.\d+)?) ?(?P<unit>{sizes})(?= (?:[A-Z]+\d[\w-]* )?(?!(?:{after_size})\b)[a-z]{{3,}})"), singular),
+        (re.compile(rf"(?<![\w.,/-])(?P<before>)(?P<n>\d{{1,3}}(?:,\d{{3}})+|\d{{1,4}}(?:\.\d+)?)[ -]?(?P<unit>{sizes})(?= (?:{things})\b)"), singular),
+        (re.compile(rf"(?P<before>\b(?:[Aa]n?|[Tt]h(?:e|is|at)|[Yy]our|[Oo]ur|[Mm]y|[Ee](?:ach|very)|[Nn]ew) )(?P<n>\d{{1,3}}(?:,\d{{3}})+|\d{{1,4}}(?:\.\d+)?) ?(?P<unit>{sizes})(?= (?:[A-Z]+\d[\w-]* )?(?!(?:{after_size})\b)[a-z]{{3,}})"), singular),
         (re.compile(r"\b(?P<word>(?i:attempt|step|part|page|box|package|parcel|item|stop|day|question|try|round|game|piece|bag|message|slide)) (?P<n>\d{1,2})/(?P<n2>\d{1,3})(?![\w/]|[.,]\d)"), lambda m: f"{m['word']} {said(m['n'])} of {said(m['n2'])}", "/"),
         (re.compile(r"(?<![\w-])(?P<n>\d{1,3})(?P<l>(?![KMB])[A-Z]|B(?=[-–]\d+[A-J]))[-–](?P<n2>\d{1,3})(?P<l2>(?![KM])[A-Z])(?![\w-])"), lambda m: f"{said(m['n'])} {m['l']} to {said(m['n2'])} {m['l2']}", "-–"),
         (re.compile(r"(?<=[a-z])/(?P<unit>hr|yr|mo|wk)\b\.?(?!\w)"), lambda m: f" per {grammar.units[m['unit']].one}", "/"),
@@ -172,20 +182,25 @@ def rules(grammar: Grammar) -> list[Rule]:
         # Sizes.
         (re.compile(rf"(?<![\w./,-])(?P<n>\d{{1,3}}){DASH}(?=\d{{1,3}} \d{{1,2}}/\d{{1,2}}(?![\w/]))"), lambda m: f"{said(m['n'])} to ", "/"),
         (re.compile(r"(?<![\w./,-])(?P<n>\d{1,2})-(?P<over>\d{1,2})/(?P<under>[2348]|16)(?![\w/])"), lambda m: f"{m['n']} {m['over']}/{m['under']}" if int(m["over"]) < int(m["under"]) else m[0], "/"),
-        (re.compile(r"(?:(?<![\w.'’′-])|(?<=[\"”″][x–-]))(?P<n>\d{1,3}(?:\.\d{1,2})?(?: \d/\d{1,2})?)[\"”″](?:(?P<by> ?[x×–-] ?(?=\d))|(?!\w))"), inches, '"”″'),
+        (re.compile(r"(?:(?<![\w.'’′-])|(?<=[\"”″][x–-]))(?<!\d['’′] )(?P<n>\d{1,3}(?:\.\d{1,2})?(?: \d/\d{1,2})?)[\"”″](?:(?P<by> ?[x×–-] ?(?=\d))|(?!\w))"), inches, '"”″'),
         (re.compile(r"(?:(?<![\w.'’′-])|(?<=['’′][x–-]))(?P<n>\d{1,3}(?:\.\d{1,2})?)['’′](?:(?P<by> ?[x×–-] ?(?=\d))|(?![\w'’]| ?\d))"), feet, "'’′"),
         (re.compile(r"(?<=\d ft )(?P<n>\d{1,2}) in\b(?!\.)"), lambda m: f"{m['n']} {'inch' if m['n'] == '1' else 'inches'}", "f"),
+        (re.compile(r"(?P<n>[x×] ?\d{1,3}(?:\.\d)?) in(?=$|\.$)"), lambda m: f"{m['n']} inches", "x×"),
+        (re.compile(r"(?<=\d)-?ish\b"), lambda _: " ish", "i"),
+        (re.compile(r"(?P<n>\d) ?MP(?= (?:cameras?|sensors?|photos?|lens|main|ultra|selfie|front|rear)\b)"), lambda m: f"{m['n']} megapixel", "M"),
+        (re.compile(r"\b(?P<n>\d{1,2})W-(?P<n2>\d{2})\b"), lambda m: f"{said(m['n'])} W {said(m['n2'])}", "W"),
+        (re.compile(r"(?<=[½⅓⅔¼¾]) ?[x×] ?(?=\d)"), lambda _: " by ", "½⅓⅔¼¾"),
         (re.compile(r"(?<=\d)in\b(?!\.\w)"), lambda _: " inches", "i"),
-        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:\.\d{1,2})?(?:[ -]\d/\d{1,2})?) in(?=$|[,;)]| (?:x|by|wide|tall|long|deep|high|thick)\b)"), lambda m: f"{m['n']} {'inch' if m['n'] == '1' else 'inches'}"),
+        (re.compile(r"(?<![\w.,:])(?P<n>\d{1,3}(?:\.\d{1,2})?(?:[ -]\d/\d{1,2})?) in(?=[,;)]| (?:x|by|wide|tall|long|deep|high|thick)\b)"), lambda m: f"{m['n']} {'inch' if m['n'] == '1' else 'inches'}"),
         (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}\.\d) ?(?P<scale>[CF])\b"), scale, "CF"),
-        (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3})(?P<scale>[CF])\b(?<!\bseat \d\d[CF])(?=(?:[^.]|\.\d)*\b(?:oven|bake|outside|fever|heat|temperature|degrees|sunny|cloudy|rain|snow|minutes)\b)"), scale, "CF"),
+        (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}) ?(?P<scale>[CF])\b(?<!\bseat \d\d[CF])(?=(?:[^.]|\.\d)*\b(?:oven|bake|outside|fever|heat|temperature|degrees|sunny|cloudy|rain|snow|minutes)\b)"), scale, "CF"),
         (re.compile(r"\b([Dd]egrees?) (?P<scale>[CF])\b"), lambda m: f"{m[1]} {grammar.degrees[m['scale']]}"),
         # Keys of a keyboard.
         (re.compile(r"\b(Ctrl|Cmd|Esc|Opt)(?= ?\+|\b)"), lambda m: {"Ctrl": "Control", "Cmd": "Command", "Esc": "Escape", "Opt": "Option"}[m[1]], "CEO"),
         (re.compile(r"(?<=\+)(?: ?)(Del|Ins|PrtSc)\b"), lambda m: {"Del": " Delete", "Ins": " Insert", "PrtSc": " Print Screen"}[m[1]], "+"),
         (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry, "/"),
         (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0])),
-        (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
+        (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|reference|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
         # Amounts in the form of continental Europe: "5 000,50 €", "1.234,56".
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€)|(?<=[€£])\d+,\d{2}|(?<=€ )\d+,\d{2})(?![\w,]|\.\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", "."), ","),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+)(?= ?€(?!\d))"), lambda m: re.sub(r"[ .]", "", m["n"]), "€"),
@@ -195,7 +210,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\b(?P<cur>AUD|CAD|NZD|HKD|SGD|USD|MXN) ?\$ ?(?=\d)"), lambda m: f"{m['cur']} ", "$"),
         (re.compile(rf"(?<![\w-])(?P<cur>[$€£])(?P<n>\d{{1,3}}(?:,\d{{3}})*|\d+)(?:\.(?P<c>\d\d))?(?= (?:[A-Z]{{2,5}} )?(?:{_PRICED})\b)(?! (?:charges?|fees?|order|payment|purchase) (?:of|for|from)\b)"), priced, "$€£"),
         (re.compile(r"(?<=\d) ?/ ?ea\b\.?|(?<=\d) ea\b\.?"), lambda _: " each", "a"),
-        (re.compile(r"\bper (?P<unit>hr|yr|mo|wk|min|sec|lb|oz|gal|mi|km|kg|sq ft)\b\.?(?!\w)"), lambda m: f"per {grammar.units[m['unit']].one}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
+        (re.compile(r"\bper (?P<unit>hr|yr|mo|wk|min|sec|lb|oz|gal|mi|km|kg|sq ft|kWh|kW|GB|MB|TB|mL|mg|dL)\b\.?(?!\w)"), lambda m: f"per {grammar.units[m['unit']].one}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
         (re.compile(r"(?<=\d) ?bps\b"), lambda _: " basis points", "b"),
         (re.compile(r"(?<=\d) ?pp\b(?!\.)"), lambda _: " percentage points", "p"),
         (re.compile(r"\b([Ss])q\. (?=[a-z]{4,})"), lambda m: f"{m[1]}quare ", "."),

@@ -65,6 +65,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(rf"(?<=\b(?:{_STATES}) )\d{{5}}(?:-\d{{4}})?(?!\w)"), digits),
         (re.compile(r"(?<![\w-])(?:[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}|[A-Z]\d[A-Z] \d[A-Z]\d)(?![\w-])"), letters),
         (re.compile(r"\b(?P<part>Rte|Rt|Hwy|Blk|Lvl)\. (?=\d)"), lambda m: f"{_PARTS[m['part']]} ", "."),
+        (re.compile(r"(?<=\d )(?P<way>[NSEW])\. (?=[A-Z][a-z]+)"), lambda m: f"{_DIRECTIONS[m['way']]} ", "."),
         # "I-405 N" is "four oh five North".
         (re.compile(r"\b(?P<kind>I|US|SR|CR|Hwy|Highway|Route|Rte|Rt|Interstate|Road)[- ](?P<n>[1-9]\d\d)(?![\w%]|[.,-]\d)"), road, "- "),
         (re.compile(r"(?<=\b[IU]-\d)(\d?) ([NSEW])\b(?![.'’]\w)"), lambda m: f"{m[1]} {_DIRECTIONS[m[2]]}", "-"),

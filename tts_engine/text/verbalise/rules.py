@@ -96,6 +96,14 @@ class ReadingRules(NumberWords):
             (re.compile(r"(?<=\w)_(?=\w)"), lambda _: " "),
             *own,
             (
+                re.compile(
+                    rf"(?<=\d)/(?=[^\W\d_]{{3,}}\b)(?!(?:{any_of([*grammar.month_short, *grammar.units])})\b)(?![A-Z])"
+                    if grammar.tag != "de"
+                    else r"(?<=\d)/(?=[A-Z][a-zäöüß]{2,}\b)"
+                ),
+                lambda _: f" {grammar.per} ",
+            ),
+            (
                 re.compile(r"(?<=[^\W\d_]) [x×] (?=(?:R\$|US\$|[$€£¥]) ?\d|\d[\d.,]* ?(?:[€$£]|EUR\b|USD\b))"),
                 lambda _: f" {grammar.symbols['×']} ",
                 "x×",
@@ -284,14 +292,6 @@ class ReadingRules(NumberWords):
     def _signs(self) -> list[Rule]:
         g, num = self._g, self._num
         return [
-            (
-                re.compile(
-                    rf"(?<=\d)/(?=[^\W\d_]{{3,}}\b)(?!(?:{any_of(g.month_short)})\b)(?![A-Z])"
-                    if g.tag != "de"
-                    else r"(?<=\d)/(?=[A-Z][a-zäöüß]{2,}\b)"
-                ),
-                lambda _: f" {g.per} ",
-            ),
             *(
                 [(re.compile(rf"(?<![\w.])(?!(?<=/)b/c)(?:{any_of(g.abbreviations)})(?!\w)"), self._abbreviation)]
                 if g.abbreviations
