@@ -130,6 +130,7 @@ def _vulgar(match: re.Match[str]) -> str:
 _ASCII = "A-Za-z0-9_"
 _PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|秒|件|张|间|位|份|斤|公斤|台"
 _RULES = [
+    (re.compile(r"(?<!\d)(\d{3,4})[*＊xX•]{2,}(\d{3,4})(?!\d)"), lambda m: f"{_spell(m[1])}，{_spell(m[2])}"),
     (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])-([0-2]\d|3[01])(?![{_ASCII}-])"), lambda m: f"{int(m[1])}月{int(m[2])}日"),
     (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])(?: (\d{{4}}))?(?![{_ASCII}-])"),
      lambda m: (f"{m[2]}年" if m[2] else "") + f"{int(m[1])}月"),

@@ -52,6 +52,7 @@ def rules(grammar: Grammar) -> list[Rule]:
 
     return [
         (re.compile(rf"\b(?P<d>\d{{1,2}})-(?P<m>{short})-(?P<y>\d{{4}}|\d\d)(?!\w)", re.I), lambda m: f"{m['d']} {month(m['m'])} {m['y'] if len(m['y']) == 4 else '20' + m['y']}", "-"),
+        (re.compile(rf"\b(?P<m>{short})-(?P<d>\d{{1,2}})-(?P<y>\d{{4}})(?!\w)"), lambda m: f"{m['m']} {m['d']}, {m['y']}", "-"),
         # A range of dates: each end is left to the rules for dates.
         (re.compile(rf"(?P<first>(?<![\w/]){slashed}){DASH}(?P<last>{slashed})(?![\w/])"), slashed_range, "/"),
         (re.compile(rf"(?<=\d)(?P<end>(?:st|nd|rd|th)?(?:, \d{{4}})?){DASH}(?=(?:{of_year})\.? \d)"), lambda m: m["end"] + to, "-–—−~"),

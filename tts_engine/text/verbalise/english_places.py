@@ -16,8 +16,9 @@ _COMPASS = {**_DIRECTIONS, "NE": "Northeast", "NW": "Northwest", "SE": "Southeas
 _STREETS = {
     "St": "Street", "Dr": "Drive", "Ave": "Avenue", "Rd": "Road", "Ln": "Lane", "Blvd": "Boulevard", "Ct": "Court",
     "Pl": "Place", "Hwy": "Highway", "Pkwy": "Parkway", "Cir": "Circle", "Ter": "Terrace", "Sq": "Square",
+    "Expy": "Expressway", "Tpke": "Turnpike", "Trl": "Trail",
 }  # fmt: skip
-_WAYS = "Street|Avenue|Road|Drive|Boulevard|Place|Court|Lane|Circle|Terrace|Way|Highway|Parkway|Square"
+_WAYS = "Street|Avenue|Road|Drive|Boulevard|Place|Court|Lane|Circle|Terrace|Way|Highway|Parkway|Square|Expressway"
 _PARTS = {
     "Apt": "Apartment", "apt": "apartment", "Ste": "Suite", "ste": "suite", "Bldg": "Building", "bldg": "building",
     "Rm": "Room", "rm": "room", "Fl": "Floor", "Hwy": "Highway", "Rte": "Route", "Rt": "Route", "Blk": "Block", "Lvl": "Level",
