@@ -29,6 +29,7 @@ import numpy as np
 from gateway.http.health import SERVICE
 from talkspurt.config.settings import Config
 from talkspurt.doctor.finding import Finding
+from talkspurt.start_checks import problems
 from tts_engine.api import UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError
@@ -301,7 +302,14 @@ def _version(distribution: str) -> str:
         return ""
 
 
+def check_configuration(config: Config) -> Finding:
+    """Check what would stop `serve` at its start: files and folders that are named and missing."""
+    wrong = list(problems(config))
+    return Finding("configuration", "fail" if wrong else "ok", "; ".join(wrong) or "what it names is there")
+
+
 CHECKS: tuple[Check, ...] = (
+    check_configuration,
     check_python,
     check_cpu,
     check_clock,
