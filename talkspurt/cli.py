@@ -405,7 +405,7 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="media address (default ws://127.0.0.1:8080/media/DIALECT, audiosocket://127.0.0.1:9092[/ROUTE], "
         "sip:100@127.0.0.1:5060[?route=ROUTE]; ?http=[HOST:]PORT names the HTTP server that is not at port 8080)",
     )
-    p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
+    p.add_argument("--dialect", metavar="NAME", help="which carrier to play (default: that of the address, or twilio)")
     what = p.add_mutually_exclusive_group()
     what.add_argument("--text", metavar="T", help="text that the gateway speaks to this call")
     what.add_argument(

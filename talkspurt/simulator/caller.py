@@ -96,6 +96,15 @@ class CallOptions:
         return any(isinstance(step, TextStep | CancelStep) for step in self.steps)
 
 
+def dialect_of(url: str) -> str:
+    """Return the dialect that an address names. ``twilio``: it names none that is known."""
+    address = urlsplit(url)
+    if address.scheme in (AudioSocketCarrier.dialect, SipCarrier.dialect):
+        return address.scheme
+    named = address.path.removeprefix("/media/").partition("/")[0]
+    return named if named in CARRIERS else "twilio"
+
+
 def default_url(dialect: str) -> str:
     """Return the address of calls of a dialect at a gateway on this machine."""
     if dialect == AudioSocketCarrier.dialect:
@@ -449,6 +458,7 @@ def run(args: argparse.Namespace) -> int:
         first.
     """
     known = sorted((*CARRIERS, AudioSocketCarrier.dialect, SipCarrier.dialect))
+    args.dialect = args.dialect or dialect_of(args.url or "")
     if args.dialect not in known:
         raise UsageError(f"--dialect {args.dialect!r} is unknown, known are {', '.join(known)}")
     if args.output is not None and not args.output.parent.is_dir():

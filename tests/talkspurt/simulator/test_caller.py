@@ -24,6 +24,7 @@ from talkspurt.simulator.caller import (
     CallFailed,
     CallOptions,
     SimulatedCaller,
+    dialect_of,
     media_and_dialogue_urls,
     read_wav_frames,
     readable,
@@ -339,3 +340,17 @@ def test_a_file_that_is_no_wav_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.wav").write_text("nothing")
     with pytest.raises(CallFailed, match=r"x\.wav as WAV"):
         read_wav_frames(tmp_path / "x.wav", AudioFormat())
+
+
+@pytest.mark.parametrize(
+    ("url", "dialect"),
+    [
+        ("sip:100@127.0.0.1:5060?route=call", "sip"),
+        ("audiosocket://127.0.0.1:9092", "audiosocket"),
+        ("ws://127.0.0.1:8080/media/telnyx/call", "telnyx"),
+        ("wss://bot.example/media/other", "twilio"),
+        ("", "twilio"),
+    ],
+)
+def test_an_address_names_its_dialect(url: str, dialect: str) -> None:
+    assert dialect_of(url) == dialect
