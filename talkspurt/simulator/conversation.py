@@ -87,9 +87,11 @@ class Conversation:
                 self._write(f" -- cut by {message['reason']}")
             self._end_line()
         elif kind == "prompt" and message["last"]:
-            self._print("caller", message["voicePrompt"])
+            self._print(_speaker(message), message["voicePrompt"])
         elif kind == "dtmf":
-            self._print("caller", f"presses {message['digit']}")
+            self._print(_speaker(message), f"presses {message['digit']}")
+        elif kind == "leg":
+            self._print("person", message["event"])
         elif kind == "error":
             self._print("error", message["description"])
         elif kind == "ended":
@@ -109,3 +111,8 @@ class Conversation:
     def _write(self, text: str) -> None:
         self._out.write("".join(c if c.isprintable() else " " for c in text))
         self._out.flush()
+
+
+def _speaker(message: Mapping[str, Any]) -> str:
+    """Return who has said the words or pressed the key of a message: the words of a second leg name it."""
+    return "person" if message.get("leg") else "caller"

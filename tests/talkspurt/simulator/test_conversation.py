@@ -48,3 +48,19 @@ def test_each_side_has_its_lines_and_other_calls_none() -> None:
 def test_the_numbers_are_in_the_start_of_the_stream(dialect: str) -> None:
     opening = "".join(map(str, CARRIERS[dialect](1, {FROM: "+4911", TO: "+4922"}).opening()))
     assert "+4911" in opening and "+4922" in opening
+
+
+def test_a_person_whom_the_bot_calls_is_told_from_the_caller() -> None:
+    assert printed(
+        {"type": "leg", "leg": "VX3", "event": "ringing"},
+        {"type": "prompt", "voicePrompt": "Yes, please.", "last": True, "leg": "VX3"},
+        {"type": "dtmf", "digit": "1", "leg": "VX3"},
+        {"type": "leg", "leg": "VX3", "event": "accepted"},
+        {"type": "prompt", "voicePrompt": "Thank you.", "last": True},
+    )[1:] == [
+        "person  ringing",
+        "person  Yes, please.",
+        "person  presses 1",
+        "person  accepted",
+        "caller  Thank you.",
+    ]
