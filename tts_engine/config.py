@@ -57,7 +57,7 @@ class EngineTimeouts(EngineModel):
 
 
 class MandarinConfig(EngineModel):
-    """Mandarin, Spanish, Portuguese by Kokoro. One core carries one talking call. Needs the ``mandarin`` or ``kokoro``
+    """Mandarin and more languages by Kokoro. One core carries one talking call. Needs the ``mandarin`` or ``kokoro``
     extra."""
 
     voices_folder: FolderToRead = ""

@@ -17,7 +17,9 @@ from talkspurt.cli import JobError, UsageError
 from talkspurt.commands.say import opened
 from talkspurt.config.settings import load
 from tts_engine.api import SpeechEngine, VoiceInfo
+from tts_engine.embedded import espeak_text
 from tts_engine.errors import EngineError, InvalidRequest, NotFound
+from tts_engine.text.verbalise.languages import primary
 
 Action = Callable[[SpeechEngine, argparse.Namespace], Awaitable[Sequence[VoiceInfo]]]
 
@@ -65,6 +67,11 @@ _COSTS = {
 """Cost and licence of the voices of an engine."""
 
 
+def _cost(voice: VoiceInfo) -> str:
+    by_espeak = voice.engine == "kokoro" and primary(voice.languages[0]) in espeak_text.LANGUAGES
+    return _COSTS.get(voice.engine, "") + (", phonemes by a GPL-3.0 library" if by_espeak else "")
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -97,6 +104,6 @@ def run(args: argparse.Namespace) -> int:
             kind = "registered" if voice.registered else "built in"
             print(
                 f"{voice.voice_id:<16} {kind:<10} {voice.engine:<12} {' '.join(voice.languages):<12} {voice.name:<12} "
-                f"{_COSTS.get(voice.engine, '')}"
+                f"{_cost(voice)}"
             )
     return 0

@@ -50,19 +50,18 @@ class Spoken(Protocol):
 S = TypeVar("S", bound=Spoken)
 
 
-def require_script(text: str, language: str, script: str = "Latin") -> None:
-    """Check that a voice can speak all letters of a text.
+def require_latin(text: str, language: str) -> None:
+    """Check that a voice of a language in Latin script can speak all letters of a text.
 
     Args:
         language: name of the voice's language, for the message.
-        script: the script of that language. Latin letters are spoken by all voices.
 
     Raises:
         InvalidRequest: the text has letters of another script.
     """
-    if foreign := foreign_scripts(text, {"Latin", script}):
+    if foreign := foreign_scripts(text, {"Latin"}):
         raise InvalidRequest(
-            f"text holds {' and '.join(foreign)} letters, the voice speaks {language} ({script} script) only: "
+            f"text holds {' and '.join(foreign)} letters, the voice speaks {language} (Latin script) only: "
             "choose a voice of that language"
         )
 
@@ -86,7 +85,7 @@ class PhonemeReader:
             InvalidRequest: the text has letters of a script that the voice cannot speak and would skip in silence.
         """
         readable = clean(text)
-        require_script(readable, "English")
+        require_latin(readable, "English")
         if not is_speakable(readable):
             return []
         normal = _reading(readable if readable.strip() not in ("A", "a") else "A.")  # without a stop it is an article

@@ -1,4 +1,5 @@
-"""The voices of Kokoro as a ``Synthesizer``, a clause at a time: Mandarin, Spanish, Portuguese, English.
+"""The voices of Kokoro as a ``Synthesizer``, a clause at a time: Mandarin, Spanish, Portuguese, English, and with
+espeak's phonemes French and Italian.
 
 A core makes about two seconds of sound a second, which serves one talking call. Further clauses wait, and clauses
 beyond ``_QUEUE_CLAUSES`` are refused. A cancelled clause is stopped inside the network.
@@ -14,10 +15,12 @@ from typing import Protocol
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import MandarinConfig
+from tts_engine.embedded import espeak_text, romance_text
+from tts_engine.embedded.espeak_text import EspeakReader
 from tts_engine.embedded.hibari_text import PhonemeReader, SpokenPiece
 from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_files, read_model, read_tables
 from tts_engine.embedded.mandarin_text import MandarinReader
-from tts_engine.embedded.romance_text import NAMES, RomanceReader
+from tts_engine.embedded.romance_text import RomanceReader
 from tts_engine.embedded.voice_ids import KOKORO_LANGUAGES
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
@@ -28,8 +31,8 @@ from voicecodecs.resample import resample
 log = logging.getLogger(__name__)
 
 _CHINESE = ("zh", "cmn")
-_WARM_UP = {"zh": "您好。", "es": "Hola.", "pt": "Olá.", "en": "Hello."}
-_NAMES = {"zh": "Mandarin and English words", "en": "English", **NAMES}
+_WARM_UP = {"zh": "您好。", "es": "Hola.", "pt": "Olá.", "en": "Hello.", "fr": "Bonjour.", "it": "Ciao."}
+_NAMES = {"zh": "Mandarin and English words", "en": "English", **romance_text.NAMES, **espeak_text.NAMES}
 
 _QUEUE_CLAUSES = 2
 """Most clauses that may wait when a turn begins. With more, the turn is refused, because it would start seconds late.
@@ -100,6 +103,8 @@ class MandarinSynthesizer:
                 self._readers[language] = MandarinReader(self._english, self._cache_folder)
             elif language == "en":
                 self._readers[language] = self._english
+            elif language in espeak_text.LANGUAGES:
+                self._readers[language] = EspeakReader(language, self._english.ids)
             else:
                 self._readers[language] = RomanceReader(language, self._english.ids)
         self._voice = KokoroVoice(read_model(*model_files()), tables, threads=self._config.threads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from tts_engine.embedded.hibari_text import SpokenPiece, parts, require_script, spoken_piece
+from tts_engine.embedded.hibari_text import SpokenPiece, parts, require_latin, spoken_piece
 from tts_engine.embedded.phonemes import Token, with_given
 from tts_engine.text.normalise import clean
 from tts_engine.text.scripts import is_speakable
@@ -18,18 +18,16 @@ from tts_engine.text.verbalise.languages import verbalise
 class WordReader:
     """Turns text of one language into phonemes."""
 
-    def __init__(self, language: str, name: str, ids: Mapping[str, int], *, script: str = "Latin") -> None:
+    def __init__(self, language: str, name: str, ids: Mapping[str, int]) -> None:
         """
         Args:
             language: primary subtag.
             name: name of the language, for messages.
             ids: id of each phoneme.
-            script: the script of the language. Words in Latin letters are read in all languages.
         """
         self._language = language
         self._name = name
         self._ids = ids
-        self._script = script
         self._reading = partial(verbalise, language=language)
 
     def read(self, text: str) -> list[SpokenPiece]:
@@ -39,7 +37,7 @@ class WordReader:
             InvalidRequest: the text has letters of a script that the voice cannot speak.
         """
         readable = clean(text)
-        require_script(readable, self._name, self._script)
+        require_latin(readable, self._name)
         if not is_speakable(readable):
             return []
         normal = " ".join(self._reading(readable).split())
