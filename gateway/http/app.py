@@ -28,7 +28,7 @@ from gateway.http.request.auth import WHO, Authenticator
 from gateway.http.request.openapi import openapi
 from gateway.http.request.routes import JSON, Handler, Route
 from gateway.http.webhooks import Webhooks
-from gateway.listener.sites import Sites
+from gateway.listener.sites import Sites, check_one_host
 from gateway.seams.plain_text import is_plain
 
 ROUTES: web.AppKey[list[Route]] = web.AppKey("routes", list)
@@ -74,6 +74,7 @@ def _guarded_by(sites: Sites, call_origins: Sequence[str], on_rejected: Callable
             changes = request.method not in ("GET", "HEAD", "OPTIONS") or "Upgrade" in request.headers
             also = call_origins if request.path.startswith(_BROWSER_CALL_PATHS) else ()
             try:
+                check_one_host(request.headers.getall("Host", ()), request.raw_path)
                 sites.check(request.remote or "", request.headers, changes=changes, also=also)
             except Rejected as exc:
                 on_rejected(exc.code)

@@ -38,7 +38,7 @@ from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.passed_streams import PassedStreams
 from gateway.listener.request_rate import RequestRate
-from gateway.listener.sites import Sites
+from gateway.listener.sites import Sites, check_one_host
 from gateway.listener.sockets import Sockets
 from gateway.listener.source_limit import source
 from gateway.listener.turns import InTurns, LoopTurns
@@ -509,6 +509,7 @@ class GatewayServer:
         try:
             path, _, query = request.path.decode("ascii", "replace").partition("?")
             parts = [part for part in path.split("/") if part][1:]
+            check_one_host(request.headers.getall("Host", ()), request.path.decode("ascii", "replace"))
             self._sites.check(peer, request.headers, changes=True)
             if not parts or parts[0] not in self._carriers:
                 named = parts[0] if parts else ""

@@ -87,6 +87,24 @@ class Sites:
         return True
 
 
+def check_one_host(hosts: Sequence[str], target: str) -> None:
+    """Check that a request names one host (RFC 9112 section 3.2), so that a proxy and this server read the same one.
+
+    Args:
+        hosts: the values of all its headers ``Host``.
+        target: the target in its first line, which may have a host of its own.
+
+    Raises:
+        Rejected: 400, it names several.
+    """
+    try:
+        own = "" if target.startswith("/") else urlsplit(target).netloc
+    except ValueError:
+        own = target
+    if len(hosts) > 1 or (own and own.lower() not in map(str.lower, hosts)):
+        raise Rejected("the request names several hosts", status=400, code="invalid_host")
+
+
 @lru_cache(maxsize=REMEMBERED)
 def _name(host: str) -> str | None:
     """Return the name in a ``Host`` header without the port, in lower case. None: it is no name."""

@@ -1,5 +1,6 @@
 """Names and pages: what a browser may be made to send, and by whom."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway.errors import Rejected
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.sites import Sites
 from tests.gateway.http.api_gateway import api_gateway
+from tests.waiting import PATIENCE_S
 
 PEER = "192.0.2.9"
 
@@ -112,6 +114,28 @@ def test_a_change_is_for_our_own_pages_and_listed_ones(origin: str, expected: in
 def test_a_star_lets_every_page_in() -> None:
     assert status(sites(origins=["*"]), "localhost", "https://evil.example") == 200
     assert status(sites(), "localhost", "https://evil.example", also=["*"]) == 200
+
+
+async def test_a_request_that_names_several_hosts_is_refused(tmp_path: Path) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    key = "".join(f"{name}: {value}\r\n" for name, value in (upgrade | {"Sec-WebSocket-Key": "A" * 22 + "=="}).items())
+    async with api_gateway(tmp_path, carriers={"twilio": {"verify": False}}) as (made, _, _):
+        ours = f"127.0.0.1:{made.server.port}"
+
+        async def answered(target: str, *hosts: str) -> int:
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)
+            lines = "".join(f"Host: {host}\r\n" for host in hosts)
+            writer.write(f"GET {target} HTTP/1.1\r\n{lines}{key if 'media' in target else ''}\r\n".encode())
+            first = await asyncio.wait_for(reader.readline(), PATIENCE_S)
+            writer.close()
+            return int(first.split()[1])
+
+        for path, status in (("/v1/calls", 200), ("/media/twilio/default", 101)):
+            assert await answered(path, ours) == status
+            for hosts in ((ours, "evil.example"), ("evil.example", ours), (ours, ours)):
+                assert await answered(path, *hosts) == 400, (path, hosts)
+        assert await answered(f"http://{ours}/v1/calls", ours) == 200
+        assert await answered("http://evil.example/v1/calls", ours) == 400
 
 
 async def test_a_page_of_another_site_reaches_nothing_of_a_running_server(tmp_path: Path) -> None:
