@@ -105,7 +105,7 @@ _BEFORE_NUMBER = frozenset(
     "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
     "jh ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
 )
-"""Abbreviations that end a clause unless a digit comes next."""
+"""Abbreviations that end a clause unless a digit or a lower-case word comes next."""
 
 _BEFORE_ORDINAL = re.compile(
     r"(?:^|\s)(?:der|die|das|dem|den|des|im|(?<!I )am|vom|zum|zur|beim|bis|seit|jede[rsnm]?|diese[rsnm]?|ihre?[rsnm]?)"
@@ -390,7 +390,9 @@ class ClauseSplitter:
                 if not rest:
                     return True
             numeral = _NUMERAL.match(rest) if lower in _BEFORE_NUMBER else None
-            return not (rest[0].isdigit() or rest[0] in "$€£#" or numeral or ordinal and rest[0].isalpha())
+            return not (
+                rest[0].isdigit() or rest[0].islower() or rest[0] in "$€£#" or numeral or ordinal and rest[0].isalpha()
+            )
         if lower in _SOMETIMES_LAST or after_number or _INITIALS.fullmatch(word):
             rest = text[end:window].lstrip()
             word_after = _LETTERS.match(rest)

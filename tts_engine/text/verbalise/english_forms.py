@@ -13,9 +13,10 @@ _BEFORE_CODE = {
     "ext": "extension",
 }  # fmt: skip
 _PRICED = (
-    "bills?|notes?|coins?|gift|coupons?|vouchers?|credits?|deposits?|fees?|co-?pays?|copayments?|deductibles?|minimums?|"
-    "maximums?|limits?|discounts?|rebates?|bonus|check|cashback|annual|monthly|late|service|cancellation|delivery|cover|"
-    "surcharge|down|plan|ticket|tickets|charge|charges|penalty|fine|refund|payment|purchase|order|transfer|wire|withdrawal"
+    "bills?|notes?|coins?|gift|coupons?|vouchers?|credits?|deposits?|fees?|co-?pays?|copayments?|deductibles?|minimums?|maximums?|"
+    "limits?|discounts?|rebates?|bonus|check|cashback|surcharge|plan|tickets?|charges?|penalty|fine|refund|payment|purchase|order|"
+    "transfer|wire|withdrawal|(?:annual|monthly|late|service|cancellation|delivery|cover|down|reconnect|resort|booking) "
+    "(?:fees?|charges?|plans?|payments?|premiums?|deductibles?|surcharges?|limits?)"
 )
 """Words after a price that says of which kind they are: "your $25 copay"."""
 
@@ -36,7 +37,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         if (
             not 1 <= month <= 12
             or year <= 31
-            and not re.search(r"\b(?:card|visa|mastercard|amex|exp)\b", match.string, re.I)
+            and not re.search(r"\b(?:card|visa|mastercard|amex|exp|expiration date|expiry)\b", match.string, re.I)
         ):
             return match.group()
         return f"{match['before']}{grammar.months[month - 1]} {grammar.year(2000 + year)}"
@@ -119,7 +120,7 @@ def rules(grammar: Grammar) -> list[Rule]:
     after_size = (
         "and|per|away|tall|wide|long|from|for|of|is|was|are|were|has|have|had|will|that|which|you|we|they|with|into|onto|over|under|"
         "before|after|early|late|ago|left|more|less|deep|high|thick|apart|remaining|each|every|but|when|until|because|so|then|can|may|"
-        "free|total|max|min"
+        "free|total|max|min|she|his|her|their|the|this|those|between|during|since|whole"
     )
     kings = re.compile(rf"\b(?:{any_of(grammar.roman_before)}) $", re.I)
     screens = "TVs?|monitors?|displays?|videos?|screens?|UHD|HDR|resolution|cameras?|streaming|content|smart|OLED|QLED|LED|Ultra|Blu"
@@ -134,6 +135,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=[a-z] )x(?P<n>\d{3,5})\b(?! ?[\d.,%]\d)"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
         (re.compile(r"(?<=\d) [x×] (?=[$€£]\d)|(?<=[a-z]) [x×] (?=\d+ (?:days?|weeks?|months?|years?|hours?|doses?)\b)"), lambda _: " × ", "x×"),
         (re.compile(r"(?P<word>\b(?i:dial|press|enter|hit) )#(?P<n>\d{1,6})\b"), lambda m: f"{m['word']}{grammar.pound} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "#"),
+        (re.compile(r"\b([Ee])xp\. (?=date\b)"), lambda m: f"{m[1]}xpiration ", "."),
         (re.compile(r"\breg\. (?=[$€£]\d)"), lambda _: "regular ", "."),
         (re.compile(r"(?P<before>\b(?:[Aa]n?|[Tt]he) )(?P<n>\d{1,3})° (?=[a-z]{3,})"), lambda m: f"{m['before']}{m['n']} degree ", "°"),
         (re.compile(r"(?<=[A-Za-z]) ?#(?=:| (?:is|was|for|on)\b)"), lambda _: " number", "#"),
@@ -206,6 +208,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+)(?= ?€(?!\d))"), lambda m: re.sub(r"[ .]", "", m["n"]), "€"),
         (re.compile(r"[$€£](?P<n>\d[\d.,]*(?: (?:thousand|million|billion))?) (?:dollars|euros|pounds)\b"), lambda m: m[0].rpartition(" ")[0], "$€£"),
         (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: said(m.group().replace(" ", "")), "0"),
+        (re.compile(r"(?<![\w.,])\d{1,3}(?:\.\d{3}){2,}(?![\w]|[.,]\d)"), lambda m: said(m[0].replace(".", "")), "."),
         # Money.
         (re.compile(r"\b(?P<cur>AUD|CAD|NZD|HKD|SGD|USD|MXN) ?\$ ?(?=\d)"), lambda m: f"{m['cur']} ", "$"),
         (re.compile(rf"(?<![\w-])(?P<cur>[$€£])(?P<n>\d{{1,3}}(?:,\d{{3}})*|\d+)(?:\.(?P<c>\d\d))?(?= (?:[A-Z]{{2,5}} )?(?:{_PRICED})\b)(?! (?:charges?|fees?|order|payment|purchase) (?:of|for|from)\b)"), priced, "$€£"),
@@ -215,7 +218,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\d) ?pp\b(?!\.)"), lambda _: " percentage points", "p"),
         (re.compile(r"\b([Ss])q\. (?=[a-z]{4,})"), lambda m: f"{m[1]}quare ", "."),
         (re.compile(r"\b([Vv]ersion|[Rr]elease) v(?=\d)"), lambda m: f"{m[1]} ", "v"),
-        (re.compile(r"(?<![\w/.-])v\.? ?(?=\d+\b(?![.,]\d))"), lambda _: "version ", "v"),
+        (re.compile(r"(?<![\w/.-])v\.?(?=\d+\b(?![.,]\d))"), lambda _: "version ", "v"),
         (re.compile(r"(?<=[a-z] )v\. (?=[A-Z])"), lambda _: "versus ", "v"),
         *english_places.rules(grammar),
         *english_calendar.rules(grammar),
