@@ -298,6 +298,7 @@ class ClipPlayer:
         self._leg = CarrierLeg(TwilioCarrier(time.monotonic_ns(), {}))
         self._starts: list[tuple[float, float]] = []
         """Time of each start, and the time from the message to the first sound, seconds."""
+        self._over = False
 
     @contextlib.asynccontextmanager
     async def playing(self, address: str) -> AsyncIterator[None]:
@@ -311,6 +312,7 @@ class ClipPlayer:
             playing = asyncio.create_task(self._play(await asyncio.wait_for(begun, _WAIT_S)))
             yield
         finally:
+            self._over = True
             if playing is not None:
                 playing.cancel()
                 await asyncio.wait({playing})
@@ -319,7 +321,7 @@ class ClipPlayer:
 
     async def _play(self, call: ManagedCall) -> None:
         number = 0
-        while True:
+        while not self._over:  # Python 3.11's wait_for may lose a cancellation
             heard: asyncio.Future[float] = asyncio.get_running_loop().create_future()
             self._leg.on_audible = lambda now, heard=heard: heard.done() or heard.set_result(now)
             number, asked = number + 1, time.monotonic()
