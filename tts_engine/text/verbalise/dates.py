@@ -7,6 +7,7 @@ import re
 from tts_engine.text.verbalise.numbers import DASH, NumberWords, Rule, any_of
 
 _HALF = r"(?:(?P<half>[AaPp])\.? ?[Mm]\b\.?)"
+_DATED = re.compile(r"\b(?:on|by|until|till|since|from|after|before|due|dated|of|for) $", re.I)
 _OFTEN = re.compile(r"/| (?:a|per|each|every|daily)\b")
 _SECONDS = re.compile(
     r"(?:\b(?:wait|hold|for|after|every|within|than|takes?|took|about|another|only|least|most|=|~|≥|≤) ?|[~<>=] ?)$",
@@ -177,7 +178,8 @@ class Dates(NumberWords):
 
     def _month_day(self, match: re.Match[str]) -> str:
         day = int(match["d"])
-        if not 1 <= day <= 31 or (match["month"].lower() == "may" and match["month"][0] == "m"):
+        verb = match["month"] in ("may", "march", "mar") and not _DATED.search(match.string, 0, match.start())
+        if not 1 <= day <= 31 or verb:  # "I will march 5 miles", but "on march 5"
             return match.group()
         words = f"{self._month(match['month'])} {self._g.ordinal(day, 'm')}"
         if match["d2"]:
