@@ -151,8 +151,11 @@ class SoundOut:
 
     async def silence(self, ms: float, clause: Clause) -> None:
         """Queue silence before a clause, so that ``ms`` of silence separate it from the clause before."""
-        pause = partial(self._packetizer.pause, int(ms * self._line_rate / 1000))
-        await self._encode(pause, [], StageTimes(), clause)
+        left, most = int(ms * self._line_rate / 1000), int(PIECE_S * self._line_rate)
+        while left > 0:
+            pause = partial(self._packetizer.pause, min(left, most))
+            await self._encode(pause, [], StageTimes(), clause)
+            left -= most
 
     def spans(self, words: Sequence[WordSpan], clause: Clause, base: int) -> list[TextSpan]:
         """Return the words of the clause as spans of the utterance.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tts_engine.errors import InvalidRequest
 from tts_engine.pipeline.growing import GrowingText
-from tts_engine.speech_marks import PLAIN, STYLE, applied
+from tts_engine.speech_marks import LONGEST_PAUSE_MS, PLAIN, STYLE, applied
 from tts_engine.text.clauses import FIRST_MIN_WORDS, Clause, ClauseSplitter, Pause, Tentative
 from tts_engine.text.scripts import is_speakable
 
@@ -83,7 +83,7 @@ class UtteranceText:
             cuts += self._cut([*self._splitter.feed(text[at : mark.start()]), *self._splitter.flush(Pause.NONE)], begun)
             self._style, pause_ms = applied(mark.group(), self._style)
             if pause_ms:
-                self._pause_ms = pause_ms + (self._pause_ms or 0.0)
+                self._pause_ms = min(pause_ms + (self._pause_ms or 0.0), LONGEST_PAUSE_MS)
             self._splitter.feed(" ")  # in the place of the mark, so that positions stay
             at = mark.end()
         return [*cuts, *self._cut(self._splitter.feed(text[at:]), begun)]

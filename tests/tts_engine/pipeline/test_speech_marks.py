@@ -1,7 +1,5 @@
 """Marks in the text of an utterance: style, pauses and phonemes, whole, in pieces, and beside the cache."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ from tests.tts_engine.pipeline.test_engine import L16, pcm, request, speak
 from tts_engine import speech_marks
 from tts_engine.api import AudioChunk
 from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.sound_out import PIECE_S
 from tts_engine.speech_marks import PLAIN, Style, begin_mark, ipa_marks, pause_mark, style_marks
 from tts_engine.tone import ToneSynthesizer
 
@@ -100,7 +99,15 @@ async def test_a_pause_is_as_long_as_asked(text: str, silences_ms: list[int]) ->
     await engine.aclose()
 
 
-async def test_a_style_that_begins_in_a_draft_is_kept(**fields: Any) -> None:
+async def test_pauses_in_a_row_are_one_bounded_pause_in_bounded_chunks() -> None:
+    engine = Engine(ToneSynthesizer())
+    chunks = await speak(engine, f"One.{pause_mark(10_000) * 1000} Two.")
+    assert runs_of_silence_ms(chunks) == pytest.approx([speech_marks.LONGEST_PAUSE_MS], abs=40)
+    assert max(chunk.samples for chunk in chunks) <= PIECE_S * L16.sample_rate + L16.frame_samples
+    await engine.aclose()
+
+
+async def test_a_style_that_begins_in_a_draft_is_kept() -> None:
     tone = ToneSynthesizer()
     engine = Engine(tone)
     async with engine.open(request()) as utterance:
