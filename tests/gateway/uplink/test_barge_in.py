@@ -276,7 +276,8 @@ async def test_lost_packets_neither_shorten_nor_end_the_speech() -> None:
 
 @pytest.mark.parametrize("pause_s", [0.3, 1.5])
 async def test_a_short_sound_begins_the_sentence_that_follows_soon_and_else_stands_alone(pause_s: float) -> None:
-    before = np.concatenate((silence(2.0), speech("Mm-hmm."), silence(pause_s)))
+    # A longer sound is speech or none by the processor's rounding.
+    before = np.concatenate((silence(2.0), speech("Mm."), silence(pause_s)))
     caller = np.concatenate((before, speech("Stop talking now, please."), silence(0.5)))
     heard = await listen(caller, speech(BOT)[: len(caller)], wanted_speech=True)
     spoken_s = sum(map(len, heard.speech)) / 2 / 16000
