@@ -158,7 +158,13 @@ class SipCall(UnbufferedLeg):
         self._host = host
         self._loop = asyncio.get_running_loop()
         latch = Latch(trunk.media, signalling_host=peer.host)
-        self.rtp = RtpLeg(self, latch, silence_s=host.config.timeouts.media_s, on_report=host.on_report)
+        self.rtp = RtpLeg(
+            self,
+            latch,
+            silence_s=host.config.timeouts.media_s,
+            on_report=host.on_report,
+            answered=lambda: self.state is not InviteState.EARLY,
+        )
         self.rtp.open(ports)
         self._formats: tuple[AudioFormat, AudioFormat] | None = None
         """Formats of the session, outbound and inbound. None: it has not begun."""

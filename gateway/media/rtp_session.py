@@ -380,6 +380,7 @@ class RtpSession:
         latch = self._latch
         if latch is not None and not (source and latch.accept(source, packet.ssrc, packet.sequence, now=now)):
             self.dropped["stranger"] += 1
+            self._note_life(now, source)  # another port of the peer's host, which may not be followed or not yet
             return
         self.heard_at = now
         arrivals = self._arrivals

@@ -95,6 +95,7 @@ class RtpLeg:
         silence_s: if no packet comes for this long while the call is not on hold, the media is lost
             (``on_leg_closed``).
         on_report: called with each report that we send and at the end.
+        answered: False while the call rings. Silence counts from the answer on, because many peers send nothing before.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class RtpLeg:
         *,
         silence_s: float = 30.0,
         on_report: Callable[[RtpReport], None] = lambda report: None,
+        answered: Callable[[], bool] = lambda: True,
     ) -> None:
         self.session: RtpSession | None = None
         """The RTP session, which begins with the first agreement. None: there is no agreement yet."""
@@ -111,6 +113,9 @@ class RtpLeg:
         self._latch = latch
         self._silence_s = silence_s
         self._on_report = on_report
+        self._answered = answered
+        self._rang_at = 0.0
+        """The last time at which the call was not answered."""
         self._arrival = Arrival()
         self._loop = asyncio.get_running_loop()
         self._timer = DeadlineTimer(self)
@@ -246,7 +251,10 @@ class RtpLeg:
         """Do what is due. If the peer has been silent for too long, report that the media is lost."""
         session, agreed = self.session, self._agreed
         assert session is not None and agreed is not None
-        if agreed.direction.receives and not agreed.on_hold and now - session.heard_at > self._silence_s:
+        if not self._answered():
+            self._rang_at = now
+        silent_s = now - max(session.heard_at, self._rang_at)
+        if agreed.direction.receives and not agreed.on_hold and silent_s > self._silence_s:
             self._timer.close()
             self._events.on_leg_closed("media timeout")
         else:

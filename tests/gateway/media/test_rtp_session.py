@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -330,6 +331,13 @@ SIGNS = {
     "ZRTP": b"\x10\0\0\1ZRTP" + bytes(8),
     "UDPTL": b"\0\1\1\x06\0\0",
     "DTLS": b"\x16\xfe\xfd" + bytes(10),
+    "a video stream (issue 271 of baresip/baresip)": scripts.Far().packet(kind=34),
+    "type 126 (issue 1818 of sipwise/rtpengine)": scripts.Far().packet(kind=126),
+    "RTCP of type 254 (the same)": b"\x80\xfe\0\1" + bytes(4),
+    "a report in place of audio": scripts.Far().report(20.0)[2],
+    "only the goodbye of a stream": b"\x81\xcb\0\1" + bytes(4),
+    "RTP of version 0": b"\0" + scripts.Far().packet()[1:],
+    "four zeros": bytes(4),
 }
 """Datagrams that a peer may send in place of audio, for example while it is muted (RFC 6263 section 4)."""
 
@@ -341,6 +349,25 @@ def test_any_packet_of_the_peer_is_a_sign_of_life_and_none_of_a_stranger(datagra
     assert call.session.heard_at == BEGIN_S
     call.session.receive(datagram, BEGIN_S + 21, scripts.HOME)
     assert call.session.heard_at == BEGIN_S + 21
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [scripts.Far().packet(), scripts.Far().packet(b"\x40", kind=13), scripts.Far().packet(KEY_5, kind=101)],
+    ids=["audio", "comfort noise", "touch tone"],
+)
+@pytest.mark.parametrize("policy", ["host", "strict"])
+def test_another_port_of_the_peers_host_is_a_sign_of_life_and_is_not_heard(
+    packet: bytes, policy: Literal["host", "strict"]
+) -> None:
+    """A translator gives a muted phone another port; its comfort noise comes too seldom to be followed at once."""
+    call = Call()
+    call.session._latch = latch = Latch(policy, signalling_host=scripts.HOME[0])
+    latch.negotiated(scripts.HOME, now=BEGIN_S)
+    call.session.receive(packet, BEGIN_S + 20, ("203.0.113.1", scripts.HOME[1] + 2))
+    assert call.session.heard_at == BEGIN_S
+    call.session.receive(packet, BEGIN_S + 21, (scripts.HOME[0], scripts.HOME[1] + 2))
+    assert call.session.heard_at == BEGIN_S + 21 and call.session.dropped["stranger"] == 2
 
 
 def test_reports_alone_are_a_sign_of_life() -> None:

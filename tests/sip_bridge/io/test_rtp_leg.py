@@ -173,6 +173,33 @@ async def test_silence_ends_the_media_but_not_on_hold() -> None:
         assert heard.closed == ["media timeout"]
 
 
+@pytest.mark.parametrize("rings_s", [0.0, 31.0, 55.0, 170.0])
+async def test_silence_counts_from_the_answer_on(rings_s: float) -> None:
+    """Issue 710 of asterisk/asterisk: a call that had rung for longer than the timeout ended with its answer."""
+    async with call(silence_s=30.0) as (ours, _, heard, _):
+        assert ours.session is not None
+        began = ours.session.heard_at
+        answered_at = began + rings_s
+        ours._answered = lambda: now > answered_at
+        now = began
+        while now < answered_at + 29.9:
+            ours.on_timer(now)
+            now += 0.1
+        assert heard.closed == []
+        ours.on_timer(answered_at + 30.2)
+        assert heard.closed == ["media timeout"]
+
+
+@pytest.mark.parametrize("direction", [Direction.SENDONLY, Direction.INACTIVE])
+async def test_a_peer_that_only_listens_is_not_missed(direction: Direction) -> None:
+    """Issue 90 of AlticeLabsPublic/asterisk-i, issue 2172 of BelledonneCommunications/linphone-android."""
+    async with call(silence_s=30.0) as (ours, _, heard, _):
+        assert ours.session is not None and ours._agreed is not None
+        ours.negotiated(replace(ours._agreed, direction=direction))
+        ours.on_timer(ours.session.heard_at + 3600)
+        assert heard.closed == []
+
+
 async def test_a_report_is_due_and_the_last_one_says_goodbye() -> None:
     async with call() as (ours, theirs, heard, _):
         reports: list[bytes] = []
