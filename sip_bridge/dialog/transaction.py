@@ -220,7 +220,7 @@ Effect: TypeAlias = Send | Deliver | TransactionFailed
 
 
 class _Transaction:
-    __slots__ = ("key", "last", "machine", "peer", "pauses", "reliable", "request", "state", "timers")
+    __slots__ = ("key", "last", "machine", "peer", "pauses", "reliable", "request", "sent_again", "state", "timers")
 
     def __init__(self, key: Key, machine: Machine, request: Request, peer: Hashable, reliable: bool) -> None:
         self.key = key
@@ -229,6 +229,7 @@ class _Transaction:
         self.request = request
         self.peer = peer
         self.reliable = reliable
+        self.sent_again = False
         self.last: Request | Response | None = None
         """The last message sent, which is repeated."""
         self.timers: dict[TransactionEvent, float] = {}
@@ -331,6 +332,17 @@ class Transactions:
     def forget(self, key: Key) -> None:
         """End a transaction without reporting it."""
         self._all.pop(key, None)
+
+    def send_again(self, key: Key) -> list[Effect]:
+        """Send our request again, once, if its connection is lost before any response. The connection may have been
+        dead when the request was written, and the branch tells the peer if it has the request already."""
+        transaction = self._all.get(key)
+        if transaction is None or not transaction.reliable or transaction.sent_again:
+            return []
+        if transaction.state is not transaction.machine.first:
+            return []
+        transaction.sent_again = True
+        return [Send(transaction.request, transaction.peer, key)]
 
     def transport_failed(self, key: Key, *, now: float) -> list[Effect]:
         """Handle a ``Send`` of this transaction that failed."""

@@ -140,6 +140,12 @@ _MAX_DATAGRAM_BYTES = 1300
 _TRY_TCP_S = 1.0
 """Longest wait for the connection for a long request. Firewalls that drop the attempt must not delay a call more."""
 
+_ANSWER_S = 1.0
+"""Longest wait for a response to a long request on a new connection, before it is sent as a datagram too."""
+
+_REMEMBERED_REQUESTS = 100
+"""Most requests of a connection that are sent again if it is lost."""
+
 _KEEP_ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -235,6 +241,8 @@ class _Connection(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self.peer = peer
         self.heard_at = 0.0
+        self.sent: deque[Key] = deque(maxlen=_REMEMBERED_REQUESTS)
+        """Our last requests on this connection."""
         self.names: frozenset[str] = frozenset()
         self.serves_other_workers = False
         """True: messages of other workers' calls have come on it."""
@@ -259,7 +267,7 @@ class _Connection(asyncio.Protocol):
         if self._idle:
             self._idle.cancel()
         self._endpoint._connections.remove(self)
-        self._endpoint._lost_connection(self.peer)
+        self._endpoint._lost_connection(self)
 
     def data_received(self, data: bytes) -> None:
         self._touch()
@@ -279,7 +287,7 @@ class _Connection(asyncio.Protocol):
         if pings:
             self.send(PONG * pings)  # one write for all, because one for each would cost more than the reading
 
-    def send(self, data: bytes) -> bool:
+    def send(self, data: bytes, key: Key | None = None) -> bool:
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -287,6 +295,8 @@ class _Connection(asyncio.Protocol):
             transport.abort()
             return False
         transport.write(data)
+        if key is not None and key.client:
+            self.sent.append(key)
         return True
 
     def ping(self) -> bool:
@@ -622,6 +632,7 @@ class Endpoint:
             request, peer = _by(request, "TCP"), stream
         elif peer.transport == "UDP" and self._goes_by_tcp(request, peer):
             self._moved[key_of(request)] = request, peer
+            self._loop.call_later(_TRY_TCP_S + _ANSWER_S, self._unanswered, key_of(request))
             request, peer = _by(request, "TCP"), stream
         key, effects = self._transactions.request(
             request, peer, reliable=peer.transport != "UDP", now=self._loop.time()
@@ -638,7 +649,12 @@ class Endpoint:
         return self._connections.get(peer)
 
     def send(self, message: Message, peer: Peer) -> None:
-        """Send a message outside any transaction, such as the ACK of a 2xx."""
+        """Send a message outside any transaction, such as the ACK of a 2xx. A long ACK takes the connection of its
+        INVITE if that is there, because the loss of an ACK is not reported."""
+        if isinstance(message, Request) and peer.transport == "UDP" and self._goes_by_tcp(message, peer):
+            by_tcp, stream = _by(message, "TCP"), replace(peer, transport="TCP")
+            if self._write(by_tcp.serialise(), stream):
+                return
         self._send(message, peer, None)
 
     def respond(self, key: Key, response: Response) -> None:
@@ -821,7 +837,7 @@ class Endpoint:
                 except (OSError, ValueError) as error:  # an address that our socket cannot send to
                     self._unsendable(peer, error, key)
             return
-        if self._write(data, peer) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
+        if self._write(data, peer, key) or (self._shared is not None and self._shared.write_elsewhere(data, peer)):
             return
         if isinstance(message, Response):
             # The connection is gone, so the response goes to the address in the Via, where the peer listens (section
@@ -845,7 +861,7 @@ class Endpoint:
             host, port = peer.listens_at
             name = peer.name if host == peer.host else host
             peer = Peer(peer.transport, host, port, name if peer.transport == "TLS" else "")
-            if self._write(data, peer):
+            if self._write(data, peer, key):
                 return
         unsent = self._unsent.setdefault(peer, [])
         if len(unsent) >= self._MAX_UNSENT:
@@ -856,10 +872,10 @@ class Endpoint:
         if peer not in self._dialling:
             self._dialling[peer] = self._loop.create_task(self._dial(peer))
 
-    def _write(self, data: bytes, peer: Peer) -> bool:
+    def _write(self, data: bytes, peer: Peer, key: Key | None = None) -> bool:
         """Write to the connection with a peer. False: there is none that works."""
         connection = self._connections.get(peer)
-        return connection is not None and connection.send(data)
+        return connection is not None and connection.send(data, key)
 
     def _write_or_queue(self, data: bytes, peer: Peer) -> None:
         if not self._write(data, peer):
@@ -879,7 +895,7 @@ class Endpoint:
             del self._dialling[peer]
             unsent = self._unsent.pop(peer)
         for data, key in unsent:
-            if not (connection and connection.send(data)) and key:
+            if not (connection and connection.send(data, key)) and key:
                 self._failed(key)
 
     async def _connect(self, peer: Peer) -> _Connection:
@@ -928,16 +944,30 @@ class Endpoint:
         self._without_tcp[peer.host, peer.port] = now + _WITHOUT_TCP_S
         while len(self._without_tcp) > _MAX_WITHOUT_TCP:
             self._without_tcp.pop(next(iter(self._without_tcp)))
-        if self._transactions.sent(key) is not None:
-            self._transactions.forget(key)
-            self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
+        self._send_as_datagram(key, request, peer)
 
-    def _lost_connection(self, peer: Peer) -> None:
-        """Send the long requests again as datagrams that have got no response on a connection which is lost."""
+    def _lost_connection(self, connection: _Connection) -> None:
+        """Send the requests again that have got no response on a connection which is lost: the long ones as datagrams,
+        the others on a new connection."""
+        if self._datagrams.transport is None or self._datagrams.transport.is_closing():
+            return
         unsent = {key for waiting in self._unsent.values() for _, key in waiting}
         for key, (_, datagram_peer) in list(self._moved.items()):
-            if replace(datagram_peer, transport="TCP") == peer and key not in unsent:
+            if replace(datagram_peer, transport="TCP") == connection.peer and key not in unsent:
                 self._failed(key)
+        self._carry_out([effect for key in connection.sent for effect in self._transactions.send_again(key)])
+
+    def _unanswered(self, key: Key) -> None:
+        """Send a long request as a datagram if its connection has brought no response. A firewall may take a connection
+        that its server does not, and the branch tells a slow server that it has the request already."""
+        if (moved := self._moved.pop(key, None)) is not None:
+            self._send_as_datagram(key, *moved)
+
+    def _send_as_datagram(self, key: Key, request: Request, peer: Peer) -> None:
+        if self._transactions.sent(key) is not None:
+            self._transactions.forget(key)
+            now = self._loop.time()
+            self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
 
 
 def _answered_at(request: Request, peer: Peer) -> Peer:

@@ -586,6 +586,10 @@ def test_the_requests_of_our_call_go_to_the_peer_whose_translator_hides_its_cont
         ("<sip:ann@127.0.0.9:7070;transport=tcp>", ("127.0.0.9", 7070)),
         ("<sip:ann@127.0.0.9>", ("127.0.0.9", 5060)),
         ("<sip:ann@pbx.example;transport=tcp>", ("pbx.example", 5060)),
+        ("<sip:ann@127.0.0.9:7070;transport=TCP;ob>", ("127.0.0.9", 7070)),
+        ("<sip:[::ffff:127.0.0.9]:7070;transport=tcp>", ("127.0.0.9", 7070)),
+        ('"Ann, x" <sip:ann;x=1:pw@127.0.0.9:7070;transport=tcp;verified>;expires=60', ("127.0.0.9", 7070)),
+        ("sip:ann@127.0.0.9:7070;transport=tcp", ("127.0.0.9", 7070)),
     ],
 )
 def test_a_call_over_a_connection_knows_where_to_open_another(contact: str, listens_at: tuple[str, int]) -> None:

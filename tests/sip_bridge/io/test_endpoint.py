@@ -5,8 +5,9 @@ import contextlib
 import gc
 import random
 import socket
+import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from sip_bridge.io.endpoint import Endpoint, Limits, _DatagramsInTurns
 from sip_bridge.local import Peer
 from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sdp import parse as parse_sdp
-from sip_bridge.message.sip import Headers, Request, Response, parse, response_to
+from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
 from sip_bridge.trunks import SourceStanding
 from tests.peers.ports import free_port
 from tests.sip_bridge.sip_messages import request
@@ -156,6 +157,24 @@ async def calling(**limits: int) -> AsyncIterator[tuple[Answerer, Caller]]:
             yield user, caller
         finally:
             caller.close()
+
+
+@asynccontextmanager
+async def serving(take: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[int]:
+    """A TCP server on a port. Its handlers end with their connections."""
+    handlers: list[asyncio.Task[None]] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None
+        handlers.append(handler)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await take(reader, writer)
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0, limit=100_000) as server:
+        yield server.sockets[0].getsockname()[1]
+    await asyncio.gather(*handlers)
 
 
 SDP = b"v=0\r\no=a 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\n"
@@ -537,10 +556,64 @@ async def test_a_request_for_a_lost_connection_goes_to_where_its_peer_listens(ho
         assert len(ours.endpoint._connections) == 1
 
 
-def long_request(method: str = "OPTIONS", number: int = 1) -> Request:
+DEATHS: dict[str, tuple[bytes, bool]] = {
+    "another machine has taken the address (issue 65 of usnistgov/jsip, 782 of SIPp/sipp)": (b"", True),
+    "closed without a word (issue 384 of drachtio/drachtio-server)": (b"", False),
+    "reset in the answer (issue 315 of resiprocate/resiprocate)": (b"SIP/2.0 200 OK\r\nVia: ", True),
+    "closed after a keep-alive": (b"\r\n", False),
+    "closed for a message that cannot be read": (b"SIP/2.0 200 OK\r\nContent-Length: x\r\n\r\n", False),
+}
+"""Ends of a connection that was good before: the bytes that still come, and True for a reset."""
+
+
+@pytest.mark.parametrize("method", ["BYE", "INVITE", "REFER"])
+@pytest.mark.parametrize(("last", "reset"), DEATHS.values(), ids=DEATHS)
+async def test_a_request_that_a_dead_connection_took_is_sent_again_over_a_new_one(
+    method: str, last: bytes, reset: bool
+) -> None:
+    """RFC 3261 section 18.1.1: the write succeeds, and only then the connection turns out to be dead."""
+    came: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            came.append(await reader.readuntil(b"\r\n\r\n"))
+            if len(came) == 2:
+                writer.write(last)
+                await writer.drain()
+                if reset:
+                    linger = struct.pack("ii", 1, 0)
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                return
+            asked = parse(came[-1])
+            assert isinstance(asked, Request)
+            writer.write(response_to(asked, 200, to_tag="b").serialise())
+
+    async with serving(serve) as port, listening() as user:
+        peer = Peer("TCP", "127.0.0.1", port)
+        for number, each in enumerate(["OPTIONS", method]):
+            user.endpoint.request(request(each, branch=f"z9hG4bK-{number}", call_id=f"{number}"), peer)
+            answer = await asyncio.wait_for(user.responses.get(), PATIENCE_S)
+            assert isinstance(answer, Response) and (answer.status, answer.call_id) == (200, f"{number}")
+        assert len(came) == 3 and came[1] == came[2], "the branch tells the peer that it is the same request"
+
+
+async def test_a_request_is_sent_again_only_once() -> None:
+    """A server that closes each connection must not be called without end."""
+    came: list[bytes] = []
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(await reader.readuntil(b"\r\n\r\n"))
+
+    async with serving(close) as port, listening(Timing(t1=0.01)) as user:
+        user.endpoint.request(request("BYE"), Peer("TCP", "127.0.0.1", port))
+        assert await asyncio.wait_for(user.responses.get(), PATIENCE_S) is Act.TIMEOUT
+        assert len(came) == 2
+
+
+def long_request(method: str = "OPTIONS", number: int = 1, size: int = 1300) -> Request:
     """A request that is too long for a datagram where the MTU is unknown."""
     contact = ("Contact", "<sip:a@127.0.0.1>")
-    headers = (("X-Long", "x" * 1300), contact)
+    headers = (("X-Long", "x" * size), contact)
     return request(method, branch=f"z9hG4bK-long{number}", call_id=f"long{number}", headers=headers)
 
 
@@ -611,6 +684,91 @@ async def test_a_long_request_goes_as_a_datagram_to_a_peer_that_takes_a_connecti
             answer = await asyncio.wait_for(user.responses.get(), PATIENCE_S)
             assert isinstance(answer, Response) and answer.status == 200
             assert not user.endpoint._moved
+
+
+async def test_a_long_request_goes_as_a_datagram_to_a_peer_that_takes_a_connection_and_does_not_answer_there() -> None:
+    """A firewall that takes connections for a server which listens for datagrams only. The next one tries TCP again:
+    the server may only have been slow."""
+    came: list[Message] = []
+
+    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(parse(await reader.readuntil(b"\r\n\r\n")))
+        await reader.read()
+
+    async with serving(keep) as port, listening() as user:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.setblocking(False)
+            peer.bind(("127.0.0.1", port))
+            user.endpoint.request(long_request(), Peer("UDP", "127.0.0.1", port))
+            got = parse(await asyncio.wait_for(asyncio.get_running_loop().sock_recv(peer, 65536), PATIENCE_S))
+            ways = [each.via.transport for each in (*came, got)]
+            assert ways == ["TCP", "UDP"] and came[0].via.branch == got.via.branch
+            assert isinstance(got, Request)
+            for _ in range(2):
+                peer.sendto(response_to(got, 200, to_tag="b").serialise(), ("127.0.0.1", user.endpoint.port))
+            answer = await asyncio.wait_for(user.responses.get(), PATIENCE_S)
+            assert isinstance(answer, Response) and answer.status == 200
+            assert not user.endpoint._moved and not user.endpoint._without_tcp
+
+
+@pytest.mark.parametrize("size", [1301, 1400, 1500, 4000, 8000])
+async def test_a_long_request_arrives_whole_and_its_failure_is_acknowledged_on_its_connection(size: int) -> None:
+    """Issue 206 of emiago/sipgo: an INVITE of 4,000 bytes."""
+    came: list[Request] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            asked = parse(await reader.readuntil(b"\r\n\r\n"))
+            assert isinstance(asked, Request)
+            came.append(asked)
+            if asked.method == "INVITE":
+                writer.write(response_to(asked, 486, to_tag="b").serialise())
+
+    async with serving(serve) as port, listening() as user:
+        bare = len(long_request("INVITE", size=0).serialise())
+        invite = long_request("INVITE", size=size - bare)
+        assert len(invite.serialise()) == size
+        user.endpoint.request(invite, Peer("UDP", "127.0.0.1", port))
+        await until(lambda: len(came) == 2, "the ACK")
+        assert [(each.method, each.via.transport) for each in came] == [("INVITE", "TCP"), ("ACK", "TCP")]
+        assert came[0].headers.get("X-Long") == invite.headers.get("X-Long")
+
+
+@pytest.mark.parametrize(("size", "transport"), [(1300, "UDP"), (1301, "TCP")])
+async def test_the_longest_datagram_has_1300_bytes(size: int, transport: str) -> None:
+    """A request that credentials make longer (issue 5075 of pjsip/pjproject) goes another way than the first one."""
+    async with listening() as ours, listening() as theirs:
+        peer = Peer("UDP", "127.0.0.1", theirs.endpoint.port)
+        bare = len(long_request(size=0).serialise())
+        for number, length in enumerate([800, size]):
+            ours.endpoint.request(long_request(number=number, size=length - bare), peer)
+            answer = await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
+            assert isinstance(answer, Response) and answer.status == 200
+        assert answer.via.transport == transport
+
+
+async def test_a_long_ack_takes_the_connection_of_its_invite() -> None:
+    async with listening() as ours, listening() as theirs:
+        peer = Peer("UDP", "127.0.0.1", theirs.endpoint.port)
+        ours.endpoint.request(long_request(), peer)
+        await asyncio.wait_for(ours.responses.get(), PATIENCE_S)
+        sent: list[tuple[str, int]] = []
+        ours.endpoint._datagrams.transport.sendto = lambda data, to: sent.append(to)  # type: ignore[union-attr, assignment, method-assign]
+        ours.endpoint.send(long_request("ACK", 2), peer)
+        await until(lambda: theirs.acks == 1)
+        assert not sent
+        ours.endpoint.send(request("ACK"), peer)
+        assert len(sent) == 1, "a short one is a datagram"
+
+
+async def test_a_request_that_no_datagram_holds_fails_alone() -> None:
+    async with listening(Timing(t1=0.01)) as user:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as quiet:
+            quiet.bind(("127.0.0.1", free_port()))
+            peer = Peer("UDP", "127.0.0.1", quiet.getsockname()[1])
+            user.endpoint.request(long_request(size=70_000), peer)
+            assert isinstance(await asyncio.wait_for(user.responses.get(), PATIENCE_S), Act)
+        assert user.endpoint.transactions == 0 and not user.endpoint._moved
 
 
 async def test_mutated_datagrams_raise_nothing() -> None:
