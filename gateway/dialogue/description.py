@@ -1133,8 +1133,8 @@ SSML in tokens is spoken or dropped and never read aloud, even if a tag is split
 * `break` pauses for its `time` (10 s at most) or `strength`. `sub` speaks its alias.
 * `prosody` changes `rate` and `volume` (`x-soft`, `50%%`, `+6dB`), and `pitch` (`+2st`) of the embedded and espeak
   voices. The text inside is spoken as a clause of its own.
-* `phoneme` (`ipa`, `x-sampa`, `cmu-arpabet`) is for the embedded voice and for Kokoro, except Mandarin. Other voices
-  read the word.
+* `phoneme` (`ipa`, `x-sampa`, `cmu-arpabet`) is for the embedded voice and for Kokoro, except Mandarin and Japanese.
+  Other voices read the word.
 * `say-as` spells `characters`, `digits` and `telephone`, reads `cardinal`, `ordinal`, `date` (with `format`),
   `duration`, `currency`, `unit` and `fraction` as such, and leaves out `expletive`.
 * Every other well-formed tag, also of HTML or a vendor, is dropped and its content is spoken. `emphasis`, `lang` and

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from talkspurt.cli import JobError, UsageError
 from talkspurt.config.settings import load
-from tts_engine.embedded import espeak_text, romance_text
+from tts_engine.embedded import espeak_text, japanese_text, romance_text
 from tts_engine.embedded.kokoro_hashes import TABLES_SHA256
 from tts_engine.embedded.mandarin_text import HOW_TO_INSTALL
 from tts_engine.embedded.voice_ids import KOKORO_LANGUAGES
 
 _WITHOUT = {
     "hi": "Kokoro has Hindi voices, but no one here could say how they sound; use espeak:hi",
-    "ja": "Kokoro has Japanese voices, but no reader of Japanese is built in; use CosyVoice",
     "de": "Kokoro has no German voice; use espeak:de or CosyVoice 3",
 }
 
@@ -53,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"and install the reader: {romance_text.HOW_TO_INSTALL}")
     elif language in espeak_text.LANGUAGES and not espeak_text.installed():
         print(f"and install the reader: {espeak_text.HOW_TO_INSTALL}")
+    elif language == "ja" and not japanese_text.installed():
+        print(f"and install the reader: {japanese_text.HOW_TO_INSTALL}")
     elif language == "zh":
         print(f"and install the reader, unless you have it: {HOW_TO_INSTALL}")
     return 0

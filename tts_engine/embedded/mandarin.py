@@ -1,5 +1,5 @@
-"""The voices of Kokoro as a ``Synthesizer``, a clause at a time: Mandarin, Spanish, Portuguese, English, and with
-espeak's phonemes French and Italian.
+"""The voices of Kokoro as a ``Synthesizer``, a clause at a time: Mandarin, Spanish, Portuguese, English, with espeak's
+phonemes French and Italian, with Open JTalk's readings Japanese.
 
 A core makes about two seconds of sound a second, which serves one talking call. Further clauses wait, and clauses
 beyond ``_QUEUE_CLAUSES`` are refused. A cancelled clause is stopped inside the network.
@@ -18,10 +18,11 @@ from tts_engine.config import MandarinConfig
 from tts_engine.embedded import espeak_text, romance_text
 from tts_engine.embedded.espeak_text import EspeakReader
 from tts_engine.embedded.hibari_text import PhonemeReader, SpokenPiece
+from tts_engine.embedded.japanese_text import JapaneseReader
 from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_files, read_model, read_tables
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.embedded.romance_text import RomanceReader
-from tts_engine.embedded.voice_ids import KOKORO_LANGUAGES
+from tts_engine.embedded.voice_ids import KOKORO_LANGUAGES, missing_extras
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.stretch import ClauseStretch
@@ -31,8 +32,12 @@ from voicecodecs.resample import resample
 log = logging.getLogger(__name__)
 
 _CHINESE = ("zh", "cmn")
-_WARM_UP = {"zh": "您好。", "es": "Hola.", "pt": "Olá.", "en": "Hello.", "fr": "Bonjour.", "it": "Ciao."}
-_NAMES = {"zh": "Mandarin and English words", "en": "English", **romance_text.NAMES, **espeak_text.NAMES}
+_WARM_UP = {
+    "zh": "您好。", "es": "Hola.", "pt": "Olá.", "en": "Hello.", "fr": "Bonjour.", "it": "Ciao.", "ja": "はい。"
+}  # fmt: skip
+_NAMES = {
+    "zh": "Mandarin and English words", "en": "English", "ja": "Japanese", **romance_text.NAMES, **espeak_text.NAMES
+}  # fmt: skip
 
 _QUEUE_CLAUSES = 2
 """Most clauses that may wait when a turn begins. With more, the turn is refused, because it would start seconds late.
@@ -48,11 +53,6 @@ class ClauseReader(Protocol):
     def read(self, text: str) -> list[SpokenPiece]:
         """Return the phoneme ids of a clause."""
         ...
-
-
-def _language(voice: str) -> str:
-    """Return the primary subtag of the language of a voice. The package's Japanese voices speak Mandarin."""
-    return KOKORO_LANGUAGES.get(voice[0], "zh").partition("-")[0]
 
 
 class MandarinSynthesizer:
@@ -89,7 +89,7 @@ class MandarinSynthesizer:
         assert self._voice is not None
         voice = next(iter(self._voice.tables))
         clause = ClauseRequest(
-            text=_WARM_UP[_language(voice)], voice=voice, language="", speed=1.0, instruct="", first=True
+            text=_WARM_UP[self._language(voice)], voice=voice, language="", speed=1.0, instruct="", first=True
         )
         async for _ in self.synthesize(clause, Playhead()):
             pass
@@ -98,16 +98,28 @@ class MandarinSynthesizer:
         tables = read_tables(self._config.voices_folder)
         if not self._config.voices_folder:
             log.warning("Mandarin has Japanese voices only, which flatten its tones; name a voices_folder")
-        for language in dict.fromkeys(map(_language, tables)):
+        elif extras := missing_extras(self._config.voices_folder):
+            log.warning("voices are left out; they need pip install 'talkspurt[%s]'", ",".join(extras))
+        for language in dict.fromkeys(map(self._language, tables)):
             if language == "zh":
                 self._readers[language] = MandarinReader(self._english, self._cache_folder)
             elif language == "en":
                 self._readers[language] = self._english
+            elif language == "ja":
+                self._readers[language] = JapaneseReader(self._english.ids)
             elif language in espeak_text.LANGUAGES:
                 self._readers[language] = EspeakReader(language, self._english.ids)
             else:
                 self._readers[language] = RomanceReader(language, self._english.ids)
         self._voice = KokoroVoice(read_model(*model_files()), tables, threads=self._config.threads)
+
+    def _tag(self, voice: str) -> str:
+        """Return the language of a voice. Without a folder the package's Japanese voices speak Mandarin."""
+        return KOKORO_LANGUAGES[voice[0]] if self._config.voices_folder else "zh-CN"
+
+    def _language(self, voice: str) -> str:
+        """Return the primary subtag of the language of a voice."""
+        return _primary(self._tag(voice))
 
     def takes(self, clause: ClauseRequest) -> bool:
         """Return whether a clause is for this engine. Its voice decides, else its language."""
@@ -127,10 +139,10 @@ class MandarinSynthesizer:
         if self._voice is None or not self._workers.running:
             raise Unavailable("the Mandarin voice is not running")
         wanted = _primary(clause.language) or "zh"
-        voice = clause.voice or next((name for name in self._voice.tables if _language(name) == wanted), "")
+        voice = clause.voice or next((name for name in self._voice.tables if self._language(name) == wanted), "")
         if voice not in self._voice.tables:
             raise NotFound(f"voice {voice!r} is none of {', '.join(self._voice.tables)}")
-        language = _language(voice)
+        language = self._language(voice)
         # A route's language is en-US by default, so the language counts only if the voice's name says nothing.
         if clause.language and _primary(clause.language) not in (language, "en"):
             raise InvalidRequest(
@@ -155,8 +167,8 @@ class MandarinSynthesizer:
         return [
             VoiceInfo(
                 voice_id=voice,
-                name=voice[3:].capitalize() + (" (Japanese)" if voice[0] == "j" else ""),
-                languages=[KOKORO_LANGUAGES.get(voice[0], "zh-CN")],
+                name=voice[3:].capitalize() + ("" if self._config.voices_folder else " (Japanese)"),
+                languages=[self._tag(voice)],
                 engine=self.name,
             )
             for voice in (self._voice.tables if self._voice is not None else ())

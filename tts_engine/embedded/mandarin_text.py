@@ -148,7 +148,7 @@ class MandarinReader:
             end_id = first + len("".join(known).rstrip())
             if not unit.sounds:
                 continue
-            start, end = _said(normal.source, *normal.source_for(unit.start, unit.end))
+            start, end = spoken_range(normal.source, *normal.source_for(unit.start, unit.end))
             last = words[-1] if words else Word(0, 0, first, first)
             if words and (start < last.end_char or start == end or last.start_char == last.end_char):
                 # Several syllables may stand for the same characters ("15" has three), and one may stand for none.
@@ -159,7 +159,7 @@ class MandarinReader:
         return SpokenPiece([*ids, 0], words)
 
 
-def _said(text: str, start: int, end: int) -> tuple[int, int]:
+def spoken_range(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the range of ``text[start:end]`` without spaces, punctuation and mark-up at its ends."""
     said = [at for at in range(start, end) if is_speakable(text[at]) or unicodedata.category(text[at]) == "Sc"]
     return (said[0], said[-1] + 1) if said else (start, start)

@@ -14,12 +14,30 @@ ESPEAK = "espeak:"
 """Prefix of espeak's voice ids; the language follows."""
 
 KOKORO_LANGUAGES = {
-    "a": "en-US", "b": "en-GB", "e": "es", "f": "fr-FR", "i": "it-IT", "p": "pt-BR", "z": "zh-CN"
+    "a": "en-US", "b": "en-GB", "e": "es", "f": "fr-FR", "i": "it-IT", "j": "ja-JP", "p": "pt-BR", "z": "zh-CN"
 }  # fmt: skip
 """First letter of a Kokoro voice -> language tag. The other voices have no reader here."""
 
-_READERS = {"e": "piper_plus_g2p", "p": "piper_plus_g2p", **dict.fromkeys("fi", "espeakng_loader")}
-"""First letter of a voice -> the package without which it cannot be spoken."""
+_READERS = {
+    **dict.fromkeys("ep", ("piper_plus_g2p", "kokoro")),
+    **dict.fromkeys("fi", ("espeakng_loader", "espeak")),
+    "j": ("pyopenjtalk", "japanese"),
+}
+"""First letter of a voice -> the package without which it cannot be spoken, and the extra that brings it."""
+
+
+def _files(folder: str) -> list[Path]:
+    return sorted(Path(folder).glob(f"[{''.join(KOKORO_LANGUAGES)}][fm]_*.bin"))
+
+
+def _missing_extra(file: Path) -> str:
+    package, extra = _READERS.get(file.name[0], ("", ""))
+    return extra if package and importlib.util.find_spec(package) is None else ""
+
+
+def missing_extras(folder: str) -> list[str]:
+    """Return the names of the extras without which some voices of a folder cannot be spoken."""
+    return sorted({extra for file in _files(folder) if (extra := _missing_extra(file))})
 
 
 def kokoro_tables(folder: str) -> list[Path]:
@@ -27,11 +45,9 @@ def kokoro_tables(folder: str) -> list[Path]:
 
     Args:
         folder: folder with the tables of ``kokoro-js``. Spanish and Portuguese need the extra [kokoro], French and
-            Italian [espeak].
+            Italian [espeak], Japanese [japanese].
     """
-    missing = {letter for letter, name in _READERS.items() if importlib.util.find_spec(name) is None}
-    files = Path(folder).glob(f"[{''.join(KOKORO_LANGUAGES)}][fm]_*.bin")
-    return sorted(file for file in files if file.name[0] not in missing)
+    return [file for file in _files(folder) if not _missing_extra(file)]
 
 
 def voice_ids(config: EmbeddedConfig) -> list[str] | None:

@@ -36,7 +36,9 @@ def test_a_changed_table_is_refused_and_nothing_is_copied(
     assert not (tmp_path / "to").exists()
 
 
-@pytest.mark.parametrize(("language", "says"), [("de", "no German voice"), ("ja", "no reader"), ("xx", "expected en")])
+@pytest.mark.parametrize(
+    ("language", "says"), [("de", "no German voice"), ("hi", "no one here"), ("xx", "expected en")]
+)
 def test_a_language_that_cannot_be_is_told(
     language: str, says: str, package: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
