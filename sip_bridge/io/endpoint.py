@@ -518,7 +518,7 @@ class Endpoint:
         self._shared = self._datagrams.transport = shared
         shared.start(
             lambda data, peer, may_cancel: self._received(data, peer, self._loop.time(), may_cancel=may_cancel),
-            self._write_or_queue,
+            self._queue,
         )
 
     async def adopt(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -632,7 +632,7 @@ class Endpoint:
             request, peer = _by(request, "TCP"), stream
         elif peer.transport == "UDP" and self._goes_by_tcp(request, peer):
             self._moved[key_of(request)] = request, peer
-            self._loop.call_later(_TRY_TCP_S + _ANSWER_S, self._unanswered, key_of(request))
+            self._loop.call_later(_TRY_TCP_S + _ANSWER_S, self._send_as_datagram, key_of(request))
             request, peer = _by(request, "TCP"), stream
         key, effects = self._transactions.request(
             request, peer, reliable=peer.transport != "UDP", now=self._loop.time()
@@ -855,8 +855,10 @@ class Endpoint:
         if key:
             self._loop.call_soon(self._failed, key)
 
-    def _queue(self, data: bytes, peer: Peer, key: Key | None) -> None:
-        """Queue a message for a connection that is to be made, or write it to the one that was made since."""
+    def _queue(self, data: bytes, peer: Peer, key: Key | None = None) -> None:
+        """Write a message to the connection with a peer, or queue it for the one that is to be made."""
+        if self._write(data, peer, key):
+            return
         if peer.listens_at is not None:
             host, port = peer.listens_at
             name = peer.name if host == peer.host else host
@@ -876,10 +878,6 @@ class Endpoint:
         """Write to the connection with a peer. False: there is none that works."""
         connection = self._connections.get(peer)
         return connection is not None and connection.send(data, key)
-
-    def _write_or_queue(self, data: bytes, peer: Peer) -> None:
-        if not self._write(data, peer):
-            self._queue(data, peer, None)
 
     async def _dial(self, peer: Peer) -> None:
         connection: _Connection | None = None
@@ -936,15 +934,14 @@ class Endpoint:
     def _failed(self, key: Key) -> None:
         """Handle a request that no connection takes. A long one is sent as a datagram after all."""
         now = self._loop.time()
-        moved = self._moved.pop(key, None)
-        if moved is None:
+        if key not in self._moved:
             self._carry_out(self._transactions.transport_failed(key, now=now))
             return
-        request, peer = moved
+        _, peer = self._moved[key]
         self._without_tcp[peer.host, peer.port] = now + _WITHOUT_TCP_S
         while len(self._without_tcp) > _MAX_WITHOUT_TCP:
             self._without_tcp.pop(next(iter(self._without_tcp)))
-        self._send_as_datagram(key, request, peer)
+        self._send_as_datagram(key)
 
     def _lost_connection(self, connection: _Connection) -> None:
         """Send the requests again that have got no response on a connection which is lost: the long ones as datagrams,
@@ -957,17 +954,14 @@ class Endpoint:
                 self._failed(key)
         self._carry_out([effect for key in connection.sent for effect in self._transactions.send_again(key)])
 
-    def _unanswered(self, key: Key) -> None:
+    def _send_as_datagram(self, key: Key) -> None:
         """Send a long request as a datagram if its connection has brought no response. A firewall may take a connection
         that its server does not, and the branch tells a slow server that it has the request already."""
-        if (moved := self._moved.pop(key, None)) is not None:
-            self._send_as_datagram(key, *moved)
-
-    def _send_as_datagram(self, key: Key, request: Request, peer: Peer) -> None:
-        if self._transactions.sent(key) is not None:
+        moved = self._moved.pop(key, None)
+        if moved is not None and self._transactions.sent(key) is not None:
+            request, peer = moved
             self._transactions.forget(key)
-            now = self._loop.time()
-            self._carry_out(self._transactions.request(request, peer, reliable=False, now=now)[1])
+            self._carry_out(self._transactions.request(request, peer, reliable=False, now=self._loop.time())[1])
 
 
 def _answered_at(request: Request, peer: Peer) -> Peer:
