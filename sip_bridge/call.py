@@ -392,8 +392,9 @@ class SipCall(UnbufferedLeg):
 
     def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
         """Ask the peer by REFER to call a target in our place: a SIP URI or number that the calling policy allows,
-        or the id of another live call, for an attended transfer. REFUSED: the call is not up, or a transfer is under
-        way."""
+        or the id of another live call, for an attended transfer. Before the ACK of our 2xx the request waits for it,
+        since a manager may ask as soon as it knows of the call. REFUSED: the call is not answered, or a transfer is
+        under way."""
         if not self.protocol.may_transfer() or self._asking is not None:
             return TransferStart.REFUSED
         if not self._host.config.user_to_user:
@@ -411,7 +412,8 @@ class SipCall(UnbufferedLeg):
         return TransferStart.UNDER_WAY
 
     def _refer(self, uri: Uri, replaced: Dialog | None, handoff_data: str | None, reason: str) -> None:
-        self._tell(self.protocol.transfers.start, self.dialog, uri, replaced, handoff_data, reasons(reason))
+        waits = self.state is InviteState.UNCONFIRMED
+        self._tell(self.protocol.transfers.start, self.dialog, uri, replaced, handoff_data, reasons(reason), waits)
 
     async def _refer_when_found(
         self, asked: Awaitable[tuple[Uri, Dialog | None]], handoff_data: str | None, reason: str

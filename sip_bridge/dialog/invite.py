@@ -321,8 +321,8 @@ class InviteDialog(ABC):
     # --- transfers -------------------------------------------------------------------------------------------------
 
     def may_transfer(self) -> bool:
-        """Return True if the call is up and no transfer is under way."""
-        return self.state is InviteState.UP and not self.transfers.under_way
+        """Return True if the call is answered and no transfer is under way."""
+        return self.state in (InviteState.UNCONFIRMED, InviteState.UP) and not self.transfers.under_way
 
     @property
     def refuses_transfers(self) -> bool:
@@ -371,6 +371,7 @@ class InviteDialog(ABC):
         self._confirmed()
         if self.state is InviteState.OVER:
             return
+        self.transfers.release()
         if waiting.offers:
             try:
                 answer = description_of(ack)

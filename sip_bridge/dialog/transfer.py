@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from urllib.parse import quote
 
 from sip_bridge.dialog.dialog import Dialog, Refusal
@@ -97,6 +98,8 @@ class SipTransfers:
         self._rang = False
         """True if the wait was made longer because the target rings."""
         self._count = 0
+        self._waiting: Callable[[], None] | None = None
+        """Sends the request that waits for the ACK of our 2xx."""
         self._is_counted = True
         """False while the latest REFER has no outcome that was counted."""
         self._referred = 0
@@ -113,6 +116,7 @@ class SipTransfers:
         replaced: Dialog | None,
         handoff_data: str | None,
         why: HeaderItems = (),
+        waits: bool = False,
         *,
         now: float,
     ) -> None:
@@ -121,6 +125,7 @@ class SipTransfers:
         Args:
             replaced: the dialog that the peer's new call replaces, for an attended transfer.
             why: Reason headers, which may stand in any request within a dialog (RFC 3326 section 2).
+            waits: True if the request is sent by ``release``.
         """
         self.under_way = True
         self._rings = self._rang = False
@@ -129,9 +134,22 @@ class SipTransfers:
         count = self._count
         self._give_up_at = now + self._wait_s
         headers = refer_headers(target, replace(dialog.local, params={}).uri, handoff_data, replaced)
-        self._requests.ask(
-            dialog, "REFER", [self._contact, *headers, *why], b"", lambda answer, now: self._on_response(count, answer)
+        self._waiting = partial(
+            self._requests.ask,
+            dialog,
+            "REFER",
+            [self._contact, *headers, *why],
+            b"",
+            lambda answer, now: self._on_response(count, answer),
         )
+        if not waits:
+            self.release()
+
+    def release(self) -> None:
+        """Send the request that waits, if one does."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting()
 
     def deadline(self) -> float | None:
         """Return the time of the next ``tick``. None: no timer runs."""

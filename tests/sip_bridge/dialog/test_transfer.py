@@ -447,3 +447,20 @@ async def test_who_asked_for_a_call_may_leave_before_its_outcome() -> None:
             await phone.bye()  # the asker has left; the call that was asked for continues, and is refused
             reply(other, invite, 486)
             await next_of(other, "ACK")
+
+
+async def test_a_transfer_before_the_ack_follows_it() -> None:
+    """An application may transfer as soon as it gets the setup, which is before the ACK."""
+    async with bridge(allowed_targets=["*@pbx.example"]) as made:
+        with Phone(made.bridge.endpoint.port) as caller:
+            ok = await caller.invited()
+            (told,) = made.sessions
+            assert told.call.state.value == "unconfirmed"
+            assert told.call.transfer("sip:sales@pbx.example") is TransferStart.UNDER_WAY
+            assert told.call.transfer("sip:sales@pbx.example") is TransferStart.REFUSED, "one at a time"
+            caller.ack(ok)
+            refer = await referred(caller, 603)
+            assert "sip:sales@pbx.example" in (refer.headers.get("Refer-To") or "")
+            await until(lambda: told.transferred)
+            assert "603" in told.transferred[0]
+            await caller.bye()
