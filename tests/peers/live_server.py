@@ -112,6 +112,11 @@ class Live:
         except aiohttp.ClientConnectionError:
             return False
 
+    async def not_ready_is(self, why: str) -> bool:
+        """Return True if ``/readyz`` gives this reason."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.http}/readyz") as answer:
+            return bool((await answer.json())["status"] == why)
+
     async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Signal it, wait for its end; returns its exit code."""
         if self.process.returncode is None:
