@@ -47,7 +47,7 @@ _ECHO_DELAY_S = 0.12
 _ECHO_DB = -20.0
 _NOISE_DBOV = -66.0
 _OVER = ("word", "sentence", "cough", "")
-"""What sounds at the telephone during the monologues, in turn."""
+"""The sounds at the telephone during the monologues, in their order."""
 _ANSWER_WAIT_S = 4.0
 
 
