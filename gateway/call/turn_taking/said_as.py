@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-SPELLED = frozenset({"characters", "spell-out", "verbatim", "letters"})
-DIGITS = frozenset({"digits", "telephone", "number_digit", "vxml:digits", "vxml:phone"})
+SPELLED = frozenset({"characters", "character", "spell-out", "spell", "verbatim", "letters"})
+DIGITS = frozenset({"digits", "digit", "telephone", "phone"})
 UNSPOKEN = frozenset({"expletive", "bleep"})
 """Interpretations whose content is replaced by a short silence."""
 
@@ -19,6 +19,18 @@ _DATE_ORDERS = {
     "ddmm": "dm", "yyyy": "y", "mm": "m", "dd": "d",
 }  # fmt: skip
 _DURATION_UNITS = {1: ("s",), 2: ("min", "s"), 3: ("h", "min", "s")}
+
+
+_WITH_FORM = re.compile(r"(?:vxml:|number[:_])?([a-z-]+)(?:[:_]([a-z\d]+))?")
+
+
+def interpretation(how: str, form: str) -> tuple[str, str]:
+    """Return ``interpret-as`` and ``format`` from the ways in which they are written.
+
+    VoiceXML 2.0 has ``vxml:date``; drafts of SSML and older voices have ``number:digits`` and ``date_mdy``.
+    """
+    match = _WITH_FORM.fullmatch(how.lower())
+    return (match[1], form or match[2] or "") if match else (how.lower(), form)
 
 
 def said_as(text: str, how: str, form: str) -> str | None:

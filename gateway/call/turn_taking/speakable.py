@@ -22,7 +22,7 @@ from functools import lru_cache
 
 from gateway.call.turn_taking.phonetic_alphabets import to_ipa
 from gateway.call.turn_taking.prosody import break_ms, prosody
-from gateway.call.turn_taking.said_as import DIGITS, SPELLED, UNSPOKEN, said_as
+from gateway.call.turn_taking.said_as import DIGITS, SPELLED, UNSPOKEN, interpretation, said_as
 from tts_engine.speech_marks import (
     PLAIN,
     RESERVED,
@@ -337,7 +337,8 @@ class Speakable:
         """Speak the replacement of the element that was closed."""
         assert self._open is not None
         replaced, self._open = self._open, None
-        content, how = replaced.content, replaced.how.lower()
+        content = replaced.content
+        how, form = interpretation(replaced.how, replaced.form)
         if not content.text:
             return
         end = content.ends[-1]
@@ -353,7 +354,7 @@ class Speakable:
             content = _spelled(content)
         elif how in UNSPOKEN:
             content = _replacement(pause_mark(_BLEEP_MS), end)
-        elif (said := said_as(content.text.strip(), how, replaced.form)) is not None:
+        elif (said := said_as(content.text.strip(), how, form)) is not None:
             content = _replacement(said, end)
         self._say(content)
 
@@ -407,13 +408,18 @@ def _overlap(text: str, end: str) -> int:
 
 
 def _spelled(content: _Piece) -> _Piece:
-    """Return letters and digits one by one. Each other mark becomes a short pause, and ``+`` stays."""
+    """Return letters and digits one by one. Each other mark becomes a short pause, and ``+`` stays.
+
+    Two spaces keep a letter apart from the digit before it: "7 K" would be seven thousand.
+    """
     apart = _Piece("", array("L"))
     for char, end in zip(content.text, content.ends, strict=True):
         if not without_marks(char):
             said = char
+        elif char.isalnum() or char == "+":
+            said = f" {char} " if char.isalpha() and apart.text[-2:-1].isdigit() else f"{char} "
         else:
-            said = f"{char} " if char.isalnum() or char == "+" else " " if char.isspace() else ", "
+            said = " " if char.isspace() else ", " if apart.text else ""
         apart.text += said
         apart.ends.extend([end] * len(said))
     return apart
