@@ -21,8 +21,15 @@ _TAG = re.compile(rf"<!--.*?-->|</?{_NAME}(?:\s+{_NAME}\s*=\s*(?:\"[^\"<]*\"|'[^
 _SEPARATING = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6]|hr|table|s|speak|break)\b", re.I)
 """Beginning of a tag that separates words."""
 _ENTITY = re.compile(r"&(?:[A-Za-z]{2,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
-_THOUGHT = re.compile(r"<(think|thinking|reasoning|thought)>.*?</\1>", re.S | re.I)
-"""The thoughts of a model before its answer."""
+_UNSPOKEN = re.compile(r"<(think|thinking|reasoning|thoughts?|script|style)\b[^<>]*>.*?</\1>", re.S | re.I)
+"""The thoughts of a model before its answer, and what a page does not show."""
+_AUTOLINK = re.compile(r"<(?:mailto:)?(https?://[^\s<>]+|[\w.+-]+@[\w.-]+)>")
+_ESCAPED = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)", re.M)
+"""The backslash before a mark that Markdown would take for its own, and at the end of a line."""
+_LINK_TARGET = re.compile(r"^[ \t]*\[[^\]\n]+\]: ?(?:https?://|/|#)\S+.*$", re.M)
+"""The line that gives the address of a reference: ``[1]: https://example.com``."""
+_DECORATION = re.compile(r"(?<![\w+=~])([+=~])\1{2,}(?![\w+=~])")
+"""A row of marks before or after a title."""
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\((?!/)[^)\s]*(?: \"[^\"\n]*\")?\)")
 _REFERENCE = re.compile(r"(?<=[\w.,!?\])]) ?\[\^?\d{1,3}\](?![(\w])")
 """A footnote or a source: ``[1]``, ``[^2]``."""
@@ -83,7 +90,7 @@ def clean(text: str, *, wide_marks: bool = False) -> str:
     return unicodedata.normalize("NFC", folded.sub(lambda m: unicodedata.normalize("NFKC", m.group()), kept))
 
 
-_MARKED = re.compile(r"[*_`~#>|<&\[•‣◦▪]|^[ \t]*[-+=]|[\ud800-\udfff]", re.M)
+_MARKED = re.compile(r"[*_`~#>|<&\[\\•‣◦▪]|[+=]{3}|^[ \t]*[-+=]|[\ud800-\udfff]", re.M)
 
 
 def _without_markup(text: str) -> str:
@@ -91,16 +98,20 @@ def _without_markup(text: str) -> str:
         text = join_surrogates(text)
     if "<" in text:
         text = _CONTROL.sub(" ", text)
-        text = _TAG.sub(lambda m: " " if _SEPARATING.match(m[0]) else "", _THOUGHT.sub(" ", text))
+        text = _AUTOLINK.sub(r"\1", _UNSPOKEN.sub(" ", text))
+        text = _TAG.sub(lambda m: " " if _SEPARATING.match(m[0]) else "", text)
     if "&" in text:
         text = _ENTITY.sub(lambda m: html.unescape(m[0]), text)
-    text = _REFERENCE.sub("", _LINK.sub(r"\1", text))
+    if "[" in text:
+        text = _REFERENCE.sub("", _LINK.sub(r"\1", _LINK_TARGET.sub("", text)))
+    if "\\" in text:
+        text = _ESCAPED.sub("", text)
     text = _RULE.sub("", _FENCE.sub("", text))
     if "|" in text:
         text = _TABLE_ROW.sub(lambda m: ", ".join(cell for each in m[1].split("|") if (cell := each.strip())), text)
     text = _LINE_START.sub("", text)
     text = _HASHTAG.sub(lambda m: re.sub(r"(?<=[a-z])(?=[A-Z])", " ", m[0][1:]), text)
-    return _EMPHASIS.sub("", text)
+    return _DECORATION.sub(" ", _EMPHASIS.sub("", text))
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
