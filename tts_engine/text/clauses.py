@@ -90,7 +90,7 @@ _NEVER_LAST = frozenset(
     "mr mrs ms dr prof st mt gen gov sen rep capt lt col sgt rev hon pres vs cf approx fig vol ch pp no nos nr "
     "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri "
     "messrs mme mlle gr ca al p.o apt bldg sra srta dña av avda núm pág dott sig sig.ra ing bzw usw z.b d.h u.a hr fr "
-    "str nº".split()
+    "str nº www".split()
 )
 """Abbreviations that a word always follows: their full stop never ends a clause."""
 
@@ -106,6 +106,9 @@ _BEFORE_NUMBER = frozenset(
     "jh ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
 )
 """Abbreviations that end a clause unless a digit or a lower-case word comes next."""
+
+_ALSO_WORDS = frozenset("so do art mind sex set cap mar mi vie jeu mer mai ven dim dom fr".split())
+"""Those of them that are words, too. These often end a sentence, as in "I think so"."""
 
 _BEFORE_ORDINAL = re.compile(
     r"(?:^|\s)(?:der|die|das|dem|den|des|im|(?<!I )am|vom|zum|zur|beim|bis|seit|jede[rsnm]?|diese[rsnm]?|ihre?[rsnm]?)"
@@ -128,9 +131,9 @@ _UNITS = frozenset("in ft yd mi lb lbs oz pt qt gal min mins sec secs hr hrs yr 
 _NOT_FIRST = frozenset(
     "monday tuesday wednesday thursday friday saturday sunday mon tue wed thu fri sat sun january february march april "
     "may june july august september october november december est edt et cst cdt ct mst mdt mt pst pdt pt gmt utc bst "
-    "cet eastern central mountain pacific".split()
+    "cet eastern central mountain pacific nw ne sw se apt ste suite unit floor room bldg".split()
 )
-"""Words with a capital that continue a sentence after a time or a unit."""
+"""Words with a capital that continue a sentence after a time, a unit or a street."""
 
 _FIRST = frozenset(
     "i we you he she it they this that these those the a an my our your his her their there here please thank thanks "
@@ -164,6 +167,8 @@ _WORD_CHARS = 40
 """Longest word that is searched for, characters."""
 _LETTERS = re.compile(r"[^\W\d_]+")
 _AFTER_NUMBER = re.compile(r"[\d½¼¾⅓⅔][ /-]?$")
+_ADDRESS = re.compile(r"://|@\w|[^\W\d_]{2}\.[^\W\d_]", re.I)
+"""A mark that only a web or e-mail address has."""
 _COUNTRIES = frozenset({"u.s", "u.k", "u.n", "e.u"})
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _PAUSES = {
@@ -252,20 +257,23 @@ class ClauseSplitter:
             kept = self._text[:end].rstrip()
             if self._words(len(kept)) < FIRST_MIN_WORDS:
                 return []
-            if not self._must_continue(kept) and not _BOUND.search(kept) and not _joins(kept.rpartition(" ")[2]):
+            if _PHRASE_END.search(kept) and not _BOUND.search(kept) and not _joins(kept.rpartition(" ")[2]):
                 return [self._take(end, Pause.NONE)]
             end = kept.rfind(" ") + 1
         return []
 
     def _must_continue(self, text: str, *, patient: bool = False) -> bool:
-        """Return True if the text ends inside what may be a number, a title or an abbreviation."""
+        """Return True if the text ends inside what may be a number, a title, an abbreviation or an address."""
+        word = re.split(r"[\s(\[{\"'“‘—]", text[:-1])[-1]
+        if not patient and _ADDRESS.search(word) is not None:
+            return True
         if text[-1] not in ".,:":
             return text[-1].isdigit()
-        word = re.split(r"[\s(\[{\"'“‘—]", text[:-1])[-1]
         lower = word.lower()
         return (
             (word[-1:].isdigit() and not patient)
             or lower in _NEVER_LAST
+            or (_before_number(lower) and not patient)
             or (len(word) == 1 and word.isalpha() and word != "I")
         )
 
@@ -502,6 +510,8 @@ _BOUND = re.compile(
     re.I,
 )
 """Words that do not end a phrase."""
+_PHRASE_END = re.compile(r"(?:^|\s)[^\s\d]+\s[\"'“‘(]*[^\W\d_](?:[^\W\d_]|['’-])+[,;:.!?\"'”’)]*$")
+"""Two words without digits, of which the last has two letters. The words next to a number may belong to it."""
 _LAST = _HARD + _SOFT + _CLOSERS
 _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\s\u2e80-\u9fff\uf900-\ufaff]+")
 
@@ -516,7 +526,13 @@ def _is_likely(text: str) -> bool:
     text = text.rstrip(_CLOSERS)
     if not _ends_with_word(text, len(text) - 1) or text[-1] == ":":
         return False
-    return text[-1] != "." or re.split(r"\W", text[:-1])[-1].lower() not in _SOMETIMES_LAST
+    word = re.split(r"\W", text[:-1])[-1].lower()
+    return text[-1] != "." or word not in _SOMETIMES_LAST and not _before_number(word)
+
+
+def _before_number(word: str) -> bool:
+    """Return True if a number probably follows this word with its full stop."""
+    return word in _BEFORE_NUMBER and word not in _ALSO_WORDS
 
 
 _HAN = re.compile("[\u3400-\u9fff]")

@@ -167,8 +167,11 @@ def test_a_pause_in_the_stream_settles_a_sentence_but_not_half_a_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Please see Dr.", "It costs 3.", "Your total is 1,", "We met J.", "It begins at 3:", "Open Mon.", "Mr."]
-)
+    "text",
+    ["Please see Dr.", "It costs 3.", "Your total is 1,", "We met J.", "It begins at 3:", "Open Mon.", "Mr.",
+     "We are in Rm.", "Pay to acct.", "Go to www.", "Go to get.acme.", "See https://acme.", "Is it https://a.io/b?",
+     "Write to me@acme."],
+)  # fmt: skip
 def test_a_pause_does_not_end_a_clause_that_must_continue(text: str) -> None:
     splitter = ClauseSplitter()
     assert splitter.feed(text) + splitter.settle() == []
@@ -191,6 +194,17 @@ def test_a_phrase_does_not_end_in_a_number() -> None:
     splitter = ClauseSplitter()
     splitter.feed("your balance is now 1 ")
     assert [clause.text for clause in splitter.phrase()] == ["your balance is now"]
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [("please send it to 221B Baker ", "please send it"), ("they came from 12 Elm ", "they came"),
+     ("that is the fee per month >= ", "that is the fee per month")],
+)  # fmt: skip
+def test_a_phrase_does_not_end_next_to_a_number(text: str, phrase: str) -> None:
+    splitter = ClauseSplitter()
+    splitter.feed(text)
+    assert [clause.text for clause in splitter.phrase()] == [phrase]
 
 
 def test_a_text_without_punctuation_is_cut_at_spaces() -> None:
