@@ -7,6 +7,11 @@ import re
 from tts_engine.text.verbalise.grammar import Noun
 from tts_engine.text.verbalise.numbers import DASH, END, SIGN, NumberWords, Rule, any_of
 
+_STOP = r"(?:(?<=[^\W\d_])\.(?=[,;:)/]| \S))?"
+"""The full stop of a shortened unit. At the end of a text it ends the sentence."""
+_COUNTED = re.compile(r" (?!(?:and|are|has|have|was|were|will|for|the|you|with|from|but|can|may|not)\b)[a-z]{3,}")
+"""A word after a number that may be what it counts."""
+
 
 class Amounts(NumberWords):
     """The rules for amounts."""
@@ -21,13 +26,13 @@ class Amounts(NumberWords):
             (re.compile(rf"[$€£¥] ?(?P<n>{num}) ?(?P<cur>{codes})(?!\w)"), lambda m: f"{m['n']} {m['cur']}"),
             (
                 re.compile(
-                    rf"{SIGN}(?P<cur>{money}) ?(?P<inner>[-−–])?(?P<n>{num})(?:[ -]?(?P<mag>{mags})\b)?(?:{DASH}(?:(?:{money}) ?)?(?P<n2>{num})(?:[ -]?(?P<mag2>{mags})\b)?)?(?: ?USD\b)?(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}"
+                    rf"{SIGN}(?P<cur>{money}) ?(?P<inner>[-−–])?(?P<n>{num})(?:[ -]?(?P<mag>{mags})\b)?(?:{DASH}(?:(?:{money}) ?)?(?P<n2>{num})(?:[ -]?(?P<mag2>{mags})\b)?)?(?: ?USD\b)?(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+){_STOP})?{END}"
                 ),
                 self._money,
             ),
             (
                 re.compile(
-                    rf"{SIGN}(?P<n>{num})(?:[ -]?(?P<mag>{mags}))?(?:{DASH}(?P<n2>{num})(?: ?(?P<mag2>{mags}))?)? ?(?P<cur>{money})(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}"
+                    rf"{SIGN}(?P<n>{num})(?:[ -]?(?P<mag>{mags}))?(?:{DASH}(?P<n2>{num})(?: ?(?P<mag2>{mags}))?)? ?(?P<cur>{money})(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+){_STOP})?{END}"
                 ),
                 self._money,
             ),
@@ -62,12 +67,14 @@ class Amounts(NumberWords):
             (re.compile(r"(?<![\w.])(?P<ft>\d)['’′] ?(?P<in>\d{1,2})(?:[\"”″]|''|(?!\w))"), self._height),
             (re.compile(r"(?<![\w.,/])(?P<n>\d+)/(?P<n2>\d+) ?(?P<unit>mmHg|mm Hg)"), self._pressure),
             (
-                re.compile(rf"(?<![\w.,/-])(?<!\d )(?P<over>[1-9])/(?P<under>[2-8]|10|16) ?(?P<unit>{units}){END}"),
+                re.compile(
+                    rf"(?<![\w.,/-])(?<!\d )(?P<over>[1-9])/(?P<under>[2-8]|10|16) ?(?P<unit>{units}){_STOP}{END}"
+                ),
                 self._part_of_unit,
             ),
             (
                 re.compile(
-                    rf"{SIGN}(?<![A-Z]-)(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units})(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+))?{END}(?!-[a-z])"
+                    rf"{SIGN}(?<![A-Z]-)(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units}){_STOP}(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+){_STOP})?{END}(?!-[a-z])"
                 ),
                 self._unit,
             ),
@@ -111,6 +118,7 @@ class Amounts(NumberWords):
         if not written:
             return ""
         below = written.strip(" /")
+        below = below if below in self._g.units else below.rstrip(".")
         return f" {self._g.per} {self._g.units[below].one if below in self._g.units else below}"
 
     def _of(self, mag: str) -> str:
@@ -236,8 +244,9 @@ class Amounts(NumberWords):
         if len(match["mag"]) == 1 and re.match(r" [A-Z][a-z]+ (?:St|Ave|Rd|Dr)\b", match.string[match.end() :]):
             return match.group()
         named = re.search(r"(?:(?<=\S )[A-Z][a-z]+|number|#) ?$", match.string[: match.start("n")])
-        if match["mag"] in ("B", "M") and named and not re.match(r" [a-z]{3,}", match.string[match.end() :]):
-            return match.group()  # "in Courtroom 4B", but "About 4M people"
+        counted = _COUNTED.match(match.string, match.end()) is not None
+        if match["mag"] in ("B", "M") and not counted and (named or match["mag"] == "B" and match["n"].isdigit()):
+            return match.group()  # "in Courtroom 4B", "seats 14A and 14B", but "About 4M people"
         of_code = len(match["mag"]) == 1 and ("-" in match.group().lstrip("-") or re.search(r"\w-$", before))
         if (
             of_code

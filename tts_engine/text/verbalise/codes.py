@@ -7,18 +7,21 @@ import re
 from tts_engine.text.verbalise.numbers import NumberWords, Rule
 
 _DOMAIN = (
-    r"(?:[\w-]+\.)+(?:com|org|net|edu|gov|io|co|uk|de|fr|info|biz|eu|ai|app|dev|es|it|pt|br|mx|ar|ch|at|us|ca|tv|me|cn)"
+    r"(?:[\w-]+\.)+(?:com|org|net|edu|gov|io|co|uk|de|fr|info|biz|eu|ai|app|dev|es|it|pt|br|mx|ar|ch|at|us|ca|tv|me|cn|"
+    r"ly|gg|xyz|online|store|shop|site|tech|cloud|link|page|live|news|help|support|health|bank|travel|care|nl|dk|pl|jp|au|nz|ru|ie|sg|hk)"
 )
 WEB_ADDRESS = rf"\b(?:https?|ftp)://[!-~]+|\bwww\.[!-~]+|(?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.[\w-]+)+|(?<![\w.@-]){_DOMAIN}\b(?![\w-])(?:[/?][\w/.?=&#%~-]*)?"
 """A web or e-mail address."""
 
 
 _PLACES = (
-    "apt|apartment|unit|suite|ste|room|seats?|gate|flat|row|building|bldg|bus|route|train|car|coach|lane|option|plan|level|tier|appendix|question|exhibit|courtroom|classroom|hall|office|stage|bay|slot|dock|stall|booth|table|court|pier|lot|wing|ward|track|grade|platform|terminal|aisle|exit|section|line|zone|form|"
+    "apt|apartment|unit|suite|ste|room|rm|seats?|gate|flat|row|building|bldg|bus|route|train|car|coach|lane|option|plan|level|tier|appendix|question|exhibit|courtroom|classroom|hall|office|stage|bay|slot|dock|stall|booth|table|court|pier|lot|wing|ward|track|grade|platform|terminal|aisle|exit|section|line|zone|form|"
     "sitz|platz|gleis|zimmer|raum|tor|haus|halle|asiento|puerta|sala|fila|habitación|andén|vía|place|siège|porte|salle|"
     "chambre|voie|quai|posto|camera|stanza|uscita|binario|assento|portão|quarto|plataforma|apto|poltrona"
 )
 """Words for places that have numbers and letters."""
+_COUNTED = re.compile(r"([1-9]\d{0,4})((?:-[A-Za-z]?[a-z]{2,})+)")
+"""A quantity that is joined with words."""
 
 
 class Codes(NumberWords):
@@ -92,7 +95,7 @@ class Codes(NumberWords):
             # A card number: groups of four.
             (re.compile(r"(?<![\w.,])\d{4}(?:[ -]\d{4}){2,4}(?![\w%])"), self._groups),
             *([(re.compile(r"(?<![\w.,-])8\d\d[ .-]\d{3}[ .-]\d{3,4}(?![\w%]|[.,-]\d)"), self._groups)] if self._g.tag != "en" else []),
-            *([(re.compile(r"(?<![\w.,+])(?:\+?1[ .-])?\(?(?:8\d\d)\)?[ .-](?:\d{3}[ .-]\d{4}|[A-Z\d]+(?:-[A-Z\d]+)*)(?!\w)"), self._toll_free)] if self._g.tag == "en" else []),
+            *([(re.compile(r"(?<![\w.,+])(?:\+?1[ .-])?\(?(?:8\d\d)\)?[ .-](?:\d{3}[ .-]\d{4}|(?=[\d-]*[A-Z])[A-Z\d]+(?:-[A-Z\d]+)*)(?: ?x ?(?P<ext>\d{1,6}))?(?!\w)"), self._toll_free)] if self._g.tag == "en" else []),
             (re.compile(r"(?<![\w.,])(?:\+|00)\d[\d ()./-]{5,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups, "+0"),
             (re.compile(r"(?<![\w.,])\(\d{2,5}\) ?-?\d[\d .-]{3,}\d(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%])", re.I), self._groups, "("),
             (re.compile(r"(?<![\w.,-])(?:1[ .-])?\d{3}([ .-])\d{3}\1\d{4}(?:[ ,]*(?:x|ext\.?|extension) ?(?P<ext>\d{1,6}))?(?![\w%]|[.,-]\d)", re.I), self._groups),
@@ -138,14 +141,23 @@ class Codes(NumberWords):
             ),
             (
                 re.compile(
-                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|est le|es el|è il|é o|ist die|ist der|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*|\d\d(?:[ -]\d\d)+|\d{{1,2}}-\d{{3,}}(?:-\d+)*)(?!\w|-\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
+                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|est le|es el|è il|é o|ist die|ist der|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*|\d\d(?:[ -]\d\d)+|\d{{1,2}}-\d{{3,}}(?:-\d+)*)(?!\w|-\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|takes|goes|comes|uses|runs|includes|requires|covers|gives|makes|does|applies|boards|stops|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
                     flags,
                 ),
                 self._code,
             ),
+            (  # "INV/2024/001"
+                re.compile(r"(?<![\w/.])[A-Z]{2,5}(?:[/-](?:\d+|[A-Z]{1,4}))*/\d+(?:/[A-Z\d]+)*(?![\w/-])"),
+                lambda m: re.sub(
+                    r"\d+", lambda d: f" {self._code_digits(d[0])} ", m[0].replace("/", " ").replace("-", " ")
+                ),
+                "/",
+            ),
             (re.compile(r"(?:[*xX•]{2,}[ -]?)+(?P<code>\d{3,4})(?!\w)"), lambda m: self._code_digits(m["code"])),
             (
-                re.compile(r"(?<![\w@.])(?=[A-Za-z-]*\d)(?=[\d-]*[A-Za-z])[A-Za-z\d]+(?:-[A-Za-z\d]+)*(?![\w@]|\.\w)"),
+                re.compile(
+                    r"(?<![\w@.])(?<!\d,)(?=[A-Za-z-]*\d)(?=[\d-]*[A-Za-z])[A-Za-z\d]+(?:-[A-Za-z\d]+)*(?![\w@]|\.\w)"
+                ),
                 self._mixed,
             ),
         ]
@@ -241,6 +253,8 @@ class Codes(NumberWords):
         """``1-800-555-0199``: English says "eight hundred", and reads letters as words."""
         groups = re.findall(r"\d+|[A-Z]+", match.group())
         said = [self._int(g) if g in ("800", "900") else self._spell(g) if g.isdigit() else g for g in groups]
+        if match["ext"]:
+            said[-1] = f"extension {said[-1]}"
         return (f"{self._g.plus} " if match.group().startswith("+") else "") + ", ".join(said)
 
     def _long(self, match: re.Match[str]) -> str:
@@ -279,6 +293,9 @@ class Codes(NumberWords):
         text = match.group()
         if re.fullmatch(r"\d+(?:st|nd|rd|th)", text):
             return text
+        if counted := _COUNTED.fullmatch(text):  # "a 500-page book", "ein 500-Euro-Schein"
+            number = self._g.year(int(counted[1])) if self._is_year(counted[1]) else self._int(counted[1])
+            return number + counted[2].replace("-", " ")
         pieces = re.findall(r"\d+|[A-Za-z]+", text)
         spelled = len(pieces) > 2 or sum(map(str.isdigit, text)) > 2
         longest = 3 if len(pieces) < 6 else 9

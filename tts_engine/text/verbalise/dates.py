@@ -87,7 +87,7 @@ class Dates(NumberWords):
         flags = re.I
         return [
             (
-                re.compile(rf"(?<![\w:.,])(?P<h>\d{{1,2}}) ?{_HALF}{DASH}(?P<h2>\d{{1,2}})(?!\d|:| ?[ap]\.?m)", flags),
+                re.compile(rf"(?<![\w:.,])(?P<h>\d{{1,2}}) ?{_HALF}{DASH}(?=\d{{1,2}}(?!\d))", flags),
                 self._half_then_hour,
             ),
             (
@@ -131,9 +131,9 @@ class Dates(NumberWords):
             (re.compile(r"(?<![\w.,])['’]?(?P<y>[1-9]0)['’]?s\b"), self._decade),
             (re.compile(r"(?<![\w.,])['’](?P<y>\d\d)\b"), lambda m: self._two(m["y"])),
             (
-                re.compile(r"(?<![\w.,])(?P<n>\d+(?:\.\d+)?)[xX]\b(?! ?\d)"),
+                re.compile(rf"(?<![\w.,])(?:(?P<from>\d+){DASH})?(?P<n>\d+(?:\.\d+)?)[xX]\b(?! ?\d)"),
                 lambda m: (
-                    f"{self._number(m['n'])} time{'' if m['n'] == '1' and _OFTEN.match(m.string, m.end()) else 's'}"
+                    f"{self._int(m['from']) + f' {self._g.to} ' if m['from'] else ''}{self._number(m['n'])} time{'' if m['n'] == '1' and _OFTEN.match(m.string, m.end()) else 's'}"
                 ),
             ),
         ]
@@ -223,7 +223,7 @@ class Dates(NumberWords):
 
     def _half_then_hour(self, match: re.Match[str]) -> str:
         first = self._g.time(int(match["h"]), 0, None, match["half"].lower())
-        return f"{first} {self._g.to} {self._int(match['h2'])}"
+        return f"{first} {self._g.to} "
 
     def _hour_to(self, match: re.Match[str]) -> str:
         return f"{self._int(match['h'])} {self._g.to} "

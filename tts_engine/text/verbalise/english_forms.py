@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tts_engine.text.verbalise import english_calendar, english_places
-from tts_engine.text.verbalise.grammar import Grammar
+from tts_engine.text.verbalise.grammar import Grammar, Noun
 from tts_engine.text.verbalise.numbers import DASH, Rule, any_of, roman
 
 _BEFORE_CODE = {
@@ -80,7 +80,12 @@ def rules(grammar: Grammar) -> list[Rule]:
 
     def duration(match: re.Match[str]) -> str:
         parts = ((match["h"], hour), (match["m"], minute), (match["s"], second))
-        return " ".join(f"{said(n)} {noun.after(n)}" for n, noun in parts if n)
+        words = " ".join(f"{said(n)} {noun.after(n)}" for n, noun in parts if n)
+        # "a 1h 25m layover"
+        one = re.search(r"\b[Aa]n? $", match.string[: match.start()]) and re.match(
+            r" [a-z]{3,}", match.string[match.end() :]
+        )
+        return re.sub(r"(hour|minute|second)s\b", r"\1", words) if one else words
 
     def priced(match: re.Match[str]) -> str:
         unit, cent = grammar.currencies[match["cur"]]
@@ -109,7 +114,10 @@ def rules(grammar: Grammar) -> list[Rule]:
         return f"{match['n']} degrees {grammar.degrees[match['scale']]}"
 
     def singular(match: re.Match[str]) -> str:
-        return f"{match['before'] or ''}{match['n']} {grammar.units[match['unit']].one}"
+        return f"{match['before'] or ''}{match['n']} {unit(match['unit']).one}"
+
+    def unit(written: str) -> Noun:
+        return grammar.units.get(written) or grammar.units[written.rstrip(".")]
 
     things = (
         "cans?|bottles?|cups?|glass(?:es)?|bags?|box(?:es)?|packs?|jars?|steaks?|packages?|ladders?|fence|containers?|tubs?|drinks?|"
@@ -126,7 +134,7 @@ def rules(grammar: Grammar) -> list[Rule]:
     screens = "TVs?|monitors?|displays?|videos?|screens?|UHD|HDR|resolution|cameras?|streaming|content|smart|OLED|QLED|LED|Ultra|Blu"
     return [
         # Codes that hold marks which later rules read.
-        (re.compile(r"(?<=[a-z])\.?#(?=:? ?[\dA-Z])|(?<=ID)#(?=:? ?[\dA-Z])"), lambda _: " number ", "#"),
+        (re.compile(r"(?<=[a-z])\.?#(?=:? ?[\dA-Z])|(?<=[A-Z]{2})#(?=:? ?[\dA-Z])"), lambda _: " number ", "#"),
         (re.compile(rf"\b(?P<word>{any_of(_BEFORE_CODE)})\b\.?(?=:? ?(?:#|number\b|[Nn]o\b|code\b|[A-Z]{{0,4}}-?\d))", re.I), lambda m: m["word"][0] + _BEFORE_CODE[m["word"].lower()][1:]),
         (re.compile(r"\b(?P<word>[Ff]lights?) (?P<air>[A-Z]{2}|[A-Z]\d|\d[A-Z]) (?P<n>[1-9]\d{2,3})\b(?![.,:/-]\d)"), lambda m: f"{m['word']} {m['air'] if m['air'].isalpha() else ' '.join(grammar.digits[int(c)] if c.isdigit() else c for c in m['air'])} {pairs(m['n']) if len(m['n']) == 4 else ' '.join(grammar.digits[int(d)] for d in m['n'])}"),
         (re.compile(r"\b(?P<n>480|720|1080|1440|2160)(?P<p>[pi])(?=\b|[36]0\b)"), lambda m: f"{pairs(m['n']) if len(m['n']) == 4 else said(m['n'][0]) + ' ' + said(m['n'][1:])} {m['p'].upper()}", "pi"),
@@ -134,11 +142,16 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,$€£-])(?P<n>[48])K\b(?=[,.;)]| ?@| and\b| or\b|$)"), lambda m: f"{said(m['n'])} K" if re.search(r"\b(?:HDMI|TVs?|UHD|Hz|[Vv]ideo|[Mm]onitor|[Ss]tream|[Rr]esolution|[Ss]creen|[Dd]isplay)", m.string) else m[0], "K"),
         (re.compile(r"(?<=[a-z] )x(?P<n>\d{3,5})\b(?! ?[\d.,%]\d)"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
         (re.compile(r"(?<=\d) [x×] (?=[$€£]\d)|(?<=[a-z]) [x×] (?=\d+ (?:days?|weeks?|months?|years?|hours?|doses?)\b)"), lambda _: " × ", "x×"),
+        (re.compile(r"\b(?<!\d )(?<!\d-)(?P<thing>[a-z]{4,}) [x×] (?=\d{1,3}\b)"), lambda m: f"{m['thing']} × ", "x×"),
+        (re.compile(r"(?<=\d)[- ]?(?P<unit>ct|pk)\b(?:\.(?=.))?"), lambda m: " count" if m["unit"] == "ct" else " pack"),
         (re.compile(r"(?P<word>\b(?i:dial|press|enter|hit) )#(?P<n>\d{1,6})\b"), lambda m: f"{m['word']}{grammar.pound} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "#"),
         (re.compile(r"\b([Ee])xp\. (?=date\b)"), lambda m: f"{m[1]}xpiration ", "."),
         (re.compile(r"\breg\. (?=[$€£]\d)"), lambda _: "regular ", "."),
         (re.compile(r"(?P<before>\b(?:[Aa]n?|[Tt]he) )(?P<n>\d{1,3})° (?=[a-z]{3,})"), lambda m: f"{m['before']}{m['n']} degree ", "°"),
         (re.compile(r"(?<=[A-Za-z]) ?#(?=:| (?:is|was|for|on)\b)"), lambda _: " number", "#"),
+        (re.compile(r"(?<![\w#])# (?=of [a-z])"), lambda _: "number ", "#"),
+        (re.compile(r"(?<=[a-z] )[Nn]o\.(?=:)"), lambda _: "number", "."),
+        (re.compile(r"\b(?P<word>[Ee]rror(?: code)?:?) (?P<n>[1-9]0[1-9])\b(?!-|[.,:]\d)"), lambda m: f"{m['word']} {said(m['n'][0])} oh {said(m['n'][2])}", "r"),
         (re.compile(r"(?<=\b(?:not|are) )incl\.|(?<=\bis )incl\."), lambda _: "included", "."),
         (re.compile(r"(?<=\d)[- ]?(?:yr|y/o|yo)[. -]{0,2}old\b"), lambda _: " year old", "y"),
         (re.compile(r"(?<=\b(?:call|dial) )x(?P<n>\d{1,5})\b"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
@@ -196,12 +209,12 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,:])(?P<n>\d{1,3}(?:\.\d{1,2})?(?:[ -]\d/\d{1,2})?) in(?=[,;)]| (?:x|by|wide|tall|long|deep|high|thick)\b)"), lambda m: f"{m['n']} {'inch' if m['n'] == '1' else 'inches'}"),
         (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}\.\d) ?(?P<scale>[CF])\b"), scale, "CF"),
         (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}) ?(?P<scale>[CF])\b(?<!\bseat \d\d[CF])(?=(?:[^.]|\.\d)*\b(?:oven|bake|outside|fever|heat|temperature|degrees|sunny|cloudy|rain|snow|minutes)\b)"), scale, "CF"),
-        (re.compile(r"\b([Dd]egrees?) (?P<scale>[CF])\b"), lambda m: f"{m[1]} {grammar.degrees[m['scale']]}"),
+        (re.compile(r"\b(?:[Dd]eg(?:rees)?|(?P<one>degree))\.? (?P<scale>[CF])\b"), lambda m: f"{m['one'] or 'degrees'} {grammar.degrees[m['scale']]}"),
         # Keys of a keyboard.
         (re.compile(r"\b(Ctrl|Cmd|Esc|Opt)(?= ?\+|\b)"), lambda m: {"Ctrl": "Control", "Cmd": "Command", "Esc": "Escape", "Opt": "Option"}[m[1]], "CEO"),
         (re.compile(r"(?<=\+)(?: ?)(Del|Ins|PrtSc)\b"), lambda m: {"Del": " Delete", "Ins": " Insert", "PrtSc": " Print Screen"}[m[1]], "+"),
         (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry, "/"),
-        (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0])),
+        (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)|(?<![\w.,:/$€£+#-])911(?![\w%-]|[.,:]\d| (?!calls|operators|services|dispatchers)[a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0])),
         (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|reference|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
         # Amounts in the form of continental Europe: "5 000,50 €", "1.234,56".
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€)|(?<=[€£])\d+,\d{2}|(?<=€ )\d+,\d{2})(?![\w,]|\.\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", "."), ","),

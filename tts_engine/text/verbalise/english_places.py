@@ -32,7 +32,7 @@ def rules(grammar: Grammar) -> list[Rule]:
     streets = any_of(_STREETS)
     numbered = r"(?P<name>\b(?:\d+[A-Z]?|(?:[NSEW]\.?|North|South|East|West)) (?:\d+(?:st|nd|rd|th) |(?:[A-Z][\w'’.]*) ){1,3}?)"
     # "See Dr." at the end of a clause is followed by a name.
-    unnumbered = r"(?P<name>\b(?!(?:Mr|Mrs|Ms|See|Ask|Call|Meet|Visit|Contact|Dear|Hi|Hello|With|For|The|And|Tell|By|From|To)\b)[A-Z][a-z]+ )"
+    unnumbered = r"(?P<name>\b(?!(?:Mr|Mrs|Ms|See|Ask|Call|Meet|Visit|Contact|Dear|Hi|Hello|With|For|The|And|Tell|By|From|To)\b)[A-Z][a-z]+(?:['’]s)? )"
 
     def street(match: re.Match[str]) -> str:
         rest = match.string[match.end() :]

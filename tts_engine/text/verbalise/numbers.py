@@ -11,7 +11,8 @@ LONGEST_NAMED = 36
 """Most digits of a number that is read as one quantity. A longer one is read digit by digit."""
 
 SIGN_FORM = "[-−–+±]"
-SIGN = rf"(?:(?<![\w.,)\]%°€$£¥])(?P<sign>{SIGN_FORM}) ?|(?<![\w.,]))"
+SIGN = rf"(?:(?<![\w.,)\]%°€$£¥])(?P<sign>{SIGN_FORM})(?: (?<![\w)\]%\"'] [-–] ))?|(?<![\w.,]))"
+"""The sign of a number. A hyphen or dash with spaces on both sides is a mark between two parts: "Basic – $5"."""
 DASH = r" ?[-–—−~] ?"
 """The mark of a range."""
 END = r"(?!\w|\.\w)"

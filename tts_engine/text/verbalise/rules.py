@@ -63,6 +63,8 @@ _AFTER_PREPOSITION = re.compile(
 _PART_OF = re.compile(r" (?:of|de|d['’]|del|della|des|du|do|da|di|der|mile|inch|second|acre|percent|pound)\b|-")
 """Words after a tenth of something. Without them, ``7/10`` is a rating."""
 _MENU = re.compile(r"\b(?:go to|open|tap|select|click|choose|menu|settings|navigate)\b", re.I)
+_PRODUCT = re.compile(r"\b(?:multipl|equals)", re.I)
+"""Words of a calculation, in which ``×`` is no mark between the sides of a thing."""
 _DIGITS = frozenset("0123456789")
 _PRESSURE = re.compile(r"tensi[oó]n|pression|pressione|pressão|Blutdruck", re.I)
 _TIMES = {
@@ -258,7 +260,7 @@ class ReadingRules(NumberWords):
             ),
             (
                 re.compile(
-                    r"(?<![\w./,-])(?P<over>\d{1,3})/(?P<under>\d{1,3})(?:st|nd|rd|th)?(?![\w/]|[.,]\d)(?P<stars> stars?\b)?"
+                    r"(?<![\w./,-])(?P<over>\d{1,3})/(?P<under>\d{1,3})(?i:st|nd|rd|th)?(?![\w/]|[.,]\d)(?P<stars> stars?\b)?"
                 ),
                 self._fraction,
                 "/",
@@ -293,7 +295,7 @@ class ReadingRules(NumberWords):
         g, num = self._g, self._num
         return [
             *(
-                [(re.compile(rf"(?<![\w.])(?!(?<=/)b/c)(?:{any_of(g.abbreviations)})(?!\w)"), self._abbreviation)]
+                [(re.compile(rf"(?<![\w.&])(?!(?<=/)b/c)(?:{any_of(g.abbreviations)})(?!\w)"), self._abbreviation)]
                 if g.abbreviations
                 else []
             ),
@@ -374,6 +376,8 @@ class ReadingRules(NumberWords):
     def _fraction(self, match: re.Match[str]) -> str:
         over, under = int(match["over"]), int(match["under"])
         said_over, said_under = self._int(match["over"]), self._int(match["under"])
+        if re.match(r" ?=", match.string[match.end() :]):
+            return f"{said_over} {self._g.symbols['÷']} {said_under}"
         if match["stars"]:
             return f"{said_over} {self._g.out_of} {said_under}{match['stars']}"
         if over == under:
@@ -429,7 +433,7 @@ class ReadingRules(NumberWords):
     def _by(self, match: re.Match[str]) -> str:
         """Read the sign between two lengths. What follows it is left to the rules for measures."""
         first = match["n"] + match["unit"] if match["unit"] else self._number(match["n"])
-        if re.match(r"[\d.,]+ ?=", match.string[match.end() :]):
+        if re.match(r"[\d.,]+ ?=", match.string[match.end() :]) or _PRODUCT.search(match.string):
             return f"{first} {self._g.symbols['×']} "
         return f"{first} {self._g.symbols.get('by', self._g.symbols['×'])} "
 

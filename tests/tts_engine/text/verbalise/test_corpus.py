@@ -19,8 +19,14 @@ def cases() -> Iterator[object]:
         language = path.name.partition(".")[0]
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             if line and not line.startswith("# "):
-                written, _, spoken = line.rpartition("~")  # "~5 min" has one, too
+                written, spoken = case(line)
                 yield pytest.param(language, written, spoken, id=f"{path.stem}:{number}")
+
+
+def case(line: str) -> tuple[str, str]:
+    """Return a text and its wording. ``\\n`` in a text is a line break."""
+    written, _, spoken = line.rpartition("~")  # "~5 min" has one, too
+    return written.replace("\\n", "\n"), spoken
 
 
 def key(text: str, language: str) -> list[str] | str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.tts_engine.text.verbalise.test_corpus import FOLDER, key
+from tests.tts_engine.text.verbalise.test_corpus import FOLDER, case, key
 from tts_engine.text.clauses import ClauseSplitter
 from tts_engine.text.normalise import clean
 from tts_engine.text.verbalise.languages import verbalise
@@ -15,7 +15,7 @@ LANGUAGES = ("de", "en", "es", "fr", "it", "pt")
 
 def texts(language: str) -> list[str]:
     lines = (FOLDER / f"{language}.txt").read_text("utf-8").splitlines()
-    return [line.rpartition("~")[0] for line in lines if line and not line.startswith("# ")]
+    return [case(line)[0] for line in lines if line and not line.startswith("# ")]
 
 
 def clauses(pieces: Iterable[str]) -> list[str]:
