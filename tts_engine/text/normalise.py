@@ -46,11 +46,13 @@ _LINE_START = re.compile(
 """Mark of a heading, a quotation, an entry of a list or a task."""
 _EMPHASIS = re.compile(
     r"\*{2,3}(?=[^\s\d*])|(?<=[^\s*])\*{2,3}(?!\*)|(?<!\w)_{1,3}(?=[\w\"'“(\[])|(?<=[\w.!?,;:)\"'”\]])_{1,3}(?!\w)"
-    r"|~~(?=\S)|(?<=\S)~~|(?<![\w*])\*(?=[^\W\d_][^*\n]*)|(?<=[^\W\d_])\*(?!\w)|(?<=[.!?,;:)\"'”\]])\*(?![\w*])|`+"
+    r"|~~(?=\S)|(?<=\S)~~|(?<![\w*])\*(?=[^\W\d_][^*\n]*)|(?<=[^\W\d_])(?<![按拨键入])\*(?!\w)|(?<=[.!?,;:)\"'”\]])\*(?![\w*])|`+"
     r"|\*{2}(?=\d[^*]*\*{2})|(?<=\d)\*{1,2}(?=[\s.,;:!?]|$)|(?<!\w)\*(?=\d[^*\n]*\*(?![\w*]))"
     r"|(?<!\w)#{1,6}(?=[^\W\d_])(?![A-Z]{1,4}-?\d|s \d)"
 )
 """Marks of emphasis and code, ``#`` of a hashtag. A star that stands alone or before digits is a key."""
+_HAN_EMPHASIS = re.compile(r"(?<!\*)\*([\u4e00-\u9fff][^*\n]*)\*(?!\*)")
+"""Emphasis in Chinese, which has no spaces around it."""
 _HASHTAG = re.compile(r"(?<!\w)#(?:[A-Z][a-z]+){2,}\b")
 """A tag of several words: ``#BlackFriday``."""
 _CONTROL = re.compile(r"<\|\w+\|>")
@@ -111,7 +113,7 @@ def _without_markup(text: str) -> str:
         text = _TABLE_ROW.sub(lambda m: ", ".join(cell for each in m[1].split("|") if (cell := each.strip())), text)
     text = _LINE_START.sub("", text)
     text = _HASHTAG.sub(lambda m: re.sub(r"(?<=[a-z])(?=[A-Z])", " ", m[0][1:]), text)
-    return _DECORATION.sub(" ", _EMPHASIS.sub("", text))
+    return _DECORATION.sub(" ", _EMPHASIS.sub("", _HAN_EMPHASIS.sub(r"\1", text)))
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

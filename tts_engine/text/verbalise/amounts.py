@@ -247,6 +247,8 @@ class Amounts(NumberWords):
         counted = _COUNTED.match(match.string, match.end()) is not None
         if match["mag"] in ("B", "M") and not counted and (named or match["mag"] == "B" and match["n"].isdigit()):
             return match.group()  # "in Courtroom 4B", "seats 14A and 14B", but "About 4M people"
+        if match.group() in ("4K", "8K") and self._g.tag != "en":
+            return match.group()  # of a screen
         of_code = len(match["mag"]) == 1 and ("-" in match.group().lstrip("-") or re.search(r"\w-$", before))
         if (
             of_code

@@ -118,7 +118,9 @@ def _time(match: re.Match[str]) -> str:
 
 def _clock(hour: str, minute: str) -> str:
     zero = "零" if 0 < int(minute) < 10 else ""
-    return f"{cardinal(int(hour))}点" + (f"{zero}{cardinal(int(minute))}分" if int(minute) else "")
+    return f"{'两' if int(hour) == 2 else cardinal(int(hour))}点" + (
+        f"{zero}{cardinal(int(minute))}分" if int(minute) else ""
+    )
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -128,7 +130,7 @@ def _vulgar(match: re.Match[str]) -> str:
 
 
 _ASCII = "A-Za-z0-9_"
-_PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|秒|件|张|间|位|份|斤|公斤|台"
+_PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|分|秒|件|张|间|位|份|斤|公斤|台"
 _RULES = [
     (re.compile(r"(?<!\d)(\d{3,4})[*＊xX•]{2,}(\d{3,4})(?!\d)"), lambda m: f"{_spell(m[1])}，{_spell(m[2])}"),
     (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])-([0-2]\d|3[01])(?![{_ASCII}-])"), lambda m: f"{int(m[1])}月{int(m[2])}日"),
@@ -136,7 +138,7 @@ _RULES = [
      lambda m: (f"{m[2]}年" if m[2] else "") + f"{int(m[1])}月"),
     (re.compile(r"(?<![\d.,/])(?:(\d{1,3}) )?(\d{1,3})⁄(\d{1,4})(?!\d)"),
      lambda m: f"{_number(m[1]) + '又' if m[1] else ''}{_number(m[3])}分之{_number(m[2])}"),
-    (re.compile(r"(?<=[年月日号]) ?[-–—~～] ?(?=\d{1,4}[年月日号])"), lambda _: "到"),
+    (re.compile(r"(?<=[年月日号点时分]) ?[-–—~～] ?(?=\d{1,4}[年月日号点时分])"), lambda _: "到"),
     (re.compile(r"(周|星期|礼拜)([一二三四五六日天]) ?[-–—~～] ?((?:周|星期|礼拜)?[一二三四五六日天])"), lambda m: f"{m[1]}{m[2]}到{m[3]}"),
     (re.compile(rf"(?P<a>(?:[¥￥$€£] ?)?{_NUMBER} ?(?:元|块|美元|次|片|粒|滴|支|毫升|毫克|mg|ml|g|ML)?)/(?P<per>{_PERS})(?![\u4e00-\u9fff]{{3}}报)"), lambda m: f"每{m['per']}{m['a']}"),
     (re.compile(r"(?<![\d.])(\d{4})[-–—](\d{4})(?=学年|年)"), lambda m: f"{_plain(m[1])}到{_plain(m[2])}"),
@@ -151,7 +153,6 @@ _RULES = [
     (re.compile(r"(?<![<>=])([<>])(?= ?\d)"), lambda m: "小于" if m[1] == "<" else "大于"),
     (re.compile(r"(?<=\d)转(\d{1,6})(?!\d|[^\W\d])"), lambda m: f"转{_spell(m[1])}"),
     (re.compile(r"\bNo\. ?(?=\d)", re.ASCII), lambda _: "第"),
-    (re.compile(r"(?<![A-Za-z0-9_.,:：/-])0\d{2,}(?![\d.,:：年月日/-])"), lambda m: _spell(m[0])),
     (re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}|[A-Z]\d|\d[A-Z]) ?(\d{3,4})(?=次?航班)"), lambda m: m[1] + _spell(m[2])),
     (re.compile(WEB_ADDRESS, re.ASCII | re.I), _address),
     (re.compile(rf"(?<![{_ASCII}.])\d{{1,3}}(?:\.\d{{1,3}}){{3}}(?![{_ASCII}])"),
@@ -166,6 +167,7 @@ _RULES = [
     (re.compile(rf"(?<![{_ASCII}.,])(?:\+|00)\d[\d ()-]{{6,}}\d(?!\d)"), lambda m: _groups(m.group())),
     (re.compile(rf"(?<![{_ASCII}.,])(?:1[3-9]\d[ -]?\d{{4}}[ -]?\d{{4}}|0\d{{2,3}}[ -]\d{{3,4}}[ -]?\d{{4}}|400[ -]?\d{{3}}[ -]?\d{{4}}|\d{{4}}(?:[ -]\d{{4}}){{2,4}}(?:[ -]\d{{1,3}})?)(?!\d)"),
      lambda m: _groups(m.group())),
+    (re.compile(r"(?<![A-Za-z0-9_.,:：/-])0\d{2,}(?![\d.,:：年月日/-])"), lambda m: _spell(m[0])),
     (re.compile(rf"(?<![{_ASCII}.,])\d{{15,}}[Xx]?(?![{_ASCII}])"), lambda m: _spell(m.group()) + ("X" if m.group()[-1] in "xX" else "")),
     (re.compile(rf"(?:(?<![{_ASCII}%元)])(?P<sign>{SIGN_FORM}))?(?P<cur>{_MONEY_SIGNS}) ?(?P<inner>[-−])?(?P<n>{_NUMBER})(?P<mag>[万亿千百]*)(?:[-–~～](?:{_MONEY_SIGNS})?(?P<n2>{_NUMBER})(?P<mag2>[万亿千百]*))?"), _money),
     (re.compile(rf"(?<![{_ASCII}.])(?P<a>{_NUMBER})%?[-–~～](?P<b>{_NUMBER})[%％]"),
@@ -188,8 +190,12 @@ _RULES = [
      lambda m: f"{_number(m[1])}到{_number(m[2])}"),
     (re.compile(r"(?<![\d.,/:年月])2(?=个|小时|天|周|次|件|位|名|张|条|份|台|间|种|家|杯|瓶|盒|人份|晚|碗|斤|公斤|段|笔|项|套|部|辆|根|支|片|粒|滴|颗)"), lambda _: "两"),
     (re.compile(r"(\d+)?([½⅓⅔¼¾])"), _vulgar),
+    (re.compile(r"(?<=[A-Za-z])-(?=\d)"), lambda _: " "),
+    (re.compile(r"(?<=\d) ?÷ ?(?=\d)"), lambda _: "除以"),
+    (re.compile(r"(?<=\d)\.00?(?= ?(?:元|块|美元|欧元|英镑|港元|日元)(?![\d.]))"), lambda _: ""),
+    (re.compile(rf"(?<![{_ASCII}:：.])([01]?\d|2[0-4])[:：]([0-5]\d)(?![\d:：]| ?[AaPp]\.?[Mm]|[^\W\d_]*比)"), lambda m: _clock(m[1], m[2])),
     (re.compile(r"(?<=[约近超过])(\d{1,2})/(\d{1,2})(?![\d/])"), lambda m: f"{_number(m[2])}分之{_number(m[1])}"),
-    (re.compile(rf"(?<![{_ASCII}.])(?P<n>{_NUMBER})(?P<unit>(?:[cmk]?m|厘米|毫米|米)?) ?[xX×*] ?(?=\d)"), lambda m: f"{m['n']}{m['unit']}乘"),
+    (re.compile(rf"(?<![A-WYZa-wyz0-9_.])(?P<n>{_NUMBER})(?P<unit>(?:[cmk]?m|厘米|毫米|米)?) ?[xX×*] ?(?=\d)"), lambda m: f"{m['n']}{m['unit']}乘"),
     (re.compile(r"7 ?[x×*] ?24(?=小时)"), lambda _: "七乘二十四"),
     (re.compile(rf"(?<![{_ASCII}.,])(?P<sign>[-−–])(?=\d)(?!\d+[-/年])(?P<n>{_NUMBER})(?![\d:]| ?[°℃])"), lambda m: f"负{_number(m['n'])}"),
     (re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,])"), lambda m: _number(m.group())),

@@ -20,7 +20,8 @@ _PLACES = (
     "chambre|voie|quai|posto|camera|stanza|uscita|binario|assento|portão|quarto|plataforma|apto|poltrona"
 )
 """Words for places that have numbers and letters."""
-_COUNTED = re.compile(r"([1-9]\d{0,4})((?:-[A-Za-z]?[a-z]{2,})+)")
+_LETTERS = "A-Za-zÀ-ÖØ-öø-ÿ"
+_COUNTED = re.compile(r"([1-9]\d{0,4})((?:-[^\W\d_]?[a-zß-ÿ]{2,})+)")
 """A quantity that is joined with words."""
 
 
@@ -35,7 +36,7 @@ class Codes(NumberWords):
             (re.compile(r"(?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.[\w-]+)+"), self._address, "@"),
             (
                 re.compile(
-                    rf"(?<![\w.@-])(?:{_DOMAIN}|[A-Z0-9-]{{3,}}\.(?:COM|NET|ORG|GOV|EDU))\b(?![\w-])(?:[/?][\w/.?=&#%~-]*)?"
+                    rf"(?<![\w.@-])(?!p\.ex?s?\b)(?:{_DOMAIN}|[A-Z0-9-]{{3,}}\.(?:COM|NET|ORG|GOV|EDU))\b(?![\w-])(?:[/?][\w/.?=&#%~-]*)?"
                 ),
                 self._address,
                 ".",
@@ -147,7 +148,9 @@ class Codes(NumberWords):
                 self._code,
             ),
             (  # "INV/2024/001"
-                re.compile(r"(?<![\w/.])[A-Z]{2,5}(?:[/-](?:\d+|[A-Z]{1,4}))*/\d+(?:/[A-Z\d]+)*(?![\w/-])"),
+                re.compile(
+                    r"(?<![\w/.])(?:[A-Z]{2,5}|[A-Z]-\d+)(?:[/-](?:\d+|[A-Z]{1,4}))*/\d+(?:/[A-Z\d]+)*(?![\w/-])"
+                ),
                 lambda m: re.sub(
                     r"\d+", lambda d: f" {self._code_digits(d[0])} ", m[0].replace("/", " ").replace("-", " ")
                 ),
@@ -156,7 +159,7 @@ class Codes(NumberWords):
             (re.compile(r"(?:[*xX•]{2,}[ -]?)+(?P<code>\d{3,4})(?!\w)"), lambda m: self._code_digits(m["code"])),
             (
                 re.compile(
-                    r"(?<![\w@.])(?<!\d,)(?=[A-Za-z-]*\d)(?=[\d-]*[A-Za-z])[A-Za-z\d]+(?:-[A-Za-z\d]+)*(?![\w@]|\.\w)"
+                    rf"(?<![\w@.])(?<!\d,)(?=[{_LETTERS}-]*\d)(?=[\d-]*[{_LETTERS}])[{_LETTERS}\d]+(?:-[{_LETTERS}\d]+)*(?![\w@]|\.\w)"
                 ),
                 self._mixed,
             ),
@@ -259,7 +262,10 @@ class Codes(NumberWords):
 
     def _long(self, match: re.Match[str]) -> str:
         """Read groups of digits as one number of a phone or an account. With fewer than seven digits they are separate
-        numbers."""
+        numbers, and "10000-15000" is a range."""
+        ends = match.group().split("-")
+        if len(ends) == 2 and all(end.strip().endswith("000") for end in ends):
+            return match.group()
         return self._groups(match) if sum(map(str.isdigit, match.group())) >= 7 else match.group()
 
     def _spaced(self, match: re.Match[str]) -> str:
@@ -294,9 +300,9 @@ class Codes(NumberWords):
         if re.fullmatch(r"\d+(?:st|nd|rd|th)", text):
             return text
         if counted := _COUNTED.fullmatch(text):  # "a 500-page book", "ein 500-Euro-Schein"
-            number = self._g.year(int(counted[1])) if self._is_year(counted[1]) else self._int(counted[1])
+            number = self._g.year(int(counted[1])) if self._is_year(counted[1]) else self._int(counted[1], noun=True)
             return number + counted[2].replace("-", " ")
-        pieces = re.findall(r"\d+|[A-Za-z]+", text)
+        pieces = re.findall(r"\d+|[^\W\d_]+", text)
         spelled = len(pieces) > 2 or sum(map(str.isdigit, text)) > 2
         longest = 3 if len(pieces) < 6 else 9
         said = []

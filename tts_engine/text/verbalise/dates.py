@@ -69,14 +69,24 @@ class Dates(NumberWords):
 
         def read(match: re.Match[str]) -> str:
             year = int(match["y"]) if len(match["y"]) == 4 else 2000 + int(match["y"])
-            before = re.sub(r"\b[Ee]l $", "en ", match.groupdict().get("before") or "")
+            before = match.groupdict().get("before") or ""
+            before = re.sub(
+                r"\b(?:el|le|il) $", lambda m: {"e": "en ", "l": "en ", "i": "a "}[m[0][0].lower()], before, flags=re.I
+            )
             return f"{before}{self._g.months[int(match['m']) - 1]}{of}{self._g.year(year)}"
 
         return [
             (re.compile(rf"(?<![\w/.,-]){month}/(?P<y>(?:19|20)\d\d)(?![\w/]|[.,]\d)"), read),
             (
                 re.compile(
-                    rf"(?P<before>\b(?:tarjeta|carte|carta|cartão|cartao|Karte)\b[^.!?/]*?\b(?:caduca|vence|expira?|scade|válid[ao]|valide|valida|gültig|läuft|validade)\b[^\d.!?]*){month}/(?P<y>\d\d)(?![\w/]|[.,]\d)"
+                    r"(?P<before>(?:\b(?:el|le|il) )?)(?<![\w/.,-])(?P<m>0[1-9])/(?P<y>1[3-9]|[2-4]\d)(?![\w/]|[.,]\d)",
+                    re.I,
+                ),
+                read,
+            ),
+            (
+                re.compile(
+                    rf"(?P<before>\b(?:tarjeta|carte|carta|cartão|cartao|Karte)\b[^.!?/]*?\b(?:caduca|vence|expir[ae]|scade|válid[ao]|valide|valida|gültig|läuft|validade)\b[^\d.!?]*){month}/(?P<y>\d\d)(?![\w/]|[.,]\d)"
                 ),
                 read,
             ),

@@ -146,14 +146,14 @@ GERMAN = Grammar(
     },
     fractions=fraction, and_fraction="", per="pro", star="Stern", pound="Raute",
     key_words="drücken|drück|wählen|taste|eingeben|tippen",
-    code_words="code|pin|tan|endung|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
+    code_words="cvv|notruf|code|pin|tan|endung|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
     "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|\\w*nummer|port|durchwahl|karte",
     date_words="am|bis|vom|ab|seit|zum|bis zum",
     abbreviations={
         "p. a.": "pro Jahr", "p.a.": "pro Jahr", "min.": "minimal", "z.B.": "zum Beispiel", "z. B.": "zum Beispiel", "d.h.": "das heißt", "d. h.": "das heißt", "usw.": "und so weiter",
         "bzw.": "beziehungsweise", "ca.": "circa", "Dr.": "Doktor", "Prof.": "Professor", "Hr.": "Herr", "Fr.": "Frau",
         "Nr.": "Nummer", "inkl.": "inklusive", "zzgl.": "zuzüglich", "ggf.": "gegebenenfalls", "Tel.": "Telefon",
-        "u.a.": "unter anderem", "evtl.": "eventuell", "max.": "maximal", "mind.": "mindestens", "vgl.": "vergleiche",
+        "u.a.": "unter anderem", "u. a.": "unter anderem", "evtl.": "eventuell", "max.": "maximal", "mind.": "mindestens", "vgl.": "vergleiche",
         "St.": "Sankt", "Stk.": "Stück", "Jh.": "Jahrhundert", "Zi.": "Zimmer", "Hrn.": "Herrn", "Dipl.-Ing.": "Diplomingenieur", "MwSt.": "Mehrwertsteuer",
         "MwSt": "Mehrwertsteuer", "Ref.": "Referenz", "Ref.-Nr.": "Referenznummer", "Kd.-Nr.": "Kundennummer", "Kto.": "Konto", "Art.-Nr.": "Artikelnummer", "Best.-Nr.": "Bestellnummer", "Rg.-Nr.": "Rechnungsnummer", "bspw.": "beispielsweise", "exkl.": "exklusive", "ggü.": "gegenüber", "geb.": "geboren", "EG": "Erdgeschoss", "OG": "Obergeschoss", "UG": "Untergeschoss", "Tel.-Nr.": "Telefonnummer", "Pers.": "Personen", "mtl.": "monatlich", "jährl.": "jährlich", "tägl.": "täglich", "Pl.": "Platz", "Str.": "Straße", "zzt.": "zurzeit", "Abt.": "Abteilung", "Fa.": "Firma", "gem.": "gemäß", "lt.": "laut", "o.g.": "oben genannte", "i.d.R.": "in der Regel", "i. d. R.": "in der Regel", "z.Zt.": "zurzeit", "Mo.": "Montag", "Di.": "Dienstag", "Mi.": "Mittwoch", "Do.": "Donnerstag", "Sa.": "Samstag",
         "So.": "Sonntag",

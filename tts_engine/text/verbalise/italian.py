@@ -160,12 +160,12 @@ ITALIAN = Grammar(
     },
     fractions=fraction, and_fraction="e", per="al", star="asterisco", pound="cancelletto",
     key_words="prema|premi|premere|premete|digiti|digita|digitare|digitate|tasto|tasti|selezioni|inserisca|inserisci|componga",
-    code_words="codice|pin|password|che termina con|termina con|che finisce con|finisce con|terminante con|cap|conto|ordine|"
+    code_words="cvv|codice|pin|password|che termina con|termina con|che finisce con|finisce con|terminante con|cap|conto|ordine|"
     "fattura|riferimento|prenotazione|pratica|carta|volo|camera|stanza|interno|biglietto|contratto|cliente|spedizione|numero|"
     "telefono|tessera",
     date_words="il|dal|al|del|entro il|fino al|lunedì|martedì|mercoledì|giovedì|venerdì|sabato|domenica",
     abbreviations={
-        "cod.": "codice",
+        "cod.": "codice", "Dr.ssa": "dottoressa", "dr.ssa": "dottoressa",
         "Sig.": "signor", "sig.": "signor", "Sig.ra": "signora", "sig.ra": "signora", "Sig.na": "signorina",
         "sig.na": "signorina", "Sigg.": "signori", "Dott.": "dottor", "dott.": "dottor", "Dr.": "dottor",
         "Dott.ssa": "dottoressa", "dott.ssa": "dottoressa", "Prof.": "professor", "prof.": "professor",

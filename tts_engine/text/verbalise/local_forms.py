@@ -230,10 +230,20 @@ def _german(g: Grammar) -> list[Rule]:
         said = f"{g.cardinal(int(century), 'm', False)}hundert" if century else ""
         return f"{said}{g.cardinal(int(tens), 'm', False)}er"
 
+    short = {
+        "Std": "Stunde",
+        "Min": "Minute",
+        "Sek": "Sekunde",
+        "Wo": "Woche",
+        "Mon": "Monat",
+        "Pers": "Person",
+        "Stk": "Stück",
+    }
     nouns = any_of([*ending, *feminine.split("|")])
     rulers = "Heinrich|Karl|Ludwig|Friedrich|Wilhelm|Elisabeth|Johannes Paul|Johannes|Paul|Benedikt|Otto|Napoleon|Katharina|Papst Leo|Leo|Pius|Philipp|Georg|Maria|Margarethe|Rudolf|Leopold"
     return [
         (re.compile(r"(?<=[a-zäöü]{3})str\.(?=\W|$)"), lambda m: "straße" + ("" if m.string[m.end() :].strip() else ".")),
+        (re.compile(r"(?<![\w.,])(?P<d>[1-9]|[12]\d|3[01])\. ?[-–] ?(?=\d{1,2}\.(?:\d|1[0-2])\.(?!\d)|\d{1,2}\. (?:Stock|Etage|Klasse|Woche)\b)"), lambda m: f"{g.date(int(m['d']), 1, None).split()[0]} {g.to} ", "-–"),
         (re.compile(rf"(?<![\w.,])(?P<n>\d{{1,3}})\. (?=(?P<noun>{nouns})\b)"), lambda m: f"{ordinal(m)} "),
         (re.compile(r"\b(?P<before>(?:(?:[Ii]n|[Aa]n|[Aa]uf|[Mm]it|[Vv]on|[Zz]u|[Bb]ei|[Nn]ach|[Aa]us|[Vv]or|[Uu]nter|[Üü]ber) )?(?:[Dd]er|[Dd]ie|[Dd]as|[Dd]em|[Dd]en|[Dd]es|[Aa]m|[Ii]m|[Vv]om|[Zz]um|[Zz]ur|[Bb]eim|[Jj]ede[rsnm]?|[Dd]iese[rsnm]?|[Ii]hre?[rsnm]?|[Uu]nsere?[rsnm]?|[Ee]ine?[rsnm]?|[Ss]eine?[rsnm]?)) (?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+|OG\b|UG\b|[a-zäöü]{2}\b)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), any_ordinal),
         (re.compile(r"(?<=, )(?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), lambda m: f"{g.ordinal(int(m['n']), 'm')} "),
@@ -242,6 +252,7 @@ def _german(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\d),[-–—]{1,2}(?P<cur> ?(?:€|EUR|Euro|CHF))?"), lambda m: m["cur"] or " Euro"),
         (re.compile(r"\bFr\. (?=\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))"), lambda _: "CHF "),
         (re.compile(r"(?<=[a-zäöü]{3})pl\. (?=\d)"), lambda _: "platz "),
+        (re.compile(rf"\b(?P<per>pro|je) (?P<unit>{any_of(short)})\b\.?"), lambda m: f"{m['per']} {short[m['unit']]}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
         (re.compile(rf"\b(?P<name>{rulers}) (?=[IVX])(?P<roman>{ROMAN_FORM})\b\.?(?=[\s,;:!?]|$)"), ruler),
         (re.compile(r"(?<![\w.,])(?P<d>[0-3]?\d)\.(?P<m>0?[1-9]|1[0-2])\.(?![\w]|\.?\d)"), day),
         (re.compile(rf"\b(?=[IVX])(?P<roman>{ROMAN_FORM})\. (?=Weltkrieg\b)"), lambda m: f"{g.ordinal(roman(m['roman']), 'm')}r "),
@@ -269,7 +280,12 @@ def endings(tag: str) -> list[Rule]:
     if tag == "pt":
         return [(re.compile(r"\b([ÀàAa])s (?=uma hora\b)"), lambda m: "À " if m[1] in "ÀA" else "à ")]
     if tag == "de":
+        months = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
         return [
+            (
+                re.compile(rf"\b(?P<the>[Dd]er|[Dd]ieser|[Jj]eder) (?P<first>\w*t)er(?= (?:{months})\b)(?P<and> \w+ (?:und|oder|bis) \w*t(?=er (?:{months})\b))?"),
+                lambda m: f"{m['the']} {m['first']}e{m['and'] or ''}",
+            ),
             (re.compile(r"\b(von|mit|zu|bei|nach|aus|seit|[Vv]on|[Mm]it) eine (?=(?:Million|Milliarde|Billion)\b)"), lambda m: f"{m[1]} einer "),
             (
                 re.compile(r"(?P<first>\b(?:[Aa]m|[Vv]om|[Zz]um|[Aa]b|[Bb]eim) \w+en \w+(?: \w+)? (?:und|oder|bis) \w*(?:st|t))er(?= (?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b)"),
@@ -316,6 +332,7 @@ def _italian(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= (?!all|nel|in\b|di\b|con\b|per\b|e\b|a\b|o\b|ma\b|fuori|oggi|domani|stamattina|sopra|sotto)[a-zà]{3,})"), lambda m: g.ordinal(int(m["n"]), "f" if re.match(r" \w+a\b", m.string[m.end():]) else "m")),
         (re.compile(r"\b[Nn][°º]\.? ?(?=[\dA-Z:]|di\b)"), lambda _: "numero "),
         (re.compile(r"\bS\. (?=[A-Z][a-z]+a\b)"), lambda _: "Santa "),
+        (re.compile(r"\b(?P<tax>IVA|consegna|spedizione|colazione) (?P<how>in|es)cl\."), lambda m: f"{m['tax']} {m['how']}clusa" + ("" if m.string[m.end() :].strip() else "."), "."),
         (re.compile(r"\b[Ss]ec(?:\.|olo) (?P<roman>[XVI]+)\b"), lambda m: f"secolo {g.ordinal(roman(m['roman']), 'm')}"),
     ]  # fmt: skip
 
@@ -326,10 +343,11 @@ def _portuguese(g: Grammar) -> list[Rule]:
 
     return [
         (re.compile(r"\bD\. (?=[A-Z][a-zà-ú]+a\b)"), lambda _: "dona "),
+        (re.compile(r"\bR\. (?=[XVI]+\b)"), lambda _: "rua ", "R"),
         (re.compile(r"\b([Ss])éc\. (?=[XVI]+\b)"), lambda m: f"{m[1]}éculo "),
         (re.compile(r"(?<=\d[ªº])[-–](?=\d{1,2}[ªº])"), lambda _: " a "),
         # CPF, CNPJ and CEP: the numbers of a person, a company and a postal district.
-        (re.compile(r"(?<![\w.,/-])(?:\d{3}\.\d{3}\.\d{3}-\d{2}|\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2}|\d{2}\.?\d{3}-\d{3})(?![\w/-]|[.,]\d)"), spelled),
+        (re.compile(r"(?<![\w.,/-])(?:\d{3}\.\d{3}\.\d{3}-\d{2}|\d{1,2}\.\d{3}\.\d{3}-[\dX]|\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2}|\d{2}\.?\d{3}-\d{3})(?![\w/-]|[.,]\d)"), spelled),
         (re.compile(r"\b[Nn]\.?[°º] ?(?=[\dA-Z:]|d[eo]\b)"), lambda _: "número "),
         (re.compile(r"(?<![\w.,])(?P<d>\d{1,2})[º°]/(?P<m>0?[1-9]|1[0-2])(?![\w/])"), lambda m: g.date(int(m["d"]), int(m["m"]), None)),
         (re.compile(r"(?P<before>[Pp]ressão (?:de |é |está em )?)(?P<n>\d{1,2})/(?P<n2>\d{1,2})(?!\w)"), lambda m: f"{m['before']}{g.cardinal(int(m['n']), 'm', False)} por {g.cardinal(int(m['n2']), 'm', False)}"),
@@ -340,6 +358,7 @@ def _portuguese(g: Grammar) -> list[Rule]:
 def _spanish(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"\bmin\. (?=\d)"), lambda _: "mínimo "),
+        (re.compile(r"\bc/ ?(?=\d{1,2} ?h)"), lambda _: "cada ", "/"),
         (re.compile(r"\bs\. (?=[XVI]+\b)"), lambda _: "siglo "),
         (re.compile(r"(?<![\w.,])(?P<n>\d+(?:,\d+)?) ?M (?=de\b)"), lambda m: f"{m['n']} millones "),
         (re.compile(r"(?<![\w.,])(?:\d{1,3},)(?:\d{3},)+\d{3}(?![\w,])"), lambda m: m[0].replace(",", ".")),

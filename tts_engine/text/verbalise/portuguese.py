@@ -176,7 +176,7 @@ PORTUGUESE = Grammar(
     },
     fractions=fraction, and_fraction="e", per="por", star="asterisco", pound="jogo da velha",
     key_words="pressione|pressionar|aperte|tecle|digite|digitar|disque|discar|tecla|teclas|marque|prima|carregue",
-    code_words="código|codigo|pin|senha|final|terminado em|terminada em|termina em|cep|conta|agência|pedido|fatura|"
+    code_words="cvv|código|codigo|pin|senha|final|terminado em|terminada em|termina em|cep|conta|agência|pedido|fatura|"
     "ligue|ligue para|ligue para o|disque|referência|reserva|protocolo|cartão|voo|quarto|sala|ramal|bilhete|contrato|cliente|rastreio|número|telefone|cpf|rg|nif",
     date_words="dia|em|até|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
     "terça-feira|quarta-feira|quinta-feira|sexta-feira",
@@ -189,19 +189,20 @@ PORTUGUESE = Grammar(
         "pág.": "página", "aprox.": "aproximadamente", "máx.": "máximo", "mín.": "mínimo", "ref.": "referência",
         "Ref.": "referência", "apto.": "apartamento", "ap.": "apartamento", "Ltda.": "limitada", "seg.": "segunda",
         "qua.": "quarta", "qui.": "quinta", "sex.": "sexta", "sáb.": "sábado", "dom.": "domingo",
-        "cap.": "capítulo", "séc.": "século", "Rod.": "rodovia", "Al.": "alameda", "Pça.": "praça", "Trav.": "travessa", "bl.": "bloco", "Bl.": "bloco", "art.": "artigo", "Sto.": "Santo", "Sta.": "Santa", "cód.": "código", "Cód.": "código", "S.": "São", "Cia.": "companhia", "vs.": "contra",
+        "cap.": "capítulo", "séc.": "século", "Rod.": "rodovia", "Al.": "alameda", "Pça.": "praça", "Trav.": "travessa", "bl.": "bloco", "Bl.": "bloco", "art.": "artigo", "Sto.": "Santo", "Sta.": "Santa", "cód.": "código", "Cód.": "código", "S.": "São", "Cia.": "companhia", "vs.": "contra", "s/n": "sem número",
     },
     number_sign="número", ordinal_pattern=r"(?P<number>\d{1,4})(?:\.?[º°]|(?P<f>\.?ª))(?!\w)",
     roman_before={
-        **dict.fromkeys("século séculos capítulo tomo volume ato parte fase nível título artigo guerra".split(), "cardinal"),
+        **dict.fromkeys("rua século séculos capítulo tomo volume ato parte fase nível título artigo guerra".split(), "cardinal"),
         **dict.fromkeys(
             "pedro joão papa rei luís carlos henrique filipe paulo pio bento leão manuel afonso sancho "
             "francisco afonso napoleão".split(), "ordinal"),
         **dict.fromkeys("maria isabel elizabeth elisabete catarina".split(), "feminine"),
     },
     feminine=r"(?!dias?\b|\w*(?:gramas?|temas?|emas?|mapas?|planetas?|turistas?|motoristas?|atletas?)\b)\w+as?|\w+(?:ção|ções|são|sões|dades?|agens?|gens|gem)|"
-    r"noites?|vezes|vez|mulher(?:es)?|partes?|redes?|fases?|chaves?|fontes?|unidades?",
+    r"noites?|vezes|vez|mulher(?:es)?|partes?|redes?|fases?|chaves?|fontes?|unidades?|colher(?:es)?|flor(?:es)?|sedes?|bases?|frases?|suítes?|luzes|m[ãa]os",
     not_counted="para|por|pelo|pela|com|que|dos|das|nos|nas|sobre|até|uma|mas|ele|ela|está|são|foi|será|era|vence|chega|sai|"
     "contra|entre|sem|após|ainda|agora|toda|cada|nova|pra|seja|fica|deixa|volta|custa",
+    roman_after="Guerra|República|Congresso|Feira",
     out_of="de", times_word="vezes", version="versão",
 )  # fmt: skip

@@ -417,6 +417,8 @@ class ReadingRules(NumberWords):
         written, text = match.group(), match.string
         words = self._g.abbreviations[written]
         rest = text[match.end() :]
+        if len(written) == 2 and written[1] == "." and not re.match(r" [^\W_]", rest):
+            return written  # an initial, or the last letter of a code
         if written in ("No.", "no.") and not rest.strip():
             return written
         if written.endswith(".") and not rest.strip() and text[: match.start()].strip():
@@ -444,6 +446,8 @@ class ReadingRules(NumberWords):
         if all(len(n) == 4 and n.isdigit() for n in ends) and not all(map(self._is_year, ends)):
             if int(ends[1]) <= int(ends[0]) or not any(n.endswith("0") for n in ends):
                 return ", ".join(map(self._spell, ends))  # a phone number; a range rises
+        if ends[0].isdigit() and len(ends[0]) > 4 and len(ends[1]) < 3:  # "12345-6", an account with its check digit
+            return ", ".join(map(self._spell, ends))
         words = [self._g.year(int(n)) if self._is_year(n) else self._number(n) for n in ends]
         return f"{words[0]} {self._g.to} {words[1]}"
 

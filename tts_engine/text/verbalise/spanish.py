@@ -167,14 +167,14 @@ SPANISH = Grammar(
     fractions=fraction, and_fraction="y", per="por", star="asterisco", pound="almohadilla",
     key_words="pulse|pulsa|presione|presiona|marque|marca|oprima|tecla|teclee|ingrese|introduzca",
     code_words="código|codigo|pin|clave|contraseña|terminada en|terminado en|termina en|acabada en|acabado en|puerto|código postal|cuenta|pedido|orden|"
-    "factura|referencia|reserva|tarjeta|vuelo|habitación|sala|extensión|caso|expediente|dni|número|teléfono",
+    "factura|referencia|reserva|tarjeta|vuelo|habitación|sala|extensión|caso|expediente|dni|cvv|número|teléfono",
     date_words="el|hasta el|desde el|al|del|lunes|martes|miércoles|jueves|viernes|sábado|domingo",
     abbreviations={
         "Sr.": "señor", "Sra.": "señora", "Srta.": "señorita", "Dr.": "doctor", "Dra.": "doctora", "D.": "don", "Sres.": "señores", "Dres.": "doctores",
         "Dña.": "doña", "etc.": "etcétera", "p. ej.": "por ejemplo", "p.ej.": "por ejemplo", "Ud.": "usted",
         "Uds.": "ustedes", "ref.": "referencia", "aprox.": "aproximadamente", "tel.": "teléfono", "Tel.": "teléfono", "av.": "avenida",
         "Av.": "avenida", "Avda.": "avenida", "núm.": "número", "Núm.": "número", "pág.": "página", "EE. UU.": "Estados Unidos",
-        "EE.UU.": "Estados Unidos", "C/": "calle", "c/": "calle", "Pza.": "plaza", "Avda": "avenida", "hab.": "habitación", "Hab.": "habitación",
+        "EE.UU.": "Estados Unidos", "C/": "calle", "c/": "calle", "Pza.": "plaza", "Avda": "avenida", "Col.": "colonia", "C.P.": "código postal", "lun.": "lunes", "mié.": "miércoles", "jue.": "jueves", "sáb.": "sábado", "dom.": "domingo", "hab.": "habitación", "Hab.": "habitación",
         "Pl.": "plaza", "P.º": "paseo", "Pº": "paseo", "izq.": "izquierda", "izqda.": "izquierda", "dcha.": "derecha", "CP": "código postal",
         "dpto.": "departamento", "depto.": "departamento", "esq.": "esquina", "Lic.": "licenciado", "Ing.": "ingeniero", "Prof.": "profesor",
         "Sto.": "Santo", "Sta.": "Santa", "Cía.": "compañía", "vto.": "vencimiento", "art.": "artículo", "incl.": "incluido", "máx": "máximo", "mín": "mínimo", "s/n": "sin número",
@@ -187,8 +187,9 @@ SPANISH = Grammar(
         **dict.fromkeys("isabel catalina maría".split(), "feminine"),
     },
     feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|imas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|\w+(?:ción|ciones|siones|sión|"
-    r"dad|dades)|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?",
+    r"dad|dades)|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?|imágenes|órdenes|manos?|fotos?|flores|sedes?|bases?|series?|suites?|nubes?",
     not_counted="para|por|con|que|los|las|del|una|desde|hasta|sobre|entre|pero|está|son|fue|será|era|vence|llega|sale|sin|"
     "cada|ahora|toda|contra|según|cuesta|todavía|queda",
+    roman_after="Guerra|República|Congreso|Feria|Cumbre",
     out_of="de", times_word="veces", version="versión",
 )  # fmt: skip
