@@ -25,8 +25,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gateway.call.answering.phrases import phrases_of
-from gateway.call.hearing.wordings import plain
+from gateway.call.answering.phrases import said_by
 from gateway.seams.messages import AnsweredBy
 from gateway.seams.uplink import ToneKind
 
@@ -46,7 +45,6 @@ _GREETED = 0.95  # confidence in a person whose words are a greeting
 _DOUBTED = 0.6  # confidence in a recording by length that may still be a person
 _HELD_S = 20.0  # music this soon after a verdict is that of a queue
 _RESUMES_S = 1.6  # silence in a queue after which the one who spoke was no announcement
-_FEW_WORDS = 6  # most words of a person's greeting
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class Answering:
     """
 
     def __init__(self, now: float, language: str = "", *, end_lag_s: float = 0.0) -> None:
-        self._phrases = phrases_of(language)
+        self._language = language
         self._waits_from = now
         self._end_lag_s = end_lag_s
         self._state = _State.LISTENING
@@ -146,9 +144,9 @@ class Answering:
     def words(self, text: str, now: float) -> AnswerVerdict | None:
         """Take the words of the current utterance so far, partial or final."""
         self._text = text
-        found = self._said = self._phrase(plain(text))
+        found = self._said = said_by(text, self._language)
         listens = self._state in (_State.LISTENING, _State.WAITING)
-        if found == "human" and listens and self._onset is None and self._spoken_s <= _SHORT_S:
+        if found == "human" and listens and self._onset is None and 0 < self._spoken_s <= _SHORT_S:
             return self._settle("human", 0.8, now)  # the pause was over before the words came
         if found is None or found == "human":
             return None  # a pause decides
@@ -215,7 +213,7 @@ class Answering:
         spoken_s = self._spoken_s = self._silent_since - self._onset
         greeted, self._onset = self._said == "human", None
         if self._state is _State.WAITING:
-            if self._in_queue or (greeted and spoken_s <= _SHORT_S):
+            if self._in_queue or (greeted and spoken_s <= _LONG_S):
                 return self._settle("human", 0.8 if greeted else 0.6, now)
             return None
         if self._state is _State.DOUBTED and self._verdict is not None and self._verdict.by == "human":
@@ -248,23 +246,6 @@ class Answering:
         if self._said == "human":
             return _GREETED_PAUSE_S
         return _RESUMES_S if self._in_queue else _PAUSE_S
-
-    def _phrase(self, words: str) -> AnsweredBy | None:
-        if not words:
-            return None
-        padded = f" {words} "
-        recordings: tuple[tuple[AnsweredBy, list[tuple[str, ...]]], ...] = (
-            ("screening", [each.screening for each in self._phrases]),
-            ("machine", [each.machine for each in self._phrases]),
-            ("ivr", [each.menu for each in self._phrases]),
-        )
-        for by, lists in recordings:
-            if any(f" {phrase} " in padded for phrases in lists for phrase in phrases):
-                return by
-        few = len(words.split()) <= _FEW_WORDS
-        if few and any(padded.startswith(f" {phrase} ") for each in self._phrases for phrase in each.human):
-            return "human"
-        return None
 
     def _settle(self, by: AnsweredBy, confidence: float, now: float, *, surely: bool = True) -> AnswerVerdict:
         waits = by in ("screening", "ivr")

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from gateway.call.answering.phrases import said_by
 from gateway.call.answering.verdict import Answering, AnswerVerdict
 from gateway.seams.messages import AnsweredBy
 
@@ -90,6 +93,77 @@ def test_a_phrase_of_each_language_decides_and_words_of_a_person_do_not(
 ) -> None:
     found = Answering(0.0, language).words(text, 1.0)
     assert (found.by if found else None) == by
+
+
+WORDINGS = json.loads((Path(__file__).parents[3] / "vectors/answering/wordings.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("fragment", WORDINGS["fragments"], ids=lambda each: f"{each['system']} {each['text']}")
+def test_published_wordings_of_assistants_are_recognised(fragment: dict[str, str]) -> None:
+    assert said_by(fragment["text"], fragment["language"]) == fragment["by"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "by"),
+    [
+        ("en", "hi youve reached tom i cant come to the phone", "machine"),
+        (
+            "en",
+            "Hi, I'm calling assist by Google, recording this call for the person you're trying to reach",
+            "screening",
+        ),
+        ("en", "For billing, press 2", "ivr"),
+        ("en", "Leave your name and the reason for your call", "machine"),
+        ("de", "Hinterlasst uns doch eine kurze Nachricht", "machine"),
+        ("de", "Das ist der Anruf Beantworter von Lea", "machine"),
+        ("de", "Wählen Sie bitte die 2", "ivr"),
+        ("fr", "laisse moi un petit message", "machine"),
+        ("fr", "repondeur de Paul, parlez apres le bip", "machine"),
+        ("fr", "Laissez votre nom et la raison de votre appel", "machine"),
+        ("es", "dejen su nombre despues del tono", "machine"),
+        ("it", "lasciateci un messaggio", "machine"),
+        ("it", "il numero da lei selezionato e inesistente", "machine"),
+        ("pt", "deixa o teu recado apos o sinal", "machine"),
+        ("pt", "digite 3", "ivr"),
+        ("zh", "您撥打的電話已關機", "machine"),
+    ],
+)
+def test_inflections_contractions_digits_and_missing_accents_change_nothing(
+    language: str, text: str, by: AnsweredBy
+) -> None:
+    assert said_by(text, language) == by
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "by"),
+    [
+        ("en", "Sorry, I missed your call earlier", None),
+        ("en", "I'm on another line just now", None),
+        ("en", "He's not available, do you want to leave a message?", "human"),
+        ("en", "Thanks for calling, how can I help you?", "human"),
+        ("en", "Yeah, I got your voicemail", "human"),
+        ("en", "May I ask who's calling?", None),
+        ("de", "Herr Müller ist nicht erreichbar", None),
+        ("de", "Möchten Sie eine Nachricht hinterlassen?", "human"),
+        ("fr", "Il est absent aujourd'hui", None),
+        ("fr", "Voulez-vous laisser un message ?", "human"),
+        ("es", "Ahora no está disponible", None),
+        ("it", "Non è disponibile, vuole lasciare un messaggio?", "human"),
+        ("pt", "Ele não está disponível, quer deixar recado?", "human"),
+    ],
+)
+def test_what_a_person_may_say_too_does_not_make_a_machine(language: str, text: str, by: AnsweredBy | None) -> None:
+    assert said_by(text, language) == by
+
+
+def test_a_person_who_offers_help_after_a_queue_is_announced() -> None:
+    verdicts = played(
+        Answering(0.0, "en"),
+        (0.5, 3.0, "All of our agents are busy"),
+        (20.0, 23.0, "Thank you for holding, this is Emma, how can I help?"),
+        until=30,
+    )
+    assert [verdict.by for _, verdict in verdicts] == ["ivr", "human"]
 
 
 def test_words_of_a_recording_revise_a_verdict_by_time() -> None:
