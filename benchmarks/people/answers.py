@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -94,11 +94,12 @@ def scenes(sounds: Sounds, folder: Path, rng: np.random.Generator) -> Iterator[S
             yield _person("a phrase", ((clip.pcm, ""),))
 
 
-def spoken_scenes(half: str) -> Iterator[Scene]:
-    """Make calls of synthetic voices that say our English texts."""
-    for by, text, pcm in spoken(half):
-        beep = [(silence(0.8), ""), (tone(1000, seconds=0.4, dbov=-20.0), "")] if by == "machine" else []
-        yield Scene(f"synthetic {by}", by, ((pcm, text), *beep), len(pcm) / RATE, "en")
+def spoken_scenes(half: str, languages: Sequence[str], kokoro: Path | None) -> Iterator[Scene]:
+    """Make calls of synthetic voices that say our texts."""
+    for language in languages:
+        for by, text, pcm in spoken(half, language, kokoro):
+            beep = [(silence(0.8), ""), (tone(1000, seconds=0.4, dbov=-20.0), "")] if by == "machine" else []
+            yield Scene(f"synthetic {by}", by, ((pcm, text), *beep), len(pcm) / RATE, language)
 
 
 def _person(kind: str, parts: tuple[tuple[Pcm, str], ...]) -> Scene:
@@ -235,6 +236,9 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", default=[], help="only these, with their recogniser")
     parser.add_argument("--kinds", default="*", metavar="PATTERN", help="only calls of these kinds")
     parser.add_argument("--synthetic", action="store_true", help="synthetic voices only")
+    parser.add_argument(
+        "--kokoro", type=Path, metavar="FOLDER", help="synthetic voices of these tables, not espeak-ng's"
+    )
     parser.add_argument("--loss", type=float, default=0.0, metavar="SHARE", help="share of lost packets")
     parser.add_argument("--noise", type=float, metavar="DBOV", help="level of the line's noise; default -70 to -50")
     parser.add_argument("--misses", action="store_true", help="print each call that was not judged right in time")
@@ -244,7 +248,7 @@ def main() -> None:
     whisper = None if arguments.whisper is None else Whisper(arguments.whisper)
     languages = ["en"] if arguments.words == "embedded" else arguments.languages
     if arguments.synthetic:
-        calls = list(spoken_scenes(arguments.half))
+        calls = list(spoken_scenes(arguments.half, languages or ["en"], arguments.kokoro))
     else:
         calls = list(scenes(Sounds(arguments.sounds, arguments.half), arguments.sounds, rng))
     results: dict[str, list[Outcome]] = {}
@@ -262,7 +266,8 @@ def main() -> None:
         outcome = judged(scene, begins, found, words=bool(recogniser))
         results.setdefault(scene.kind, []).append(outcome)
         if arguments.misses and not outcome.right:
-            print(f"    {scene.kind} {number}: {scene.first_s:.2f} s from {begins:.2f} s, {found}", flush=True)
+            said = " ".join(text for _, text in scene.parts)
+            print(f"    {scene.kind} {number}: {scene.first_s:.2f} s from {begins:.2f} s, {found} {said}", flush=True)
     print("| call | right in time | another verdict | none in time | doubted before | right at last | first verdict |")
     for kind, outcomes in results.items():
         late = [each for each in outcomes if each.last is None]

@@ -1,4 +1,5 @@
-"""English texts of calls that are answered, for synthetic voices. The wordings are ours; no recording was copied.
+"""Texts of calls that are answered, for synthetic voices. The wordings are ours, but for fragments of the assistants of
+iOS and Google (``tests/vectors/answering/wordings.json``).
 
 Each half has its own texts and voices.
 """
@@ -6,8 +7,11 @@ Each half has its own texts and voices.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -15,98 +19,60 @@ from hibari import Hibari
 
 from benchmarks.people.rooms import RATE, Pcm, at_level, trimmed
 from gateway.seams.messages import AnsweredBy
+from tts_engine.embedded import espeak_text
 from tts_engine.embedded.espeak import EspeakSynthesizer
+from tts_engine.embedded.espeak_text import EspeakReader
+from tts_engine.embedded.hibari_text import PhonemeReader
+from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_files, read_model, read_tables
+from tts_engine.embedded.mandarin import ClauseReader
+from tts_engine.embedded.mandarin_text import MandarinReader
+from tts_engine.embedded.romance_text import RomanceReader
 from tts_engine.embedded.voice_ids import ESPEAK as PREFIX
 from tts_engine.synthesizer import ClauseRequest, Hearing
 from voicecodecs.resample import resample
 
-TEXTS: dict[str, dict[AnsweredBy, tuple[str, ...]]] = {
-    "tuning": {
-        "human": (
-            "Hello?",
-            "Hi, this is Tom.",
-            "Yes?",
-            "Good morning, Baker and Sons, Lucy speaking. How can I help you?",
-            "Hey, can you hear me?",
-            "Miller residence.",
-            "Hello, who is calling please?",
-            "Thanks for calling the garden centre, my name is Joan, what can I do for you today?",
-            "One moment please. Yes, hello?",
-            "Speaking.",
-        ),
-        "machine": (
-            "Hi, you've reached Tom. I can't come to the phone right now. Please leave a message after the beep.",
-            "Hello. No one is available to take your call. Please leave your name and number and we will call back.",
-            "The person you have called is not available. Please record your message after the tone.",
-            "Hey, it's Lucy. Leave me something nice, and I'll ring you later. Bye!",
-            "This is the voice mailbox of four one five, five five five, one two one two. At the tone, please speak.",
-            "Hi! We are out in the garden, or on holiday. You know what to do. Wait for the beep.",
-            "Your call has been forwarded to an automatic voice message system.",
-            "Good day. Our office is closed. Our hours are nine to five, Monday to Friday. Please call again then.",
-        ),
-        "screening": (
-            "Hi. If you record your name and reason for calling, I'll see if this person is available.",
-            "Hello, the person you are calling is using a call assistant. Please say your name and why you call.",
-            "Before I connect you, may I ask who is calling and what it is about?",
-        ),
-        "ivr": (
-            "Welcome to Northern Bank. For accounts, press one. For cards, press two. To speak to someone, press zero.",
-            "All our agents are busy at the moment. Please hold, and your call will be answered shortly.",
-            "Thank you for waiting. You are number three in the queue.",
-            "Thank you for calling the clinic. If this is an emergency, hang up and dial nine one one. Otherwise stay "
-            "on the line.",
-        ),
-    },
-    "table": {
-        "human": (
-            "Hello, hello?",
-            "Yeah, hi.",
-            "Good afternoon, this is Peter.",
-            "Green Street Dental Practice, Emma speaking, how may I help?",
-            "Who's this?",
-            "Yes, good evening.",
-            "Hi there. Sorry, I'm driving, can you be quick?",
-            "Reception, good morning. How can I direct your call?",
-            "Jackson.",
-            "Hello, Anna here. Is that you, mum?",
-        ),
-        "machine": (
-            "Hello, this is Peter Green. I'm sorry I missed your call. Leave your name and a short message, please.",
-            "You have reached the Smith family. We can't get to the phone just now, so please talk after the signal.",
-            "The number you dialled is switched off. Please try again later, or leave a message after the tone.",
-            "Hi, Emma's phone. I never listen to this, so send me a text instead.",
-            "Your call has been sent to voicemail. When you have finished recording, hang up or press the hash key.",
-            "Good evening. The practice is closed until Monday. In urgent cases call the hospital. After the beep you "
-            "may leave a message.",
-            "Sorry, I'm away from my desk or on another line. I will return your call as soon as I can.",
-            "We are not in. Tell us who you are, and we will get back to you.",
-        ),
-        "screening": (
-            "The person you are calling does not take calls from unknown numbers. Please state your name after a tone.",
-            "Hi, I'm an automated assistant. Can you tell me your name and why you're calling?",
-            "This call is being screened. Say who you are and the purpose of your call.",
-        ),
-        "ivr": (
-            "Thank you for calling City Energy. Please listen to the following options. Press one for a new contract.",
-            "Your call is important to us. The next free representative will be with you in a few minutes.",
-            "You are in a queue. We are sorry for the delay. Please continue to hold.",
-            "Para español, oprima nueve. For billing questions, press or say two.",
-        ),
-    },
+TEXTS: dict[str, dict[str, dict[AnsweredBy, list[str]]]] = json.loads(
+    Path(__file__).with_suffix(".json").read_text("utf-8")
+)
+"""Texts by language, half, and who says them."""
+VOICES = {"tuning": ("+f2", "+m3"), "table": ("+m1", "+f4")}
+"""Variants of espeak-ng's voices, which differ by the pitch and the formants. English has the embedded voice, too."""
+NAMES = {
+    "en": ("en-us", "en-gb-x-rp"),
+    "es": ("es", "es-419"),
+    "fr": ("fr-fr", "fr-be"),
+    "pt": ("pt-br", "pt"),
+    "zh": ("cmn",),
 }
-VOICES = {"tuning": ("en-us+f2", "en-gb-x-rp+m3"), "table": ("en-us+m1", "en-gb-x-rp+f4")}
-"""Voices of espeak-ng, besides the embedded one. They differ by the pitch and the formants."""
+"""espeak-ng's names of a language's voices, if they are not the language itself."""
 PITCH = {"tuning": 0.85, "table": 1.0}
 """Pitch of the embedded voice."""
+KOKORO = {
+    "es": {"tuning": "ef_dora", "table": "em_alex"},
+    "fr": {"tuning": "ff_siwis", "table": "ff_siwis"},
+    "it": {"tuning": "if_sara", "table": "im_nicola"},
+    "pt": {"tuning": "pf_dora", "table": "pm_alex"},
+    "zh": {"tuning": "zf_xiaoni", "table": "zm_yunxi"},
+}
+"""Voices of Kokoro. There is one of French."""
 
 
-def spoken(half: str) -> Iterator[tuple[AnsweredBy, str, Pcm]]:
-    """Return each text of a half with its sound, by each voice."""
-    for by, texts in TEXTS[half].items():
+def spoken(half: str, language: str = "en", kokoro: Path | None = None) -> Iterator[tuple[AnsweredBy, str, Pcm]]:
+    """Return each text of a half with its sound, by each voice.
+
+    Args:
+        kokoro: folder of Kokoro's voice tables. With it, a language of ``KOKORO`` has no other voice.
+    """
+    names = NAMES.get(language, (language,))
+    for by, texts in TEXTS[language][half].items():
         for text in texts:
-            yield by, text, at_level(trimmed(_embedded(text, PITCH[half])), -26.0)
-            for voice in VOICES[half]:
-                yield by, text, at_level(trimmed(asyncio.run(_espeak(text, voice))), -26.0)
+            if kokoro is not None and language in KOKORO:
+                yield by, text, at_level(trimmed(_by_kokoro(text, language, KOKORO[language][half], kokoro)), -26.0)
+                continue
+            if language == "en":
+                yield by, text, at_level(trimmed(_embedded(text, PITCH[half])), -26.0)
+            for name, variant in zip(itertools.cycle(names), VOICES[half], strict=False):
+                yield by, text, at_level(trimmed(asyncio.run(_espeak(text, name + variant, language))), -26.0)
 
 
 @cache
@@ -119,10 +85,30 @@ def _embedded(text: str, pitch: float) -> Pcm:
     return resample(_hibari()(text).astype(np.float32), int(24000 * pitch) // 100 * 100, RATE)
 
 
-async def _espeak(text: str, voice: str) -> Pcm:
+@cache
+def _kokoro(folder: Path) -> KokoroVoice:
+    return KokoroVoice(read_model(*model_files()), read_tables(str(folder)))
+
+
+@cache
+def _reader(language: str) -> ClauseReader:
+    english = PhonemeReader()
+    if language == "zh":
+        return MandarinReader(english, Path("build/people"))
+    reader = EspeakReader if language in espeak_text.LANGUAGES else RomanceReader
+    return reader(language, english.ids)
+
+
+def _by_kokoro(text: str, language: str, voice: str, folder: Path) -> Pcm:
+    pieces = _reader(language).read(text)
+    spoken = [_kokoro(folder).speak(piece, voice, 1.0, Stop()) for piece in pieces]
+    return resample(np.concatenate([each[0] for each in spoken if each is not None]), SAMPLE_RATE, RATE)
+
+
+async def _espeak(text: str, voice: str, language: str) -> Pcm:
     synthesizer = EspeakSynthesizer([voice], RATE)
     await synthesizer.start()
-    clause = ClauseRequest(text=text, voice=f"{PREFIX}{voice}", language="en", speed=1.0, instruct="", first=True)
+    clause = ClauseRequest(text=text, voice=f"{PREFIX}{voice}", language=language, speed=1.0, instruct="", first=True)
     heard = cast(Hearing, None)  # it asks only synthesizers with a queue
     pieces = [chunk.pcm async for chunk in synthesizer.synthesize(clause, heard)]
     await synthesizer.aclose()
