@@ -701,7 +701,7 @@ async def _scopes(folder: Path) -> Figures:
         "carriers": {"twilio": {"verify": False}},
         "routes": {"default": {"tenant": "shop"}},
         "audiosocket": {"port": 0},  # has routes of its own
-        "auth": {"api_keys": listed, "failures_burst": 100_000},
+        "auth": {"api_keys": listed},
     }
     (folder / "scopes.yaml").write_text(json.dumps(config))
     headers = {"no key": "", "a wrong key": "Authorization: Bearer tsk_wrong\r\n"}

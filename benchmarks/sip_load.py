@@ -45,8 +45,8 @@ sip:
   rtp_ports: 20000-{last_port}
   trunks:
     load: {{addresses: [127.0.0.0/8], codecs: [PCMU]}}
-  timeouts: {{t1_s: 0.1, t2_s: 0.8, t4_s: 0.5}}
-  limits: {{requests_per_s: 100000, burst: 100000, calls_per_s: 100000, calls_burst: 100000}}
+  timeouts: {{t1_s: 0.1}}
+  limits: {{requests_per_s: 100000, calls_per_s: 100000}}
 routes:
   default:
     interruptible: {interruptible}

@@ -463,11 +463,6 @@ class PlayoutConfig(Section):
     lead_ms: int = Field(100, ge=0, le=2000)
     """Audio sent ahead of real time to a peer that buffers (Twilio), milliseconds. More survives network jitter; less
     is heard after a lost clear."""
-
-    max_start_delay_ms: int = Field(400, ge=0)
-    """Longest wait of the first frame, milliseconds."""
-    ahead_turns: int = Field(1, ge=0)
-    """Turns synthesised ahead of the speaking one. More hides the engine's delay; an interruption wastes more."""
     held_turns: int = Field(4, ge=0)
     """Most held turns per call that are synthesised ahead; one more is an error."""
     mark_timeout_s: float = Field(5.0, gt=0)
@@ -772,6 +767,10 @@ class JwtConfig(Section):
         return self
 
 
+TOKEN_MAX_S = 86_400
+"""Longest life of a browser's token, seconds: a token that leaks is worthless after a day."""
+
+
 class AuthConfig(Section):
     """Access to `/`, `/v1` and `/metrics`."""
 
@@ -781,18 +780,11 @@ class AuthConfig(Section):
     """File of the keys that `talkspurt keys create` makes (SHA-256 digests). Changes count within two seconds."""
     jwt: JwtConfig | None = None
     """JSON Web Tokens that are accepted like keys."""
-    token_s: int = Field(600, gt=0)
+    token_s: int = Field(600, gt=0, le=TOKEN_MAX_S)
     """Default life of a browser's token (`POST /v1/tokens`), seconds. More lets calls come back after a network loss;
     less limits misuse."""
-    token_max_s: int = Field(86_400, gt=0)
-    """Longest life that a browser's token may ask for, seconds."""
     session_s: int = Field(43_200, gt=0)
     """Life of a sign-in to the pages, seconds."""
-    failures_per_minute: float = Field(6.0, gt=0)
-    """Unknown keys of one address per minute, on average; further new keys get 429. Behind a proxy set
-    `server.trusted_proxies`, or all clients count as one address."""
-    failures_burst: int = Field(20, gt=0)
-    """Unknown keys of one address at once."""
 
     @property
     def required(self) -> bool:
@@ -853,8 +845,6 @@ class LimitsConfig(Section):
     closed. Streams and `/healthz` are not counted. Behind a proxy set `server.trusted_proxies`."""
     idle_s: float = Field(75.0, gt=0)
     """Longest idle time of an HTTP connection, seconds."""
-    body_s: float = Field(60.0, gt=0)
-    """Longest upload of a request's body, seconds. More suits slow clients with long reference audio."""
     tenant: TenantLimits = TenantLimits()
     """Bounds of each tenant that `tenants` does not name."""
     tenants: dict[str, TenantLimits] = {}
@@ -980,8 +970,6 @@ class AudioSocketConfig(Section):
     """Route of calls that were not announced with `PUT /v1/calls/expected/{uuid}`. Empty: such calls are refused."""
     connections: int = Field(500, gt=0)
     """Most sockets; one more is closed at once."""
-    expected_calls: int = Field(10_000, gt=0)
-    """Most announced calls; one more is answered with 503."""
     expected_s: float = Field(60.0, gt=0)
     """Longest wait for an announced call, seconds. More suits callers who still hear ringing."""
 

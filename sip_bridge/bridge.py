@@ -54,6 +54,8 @@ from sip_bridge.trunks import SourceStanding, Trunk, Trunks
 log = logging.getLogger(__name__)
 
 _SOURCES = 10_000
+_IDLE_S = 600.0
+"""Silence after which a connection without calls and registrations is closed, seconds."""
 _ENDED = 1000
 """Number of ended dialogs that are remembered."""
 _RETRY = (("Retry-After", "5"),)
@@ -118,7 +120,7 @@ class SipBridge:
                 sources=_SOURCES,
                 connections=limits.connections,
                 transactions=limits.transactions,
-                idle_s=limits.idle_s,
+                idle_s=_IDLE_S,
             ),
             host="" if ipaddress.ip_address(config.host).is_unspecified else config.host,
             client_tls=client_tls,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
@@ -188,16 +189,11 @@ class SipTimeouts(Section):
     """Waits of the SIP side, seconds."""
 
     t1_s: float = Field(0.5, gt=0)
-    """T1 of RFC 3261, the estimate of a round trip. A transaction ends after 64 times this."""
-    t2_s: float = Field(4.0, gt=0)
-    """T2 of RFC 3261, the longest pause between repetitions of a message."""
-    t4_s: float = Field(5.0, gt=0)
-    """T4 of RFC 3261, the longest life of a message in the network."""
+    """T1 of RFC 3261, the estimate of a round trip. A transaction ends after 64 times this; T2 is eight times and T4
+    ten times as long."""
     ready_s: float = Field(8.0, gt=0)
     """Longest wait for the dialogue manager before an INVITE is answered with 503. Keep it below the peer's own limit,
     often 10 s."""
-    early_media_s: float = Field(30.0, gt=0)
-    """Longest speech before the answer, for trunks with `early_media`."""
     answer_s: float = Field(60.0, gt=0)
     """Longest ringing of an outgoing call."""
     media_s: float = Field(30.0, gt=0)
@@ -205,40 +201,50 @@ class SipTimeouts(Section):
     session_s: int = Field(1800, ge=0)
     """Session interval that we ask for (RFC 4028); a peer that is gone is noticed after this. 0: only if the
     peer asks."""
-    session_min_s: int = Field(90, ge=90)
-    """Shortest session interval that a peer may ask for; a shorter one is answered with 422."""
     transfer_s: float = Field(32.0, gt=0)
     """Longest wait for the outcome of a transfer; then we hang up."""
+
+    @property
+    def t2_s(self) -> float:
+        """T2 of RFC 3261, the longest pause between repetitions of a message, seconds: 4 with its T1 of 0.5."""
+        return 8 * self.t1_s
+
+    @property
+    def t4_s(self) -> float:
+        """T4 of RFC 3261, the longest life of a message in the network, seconds: 5 with its T1 of 0.5."""
+        return 10 * self.t1_s
 
 
 class SipLimits(Section):
     """Bounds for strangers and floods."""
 
     requests_per_s: float = Field(50.0, gt=0)
-    """Requests outside known transactions per second and source, on average; more are dropped. A call costs about
-    three. Messages beyond four times this rate are dropped unread, 4 kB counting as one."""
-    burst: int = Field(200, gt=0)
-    """Most such requests at once per source address."""
+    """Requests outside known transactions per second and source address, on average, and four times as many at once;
+    more are dropped. A call costs about three. Messages beyond four times this rate are dropped unread, 4 kB counting
+    as one."""
     calls_per_s: float = Field(50.0, gt=0)
-    """New calls per second and source address, on average; more are answered with 503."""
-    calls_burst: int = Field(100, gt=0)
-    """Most new calls at once per source address."""
+    """New calls per second and source address, on average, and twice as many at once; more are answered with 503."""
     connections: int = Field(1000, gt=0)
     """Most TCP and TLS connections."""
-    idle_s: float = Field(600.0, gt=0)
-    """Silence after which a connection without calls and registrations is closed, seconds."""
     transactions: int = Field(20_000, gt=0)
     """Most transactions; more get 503. Requests in dialogs have a tenth more room."""
+
+    @property
+    def burst(self) -> int:
+        """Most requests at once per source address."""
+        return ceil(4 * self.requests_per_s)
+
+    @property
+    def calls_burst(self) -> int:
+        """Most new calls at once per source address."""
+        return ceil(2 * self.calls_per_s)
 
     def share(self, workers: int) -> SipLimits:
         """Return the part of each of several workers, so that a source gets no more from all of them than from one."""
         return SipLimits(
             requests_per_s=self.requests_per_s / workers,
-            burst=-(-self.burst // workers),
             calls_per_s=self.calls_per_s / workers,
-            calls_burst=-(-self.calls_burst // workers),
             connections=-(-self.connections // workers),
-            idle_s=self.idle_s,
             transactions=-(-self.transactions // workers),
         )
 

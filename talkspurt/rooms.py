@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.call.calls import LiveCalls
 from gateway.call.directory import LocalDirectory, number_of
-from gateway.call.expected import ExpectedCalls
+from gateway.call.expected import EXPECTED_CALLS, ExpectedCalls
 from gateway.call.handoff import Handoffs
 from gateway.call.hearing.listening import hearing
 from gateway.call.joined.bridge import JoiningPolicy
@@ -71,7 +71,7 @@ from gateway.listener.server import GatewayServer
 from gateway.listener.sites import Sites
 from gateway.listener.stream_admission import StreamAdmission
 from gateway.listener.stream_claims import StreamClaims
-from gateway.media.playout import START_QUANTILE, StartPolicy
+from gateway.media.playout import START_DELAY_S, START_QUANTILE, StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metering.store import Records
 from gateway.metering.webhook import Webhook
@@ -256,7 +256,7 @@ class CallParts:
             tracer=stores.tracer,
             calling=self.calling,
             playout=config.playout,
-            start=StartPolicy(quantile=START_QUANTILE, max_delay_s=config.playout.max_start_delay_ms / 1000),
+            start=StartPolicy(quantile=START_QUANTILE, max_delay_s=START_DELAY_S),
             voices=own_voices,
             uplink=self.uplink,
             call_log=stores.call_log,
@@ -395,7 +395,7 @@ class TransportParts:
             calls.second_legs.originator = self.sip.outgoing
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None:
-            expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
+            expected = ExpectedCalls(limit=EXPECTED_CALLS, expiry_s=config.audiosocket.expected_s)
             self.audiosocket = AudioSocketServer(
                 config.audiosocket,
                 config.limits,

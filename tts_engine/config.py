@@ -38,15 +38,7 @@ class EngineModel(BaseModel):
 
 
 class EngineTimeouts(EngineModel):
-    """Longest time that an utterance or a process may stand still."""
-
-    text_s: Seconds = Field(default=120.0, gt=0)
-    """Longest wait for more text of an utterance, seconds. More suits language models that call slow tools in
-    mid-sentence; a client that forgets to end its text holds a place for as long."""
-
-    audio_s: Seconds = Field(default=20.0, gt=0)
-    """Longest time without audio from an engine that has all the text and whose sound has all been heard, seconds. Less
-    frees the callers of a stuck engine sooner. It must exceed the longest wait in the engine's own queue."""
+    """Longest time that a process may stand still."""
 
     start_s: Seconds = Field(default=300.0, gt=0)
     """Longest start of an engine, seconds. Big models load and compile for minutes."""
@@ -316,7 +308,7 @@ class EngineConfig(ModelConfig):
     """Time for live utterances to finish after SIGTERM, seconds."""
 
     timeouts: EngineTimeouts = EngineTimeouts()
-    """Longest time that an utterance or a process may stand still."""
+    """Longest time that a process may stand still."""
 
     speech: SpeechConfig = SpeechConfig()
     """Settings of all voices: clauses, pauses, bounds."""

@@ -41,7 +41,6 @@ def turn_defaults(
         no_input_s=route.no_input_s,
         turn_chars=turn_chars,
         turns_queued=turns_queued,
-        ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
         barge_in=interruption_rules(route, barge_in, hearing),
         lexicon=lexicon(tuple(route.lexicon.items())),

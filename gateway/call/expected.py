@@ -11,6 +11,9 @@ from uuid import UUID
 
 from gateway.errors import Rejected
 
+EXPECTED_CALLS = 10_000
+"""Most announced calls of a process, a few hundred bytes each; one more is answered with 503."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from gateway.call.directory import Directory
 from gateway.call.session import Session
-from gateway.config import AuthConfig, RouteConfig, Scope
+from gateway.config import TOKEN_MAX_S, AuthConfig, RouteConfig, Scope
 from gateway.errors import Rejected
 from gateway.http.request.auth import TENANT, WHO, Authenticator
 from gateway.http.request.routes import ApiModel, Route
@@ -84,9 +84,9 @@ class BrowserTokens:
                 raise Rejected(f"no live call {body.call[:40]!r}", status=404, code="unknown_call", param="call")
             route = session.call.route
         who.check_route(route, self._routes)
-        if ttl_s > self._auth.token_max_s:
+        if ttl_s > TOKEN_MAX_S:
             raise Rejected(
-                f"ttl_s is {ttl_s}, expected at most {self._auth.token_max_s} (auth.token_max_s)",
+                f"ttl_s is {ttl_s}, expected at most {TOKEN_MAX_S}",
                 status=422, code="invalid_body", param="ttl_s",
             )  # fmt: skip
         now = time.time()

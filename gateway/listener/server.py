@@ -55,6 +55,8 @@ _MEDIA = "/media/"
 _LINGER_S = 2.0
 """Time for which the rest of a refused body is still read, so that its sender sees the answer before the connection
 closes. Each arriving piece costs a wake-up."""
+_BODY_S = 60.0
+"""Longest upload of a request's body, seconds. The largest, 12 MB of reference audio, takes 2 Mbit/s."""
 _MEDIA_TURN_S = 0.004
 """Longest time for caller audio in one turn of the loop, enough for 50 calls. The rest is handled in the next turns."""
 _HEAD_BYTES = 16 * 1024
@@ -233,7 +235,7 @@ class GatewayServer:
             most=limits.connections or open_files() * 3 // 4,
             per_address=limits.connections_per_address,
             idle_s=limits.idle_s,
-            body_s=limits.body_s,
+            body_s=_BODY_S,
         )
         self.proxies = Proxies(server.trusted_proxies)
         self.rate = RequestRate(limits.requests_per_s, self.proxies)

@@ -23,6 +23,9 @@ _LEAST_MARK_WAIT_S = 0.2  # shortest wait for a mark of a peer that has returned
 START_QUANTILE = 0.98
 """Share of utterances that should play without a gap, by which the first frame waits. Less starts sooner."""
 
+START_DELAY_S = 0.4
+"""Longest wait of the first frame, seconds. Callers notice a later answer more than a gap."""
+
 LATE_S = 0.04
 """Largest lateness at which a sent frame is still heard at its place, seconds. A lead hides lateness up to its own
 length. A phone has no lead but a jitter buffer of at least two packets (40 ms; 60 are usual)."""

@@ -57,6 +57,10 @@ from sip_bridge.message.sip import Request, Response, response_to
 USER = "talkspurt"
 """The user part of our contacts. It is the same for all calls, since requests are matched by dialog."""
 
+_MIN_SE_S = 90
+"""Shortest session interval that a peer may ask for, seconds (RFC 4028 section 4); a shorter one is answered with
+422."""
+
 Invitation: TypeAlias = tuple[str, str, int]
 """Call-ID, From tag and CSeq of an INVITE outside dialogs. Copies of an INVITE that come by two paths share them (RFC
 3261 section 8.2.2.2)."""
@@ -108,7 +112,7 @@ class InviteDialog(ABC):
         """Our side of offers and answers."""
         self.effects: deque[Effect] = deque()
         """The effects to carry out, from the left."""
-        self.refresh = SessionRefresh(wanted_s=timeouts.session_s, shortest_s=timeouts.session_min_s)
+        self.refresh = SessionRefresh(wanted_s=timeouts.session_s, shortest_s=_MIN_SE_S)
         self._trunk = trunk
         self._peer = peer
         self._local = local

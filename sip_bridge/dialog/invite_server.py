@@ -18,6 +18,9 @@ from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.reason import cause_of_request
 from sip_bridge.message.sip import Request, Response
 
+EARLY_MEDIA_S = 30.0
+"""Longest speech before the answer, seconds. Carriers end calls that ring for longer than one to three minutes."""
+
 
 class InviteServer(InviteDialog):
     """An inbound call, from its INVITE on.
@@ -94,7 +97,7 @@ class InviteServer(InviteDialog):
         if self._trunk.early_media:
             self._provisional(183, [SDP], self._answer_body)
             self._apply(self.negotiation.agreed)
-            self._wait(InviteTimer.GREETED, self._timeouts.early_media_s)
+            self._wait(InviteTimer.GREETED, EARLY_MEDIA_S)
         else:
             self._provisional(180)
         self._wait(InviteTimer.READY, self._timeouts.ready_s)

@@ -124,10 +124,6 @@ class Config(Section):
                 f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
                 "outside: leave it on, or take the carrier out of the configuration"
             )
-        if self.auth.token_s > self.auth.token_max_s:
-            raise ValueError(
-                f"auth.token_s is {self.auth.token_s}, more than auth.token_max_s ({self.auth.token_max_s})"
-            )
         if self.directory.redis_url is not None and server.stream_token_secret is None:
             raise ValueError(
                 "directory.redis_url wants server.stream_token_secret: with a random key each, no gateway knows the "

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sip_bridge.config import SipConfig
+from sip_bridge.dialog.invite_server import EARLY_MEDIA_S
 from sip_bridge.dispatch import Dispatcher
 from sip_bridge.io.shared_address import PASSED_BYTES, Passed
 from sip_bridge.local import Peer
@@ -49,7 +50,7 @@ class SipPort:
         self.dispatcher = Dispatcher(
             MessageLimit(requests_per_s=limits.requests_per_s, burst=limits.burst, sources=_SOURCES),
             # A caller may cancel, without any message since the INVITE, until we have answered.
-            remember_s=64 * timeouts.t1_s + timeouts.ready_s + timeouts.early_media_s,
+            remember_s=64 * timeouts.t1_s + timeouts.ready_s + EARLY_MEDIA_S,
         )
         self._living = living
         self._on_call = on_call

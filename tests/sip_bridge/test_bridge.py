@@ -18,7 +18,7 @@ from sip_bridge.message.sip import Request, Response, parse, response_to
 from tests.peers.ports import free_port
 from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until
 
-UNACKED = {"t1_s": 0.1, "t2_s": 0.4}
+UNACKED = {"t1_s": 0.1}
 """Calls without an ACK, which a test leaves behind, end after six seconds."""
 
 
@@ -451,7 +451,7 @@ async def test_damaged_messages_disturb_nothing() -> None:
     chance = random.Random(5)
     broken: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
-    limits = {"requests_per_s": 1e6, "burst": 10**6, "calls_per_s": 1e6, "calls_burst": 10**6}
+    limits = {"requests_per_s": 1e6, "calls_per_s": 1e6}
     async with bridge(limits=limits, timeouts=UNACKED) as made:
         with phone_of(made) as phone, phone_of(made) as other:
             await phone.call(("Allow", "UPDATE"))
@@ -791,12 +791,12 @@ async def test_srtp_without_a_key_or_against_the_trunks_policy_is_refused(policy
 
 
 async def test_a_flood_from_one_address_leaves_the_others_alone() -> None:
-    async with bridge(limits={"requests_per_s": 0.01, "burst": 5}, timeouts=UNACKED) as made:
+    async with bridge(limits={"requests_per_s": 1}, timeouts=UNACKED) as made:
         with phone_of(made) as phone, phone_of(made, address="127.0.0.2") as other:
             for _ in range(50):
                 phone.send(phone.request("INVITE", body=offer(phone.rtp_port), to_tag=""))
             await other.call()
-            assert len(made.sessions) <= 6
+            assert len(made.sessions) < 25, "four at once, then one a second"
             await other.bye()
 
 
@@ -804,7 +804,7 @@ def test_timers_that_are_due_at_once_on_the_servers_own_loop() -> None:
     """uvloop's handle of such a timer is of another kind."""
 
     async def run() -> None:
-        async with bridge(ready=False, timeouts={"t1_s": 0.0002, "t2_s": 0.0008}) as made:
+        async with bridge(ready=False, timeouts={"t1_s": 0.0002}) as made:
             with phone_of(made) as first, phone_of(made) as second:
                 await first.invited(status=180)
                 await second.invited(status=180)

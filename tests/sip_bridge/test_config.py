@@ -27,7 +27,7 @@ TRUNK = {"addresses": ["192.0.2.0/24"]}
         ({"trunks": {"a": TRUNK | {"proxy": "pbx.example"}}}, "expected scheme:address"),
         ({"trunks": {"a": TRUNK | {"codecs": []}}}, "at least 1"),
         ({"registrations": [{"registrar": "sip:r", "username": "u", "trunk": "b"}]}, "names trunk 'b'"),
-        ({"timeouts": {"session_min_s": 60}}, "greater than or equal to 90"),
+        ({"timeouts": {"media_s": 0}}, "greater than 0"),
     ],
 )
 def test_what_cannot_work_is_refused(section: dict[str, Any], said: str) -> None:

@@ -39,13 +39,18 @@ _LONGEST_LINE_S = 10.0
 
 Outcome = Literal["admitted", "refused", "cancelled"]
 Reason = Literal["waited", "queue_full", "at_once"]
-"""Reason for a refusal. ``waited``: the turn had waited for ``wait_ms``. ``queue_full``: ``turns`` waited already, and
-none of lower rank. ``at_once``: its client asked not to wait, because it has other engines."""
+"""Reason for a refusal. ``waited``: the turn had waited for ``wait_ms``. ``queue_full``: ``MOST_WAITING`` turns waited
+already, and none of lower rank. ``at_once``: its client asked not to wait, because it has other engines."""
 
 
 FAIR_EVERY = 8
 """One place in this many goes to the turn that has waited longest, all others go by priority. So no turn waits for
 ever."""
+
+
+MOST_WAITING = 256
+"""Most turns that wait at once. One more is refused, or replaces a waiting turn of lower priority. They wait half a
+second by default, and no engine makes so many places in that time."""
 
 
 class AdmissionConfig(BaseModel):
@@ -56,9 +61,6 @@ class AdmissionConfig(BaseModel):
     wait_ms: float = Field(default=500, ge=0, le=60_000)
     """Longest wait of a turn for a place, milliseconds; then the turn is refused. More refuses fewer turns, but more
     callers hear silence first. 0 refuses at once."""
-
-    turns: int = Field(default=256, ge=0, le=100_000)
-    """Most turns that wait at once. One more is refused, or replaces a waiting turn of lower priority."""
 
 
 class AdmissionObserver(Protocol):
@@ -240,9 +242,9 @@ class AdmissionQueue:
         if ticket.at_once:
             raise self._told("at_once", f"{len(self)} turns wait for a place: {self._refusal}")
         others = [other for other in self._waiting if not other.heard]
-        if ticket.heard or len(others) < self._config.turns:
+        if ticket.heard or len(others) < MOST_WAITING:
             return
-        full = f"{len(others)} turns wait for a place, as many as may (engine.speech.admission.turns): {self._refusal}"
+        full = f"{len(others)} turns wait for a place, as many as may: {self._refusal}"
         error = self._told("queue_full", full)
         last = max(others, key=lambda other: other.rank, default=ticket)
         if last.rank <= ticket.rank:

@@ -17,7 +17,8 @@ from voicecodecs.registry import AudioFormat
 log = logging.getLogger(__name__)
 
 LEG_RATES = (8000, 16000, 48000)
-"""Sample rates that calls ask for, Hz: G.711; G.722; Opus, for which the voice speaks at its own rate."""
+"""Sample rates that calls ask for, Hz: G.711; G.722; Opus, for which the voice speaks at its own rate. Prompts are made
+for each."""
 
 
 class PromptConfig(BaseModel):
@@ -41,9 +42,6 @@ class PromptConfig(BaseModel):
     instruct: str = ""
     """Style instruction, for models that take one."""
 
-    sample_rates: tuple[int, ...] = Field(default=LEG_RATES, min_length=1)
-    """Sample rates of the calls, hertz. The embedded voice makes the text once for each."""
-
 
 async def warm(prompts: Sequence[PromptConfig], speak: Callable[[UtteranceRequest, str], Awaitable[bool]]) -> None:
     """Make every prompt. A prompt that cannot be spoken is logged, without its text.
@@ -53,7 +51,7 @@ async def warm(prompts: Sequence[PromptConfig], speak: Callable[[UtteranceReques
     """
     kept = asked = 0
     for number, prompt in enumerate(prompts):
-        for rate in dict.fromkeys(prompt.sample_rates):
+        for rate in LEG_RATES:
             asked += 1
             request = UtteranceRequest(
                 utterance_id=f"prompt.{number}.{rate}",

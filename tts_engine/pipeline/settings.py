@@ -49,10 +49,6 @@ class SpeechConfig(BaseModel):
     """Wait for the next token before a finished clause is sent, milliseconds. Less sends first packets sooner where
     tokens are slow. Less than the time between two tokens sends "amazon." before "com" comes."""
 
-    settle_ms: float = Field(default=300, ge=50, le=10_000)
-    """Wait for more text after a full stop that follows an abbreviation, milliseconds (1.5 s more after a number). Less
-    answers sooner when a model pauses in mid-turn."""
-
     max_chars: int = Field(default=20_000, ge=1)
     """Longest text of one utterance, characters; at least `limits.turn_chars`."""
 

@@ -28,6 +28,11 @@ class OpenUtterances(SharedByUtterances, Protocol):
         ...
 
 
+SETTLE_MS = 300.0
+"""Wait for more text after a full stop that follows an abbreviation, milliseconds. ``PHRASE_WAIT_S`` follows where a
+number stands there. Language models pause for less between two tokens."""
+
+
 class EngineUtterance:
     """See ``tts_engine.api.Utterance``. It passes clauses from the text side to the speaking side, and owns the task
     and the timer between them."""
@@ -149,8 +154,8 @@ class EngineUtterance:
 
     def _expect_more(self) -> None:
         """Wait for more text. Meanwhile, draft the clause that ends with the text so far, since it may be complete."""
-        config, tentative = self._engine.config, self._text.tentative()
-        wait_ms = config.confirm_ms if tentative is not None and tentative.likely else config.settle_ms
+        tentative = self._text.tentative()
+        wait_ms = self._engine.config.confirm_ms if tentative is not None and tentative.likely else SETTLE_MS
         self._settle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_settled)
         clause = tentative.clause if tentative is not None else None
         self.speech.expect(clause, draft=not self._text.ended and not self._text.grows)

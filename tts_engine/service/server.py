@@ -24,7 +24,7 @@ from grpc_reflection.v1alpha import reflection
 
 from tts_engine import metrics
 from tts_engine.api import EngineStatus, SpeechEngine, Utterance
-from tts_engine.config import EngineConfig, EngineTimeouts, is_local
+from tts_engine.config import EngineConfig, is_local
 from tts_engine.correlation import CORRELATION, Correlation
 from tts_engine.errors import DeadlineExceeded, EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
@@ -42,6 +42,14 @@ log = logging.getLogger(__name__)
 _HALF_CLOSE_S = 1.0  # longest wait for a client's half-close, seconds
 RETRY_AFTER_S = 1.0
 """Time after which a client that was refused because the engine is full should try again, seconds."""
+
+TEXT_S = 120.0
+"""Longest wait for more text of an utterance, seconds. Language models call slow tools in mid-sentence; a client that
+forgets to end its text holds a place for as long."""
+
+AUDIO_S = 20.0
+"""Longest time without audio from an engine that has all the text and whose sound has all been heard, seconds. It
+exceeds the longest waits in the engine's own queues."""
 
 CONSUMPTION_S = 120.0
 """Time for which a client may leave audio untaken, seconds; then its utterance fails. A held turn is not taken while it
@@ -96,16 +104,16 @@ class DeadlineState:
             self.audio_at = max(self.audio_at, at + unheard_s)
         self.ahead = False
 
-    def expired(self, now: float, timeouts: EngineTimeouts) -> DeadlineExceeded | None:
+    def expired(self, now: float) -> DeadlineExceeded | None:
         """Return the deadline that has passed, if there is one."""
         if self.writing_at is not None:
             if now - self.writing_at > CONSUMPTION_S:
                 return DeadlineExceeded(f"client took no audio for {CONSUMPTION_S:g} s")
         elif not self.text_ended:
-            if now - self.text_at > timeouts.text_s:
-                return DeadlineExceeded(f"no text for {timeouts.text_s:g} s and no end of text (timeouts.text_s)")
-        elif not self.ahead and now - self.audio_at > timeouts.audio_s:
-            return DeadlineExceeded(f"engine made no audio for {timeouts.audio_s:g} s (timeouts.audio_s)")
+            if now - self.text_at > TEXT_S:
+                return DeadlineExceeded(f"no text for {TEXT_S:g} s and no end of text")
+        elif not self.ahead and now - self.audio_at > AUDIO_S:
+            return DeadlineExceeded(f"engine made no audio for {AUDIO_S:g} s")
         return None
 
 
@@ -162,7 +170,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         streams = 2 * config.speech.max_utterances + 16
         checks = []
         if config.token is not None:
-            checks.append(TokenCheck(config.token.get_secret_value(), wait_s=config.timeouts.text_s))
+            checks.append(TokenCheck(config.token.get_secret_value(), wait_s=TEXT_S))
         self._server = grpc.aio.server(
             interceptors=checks,
             options=[
@@ -302,12 +310,11 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
     async def _first(self, context: grpc.aio.ServicerContext) -> pb.SpeakRequest:
         """Read the message with the start. Such calls have no place in the engine yet; HTTP/2's limit of streams bounds
         them."""
-        timeout_s = self.config.timeouts.text_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(TEXT_S):
                 message = await context.read()
         except TimeoutError:
-            raise DeadlineExceeded(f"no start for {timeout_s:g} s (timeouts.text_s)") from None
+            raise DeadlineExceeded(f"no start for {TEXT_S:g} s") from None
         if message is grpc.aio.EOF or not message.HasField("start"):
             raise InvalidRequest("the first message carries no start", field="start")
         return message
@@ -476,14 +483,13 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             raise
 
     async def _sweep(self) -> None:
-        timeouts = self.config.timeouts
         # With this period, a deadline is late by a quarter at most.
-        period_s = min(1.0, timeouts.text_s / 4, timeouts.audio_s / 4, CONSUMPTION_S / 4)
+        period_s = min(1.0, TEXT_S / 4, AUDIO_S / 4, CONSUMPTION_S / 4)
         while True:
             await asyncio.sleep(period_s)
             now = time.monotonic()
             for speak in list(self._speaks):
-                if error := speak.progress.expired(now, timeouts):
+                if error := speak.progress.expired(now):
                     speak.fail(error)
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:

@@ -48,6 +48,11 @@ _INDEX_BYTES = 8
 _MAX_TALLIES = 500
 """Most keys whose calls and speech requests the workers report to each other, about 30 bytes each."""
 
+FAILURES_PER_MINUTE = 6.0
+FAILURES_AT_ONCE = 20
+"""Unknown keys of one address per minute, on average, and at once; further new keys get 429. A person mistypes a key
+less often, and a key cannot be guessed at this rate."""
+
 _REMEMBERED = 10_000
 """Number of addresses and of keys that are remembered, a few hundred bytes each."""
 
@@ -179,9 +184,7 @@ class Authenticator:
         self._take(self._key_file.value if self._key_file is not None else ())
         self._open = server.insecure or is_loopback(server.host)
         self._proxies = Proxies(server.trusted_proxies)
-        self._failures = SourceLimit(
-            per_s=auth.failures_per_minute / 60, burst=auth.failures_burst, sources=_REMEMBERED
-        )
+        self._failures = SourceLimit(per_s=FAILURES_PER_MINUTE / 60, burst=FAILURES_AT_ONCE, sources=_REMEMBERED)
         self._asked: OrderedDict[tuple[str, bytes], None] = OrderedDict()
         """Address and digest of each key that was sent. The entry unused for longest is forgotten first."""
 

@@ -43,7 +43,7 @@ def who(auth: Authenticator, key: str) -> Principal | str:
 
 def authenticator(path: Path, **fields: object) -> Authenticator:
     routes = {"a": RouteConfig(tenant="one"), "b": RouteConfig(tenant="two")}
-    auth = AuthConfig.model_validate({"keys_file": str(path), "failures_burst": 1000, **fields})
+    auth = AuthConfig.model_validate({"keys_file": str(path), **fields})
     return Authenticator(auth, ServerConfig(), routes, Tokens("a secret", lifetime_s=60), Limiter(LimitsConfig()))
 
 

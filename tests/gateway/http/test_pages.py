@@ -144,6 +144,12 @@ async def test_a_key_in_the_address_moves_into_the_cookie() -> None:
 # Guessing keys.
 
 
+@pytest.fixture
+def few_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.http.request.auth.FAILURES_AT_ONCE", 3)
+    monkeypatch.setattr("gateway.http.request.auth.FAILURES_PER_MINUTE", 0.1)
+
+
 async def tried(http: aiohttp.ClientSession, key: str, *, form: bool = False, source: str = "") -> int:
     """Status of a request with this key, by the form or as the API takes it."""
     http.cookie_jar.clear()
@@ -157,10 +163,13 @@ async def tried(http: aiohttp.ClientSession, key: str, *, form: bool = False, so
 
 
 @pytest.mark.parametrize("form", [True, False], ids=["form", "api"])
-async def test_an_address_may_try_so_many_keys_and_then_not_even_the_right_one(form: bool) -> None:
+@pytest.mark.usefixtures("few_guesses")
+async def test_an_address_may_try_so_many_keys_and_then_not_even_the_right_one(
+    form: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good = 303 if form else 200
-    async with site(KEY, failures_burst=5, failures_per_minute=0.1) as http:
-        assert [await tried(http, f"guess {n}", form=form) for n in range(8)] == [401] * 5 + [429] * 3
+    async with site(KEY) as http:
+        assert [await tried(http, f"guess {n}", form=form) for n in range(6)] == [401] * 3 + [429] * 3
         assert await tried(http, KEY, form=form) == await tried(http, "guess 9", form=not form) == 429
         async with http.post("/login", data={"key": KEY, "page": "/phone"}) as answer:
             assert answer.status == 429 and 0 < int(answer.headers["Retry-After"]) <= 600
@@ -168,41 +177,46 @@ async def test_an_address_may_try_so_many_keys_and_then_not_even_the_right_one(f
         async with http.get("/v1/routes", headers={"Authorization": f"Bearer {KEY}"}) as answer:
             assert (await answer.json())["error"]["code"] == "too_many_failures"
             assert 0 < int(answer.headers["Retry-After"]) <= 600
-    async with site(KEY, failures_burst=5, failures_per_minute=1e6) as http:  # and soon it may try again
+    monkeypatch.setattr("gateway.http.request.auth.FAILURES_PER_MINUTE", 1e6)  # and soon it may try again
+    async with site(KEY) as http:
         assert 429 not in [await tried(http, f"guess {n}", form=form) for n in range(20)]
         assert await tried(http, KEY, form=form) == good
 
 
+@pytest.mark.usefixtures("few_guesses")
 async def test_success_is_not_counted_and_a_key_that_worked_goes_on_working() -> None:
-    async with site(KEY, failures_burst=3, failures_per_minute=0.1) as http:
+    async with site(KEY) as http:
         assert [await tried(http, KEY) for _ in range(10)] == [200] * 10
         assert [await tried(http, f"guess {n}") for n in range(5)] == [401] * 3 + [429] * 2
         assert await tried(http, KEY) == 200 and await tried(http, KEY, form=True) == 303
 
 
+@pytest.mark.usefixtures("few_guesses")
 async def test_the_same_old_key_over_and_over_uses_nothing_up() -> None:
-    async with site(KEY, failures_burst=3, failures_per_minute=0.1) as http:
+    async with site(KEY) as http:
         assert [await tried(http, "of last year") for _ in range(10)] == [401] * 10
         async with http.get("/v1/routes") as answer:  # and no key at all is no guess
             assert answer.status == 401
         assert await tried(http, KEY) == 200
 
 
+@pytest.mark.usefixtures("few_guesses")
 async def test_addresses_are_told_apart_behind_a_trusted_proxy_only() -> None:
-    async with site(KEY, failures_burst=3, failures_per_minute=0.1, proxies=("127.0.0.0/8",)) as http:
+    async with site(KEY, proxies=("127.0.0.0/8",)) as http:
         assert [await tried(http, f"guess {n}", source="192.0.2.1") for n in range(4)] == [401] * 3 + [429]
         assert await tried(http, KEY, source="192.0.2.2") == 200
         inside = [f"2001:db8:1:2::{n}" for n in range(1, 5)]  # one customer's /64
         assert [await tried(http, f"try {n}", source=host) for n, host in enumerate(inside)] == [401] * 3 + [429]
         assert await tried(http, KEY, source="2001:db8:1:3::1") == 200
-    async with site(KEY, failures_burst=3, failures_per_minute=0.1) as http:
+    async with site(KEY) as http:
         assert [await tried(http, f"guess {n}", source=f"192.0.2.{n}") for n in range(4)] == [401] * 3 + [429]
 
 
 async def test_what_is_remembered_of_guessers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.http.request.auth._REMEMBERED", 4)
+    monkeypatch.setattr("gateway.http.request.auth.FAILURES_AT_ONCE", 1000)
     auth = Authenticator(
-        AuthConfig(api_keys=(ApiKey(key=KEY),), failures_burst=1000),
+        AuthConfig(api_keys=(ApiKey(key=KEY),)),
         ServerConfig(),
         ROUTES,
         Tokens(None, lifetime_s=60),

@@ -155,7 +155,7 @@ def test_the_bound_of_one_address_is_not_a_trusted_proxys() -> None:
     assert not any(socket.aborted for socket in opened)
 
 
-LIMITS = LimitsConfig(connections=20, setup_timeout_s=PATIENCE_S, idle_s=PATIENCE_S, body_s=PATIENCE_S)
+LIMITS = LimitsConfig(connections=20, setup_timeout_s=PATIENCE_S, idle_s=PATIENCE_S)
 
 
 @pytest.mark.parametrize(

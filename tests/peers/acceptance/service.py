@@ -61,7 +61,7 @@ sip:
   port: {sip_port}
   rtp_ports: {rtp_ports}
   trunks: {{front: {{addresses: [127.0.0.1]}}}}
-  limits: {{requests_per_s: 1000, burst: 1000, calls_per_s: 100, calls_burst: 1000}}
+  limits: {{requests_per_s: 1000, calls_per_s: 500}}
 calls: {{folder: calls}}
 records: {{database_url: "sqlite:///{folder}/records.sqlite3", numbers: true}}
 postgres: {{url: "{postgres}", timeout_s: 2}}

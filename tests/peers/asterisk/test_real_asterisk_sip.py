@@ -182,7 +182,7 @@ async def test_an_account_of_the_switch_calls_and_is_called(tmp_path: Path) -> N
     port = free_port()
     account = {"registrar": f"sip:127.0.0.1:{port}", "username": "account", "password": "secret", "trunk": "pbx"}
     trunks: dict[str, Any] = {"pbx": {}}
-    more: dict[str, Any] = {"timeouts": {"t2_s": 0.5}, "allowed_targets": ["*@127.0.0.1"]}
+    more: dict[str, Any] = {"timeouts": {"t1_s": 0.2}, "allowed_targets": ["*@127.0.0.1"]}
     async with bridge(trunks=trunks, registrations=[account], **more) as made:
         (registration,) = made.bridge.registrations
         with Phone(0) as phone:

@@ -23,45 +23,37 @@ def run(out: Path, version: int, rows: str, *more: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def two_turns(out: Path, version: int, how: str, *more: str) -> dict[str, dict[str, Any]]:
-    """The rows of a run in which two turns begin at once and five are cancelled, by name."""
-    rows = {row["row"].removesuffix(how): row for row in run(out, version, "burst:2,cancel:5", *more)}
-    assert rows["start"]["version"] == version
-    assert all(row["weights"] == "random weights" and row["model"] == f"CosyVoice{version}" for row in rows.values())
-    burst = rows["burst:2"]
+def spoken(rows: list[dict[str, Any]], version: int, how: str) -> dict[str, dict[str, Any]]:
+    """The rows of a run in which two turns begin at once, by name."""
+    named = {row["row"].removesuffix(how): row for row in rows}
+    assert all(row["weights"] == "random weights" and row["model"] == f"CosyVoice{version}" for row in rows)
+    burst = named["burst:2"]
     assert burst["turns"] == 2
     assert burst["broken"] == burst["refused"] == 0
     assert burst["audio_s"] > 2 * 30 / 25
-    return rows
+    return named
 
 
 @pytest.mark.slow
-def test_rows_of_version_2_and_of_another_first_chunk_say_so(tmp_path: Path) -> None:
-    rows = two_turns(tmp_path / "rows.jsonl", 2, " v2", "--first-hop", "22")
-    assert list(rows) == ["start", "burst:2", "cancel:5"]
+def test_rows_of_version_2_another_first_chunk_and_a_text_front_end_say_so(tmp_path: Path) -> None:
+    rows = run(tmp_path / "rows.jsonl", 2, "burst:2", "--first-hop", "22", "--text-processes", "0")
+    assert list(spoken(rows, 2, " v2 text 0")) == ["start", "burst:2"]
+    assert rows[0]["version"] == 2
 
 
 @pytest.mark.slow
 def test_rows_are_written_and_not_taken_twice(tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
-    two_turns(out, 3, HOP)
+    assert spoken(run(out, 3, "burst:2,cancel:5"), 3, HOP)["start"]["version"] == 3
     names = [row["row"] for row in run(out, 3, "burst:2,flow,lm")]
     assert names == [f"{name}{HOP}" for name in ("start", "burst:2", "cancel:5", "start", "flow", "lm")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("processes", "where"), [("0", ()), ("1", ("--grpc",))])
-def test_clauses_with_a_text_front_end_here_and_through_grpc_say_so(
-    processes: str, where: tuple[str, ...], tmp_path: Path
-) -> None:
-    rows = {
-        row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--text-processes", processes, *where)
-    }
-    burst = rows[" ".join([f"burst:2{HOP} text {processes}", *(name.strip("-") for name in where)])]
-    assert burst["turns"] == 2 and burst["refused"] == 0
-    assert burst["audio_s"] > 2 * 30 / 25
-    if where:
-        assert burst["first_ms"]["p50"] > burst["of_it_token_to_wave_ms_p50"] > 0
+def test_clauses_through_grpc_say_so(tmp_path: Path) -> None:
+    rows = run(tmp_path / "rows.jsonl", 3, "burst:2", "--text-processes", "1", "--grpc")
+    burst = spoken(rows, 3, f"{HOP} text 1 grpc")["burst:2"]
+    assert burst["first_ms"]["p50"] > burst["of_it_token_to_wave_ms_p50"] > 0
 
 
 def test_what_the_rows_for_a_gpu_read_of_the_language_model_is_there() -> None:
@@ -90,15 +82,12 @@ def product(out: Path, rows: str, *more: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_callers_and_an_http_client_hear_the_whole_product(tmp_path: Path) -> None:
-    out = tmp_path / "rows.jsonl"
-    callers = product(out, "call:1,burst:2")
-    assert list(callers) == ["call:1", "burst:2"]
-    for row in callers.values():
+    rows = product(tmp_path / "rows.jsonl", "call:1,burst:2,http:2,sentence:2")
+    assert list(rows) == ["call:1", "burst:2", "http:2", "sentence:2"]
+    for row in rows["call:1"], rows["burst:2"]:
         assert (row["model"], row["weights"]) == ("CosyVoice3", "random weights")
         assert row["first_packet_ms"]["n"] == row["turns"] > 0
         assert row["errors"] == 0
-    rows = product(out, "call:1,http:2,sentence:2")
-    assert list(rows) == ["call:1", "burst:2", "http:2", "sentence:2"], "what is written is not measured again"
     for http in rows["http:2"], rows["sentence:2"]:
         assert http["first_sound_ms"]["n"] == http["sound_s"]["n"] == http["requests"] > 0
         assert (http["refused"], http["failed"], http["silent"]) == (0, {}, 0)
@@ -106,36 +95,31 @@ def test_callers_and_an_http_client_hear_the_whole_product(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_sentences_beyond_the_capacity_come_as_often_as_the_capacity_says(tmp_path: Path) -> None:
-    out = tmp_path / "rows.jsonl"
-    tone = ("--set", "engine__kind=tone")
-    capacity = product(out, "capacity:2:8", *tone)["capacity:2:8"]
-    assert capacity["capacity_s_per_s"] > 0 and capacity["mean_sound_s"] > 0
-    row = product(out, "beyond:0.1:8:4", *tone)["beyond:0.1:8:4"]
-    expected = 4 * 0.1 * capacity["capacity_s_per_s"] / capacity["mean_sound_s"]
-    assert row["requests"] == pytest.approx(expected, abs=3 * expected**0.5 + 2)
-    assert row["share_of_capacity"] == pytest.approx(row["sound_made_s_per_s"] / capacity["capacity_s_per_s"], abs=1e-3)
-    assert row["with_a_gap"] == 0 and row["no_place"] == {}
-
-
-@pytest.mark.slow
-def test_bursts_are_cut_and_each_of_them_counts(tmp_path: Path) -> None:
-    tone = ("--set", "engine__kind=tone")
-    row = product(tmp_path / "rows.jsonl", "bursts:3", *tone)["bursts:3"]
-    assert row["bursts"] == len(row["first_packet_ms_of_bursts"]) >= 1
-    assert row["first_packet_ms"]["n"] >= 3 * row["bursts"]
-    p50, p95 = row["median_p50_p95_ms"]
-    assert 0 < p50 <= p95
-    assert row["errors"] == 0
-
-
-@pytest.mark.slow
-def test_an_engine_killed_beside_calls_costs_no_turn(tmp_path: Path) -> None:
+def test_bursts_a_load_beyond_the_capacity_and_an_engine_killed_beside_calls(tmp_path: Path) -> None:
     # The tone engine: a model would be short of these two cores, and refuse turns for that.
+    out = tmp_path / "rows.jsonl"
     several = ("--devices", "cpu,cpu", "--set", "engine__kind=tone")
-    rows = product(tmp_path / "rows.jsonl", "full:2,kill:8:8", *several)
+    rows = product(out, "bursts:3,capacity:2:8,beyond:0.1:8:4,full:2,kill:8:8", *several)
     assert {row["device"] for row in rows.values()} == {"cpu,cpu"}
-    full, row = rows["full:2"], rows["kill:8:8"]
+
+    bursts = rows["bursts:3"]
+    assert bursts["bursts"] == len(bursts["first_packet_ms_of_bursts"]) >= 1
+    assert bursts["first_packet_ms"]["n"] >= 3 * bursts["bursts"]
+    p50, p95 = bursts["median_p50_p95_ms"]
+    assert 0 < p50 <= p95
+    assert bursts["errors"] == 0
+
+    capacity, beyond = rows["capacity:2:8"], rows["beyond:0.1:8:4"]
+    assert capacity["capacity_s_per_s"] > 0 and capacity["mean_sound_s"] > 0
+    expected = 4 * 0.1 * capacity["capacity_s_per_s"] / capacity["mean_sound_s"]
+    assert beyond["requests"] == pytest.approx(expected, abs=3 * expected**0.5 + 2)
+    share = beyond["sound_made_s_per_s"] / capacity["capacity_s_per_s"]
+    assert beyond["share_of_capacity"] == pytest.approx(share, abs=1e-3)
+    assert beyond["with_a_gap"] == 0 and beyond["no_place"] == {}
+
+    full, killed = rows["full:2"], rows["kill:8:8"]
     assert full["audio_seconds_per_second"] > 0 and full["refused"] == 0
-    assert row["turns"] == row["turns_sent"] > row["new_turns"] > 0
-    assert (row["turns_lost"], row["new_turns_failed"], row["errors"]) == (0, 0, 0)
+    assert killed["turns"] == killed["turns_sent"] > killed["new_turns"] > 0
+    assert (killed["turns_lost"], killed["new_turns_failed"], killed["errors"]) == (0, 0, 0)
+
+    assert product(out, "bursts:3,kill:8:8", *several) == rows, "what is written is not measured again"

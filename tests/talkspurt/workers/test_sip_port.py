@@ -15,6 +15,7 @@ import pytest
 
 from gateway.seams.leg import TransferStart
 from sip_bridge.config import SipConfig
+from sip_bridge.dialog.invite_server import EARLY_MEDIA_S
 from sip_bridge.dialog.transaction import TransactionState, cancel_of, failure_ack
 from sip_bridge.io.ports import share
 from sip_bridge.io.shared_address import SharedAddress
@@ -261,7 +262,7 @@ def test_a_call_is_remembered_as_long_as_its_caller_may_give_up() -> None:
         dispatcher = SipPort(config, udp, lambda: [0], lambda worker: None).dispatcher
     dispatcher.begun("early-media", 1, now=0.0)
     cancel = b"CANCEL sip:bot@example.com SIP/2.0\r\nCall-ID: early-media\r\n\r\n"
-    speech_before_the_answer_s = config.timeouts.ready_s + config.timeouts.early_media_s
+    speech_before_the_answer_s = config.timeouts.ready_s + EARLY_MEDIA_S
     assert dispatcher.worker_of_cancel(cancel, now=speech_before_the_answer_s) == 1
 
 

@@ -19,6 +19,13 @@ from voicecodecs.registry import AudioFormat
 
 pytestmark = pytest.mark.virtual_time
 
+
+@pytest.fixture
+def one_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts are made for G.711 only."""
+    monkeypatch.setattr("tts_engine.pipeline.prompts.LEG_RATES", (8000,))
+
+
 GREETING = "Welcome to the shop. How can I help you?"
 
 
@@ -76,11 +83,10 @@ async def test_the_first_caller_hears_a_prompt_from_the_cache_at_every_rate(rate
     await engine.aclose()
 
 
+@pytest.mark.usefixtures("one_rate")
 async def test_a_prompt_of_another_voice_language_or_speed_is_another_prompt() -> None:
     model = Lines()
-    engine, seen = made(
-        model, {"text": "Hello.", "voice": "anna", "language": "de-DE", "speed": 1.5, "sample_rates": [8000]}
-    )
+    engine, seen = made(model, {"text": "Hello.", "voice": "anna", "language": "de-DE", "speed": 1.5})
     await engine.start()
     await idle(engine)
     seen.lookups.clear()
@@ -99,9 +105,10 @@ async def test_readiness_waits_for_prompts_only_where_it_is_told_to() -> None:
     await engine.aclose()
 
 
+@pytest.mark.usefixtures("one_rate")
 async def test_a_caller_who_comes_while_the_prompt_is_made_shares_it() -> None:
     model = Lines()
-    engine, seen = made(model, {"text": GREETING, "sample_rates": [8000]})
+    engine, seen = made(model, {"text": GREETING})
     await engine.start()
     await asyncio.sleep(0.1)
     await speak(engine, GREETING)
@@ -128,10 +135,11 @@ async def test_a_prompt_that_cannot_be_spoken_is_named_without_its_text_and_the_
     await engine.aclose()
 
 
+@pytest.mark.usefixtures("one_rate")
 async def test_prompts_outlast_what_is_spoken_later_and_take_half_of_the_cache_at_most() -> None:
     clause_bytes = int(ToneSynthesizer().sample_rate * 4 * 0.05 * 10)  # ten letters of 50 ms
     model = ToneSynthesizer()
-    prompts = [{"text": f"{letter * 10}.", "sample_rates": [8000]} for letter in "abcd"]
+    prompts = [{"text": f"{letter * 10}."} for letter in "abcd"]
     engine, seen = made(model, *prompts, cache_bytes=5 * clause_bytes)
     await engine.start()
     await idle(engine)
@@ -145,9 +153,10 @@ async def test_prompts_outlast_what_is_spoken_later_and_take_half_of_the_cache_a
     await engine.aclose()
 
 
+@pytest.mark.usefixtures("one_rate")
 async def test_no_turn_waits_behind_prompts() -> None:
     """With one place, a turn waits for the clause under way at most, and never for the next prompt."""
-    engine, seen = made(Places(), *({"text": f"Prompt {n}.", "sample_rates": [8000]} for n in range(20)))
+    engine, seen = made(Places(), *({"text": f"Prompt {n}."} for n in range(20)))
     await engine.start()
     await asyncio.sleep(0.05)
     waits = [admission_ms(await speak(engine, f"This is turn {n}.")) for n in range(5)]
@@ -169,10 +178,11 @@ async def test_closing_the_engine_ends_the_warm_up() -> None:
     assert model.active == 0 and len(model.asked) == 1
 
 
+@pytest.mark.usefixtures("one_rate")
 async def test_another_model_gets_the_prompts_when_it_becomes_active() -> None:
     first, second = Lines(), Lines()
     seen = Counter()
-    config = SpeechConfig.model_validate({"prompts": [{"text": "Hello.", "sample_rates": [8000]}]})
+    config = SpeechConfig.model_validate({"prompts": [{"text": "Hello."}]})
     engine = Engine({"one": first, "two": second}, config, observer=seen)
     await engine.start()
     await idle(engine)

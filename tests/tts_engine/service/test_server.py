@@ -36,8 +36,8 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import speak_call, wire
 from tts_engine.service.client import GrpcEngine
+from tts_engine.service.server import AUDIO_S, DeadlineState, SpeechServer
 from tts_engine.service.server import RETRY_AFTER_S as FULL_RETRY_S
-from tts_engine.service.server import DeadlineState, SpeechServer
 from tts_engine.tone import ToneSynthesizer
 from voicecodecs.registry import AudioFormat
 
@@ -224,7 +224,7 @@ async def test_cancel_ends_the_engines_work_within_the_step_under_way(pair: Pair
                 await reading
         case "client":
             await pair.client.aclose()
-    async with asyncio.timeout(EngineConfig().timeouts.audio_s / 2):  # by which the engine would end it anyway
+    async with asyncio.timeout(AUDIO_S / 2):  # by which the engine would end it anyway
         await inner.closed.wait()
     inner.release.set()
     await until(lambda: not pair.server._speaks)
@@ -348,8 +348,9 @@ async def test_a_refusal_waits_for_the_first_message(connect: Callable, monkeypa
     await first.aclose()
 
 
-async def test_a_call_without_a_start_ends(connect: Callable) -> None:
-    pair = await connect(timeouts={"text_s": 0.05})
+async def test_a_call_without_a_start_ends(connect: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts_engine.service.server.TEXT_S", 0.05)
+    pair = await connect()
     async with grpc.aio.insecure_channel(pair.server.address) as channel:
         call = pb_grpc.SpeechEngineStub(channel).Speak()
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -401,52 +402,55 @@ async def test_a_message_over_the_bound_is_refused_and_the_connection_lives(
 
 def test_each_deadline_counts_from_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts_engine.service.server.CONSUMPTION_S", 7.0)
-    timeouts = EngineConfig.model_validate({"timeouts": {"text_s": 5, "audio_s": 3}}).timeouts
+    monkeypatch.setattr("tts_engine.service.server.TEXT_S", 5.0)
+    monkeypatch.setattr("tts_engine.service.server.AUDIO_S", 3.0)
     progress = DeadlineState(now=100.0)
-    assert progress.expired(104.9, timeouts) is None
-    assert "no text" in str(progress.expired(105.1, timeouts))
+    assert progress.expired(104.9) is None
+    assert "no text" in str(progress.expired(105.1))
     progress.text_at = 104.0
-    assert progress.expired(108.9, timeouts) is None
+    assert progress.expired(108.9) is None
     progress.writing_at = 108.0  # a chunk waits: now it is the client's turn
-    assert progress.expired(114.9, timeouts) is None
-    assert "client took no audio" in str(progress.expired(115.1, timeouts))
+    assert progress.expired(114.9) is None
+    assert "client took no audio" in str(progress.expired(115.1))
     progress.writing_at, progress.text_ended, progress.audio_at = None, True, 110.0
-    assert progress.expired(112.9, timeouts) is None
-    assert "made no audio" in str(progress.expired(113.1, timeouts))
+    assert progress.expired(112.9) is None
+    assert "made no audio" in str(progress.expired(113.1))
     progress.gave(25.0, now=113.0)  # and no more until this has been heard
     progress.writing_at = None
-    assert progress.expired(140.9, timeouts) is None
+    assert progress.expired(140.9) is None
     progress.given(now=114.0)
-    assert progress.expired(140.9, timeouts) is None
-    assert "made no audio" in str(progress.expired(141.1, timeouts))
+    assert progress.expired(140.9) is None
+    assert "made no audio" in str(progress.expired(141.1))
     progress.ahead = True  # it is not awaited
-    assert progress.expired(500.0, timeouts) is None
+    assert progress.expired(500.0) is None
 
 
-def test_sound_made_ahead_is_owed_no_earlier_than_it_is_heard() -> None:
-    timeouts = EngineConfig.model_validate({"timeouts": {"audio_s": 3}}).timeouts
+def test_sound_made_ahead_is_owed_no_earlier_than_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts_engine.service.server.AUDIO_S", 3.0)
     progress = DeadlineState(now=100.0)
     progress.ahead = progress.text_ended = True
     progress.gave(5.0, now=101.0)
     progress.writing_at = None
     progress.played(0.0, at=200.0)
-    assert progress.expired(207.9, timeouts) is None
-    assert "made no audio" in str(progress.expired(208.1, timeouts))
+    assert progress.expired(207.9) is None
+    assert "made no audio" in str(progress.expired(208.1))
     progress.played(1.0, at=260.0)  # the caller was put on hold
-    assert progress.expired(266.9, timeouts) is None
+    assert progress.expired(266.9) is None
     for at in (264.0, 265.0, 300.0):  # the caller has heard all, and says so again and again
         progress.played(4.9, at=at)
-    assert "made no audio" in str(progress.expired(267.1, timeouts))
+    assert "made no audio" in str(progress.expired(267.1))
 
 
-def test_an_utterance_made_ahead_without_sound_has_its_time_once_the_caller_waits() -> None:
-    timeouts = EngineConfig.model_validate({"timeouts": {"audio_s": 3}}).timeouts
+def test_an_utterance_made_ahead_without_sound_has_its_time_once_the_caller_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tts_engine.service.server.AUDIO_S", 3.0)
     progress = DeadlineState(now=100.0)
     progress.ahead = progress.text_ended = True
     progress.played(0.0, at=200.0)
-    assert progress.expired(202.9, timeouts) is None
+    assert progress.expired(202.9) is None
     progress.played(0.0, at=202.0)
-    assert "made no audio" in str(progress.expired(203.1, timeouts))
+    assert "made no audio" in str(progress.expired(203.1))
 
 
 async def test_an_utterance_that_waited_behind_long_speech_is_spoken(pair: Pair) -> None:
@@ -455,15 +459,16 @@ async def test_an_utterance_that_waited_behind_long_speech_is_spoken(pair: Pair)
     speak.progress.audio_at -= 1000.0  # as long as the speech before it lasts
     utterance.played(0, at=time.monotonic())
     await until(lambda: inner.positions, "the position")
-    assert speak.progress.expired(time.monotonic(), pair.server.config.timeouts) is None
+    assert speak.progress.expired(time.monotonic()) is None
     inner.release.set()
     assert [chunk async for chunk in utterance] == [chunk_of("hold", 1), chunk_of("two", 2)]
 
 
-async def test_an_engine_that_is_ahead_of_the_phone_owes_no_audio(tmp_path: Path) -> None:
-    config = EngineConfig.model_validate(
-        {"listen": f"unix:{tmp_path}/engine.sock", "speech": {"ahead_s": 0.2}, "timeouts": {"audio_s": 2.0}}
-    )
+async def test_an_engine_that_is_ahead_of_the_phone_owes_no_audio(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_engine.service.server.AUDIO_S", 2.0)
+    config = EngineConfig.model_validate({"listen": f"unix:{tmp_path}/engine.sock", "speech": {"ahead_s": 0.2}})
     server, engine = SpeechServer(config), Engine(ToneSynthesizer(), config.speech)
     await server.start()
     await server.serve(engine)
