@@ -7,6 +7,7 @@ for the recogniser, touch tones, raw audio for a subscriber, both sides for a re
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -33,9 +34,9 @@ log = logging.getLogger(__name__)
 
 _MAX_WAITING = 100  # payloads of one caller: two seconds
 _MAX_WAITING_TAPED = 1_000  # payloads of both sides, while they are recorded or listened to: ten seconds
-_ALONE_S = 0.6
-"""Silence after a short sound that makes it a word of its own, seconds. Speech that follows sooner begins with it: a
-caller says "Please" and then the rest of the sentence."""
+_JOINS_S = 0.6
+"""Longest silence between a short sound and speech of which the recogniser is given that silence too, seconds: a caller
+says "Please" and then the rest of the sentence."""
 _CREDIT_S = 5.0  # audio accepted ahead of real time, because a network may deliver delayed audio at once
 
 Posted = Callable[[], None]
@@ -98,8 +99,8 @@ class Stream:
         self._pushed_at: float | None = None
         self._vad_wanted = False
         self._speech_wanted = False
-        self._short_sound: tuple[float, float, list[bytes]] | None = None
-        """Onset of a short sound, the time at which it counts as a word of its own, and its audio."""
+        self._joins_until_s = 0.0
+        """Time in the caller's audio until which speech joins the last short sound, seconds."""
         self._dtmf_wanted = False
         self._lulls_wanted = False
         self._tones_wanted = False
@@ -285,10 +286,6 @@ class Stream:
 
     def report(self, heard: Heard | None, post: Post) -> None:
         """Post a result of the detector."""
-        if self._short_sound is not None and self.windows.judged_s >= self._short_sound[1]:
-            begins_at, _, sound = self._short_sound
-            self._short_sound = None
-            post(partial(self._events.on_short_sound, onset=begins_at, sound=sound))
         if heard is None:
             return
         kind, at = heard
@@ -307,15 +304,15 @@ class Stream:
                 "hummed": lambda: None,
             }[kind]
         )
-        begins_at, _, before = self._short_sound or (at, 0.0, [])
-        if self.windows.short_sound_from is not None and self._speech_wanted and kind in ("dismissed", "hummed"):
-            begins_at = begins_at if before else self.windows.short_sound_from
-            sound = [*before, *self._feed.begin(begins_at)]
+        begins_at = self.windows.short_sound_from
+        joins = self.windows.judged_s < self._joins_until_s  # all audio after the short sound is then part of it
+        if begins_at is not None and self._speech_wanted and kind in ("dismissed", "hummed"):
+            sound = list(self._feed.begin(-math.inf if joins else begins_at))
             self._feed.end()
-            self._short_sound = begins_at, self.windows.judged_s + _ALONE_S, sound
+            self._joins_until_s = self.windows.judged_s + _JOINS_S
+            post(partial(events.on_short_sound, onset=begins_at, sound=sound))
         if kind == "started" and self._speech_wanted:
-            self._short_sound = None
-            for piece in (*before, *self._feed.begin(begins_at)):
+            for piece in self._feed.begin(-math.inf if joins else at):
                 post(partial(events.on_speech, piece))
         elif kind == "ended":
             self._feed.end()

@@ -1,7 +1,8 @@
 """Conversion of the caller's speech to prompts and interruptions. Acknowledgements change nothing.
 
-A short sound over the bot's voice may be a word or a hum. The VAD cannot tell, so the recogniser is asked; the bot
-speaks on meanwhile. Words that are no acknowledgement then cut, as those of an utterance do.
+A short sound over the bot's voice may be a word or a hum. The VAD cannot tell, so the recogniser is asked at once; the
+bot speaks on meanwhile. Words that are no acknowledgement then cut, as those of an utterance do. The sound begins an
+utterance that the caller may continue after a silence.
 
 The VAD reports when the caller speaks, the recogniser which words. An utterance lasts from its first onset until a long
 enough silence has passed; it becomes one final prompt. Silence is counted in the caller's audio: while no audio
@@ -21,7 +22,7 @@ from types import MappingProxyType
 from gateway.call.hearing.echo import is_echo, may_become_echo
 from gateway.call.hearing.end_of_thought import Patience
 from gateway.call.hearing.expectation import ANYTHING, AnswerProgress, expected, progress
-from gateway.call.hearing.wordings import is_made_of, plain, wording
+from gateway.call.hearing.wordings import is_made_of, may_become_made_of, plain, wording
 from gateway.call.turn_taking.barge_in import CallerEvent
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
@@ -144,7 +145,7 @@ class _Utterance:
     words: str = ""
     """The recogniser's latest words of it."""
     short: bool = False
-    """True if it is a sound that the VAD did not take for speech."""
+    """True if the VAD took none of it for speech."""
     unwanted: bool = False
     """True if it ended during a turn that speech may not interrupt, while the route reports no speech."""
 
@@ -316,8 +317,9 @@ class Listening:
         self._withheld.clear()  # the VAD sends the audio before the onset again
         self._end_silence()
         self._vad_silent = False
-        if self._current is None:
-            self._current = _Utterance(onset, over_bot=self._turns.speaking() is not None)
+        if self._current is None or self._current.short:
+            self._current = self._current or _Utterance(onset, over_bot=self._turns.speaking() is not None)
+            self._current.short = False
             self._tell_speaking("on")
             self.refresh()
         if self._audio_check is None:
@@ -327,12 +329,15 @@ class Listening:
     def on_short_sound(self, *, onset: float, sound: Sequence[bytes]) -> None:
         """Ask the recogniser about a sound over the bot's voice that was not sure to be speech. During an utterance it
         is a part of that."""
-        if self._stream is None:
+        if self._stream is None or not sound:
             return
+        if self._current is None:
+            self._current = _Utterance(onset, over_bot=True, short=True)
+        self._end_silence()
         for pcm in sound:
-            self._stream.push(pcm)
-        if self._current is None and sound:
-            self._finish(_Utterance(onset, over_bot=True, short=True, unwanted=self._is_unwanted()))
+            self.on_speech(pcm)
+        self._silent(self._current, self._now(), 0.0)
+        self._set_end_timer()
 
     def on_speech(self, pcm: bytes) -> None:
         """Take 20 ms of the caller's speech."""
@@ -464,8 +469,9 @@ class Listening:
             self._end_silence()
             if not self._vad_silent:
                 self._end_speech()
-            self._decide(CallerEvent.THOUGHT_ENDED, None)
-            self._tell_speaking("off")
+            if not utterance.short:
+                self._decide(CallerEvent.THOUGHT_ENDED, None)
+                self._tell_speaking("off")
             self._finish(utterance)
 
     def _finish(self, utterance: _Utterance) -> None:
@@ -480,9 +486,7 @@ class Listening:
         """Take the words of an utterance up to now."""
         self._gives_partials = True
         utterance = self._finished[0] if self._finished else self._current
-        if utterance is None or utterance.short:
-            return
-        if self._is_agreement(utterance, text, begun=self._turns.caller_speaks):
+        if utterance is None or self._is_agreement(utterance, text, begun=True):
             return
         if self._is_echo(utterance, text, begun=True):
             return
@@ -540,16 +544,21 @@ class Listening:
 
     def _heard_nothing(self) -> None:
         """Report an utterance that had no words that count."""
-        if self._current is None:
+        if self._current is None or self._current.short:
             self._decide(CallerEvent.NO_WORDS, None)
 
     def _is_agreement(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
+        """Return True if words of an utterance that began while the bot spoke only acknowledge. ``begun``: more words
+        may follow."""
         if not utterance.over_bot or not (self._hearing.ignores_backchannel or utterance.short):
             return False
         said = plain(text)
-        # An unfinished single word may become an acknowledgement: half a "yeah" is recognised as many words.
         known = wording(self._language).backchannels | self._hearing.backchannels
-        return is_made_of(said, known) or (begun and " " not in said)
+        if is_made_of(said, known):
+            return True
+        # A word that the caller is still saying may become another one: half a "yeah" is recognised as many words.
+        half = begun and self._turns.caller_speaks and " " not in said
+        return half or (begun and utterance.short and may_become_made_of(said, known))
 
     def _is_echo(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
         """Return True if words of an utterance that began while the bot spoke are the bot's. ``begun``: more words may

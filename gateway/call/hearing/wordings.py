@@ -298,3 +298,15 @@ def is_made_of(text: str, phrases: Iterable[str]) -> bool:
         ):
             ends.add(end)
     return bool(words) and len(words) in ends
+
+
+def may_become_made_of(text: str, phrases: Iterable[str]) -> bool:
+    """Return True if ``text``, in the spelling of ``plain``, ends within a phrase: "all" of "all right". What comes
+    before that is made of the phrases."""
+    known = set(phrases)
+    words = text.split()
+    for at in range(len(words)):
+        before, begun = " ".join(words[:at]), " ".join(words[at:]) + " "
+        if any(phrase.startswith(begun) for phrase in known) and (not before or is_made_of(before, known)):
+            return True
+    return False

@@ -450,10 +450,14 @@ def test_who_speaks_on_is_no_mere_acknowledgement_even_when_the_recogniser_is_sl
 
 
 def hums(call: ListeningCall, words: str) -> None:
-    """A short sound of which the VAD is not sure, and the recogniser's answer."""
+    """A short sound of which the VAD is not sure, and the recogniser's answers."""
     call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
-    assert call.words.finished == 1 and call.words.pushed == 15
-    call.run(0.2)
+    assert (call.words.paused, call.words.finished, call.words.pushed) == (1, 0, 15), "asked at once"
+    call.run(0.1)
+    if words:
+        call.listening.on_partial(words)
+    call.run(0.6)
+    assert call.words.finished == 1
     call.listening.on_final(words)
 
 
@@ -467,10 +471,69 @@ def hums(call: ListeningCall, words: str) -> None:
 def test_a_short_word_that_the_vad_took_for_a_hum_interrupts_and_is_told(language: str, no: str) -> None:
     call = ListeningCall({"language": language})
     call.speak(LONG)
-    hums(call, no)
+    call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
+    call.run(0.1)
+    call.listening.on_partial(no)
+    assert call.order() == ["Interrupt"], "its words cut before it is known whether more follows"
+    call.run(0.6)
+    call.listening.on_final(no)
     assert call.order() == ["Interrupt", "Prompt"] and call.prompts == [(no, True)]
     call.run(3.0)
     assert told_names(call) == []
+
+
+def test_speech_soon_after_a_short_word_is_a_part_of_its_prompt() -> None:
+    call = ListeningCall({}, speaker_events=True)
+    call.speak(LONG)
+    call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
+    call.run(0.1)
+    call.listening.on_partial("Please")
+    call.run(0.3)
+    call.starts()
+    call.listening.on_speech(FRAME)
+    call.run(0.5)
+    call.stops()
+    call.run(0.6)
+    assert call.words.finished == 1
+    call.listening.on_final("Please wait for me.")
+    assert call.order() == ["Interrupt", "Prompt"] and call.prompts == [("Please wait for me.", True)]
+
+
+@pytest.mark.parametrize(("begun", "ends"), [("All", "All right."), ("Okay, I", "Okay, I see.")])
+def test_the_begin_of_an_acknowledgement_waits_for_the_rest_of_it(begun: str, ends: str) -> None:
+    call = ListeningCall({})
+    call.speak(LONG)
+    call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
+    call.run(0.1)
+    call.listening.on_partial(begun)
+    call.listening.on_short_sound(onset=call.now - 0.1, sound=[FRAME] * 10)
+    call.run(0.1)
+    call.listening.on_partial(ends)
+    call.run(0.6)
+    assert (call.words.paused, call.words.finished) == (2, 1)
+    call.listening.on_final(ends)
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1")[-1] == "finished"
+
+
+def test_the_begin_of_an_acknowledgement_that_stays_alone_interrupts() -> None:
+    call = ListeningCall({})
+    call.speak(LONG)
+    hums(call, "All")
+    assert call.order() == ["Interrupt", "Prompt"]
+
+
+def test_a_short_sound_keeps_no_answer_to_the_speech_before_it_from_ending_the_doubt() -> None:
+    call = ListeningCall({})
+    call.speak(LONG)
+    call.starts()
+    call.run(0.3)
+    call.stops()
+    call.run(0.6)
+    assert call.words.finished == 1 and call.playout.suspended
+    call.listening.on_short_sound(onset=call.now - 0.1, sound=[FRAME] * 10)
+    call.listening.on_final("")
+    assert not call.playout.suspended
 
 
 @pytest.mark.parametrize(
@@ -496,7 +559,7 @@ def test_a_short_sound_within_an_utterance_is_a_part_of_it() -> None:
     call.stops()
     call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
     assert (call.words.pushed, call.words.finished) == (15, 0)
-    call.run(0.4)
+    call.run(0.7)
     call.listening.on_final("No.")
     assert call.prompts == [("No.", True)]
 
