@@ -187,12 +187,20 @@ async def _engine(settings: Settings, config: Path | None) -> AsyncIterator[Grpc
         yield grpc_engine
 
 
+def prepared(config: Path | None, calls: int) -> dict[str, str]:
+    """Return the overrides for a load of ``calls``. The route ``bench`` of a configuration stays as it is."""
+    environment = overrides(route=ROUTE, calls=calls)
+    if ROUTE in load_config(config).routes:
+        del environment[f"TALKSPURT__ROUTES__{ROUTE.upper()}"]
+    return environment
+
+
 @asynccontextmanager
 async def _server(settings: Settings, calls: int, config: Path | None) -> AsyncIterator[ServerUnderTest]:
     if settings.server:
         yield ServerUnderTest(settings.server, 0)
         return
-    async with serving(config, overrides(route=ROUTE, calls=calls)) as server:
+    async with serving(config, prepared(config, calls)) as server:
         if not settings.pinned:
             yield server
             return
