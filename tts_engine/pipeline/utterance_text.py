@@ -71,7 +71,7 @@ class UtteranceText:
         if self._fed_chars > self._max_chars:
             raise InvalidRequest(
                 f"text has {self._fed_chars} characters or more, at most {self._max_chars} "
-                "are spoken in one utterance (speech.max_chars)"
+                "are spoken in one utterance (engine.speech.max_chars)"
             )
         begun = self._clock()
         self._fed.append((self._fed_chars, begun))

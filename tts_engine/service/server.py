@@ -286,7 +286,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             if len(self._speaks) >= (limit := self.config.speech.max_utterances):
                 metrics.REFUSED.labels("utterances").inc()
                 full = Exhausted(
-                    f"{limit} utterances are open already (speech.max_utterances)",
+                    f"{limit} utterances are open already (engine.speech.max_utterances)",
                     retry_after_s=RETRY_AFTER_S,
                 )
                 if first.start.failure_wanted:
