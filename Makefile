@@ -52,9 +52,12 @@ bench-gpu: $(VENV)/.test     ## the engine alone, then the whole product, on an 
 	$(BIN)/python benchmarks/h200_cosyvoice.py build/bench-gpu/engine.jsonl $(ENGINE)
 	$(BIN)/python benchmarks/h200_product.py build/bench-gpu/product.jsonl --model $(MODEL) $(PRODUCT)
 
-# An hour, or SECONDS=180. SOAK="--capacity 40" spares the measurement of what the machine carries.
-soak: $(VENV)/.run           ## calls come and go for an hour: nothing may grow or get lost
-	$(BIN)/python benchmarks/soak.py --seconds $(if $(filter command environment,$(origin SECONDS)),$(SECONDS),3600) $(SOAK)
+# An hour each, or SECONDS=180. SOAK="--capacity 40" spares the measurement of what the machine carries. VOICES=DIR adds
+# Kokoro, with the files of `talkspurt voices install`.
+SOAK_S = $(if $(filter command environment,$(origin SECONDS)),$(SECONDS),3600)
+soak: $(VENV)/.test          ## calls come and go, then every engine of the CPU speaks: nothing may grow or get lost
+	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_S) $(SOAK)
+	$(BIN)/python benchmarks/speech_memory.py --seconds $(SOAK_S) $(VOICES:%=--voices %)
 
 # Rows that build/acceptance.jsonl has are not taken again. ACCEPTANCE="--calls 20 --only quiet,gateway-1" for some of them.
 acceptance: $(VENV)/.test    ## restarts and kills every process of two gateways behind Envoy and Kamailio while calls talk
