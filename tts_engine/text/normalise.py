@@ -51,6 +51,8 @@ _EMPHASIS = re.compile(
     r"|(?<!\w)#{1,6}(?=[^\W\d_])(?![A-Z]{1,4}-?\d|s \d)"
 )
 """Marks of emphasis and code, ``#`` of a hashtag. A star that stands alone or before digits is a key."""
+_MASKED = re.compile(r"(?<=\d{3})[ -](?:\*{2,}[ -]?)+(?=\d{3})")
+"""The hidden digits of a card: ``4111-****-****-1111``."""
 _HAN_EMPHASIS = re.compile(r"(?<!\*)\*([\u4e00-\u9fff][^*\n]*)\*(?!\*)")
 """Emphasis in Chinese, which has no spaces around it."""
 _HASHTAG = re.compile(r"(?<!\w)#(?:[A-Z][a-z]+){2,}\b")
@@ -112,6 +114,8 @@ def _without_markup(text: str) -> str:
     if "|" in text:
         text = _TABLE_ROW.sub(lambda m: ", ".join(cell for each in m[1].split("|") if (cell := each.strip())), text)
     text = _LINE_START.sub("", text)
+    if "*" in text:
+        text = _MASKED.sub("-", text)
     text = _HASHTAG.sub(lambda m: re.sub(r"(?<=[a-z])(?=[A-Z])", " ", m[0][1:]), text)
     return _DECORATION.sub(" ", _EMPHASIS.sub("", _HAN_EMPHASIS.sub(r"\1", text)))
 

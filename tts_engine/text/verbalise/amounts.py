@@ -78,7 +78,12 @@ class Amounts(NumberWords):
                 ),
                 self._unit,
             ),
-            (re.compile(rf"{SIGN}(?P<n>{num})[ -]?(?P<mag>{mags})(?![\w/]|\.\w)"), self._magnitude),
+            (
+                re.compile(
+                    rf"{SIGN}(?:(?P<from>{num})(?P<mag0>[kKM]?){DASH})?(?P<n>{num})[ -]?(?P<mag>{mags})(?![\w/]|\.\w)"
+                ),
+                self._magnitude,
+            ),
         ]
 
     def _money(self, match: re.Match[str]) -> str:
@@ -189,6 +194,12 @@ class Amounts(NumberWords):
             and re.match(r" (?!di\b|de\b|e\b|y\b)[a-z]", match.string[match.end() :])
         ):
             return match.group()  # the verb
+        if (
+            match["unit"] in "AVW"
+            and match.group().endswith(f"-{match['unit']}")
+            and not _COUNTED.match(match.string, match.end())
+        ):
+            return match.group()  # "Suite 100-A"
         if match["n2"]:
             words = (
                 f"{self._number(match['n'], unit.gender, noun=True)} {self._g.to} {self._counted(match['n2'], unit)}"
@@ -211,7 +222,7 @@ class Amounts(NumberWords):
         elif (
             self._g.tag == "en"
             and f"-{match['unit']}" in match.group()
-            and re.match(r" [a-z]{3,}", match.string[match.end() :])
+            and re.match(r" [A-Za-z][a-z]{2,}", match.string[match.end() :])
         ):
             words = f"{self._number(match['n'])} {unit.one}"  # "two 20-mg tablets"
         else:
@@ -240,7 +251,7 @@ class Amounts(NumberWords):
         return f"{self._int(match['n'])} {over} {self._int(match['n2'])}" + (f" {unit.many}" if unit else "")
 
     def _magnitude(self, match: re.Match[str]) -> str:
-        before = match.string[: match.start("n")]
+        before = match.string[: match.start("from") if match["from"] else match.start("n")]
         if len(match["mag"]) == 1 and re.match(r" [A-Z][a-z]+ (?:St|Ave|Rd|Dr)\b", match.string[match.end() :]):
             return match.group()
         named = re.search(r"(?:(?<=\S )[A-Z][a-z]+|number|#) ?$", match.string[: match.start("n")])
@@ -249,7 +260,9 @@ class Amounts(NumberWords):
             return match.group()  # "in Courtroom 4B", "seats 14A and 14B", but "About 4M people"
         if match.group() in ("4K", "8K") and self._g.tag != "en":
             return match.group()  # of a screen
-        of_code = len(match["mag"]) == 1 and ("-" in match.group().lstrip("-") or re.search(r"\w-$", before))
+        of_code = len(match["mag"]) == 1 and (
+            "-" in match.string[match.start("n") : match.end()] or re.search(r"\w-$", before)
+        )
         if (
             of_code
             or match["mag"] in ("m", "t", "b", "mm", "T")
@@ -258,6 +271,13 @@ class Amounts(NumberWords):
             and self._g.tag in ("es", "it")
         ):
             return match.group()
+        if match["from"] and not match["mag0"]:
+            return self._signed(
+                match, f"{self._number(match['from'])} {self._g.to} {self._scaled(match['n'], match['mag'])}"
+            )
+        if match["from"]:
+            first = self._scaled(match["from"], match["mag0"])
+            return self._signed(match, f"{first} {self._g.to} {self._scaled(match['n'], match['mag'])}")
         return self._signed(match, self._scaled(match["n"], match["mag"]))
 
 

@@ -36,7 +36,7 @@ class Codes(NumberWords):
             (re.compile(r"(?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.[\w-]+)+"), self._address, "@"),
             (
                 re.compile(
-                    rf"(?<![\w.@-])(?!p\.ex?s?\b)(?:{_DOMAIN}|[A-Z0-9-]{{3,}}\.(?:COM|NET|ORG|GOV|EDU))\b(?![\w-])(?:[/?][\w/.?=&#%~-]*)?"
+                    rf"(?<![\w.@-])(?!p\.ex?s?\b)(?:{_DOMAIN}|[A-Z0-9-]{{3,}}\.(?:COM|NET|ORG|GOV|EDU))\b(?![\w-])(?::[0-9]{{2,5}}\b)?(?:[/?][\w/.?=&#%~-]*)?"
                 ),
                 self._address,
                 ".",
@@ -88,7 +88,7 @@ class Codes(NumberWords):
             (re.compile(r"(?<![\w&*#])#(?=\d+-[A-Z\d]|\d+[A-Z]\b|[A-Z]+-?\d)"), lambda _: f"{self._g.number_sign} ", "#"),
             (
                 re.compile(
-                    r"\b(?P<before>(?:Nr\.?|No\.|n\.|N\.|número|numéro|numero|Nummer|number) )(?P<code>\d+(?:-\d+)+)(?![\w%-]|[.,]\d)",
+                    r"\b(?P<before>(?:Nr\.?|No\.|n\.|N\.|número|numéro|numero|Nummer|number) )(?!\d{1,3}-\d{1,3}(?![\d-]))(?P<code>\d+(?:-\d+)+)(?![\w%-]|[.,]\d)",
                     re.I,
                 ),
                 self._code,

@@ -32,14 +32,14 @@ class Dates(NumberWords):
             *self._truncated(),
             (re.compile(r"(?<![\w/.-])(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})(?:T(?=\d\d:)|(?![\w/-]|\.\d))"), self._date),
             (re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<y>\d{4}|\d{2})(?![\w/-]|\.\d)"), self._date),
-            (re.compile(rf"\b(?P<before>(?:{g.date_words})\.?,? )(?P<a>\d{{1,2}})/(?P<b>\d{{1,2}})(?![\w/]|\.\d| (?:de|des|del|dei|degli|delle|della|da|das|do|dos|der|of)\b| d['’])", re.I), self._short_date),
+            (re.compile(rf"\b(?P<before>(?:{g.date_words})[.:]?,? )(?P<a>\d{{1,2}})/(?P<b>\d{{1,2}})(?![\w/]|\.\d| (?:de|des|del|dei|degli|delle|della|da|das|do|dos|der|of)\b| d['’])", re.I), self._short_date),
         ]  # fmt: skip
         name = rf"(?P<month>{months})"
         if g.tag == "en":
             rules += [
                 (re.compile(rf"\b{name}\.? (?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:{DASH}(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?)?(?![\w:%]|[.,]\d)(?:,? {year})?", re.I), self._month_day),
                 (re.compile(rf"\b(?:the )?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {name}\b\.?(?:,? {year})?", re.I), self._day_month),
-                (re.compile(rf"\b{name}\.?,? (?P<y>\d{{4}})\b(?![.,:/]\d)", re.I), lambda m: f"{self._month(m['month'])} {g.year(int(m['y']))}"),
+                (re.compile(rf"\b{name}\.?,? (?P<y>\d{{4}}|['’]\d\d)\b(?![.,:/]\d)", re.I), lambda m: f"{self._month(m['month'])} {g.year(self._full_year(m['y']))}"),
             ]  # fmt: skip
         else:
             rules = [*self._months_of_years(), *rules]
@@ -139,7 +139,7 @@ class Dates(NumberWords):
         return [
             (re.compile(r"(?<![\w.,])(?P<y>\d{3}0) ?['’]?s\b"), self._decade),
             (re.compile(r"(?<![\w.,])['’]?(?P<y>[1-9]0)['’]?s\b"), self._decade),
-            (re.compile(r"(?<![\w.,])['’](?P<y>\d\d)\b"), lambda m: self._two(m["y"])),
+            (re.compile(r"(?<![\w.,])['’](?P<y>\d\d)\b"), lambda m: self._two(m["y"]).replace("zero", "oh")),
             (
                 re.compile(rf"(?<![\w.,])(?:(?P<from>\d+){DASH})?(?P<n>\d+(?:\.\d+)?)[xX]\b(?! ?\d)"),
                 lambda m: (

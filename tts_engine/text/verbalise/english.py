@@ -148,7 +148,7 @@ _UNITS = {
     "ppb": Noun("part per billion", "parts per billion"), "fps": Noun("frame per second", "frames per second"),
     "Nm": _unit("newton meter"), "dpi": Noun("D P I", "D P I"), "cc": Noun("C C", "C C"),
     "gal": _unit("gallon"), "qt": _unit("quart"), "pt": _unit("pint"),
-    "tbsp": _unit("tablespoon"), "tsp": _unit("teaspoon"), "fl oz": _unit("fluid ounce"),
+    "tbsp": _unit("tablespoon"), "tbsps": _unit("tablespoon"), "tsps": _unit("teaspoon"), "tsp": _unit("teaspoon"), "fl oz": _unit("fluid ounce"),
     "mph": Noun("mile per hour", "miles per hour"), "km/h": Noun("kilometer per hour", "kilometers per hour"),
     "kph": Noun("kilometer per hour", "kilometers per hour"), "kmh": Noun("kilometer per hour", "kilometers per hour"),
     "m/s": Noun("meter per second", "meters per second"), "mpg": Noun("mile per gallon", "miles per gallon"),
@@ -158,7 +158,10 @@ _UNITS = {
     "m2": _unit("square meter"), "km2": _unit("square kilometer"), "m3": _unit("cubic meter"),
     "m³": _unit("cubic meter"), "cm³": _unit("cubic centimeter"), "km³": _unit("cubic kilometer"),
     "sq ft": Noun("square foot", "square feet"), "sq. ft.": Noun("square foot", "square feet"),
-    "sq m": _unit("square meter"), "sqft": Noun("square foot", "square feet"), "ha": _unit("hectare"),
+    "sq m": _unit("square meter"), "sqft": Noun("square foot", "square feet"), "ha": _unit("hectare"), "ac": _unit("acre"),
+    "ft²": Noun("square foot", "square feet"), "in²": Noun("square inch", "square inches"), "mi²": _unit("square mile"),
+    "sq mi": _unit("square mile"), "K/uL": Noun("thousand per microliter", "thousand per microliter"),
+    "M/uL": Noun("million per microliter", "million per microliter"),
     "h": _unit("hour"), "hr": _unit("hour"), "hrs": _unit("hour"),
     "min": _unit("minute"), "mins": _unit("minute"),
     "sec": _unit("second"), "secs": _unit("second"), "ms": _unit("millisecond"),
@@ -217,12 +220,12 @@ ENGLISH = Grammar(
         r"apt\.?|unit|port|call|dial|text|(?:phone|fax|tel)|cvv|cvc|ein|vin|imei|npi|mrn|badge|locker|locator|plate|"
         r"prescription|dispute|docket|membership|reservation|ssn|p o box"
     ),
-    date_words=r"on|by|until|till|before|after|since|due|dated|from|for|expires|effective|closed|opened|sent|shipped|posted|paid|"
+    date_words=r"appt|appointment|date|visit|meeting|delivery|pick-?up|on|by|until|till|before|after|since|due|dated|from|for|expires|effective|closed|opened|sent|shipped|posted|paid|"
     r"filed|received|arrived|delivered|updated|renewed|expired|ended|started|starts|begins|ends|signed|issued|ordered|returned|scheduled|"
     r"moved to|resolved|approved|processed|mailed|mon|tue|wed|thu|fri|sat|sun|\w+day",
     abbreviations={
         "e.g.": "for example", "i.e.": "that is", "etc.": "et cetera", "vs.": "versus", "vs": "versus",
-        "approx.": "approximately", "p.p.": "per person", "est.": "estimated", "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr.": "Doctor", "Mr.": "Mister", "Mrs.": "Missus", "Ms.": "Miz",
+        "pts": "points", "pts.": "points", "flt": "flight", "approx.": "approximately", "p.p.": "per person", "est.": "estimated", "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr.": "Doctor", "Mr.": "Mister", "Mrs.": "Missus", "Ms.": "Miz",
         "Prof.": "Professor", "Jr.": "Junior", "Sr.": "Senior", "Gen.": "General", "Capt.": "Captain", "Sgt.": "Sergeant",
         "Lt.": "Lieutenant", "Col.": "Colonel", "Rev.": "Reverend", "Hon.": "Honorable", "Gov.": "Governor",
         "Sen.": "Senator", "Rep.": "Representative", "Pres.": "President", "Ave.": "Avenue", "Blvd.": "Boulevard",
@@ -238,7 +241,7 @@ ENGLISH = Grammar(
         "Attn": "Attention", "apt.": "apartment", "bldg.": "building", "ste.": "suite", "attn": "attention", "c/o": "care of", "Esq.": "Esquire", "exp.": "expires", "wt.": "weight",
         "ht.": "height", "ea.": "each", "w/in": "within", "Hrs": "Hours", "hrs": "hours", "yrs": "years", "mins": "minutes",
         "approx": "approximately", "appt": "appointment", "appts": "appointments", "pls": "please", "plz": "please",
-        "thx": "thanks", "msg": "message", "msgs": "messages", "pkg": "package", "mgr": "manager", "int'l": "international", "Int'l": "International", "intl.": "international", "nat'l": "national",
+        "thx": "thanks", "tmrw": "tomorrow", "msg": "message", "msgs": "messages", "pkg": "package", "mgr": "manager", "int'l": "international", "Int'l": "International", "intl.": "international", "nat'l": "national",
         "gov't": "government", "dep't": "department", "equiv.": "equivalent", "Pct.": "Precinct", "assoc.": "associate", "mgmt": "management", "req'd": "required", "Dep.": "departs", "dep.": "departs", "arr.": "arrives", "Arr.": "arrives",
         "avg": "average", "opt.": "option", "ded.": "deductible", "Drs.": "Doctors", "Rm.": "Room", "rm.": "room", "qty": "quantity", "Qty": "Quantity",
         "fig.": "figure", "Fig.": "Figure", "sec.": "section", "Sec.": "Section", "ref.": "reference", "Ref.": "Reference",

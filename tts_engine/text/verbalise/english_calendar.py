@@ -58,7 +58,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(rf"(?<=\d)(?P<end>(?:st|nd|rd|th)?(?:, \d{{4}})?){DASH}(?=(?:{of_year})\.? \d)"), lambda m: m["end"] + to, "-–—−~"),
         (re.compile(rf"(?P<first>\b\d{{1,2}}(?:st|nd|rd|th)? (?:{of_year})(?: \d{{4}})?)\.?{DASH}(?=\d{{1,2}}(?:st|nd|rd|th)? (?:{of_year})\b)"), lambda m: m["first"] + to, "-–—−~"),
         (re.compile(rf"(?<![\w.,/:-])(?:the )?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?{DASH}(?=\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{of_year})\b)"), lambda m: f"the {grammar.ordinal(int(m['d']), 'm')}{to}", "-–—−~"),
-        (re.compile(r"(?<![\w/.,-])(?P<m>0?[1-9]|1[0-2])/(?P<d>[0-2]?\d|3[01])(?=(?: at|,? ?@) ?\d|(?: through| thru) |,? \d{1,2}(?::[0-5]\d)?(?: ?[-–] ?\d{1,2}(?::[0-5]\d)?)? ?[ap]\.?m)"), lambda m: slashed_date(m[0]), "/"),
+        (re.compile(r"(?<![\w/.,-])(?P<m>0?[1-9]|1[0-2])/(?P<d>[0-2]?\d|3[01])(?=(?: at|,? ?@) ?\d|,? \d{1,2}:[0-5]\d|(?: through| thru) |,? \d{1,2}(?::[0-5]\d)?(?: ?[-–] ?\d{1,2}(?::[0-5]\d)?)? ?[ap]\.?m)"), lambda m: slashed_date(m[0]), "/"),
         # Times: "9a-5p", "5:05p", "9:30-6", "0800 hours", "GMT-5".
         (re.compile(rf"(?<![\w:.,/-])(?P<h>{clock})(?P<a>[ap])?(?P<dash>{DASH}|(?<=[ap]) to )(?P<h2>{clock})(?P<a2>[ap])(?![\w-])"), halves, "ap"),
         (re.compile(r"(?<![\w:.,/-])(?P<h>\d{1,2}:[0-5]\d) ?(?P<a>[ap])(?P<dash>(?!))?(?P<h2>(?!))?(?P<a2>(?!))?(?![\w'’-]|\.\w)"), halves, ":"),
@@ -71,6 +71,8 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(rf"\b(?P<a>{any_of(DAYS)})\.? ?/ ?(?P<b>{any_of(DAYS)})\b\.?"), lambda m: f"{_FULL[DAYS[m['a']]]}, {_FULL[DAYS[m['b']]]}", "/"),
         (re.compile(rf"\b({any_of(DAYS)})\b\.?(?:(?P<to> ?[-–] ?)(?=(?:{any_of(DAYS)})\b)|{after})"), day),
         (re.compile(rf"(?<= to )({any_of(DAYS)})\b\.?(?P<to>)"), day),
+        (re.compile(r"(?<![\w.])(Tues?|Thu(?:rs?)?|Fri)(?![\w'’.-])(?P<to>)"), day, "TF"),
+        (re.compile(r"(?P<before>\b(?:on|by|next|this|last|every|until|till|through|thru|before|after|since) )(?P<day>Mon|Wed|Sat|Sun)(?![\w'’.-]| [A-Z])"), lambda m: m["before"] + _FULL[DAYS[m["day"]]], "MWS"),
         (re.compile(rf"\b({of_year})\.? ?[-–] ?({of_year})\b\.?(?! ?\d\d?(?!\d))"), lambda m: f"{month(m[1])}{to}{month(m[2])}", "-–"),
         (re.compile(rf"\b({any_of(n for n in (*names, 'Sept') if n != 'May')})\.(?= (?:[a-z]|\d{{4}}\b)|[,;)]|$)"), lambda m: month(m[1]) + ("" if m.string[m.end() :] else "."), "."),
         (re.compile(r"(?<=\d(?:st|nd|rd|th))[-–](?=\d+(?:st|nd|rd|th))"), lambda _: to, "-–"),

@@ -14,7 +14,7 @@ _BEFORE_CODE = {
 }  # fmt: skip
 _PRICED = (
     "bills?|notes?|coins?|gift|coupons?|vouchers?|credits?|deposits?|fees?|co-?pays?|copayments?|deductibles?|minimums?|maximums?|"
-    "limits?|discounts?|rebates?|bonus|check|cashback|surcharge|plan|tickets?|charges?|penalty|fine|refund|payment|purchase|order|"
+    "limits?|discounts?|rebates?|bonus|shipping|delivery|tip|check|cashback|surcharge|plan|tickets?|charges?|penalty|fine|refund|payment|purchase|order|"
     "transfer|wire|withdrawal|(?:annual|monthly|late|service|cancellation|delivery|cover|down|reconnect|resort|booking) "
     "(?:fees?|charges?|plans?|payments?|premiums?|deductibles?|surcharges?|limits?)"
 )
@@ -40,7 +40,8 @@ def rules(grammar: Grammar) -> list[Rule]:
             and not re.search(r"\b(?:card|visa|mastercard|amex|exp|expiration date|expiry)\b", match.string, re.I)
         ):
             return match.group()
-        return f"{match['before']}{grammar.months[month - 1]} {grammar.year(2000 + year)}"
+        before = re.sub(r"^(e)xp\b\.?", r"\1xpires", match["before"], flags=re.I)
+        return f"{before}{grammar.months[month - 1]} {grammar.year(2000 + year)}"
 
     def quoted(match: re.Match[str], marks: str) -> bool:
         """Return True if the mark ends a quotation."""
@@ -124,7 +125,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         "run|walk|drive|hike|race|screens?|boards?|pole|rope|hose|cables?|cords?|bed|serving|mug|tank|trailer|truck|roll|tubes?|dose|"
         "chargers?|batter(?:y|ies)|bulbs?|adapters?|engines?|motors?|drives?|SSD|phones?|laptops?|tablets?|plans?|connection|kettles?"
     )
-    sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB|MB|L|W|kW|V|Mbps|Gbps|mph|hp|in\\.|mo\\.|yr\\.|acre"
+    sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB|MB|L|W|kW|V|Mbps|Gbps|mph|hp|in\\.|mo\\.|yr\\.|acre|sq\\. ft\\.|sq ft"
     after_size = (
         "and|per|away|tall|wide|long|from|for|of|is|was|are|were|has|have|had|will|that|which|you|we|they|with|into|onto|over|under|"
         "before|after|early|late|ago|left|more|less|deep|high|thick|apart|remaining|each|every|but|when|until|because|so|then|can|may|"
@@ -155,7 +156,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\b(?:not|are) )incl\.|(?<=\bis )incl\."), lambda _: "included", "."),
         (re.compile(r"(?<=\d)[- ]?(?:yr|y/o|yo)[. -]{0,2}old\b"), lambda _: " year old", "y"),
         (re.compile(r"(?<=\b(?:call|dial) )x(?P<n>\d{1,5})\b"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
-        (re.compile(r"\b(?P<word>[Nn]umber|[Nn]o\.) (?P<n>\d{4,6})(?![\w,%-]|[.:]\d)"), lambda m: f"{m['word'][0]}umber {' '.join(grammar.digits[int(d)] for d in m['n'])}"),
+        (re.compile(r"\b(?P<word>[Nn]umber|[Nn]o\.) (?P<n>\d{4,6})(?![\w%-]|[.,:]\d)"), lambda m: f"{m['word'][0]}umber {' '.join(grammar.digits[int(d)] for d in m['n'])}"),
         (re.compile(r"(?<=[a-z] )[Nn]o\. (?=[A-Z]{1,4}-?\d)"), lambda _: "number ", "."),
         (re.compile(r"(?<=\d%)(?=[a-z])"), lambda _: " ", "%"),
         (re.compile(r"\b(?P<word>Vol|Ch|Sec|Art)\. (?=[IVX]+\b)"), lambda m: {"Vol": "Volume ", "Ch": "Chapter ", "Sec": "Section ", "Art": "Article "}[m["word"]], "."),
@@ -165,7 +166,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?P<price>[$€£]\d[\d.,]*(?:/[a-z]+\.?)?) [x×] (?=\d)"), lambda m: f"{m['price']} × ", "x×"),
         (re.compile(r"\b802\.(?P<n>\d{1,2})(?P<letters>[a-z]{0,2})\b"), lambda m: f"eight oh two dot {said(m['n'])} {' '.join(m['letters'].upper())}".rstrip(), "."),
         (re.compile(r"\b(?P<l>[A-Z])\.(?P<n>\d{3})\b"), lambda m: f"{m['l']} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "."),
-        (re.compile(r"\b(?P<air>[Bb]oeing )?7(?P<b>[0-8]7)(?:-(?P<c>[1-9])00\b|(?(air)\b(?!-)|(?!)))"), lambda m: f"{m['air'] or ''}seven {'oh ' if m['b'][0] == '0' else ''}{said(m['b'])}" + (f" {said(m['c'])} hundred" if m["c"] else ""), "7"),
+        (re.compile(r"\b(?P<air>[Bb]oeing )?7(?P<b>[0-8]7)(?:-(?P<c>[1-9])(?P<d>00)?\b(?![-/]\d)|(?(air)\b(?!-)|(?!)))"), lambda m: f"{m['air'] or ''}seven {'oh ' if m['b'][0] == '0' else ''}{said(m['b'])}" + (f" {said(m['c'])}{' hundred' if m['d'] else ''}" if m["c"] else ""), "7"),
         (re.compile(r"\bF-(?P<n>[1-9])50\b"), lambda m: f"F {said(m['n'])} fifty", "F"),
         (re.compile(r"(?<=\b[CF])#(?!\w)"), lambda _: " sharp", "#"),
         (re.compile(r"(?P<before>\b(?:[Gg]rades?|[Tt]ype|[Bb]lood(?: type)?|[Aa]|[Aa]n|is|of) )(?P<g>AB|[A-DFO])[-−](?=$|[\s.,;!?)])"), lambda m: f"{m['before']}{m['g']} minus", "-−"),
@@ -195,6 +196,8 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\b([Ss]eats|[Rr]ows|[Gg]ates|[Ss]ections|[Ll]ines|[Oo]ptions|[Tt]erminals|[Zz]ones|[Gg]roups|[Tt]racks) ([A-Z]) ?[-–] ?([A-Z])\b"), lambda m: f"{m[1]} {m[2]} to {m[3]}", "-–"),
         (re.compile(r"(?<![\w-])(?P<l>[A-Z])(?P<n>\d{1,3})[-–](?P=l)(?P<n2>\d{1,3})(?![\w-])"), lambda m: f"{m['l']} {said(m['n'])} to {m['l']} {said(m['n2'])}" if int(m["n2"]) > int(m["n"]) else m[0], "-–"),
         # Sizes.
+        (re.compile(r"\b(?P<s>X*S|M)[-–](?=(?:\dX|X+)?L\b)"), lambda m: f"{m['s']} to ", "L"),
+        (re.compile(r"(?<![\w.,])(?P<n>\d)x(?P<n2>\d\d?)s\b"), lambda m: f"{said(m['n'])} by {re.sub('x$', 'xe', said(m['n2']))}s", "x"),
         (re.compile(rf"(?<![\w./,-])(?P<n>\d{{1,3}}){DASH}(?=\d{{1,3}} \d{{1,2}}/\d{{1,2}}(?![\w/]))"), lambda m: f"{said(m['n'])} to ", "/"),
         (re.compile(r"(?<![\w./,-])(?P<n>\d{1,2})-(?P<over>\d{1,2})/(?P<under>[2348]|16)(?![\w/])"), lambda m: f"{m['n']} {m['over']}/{m['under']}" if int(m["over"]) < int(m["under"]) else m[0], "/"),
         (re.compile(r"(?:(?<![\w.'’′-])|(?<=[\"”″][x–-]))(?<!\d['’′] )(?P<n>\d{1,3}(?:\.\d{1,2})?(?: \d/\d{1,2})?)[\"”″](?:(?P<by> ?[x×–-] ?(?=\d))|(?!\w))"), inches, '"”″'),
@@ -208,12 +211,13 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\d)in\b(?!\.\w)"), lambda _: " inches", "i"),
         (re.compile(r"(?<![\w.,:])(?P<n>\d{1,3}(?:\.\d{1,2})?(?:[ -]\d/\d{1,2})?) in(?=[,;)]| (?:x|by|wide|tall|long|deep|high|thick)\b)"), lambda m: f"{m['n']} {'inch' if m['n'] == '1' else 'inches'}"),
         (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}\.\d) ?(?P<scale>[CF])\b"), scale, "CF"),
-        (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}) ?(?P<scale>[CF])\b(?<!\bseat \d\d[CF])(?=(?:[^.]|\.\d)*\b(?:oven|bake|outside|fever|heat|temperature|degrees|sunny|cloudy|rain|snow|minutes)\b)"), scale, "CF"),
+        (re.compile(r"(?<![\w.,-])(?P<n>[-−]?\d{1,3}) ?(?P<scale>[CF])\b(?<!\bseat \d\d[CF])(?=(?:[^.]|\.\d)*\b(?:oven|bake|outside|fever|heat|temp|temperature|degrees|sunny|cloudy|rain|snow|minutes)\b)"), scale, "CF"),
+        (re.compile(r"(?<![\w.,/-])(?P<n>6[1-9]|[7-9]\d|[1-5]\d\d) ?(?P<scale>F)\b(?![-.'’]\w)"), scale, "F"),
         (re.compile(r"\b(?:[Dd]eg(?:rees)?|(?P<one>degree))\.? (?P<scale>[CF])\b"), lambda m: f"{m['one'] or 'degrees'} {grammar.degrees[m['scale']]}"),
         # Keys of a keyboard.
         (re.compile(r"\b(Ctrl|Cmd|Esc|Opt)(?= ?\+|\b)"), lambda m: {"Ctrl": "Control", "Cmd": "Command", "Esc": "Escape", "Opt": "Option"}[m[1]], "CEO"),
         (re.compile(r"(?<=\+)(?: ?)(Del|Ins|PrtSc)\b"), lambda m: {"Del": " Delete", "Ins": " Insert", "PrtSc": " Print Screen"}[m[1]], "+"),
-        (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry, "/"),
+        (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?:?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry, "/"),
         (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)|(?<![\w.,:/$€£+#-])911(?![\w%-]|[.,:]\d| (?!calls|operators|services|dispatchers)[a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0]), "189"),
         (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|reference|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
         # Amounts in the form of continental Europe: "5 000,50 €", "1.234,56".

@@ -63,7 +63,7 @@ _AFTER_PREPOSITION = re.compile(
 _PART_OF = re.compile(r" (?:of|de|d['’]|del|della|des|du|do|da|di|der|mile|inch|second|acre|percent|pound)\b|-")
 """Words after a tenth of something. Without them, ``7/10`` is a rating."""
 _MENU = re.compile(r"\b(?:go to|open|tap|select|click|choose|menu|settings|navigate)\b", re.I)
-_PRODUCT = re.compile(r"\b(?:multipl|equals)", re.I)
+_PRODUCT = re.compile(r"\b(?:multipl|equals|what(?:['’]s| is) \d)", re.I)
 """Words of a calculation, in which ``×`` is no mark between the sides of a thing."""
 _DIGITS = frozenset("0123456789")
 _PRESSURE = re.compile(r"tensi[oó]n|pression|pressione|pressão|Blutdruck", re.I)
@@ -134,6 +134,7 @@ class ReadingRules(NumberWords):
             *self._signs(),
             *codes.rows(),
             (re.compile(rf"{SIGN}(?P<n>{self._num})(?![\d])"), self._plain),
+            (re.compile(r"(?<=[^\W\d_])\d+|\d+(?=[^\W\d_])"), lambda m: f" {self._int(m.group())} "),
             (re.compile(r"\d+"), lambda m: self._int(m.group())),
         ]
         always = {id(rule) for rule in own}
@@ -309,7 +310,10 @@ class ReadingRules(NumberWords):
                 self._operation,
             ),
             (re.compile(rf"(?<![\w.,:/-])(?P<n>{num}){DASH}(?P<n2>{num})(?![\w%/]|[.,:-]\d|-)"), self._range),
-            (re.compile(r"(?<![\w.,:])(?P<n>\d{1,3}):(?P<n2>\d{1,3})(?![\w:])"), self._ratio),
+            (
+                re.compile(r"(?<![\w.,:])(?P<n>\d{1,3}(?:[.,]\d{1,2})?):(?P<n2>\d{1,3}(?:[.,]\d{1,2})?)(?![\w:])"),
+                self._ratio,
+            ),
         ]
 
     def _ordinal(self, match: re.Match[str]) -> str:
@@ -401,7 +405,7 @@ class ReadingRules(NumberWords):
             return self._g.date(under, over, None)
         if self._g.tag != "en" and 12 < over <= 31 and 1 <= under <= 12 and not _PRESSURE.search(match.string):
             return self._g.date(over, under, None)
-        return f"{said_over} {self._g.symbols['/']} {said_under}"
+        return f"{said_over} {self._g.symbols['over' if self._g.tag == 'en' else '/']} {said_under}"
 
     def _version(self, match: re.Match[str]) -> str:
         words = self._dotted(match["version"])
@@ -446,13 +450,13 @@ class ReadingRules(NumberWords):
         if all(len(n) == 4 and n.isdigit() for n in ends) and not all(map(self._is_year, ends)):
             if int(ends[1]) <= int(ends[0]) or not any(n.endswith("0") for n in ends):
                 return ", ".join(map(self._spell, ends))  # a phone number; a range rises
-        if ends[0].isdigit() and len(ends[0]) > 4 and len(ends[1]) < 3:  # "12345-6", an account with its check digit
-            return ", ".join(map(self._spell, ends))
+        if all(map(str.isdigit, ends)) and len(ends[0]) > 4 and int(ends[1]) < int(ends[0]):
+            return ", ".join(map(self._spell, ends))  # "12345-6", an account with its check digit
         words = [self._g.year(int(n)) if self._is_year(n) else self._number(n) for n in ends]
         return f"{words[0]} {self._g.to} {words[1]}"
 
     def _ratio(self, match: re.Match[str]) -> str:
-        return f"{self._int(match['n'])} {self._g.to} {self._int(match['n2'])}"
+        return f"{self._number(match['n'])} {self._g.to} {self._number(match['n2'])}"
 
     def _plain(self, match: re.Match[str]) -> str:
         number = match["n"]
