@@ -7,6 +7,7 @@ import contextlib
 import os
 import wave
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ class RecordingFile:
         self._key = key
         self._left = int(max_s * rate)
         self._file: wave.Wave_write | SealedFile | None = None
+        self._raw: BinaryIO | None = None
 
     @property
     def begun(self) -> bool:
@@ -52,11 +54,12 @@ class RecordingFile:
         """Create the file if it does not exist. This is not done at the start of the call, since the disk may hang."""
         if self._file is None:
             # Only this account may read the file.
-            os.close(os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            self._raw = os.fdopen(os.open(self._part, flags, 0o600), "wb")
             if self._key is not None:
-                self._file = SealedFile(self._part.open("wb"), key=self._key, rate=self._rate, channels=self._channels)
+                self._file = SealedFile(self._raw, key=self._key, rate=self._rate, channels=self._channels)
             else:
-                self._file = wave.open(str(self._part), "wb")
+                self._file = wave.open(self._raw, "wb")
                 self._file.setnchannels(self._channels)
                 self._file.setsampwidth(2)
                 self._file.setframerate(self._rate)
@@ -71,10 +74,14 @@ class RecordingFile:
             self._file.writeframes(samples.tobytes())
 
     def close(self) -> None:
-        """Give the complete file its final name."""
+        """Give the complete file its final name. It is on the disk then: only the sync tells of some of its errors."""
         self.open()
-        assert self._file is not None
-        self._file.close()
+        assert self._file is not None and self._raw is not None
+        with self._raw:
+            self._file.close()
+            if not self._raw.closed:  # an encrypted file has synced and closed it
+                self._raw.flush()
+                os.fsync(self._raw.fileno())
         self._part.rename(self._path)
 
     def give_up(self) -> None:
@@ -82,8 +89,10 @@ class RecordingFile:
         has no sound."""
         if self._file is None:
             return
-        with contextlib.suppress(OSError):
-            self._file.close()
+        for file in (self._file, self._raw):
+            with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
+                if file is not None:
+                    file.close()
         with contextlib.suppress(OSError):  # a full disk still lets written bytes be changed
             self._keep_sound()
 

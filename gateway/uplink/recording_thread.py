@@ -52,9 +52,12 @@ class RecordingThread:
 
     def work_on(self, recording: RecordingQueue) -> None:
         """Let the thread do the oldest work in a recording's queue."""
-        if self._thread is None:
-            self._thread = SUPERVISOR.thread("recordings", self._run)
         self._queue.put(recording)
+        if self._thread is None:
+            try:
+                self._thread = SUPERVISOR.thread("recordings", self._run)
+            except RuntimeError as exc:  # tried again with the next work, until the recording is given up
+                log.error("recordings cannot be written", extra={"why": str(exc)})
 
     def _run(self) -> None:
         while (recording := self._queue.get()) is not None:
@@ -78,6 +81,7 @@ class RecordingQueue:
         self._waiting: deque[tuple[float, Sequence[Act]]] = deque()  # the first entry is being worked on
         self._working = False
         self._error: OSError | None = None
+        self._when_lost: Callable[[OSError], None] | None = None
 
     def put(self, acts: Sequence[Act]) -> None:
         """Queue work, unless an earlier step has failed."""
@@ -88,6 +92,20 @@ class RecordingQueue:
         with self._lock:
             self._waiting.append((self._thread.clock(), acts))
         self._thread.work_on(self)
+
+    def end(self, acts: Sequence[Act], when_lost: Callable[[OSError], None]) -> None:
+        """Queue the last work of a recording that no one asks for ``trouble`` any more.
+
+        Args:
+            when_lost: called once in the ``RecordingThread`` if this or earlier work fails.
+        """
+        with self._lock:
+            self._when_lost = when_lost
+        self._put([self._check, *acts])
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     @property
     def trouble(self) -> OSError | None:
@@ -128,7 +146,10 @@ class RecordingQueue:
             self._error = OSError("internal error")
         with self._lock:
             self._working = False
+            lost, self._when_lost = (self._when_lost, None) if self._error is not None else (None, self._when_lost)
             if self._error is not None:
                 self._waiting.clear()
             elif self._waiting and self._waiting[0] is first:
                 self._waiting.popleft()
+        if lost is not None and self._error is not None:
+            lost(self._error)

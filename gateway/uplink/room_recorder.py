@@ -51,7 +51,7 @@ class RoomRecorder:
         rate: sample rate of the file, Hz.
         max_s: longest recording, seconds.
         started: time of the first tick, monotonic seconds.
-        on_lost: called with the reason if the recording is given up.
+        on_lost: called with the reason if the recording is given up; at its end, on the recordings' thread.
     """
 
     def __init__(
@@ -130,7 +130,8 @@ class RoomRecorder:
             self.left(leg)
         self._flush()
         told = json.dumps({"room": self._room, "tenant": self._tenant, "legs": self._log})
-        self._put(self._writer.close, lambda: _write_private(self._places, told))
+        if self._queue is not None:
+            self._queue.end([self._writer.close, lambda: _write_private(self._places, told)], self._lost)
         self._queue = None
 
     def _channel(self, leg: str) -> int:
@@ -159,9 +160,16 @@ class RoomRecorder:
         if trouble is None:
             self._queue.put(acts)
             return
-        log.error("the recording of a room was given up", extra={"room": self._name, "why": str(trouble)})
         self._queue.give_up(self._file)
         self._queue = None
+        self._note(trouble)
+
+    def _lost(self, trouble: OSError) -> None:
+        self._file.give_up()
+        self._note(trouble)
+
+    def _note(self, trouble: OSError) -> None:
+        log.error("the recording of a room was given up", extra={"room": self._name, "why": str(trouble)})
         self._on_lost(reason_of(trouble))
 
 
@@ -228,6 +236,14 @@ class _Writer:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only this account may read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
+    """Write a file that only this account may read. It has its name when it is whole."""
+    part = path.with_suffix(".part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

@@ -73,9 +73,11 @@ class SealedFile:
         self._number += 1
 
     def close(self) -> None:
-        """Write the last chunk and close the file, also if that fails."""
+        """Write the last chunk, sync, and close the file, also if that fails."""
         with self._file:
             self._write(len(self._waiting), last=True)
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
 
 class Sealed:

@@ -209,10 +209,11 @@ class Tapes:
 
     def watch(self, post: Callable[[Act], None]) -> bool:
         """Give the recording up if it cannot be written. Return True if it must still be watched."""
+        idle = self._queue is None or self._queue.idle  # before the look for trouble, which empties the queue
         if self._queue is not None and (trouble := self._queue.trouble) is not None:
             log.error("a recording was given up", extra={"call": self._call_id, "why": str(trouble)})
             self._give_up(reason_of(trouble), post)
-        return self._queue is not None and not (self._recording is None and self._queue.idle)
+        return self._queue is not None and not (self._recording is None and idle)
 
     @property
     def _running(self) -> bool:

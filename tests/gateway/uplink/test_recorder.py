@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -15,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.uplink.recorder import Recorder
-from tests.no_room import room_for
+from tests.no_room import needs_seccomp, refused_by_the_kernel, room_for
 
 RATE = 8000
 FRAME = 160
@@ -191,3 +192,33 @@ def test_a_disk_that_is_full_from_the_first_byte_keeps_no_empty_part(tmp_path: P
     until_the_disk_is_full(recorder)
     recorder.give_up()
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_seccomp
+@pytest.mark.parametrize("key", [None, bytes(32)])
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("write", errno.ENOSPC),
+        ("write", errno.EIO),
+        ("sync", errno.EIO),
+        ("rename", errno.ENOSPC),
+        ("rename", errno.EIO),
+    ],
+)
+def test_a_disk_that_fails_at_any_step_leaves_no_file_of_the_final_name(
+    path: Path, what: str, error: int, key: bytes | None
+) -> None:
+    recording = Recorder(path, rate=RATE, max_s=60.0, started=BEGAN, key=key)
+
+    def record() -> int | None:
+        try:
+            recording.caller(loud(), at=BEGAN + 1.0)
+            recording.close()
+        except OSError as exc:
+            recording.give_up()
+            return exc.errno
+        return None
+
+    assert refused_by_the_kernel(what, error, record) == error
+    assert {each.suffix for each in path.parent.iterdir()} <= {".part"}

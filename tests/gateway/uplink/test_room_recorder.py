@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import wave
@@ -13,8 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.uplink.recorded import Recorded
-from gateway.uplink.recording_thread import RecordingThread
+from gateway.uplink.recording_thread import RecordingQueue, RecordingThread
 from gateway.uplink.room_recorder import CHANNELS, RoomRecorder
+from tests.no_room import needs_seccomp, refused_by_the_kernel
 from voicecodecs.dtmf import tones
 from voicecodecs.pcm import to_int16
 
@@ -128,3 +130,25 @@ def test_a_disk_that_cannot_be_written_costs_the_recording_only(tmp_path: Path) 
     room.passes(50, "a")
     room.recorder.close()
     assert room.lost == ["unwritable"]
+
+
+@needs_seccomp
+@pytest.mark.parametrize(("what", "error"), [("sync", errno.EIO), ("rename", errno.ENOSPC), ("write", errno.ENOSPC)])
+def test_a_disk_that_fails_at_the_end_is_told_and_leaves_no_half_file(tmp_path: Path, what: str, error: int) -> None:
+    room = Room(tmp_path / "RM1.wav")
+    refused_by_the_kernel(what, error, lambda: room.thread.work_on(RecordingQueue(room.thread)))
+    room.passes(10, "a")  # less than is written at a time
+    room.recorder.close()
+    room.thread.close()
+    assert room.lost == ["disk_full" if error == errno.ENOSPC else "unwritable"]
+    assert {each.suffix for each in tmp_path.iterdir()} <= {".part"}
+
+
+def test_a_list_of_legs_that_cannot_be_written_is_told_and_not_left_in_half(tmp_path: Path) -> None:
+    room = Room(tmp_path / "RM1.wav")
+    room.passes(10, "a" * 9000)
+    (tmp_path / "RM1.json").mkdir()  # nothing can take this name
+    room.recorder.close()
+    room.thread.close()
+    assert room.lost == ["unwritable"]
+    assert {each.name for each in tmp_path.iterdir()} == {"RM1.wav", "RM1.json"}

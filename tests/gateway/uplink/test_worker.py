@@ -7,6 +7,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import threading
@@ -22,11 +23,13 @@ from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink.recorder import Recorder
+from gateway.uplink.recording_thread import RecordingQueue
 from gateway.uplink.stream import Stream
 from gateway.uplink.worker import UplinkWorker
 from tests.codecs.test_conceal import glide
 from tests.gateway.answering.line_sounds import silence, tone
 from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
+from tests.no_room import needs_seccomp, refused_by_the_kernel
 from tests.waiting import until
 from voicecodecs.conceal import ConcealingDecoder
 from voicecodecs.dtmf import WaryDetector, tones
@@ -249,6 +252,25 @@ async def test_a_full_disk_ends_the_recording_and_not_the_call(
     assert caplog.messages == ["a recording was given up"]
     assert heard.lost == counted == ["disk_full"]
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_seccomp
+async def test_a_recording_that_does_not_reach_the_disk_at_its_end_is_told_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error of a write that the system has put off comes with the sync."""
+    with running({"VX": Recorder(tmp_path / "VX.wav", rate=16000, max_s=10.0, started=0.0)}) as worker:
+        started = RecordingQueue(worker.recordings)
+        refused_by_the_kernel("sync", errno.EIO, lambda: worker.recordings.work_on(started))
+        heard, counted = Heard(), list[str]()
+        worker.on_recording_lost = counted.append
+        stream = worker.open("VX", L16, L16, "r", heard)
+        stream.push(frame(1), now=0.0)
+        stream.close()
+        await until(lambda: heard.lost, "the loss")
+    assert heard.lost == counted == ["unwritable"]
+    assert caplog.messages == ["a recording was given up"]
+    assert [each.name for each in tmp_path.iterdir()] == ["VX.part"]
 
 
 async def test_a_bug_in_a_recording_costs_that_recording(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
