@@ -215,7 +215,7 @@ class Metrics(Collector):
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
         self._background_restarts = Counter(
             "talkspurt_background_restarts",
-            "Restarts of background tasks and threads that ended by themselves.",
+            "Restarts of background tasks, threads and processes that ended by themselves or could not start.",
             ["task"], registry=registry,
         )  # fmt: skip
         self._restarts_before: CounterOf[str] = CounterOf()

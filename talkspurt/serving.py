@@ -17,6 +17,7 @@ from talkspurt.greeting import greeting
 from talkspurt.log import print_line
 from tts_engine.api import SpeechEngine
 from tts_engine.errors import EngineError
+from tts_engine.steady_threads import start_threads
 from tts_engine.supervision import SUPERVISOR
 
 log = logging.getLogger(__name__)
@@ -26,10 +27,15 @@ _EXIT_CODES = {signal.SIGTERM: 0, signal.SIGINT: 130}
 
 def run(serving: Coroutine[object, object, int]) -> int:
     """Run a server to its end. Return its exit code."""
+
+    async def main() -> int:
+        await start_threads()
+        return await serving
+
     if sys.version_info >= (3, 12):
-        return uvloop.run(serving)
+        return uvloop.run(main())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serving)
+        return runner.run(main())
 
 
 class StopSignal:

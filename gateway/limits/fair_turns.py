@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
+
+from tts_engine.steady_threads import SteadyThreads
 
 Whose = tuple[str, str]
 """Tenant and call id. Work outside a call has an empty id."""
@@ -101,7 +102,7 @@ class FairPool:
     """
 
     def __init__(self, threads: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._pool = SteadyThreads(threads, name)
         self._turns = FairTurns(threads)
 
     async def run(self, whose: Whose, work: Callable[[], Any]) -> Any:

@@ -12,11 +12,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
+
+from tts_engine.steady_threads import SteadyThreads
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class DiskSync:
     def __init__(self, path: Path, database: Callable[[], Engine]) -> None:
         self._log_path = path.with_name(f"{path.name}-wal")
         self._database = database
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="records, sync")
+        self._thread = SteadyThreads(1, "records, sync")
         self._is_asked = False
         self._unemptied = 0
         """Transactions since the log was empty."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from tts_engine.api import EngineStatus, ModelToLoad, UtteranceRequest, VoiceInfo
@@ -19,6 +18,7 @@ from tts_engine.pipeline.prompts import warm
 from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.pipeline.shared_clause import ClauseInMaking
 from tts_engine.pipeline.utterance import EngineUtterance
+from tts_engine.steady_threads import SteadyThreads
 from tts_engine.synthesizer import Synthesizer, VoiceEditor
 
 
@@ -48,7 +48,7 @@ class Engine:
         self.admission = AdmissionQueue(self.config.admission, observer)
         self.in_making: dict[Hashable, ClauseInMaking] = {}
         self.drafts: set[Hashable] = set()
-        self.codec_pool = ThreadPoolExecutor(self.config.codec_threads, thread_name_prefix="talkspurt-codec")
+        self.codec_pool = SteadyThreads(self.config.codec_threads, "talkspurt-codec")
         self._open: set[EngineUtterance] = set()
         self._warming: asyncio.Task[None] | None = None
         self._closed = False

@@ -220,6 +220,7 @@ class ChildProcess(ABC):
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, longest_s)
             self.restarts += 1
+            SUPERVISOR.restarts[f"{self.name} process"] += 1
 
     async def _until_it_ends(self) -> None:
         process = self._process

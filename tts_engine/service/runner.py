@@ -20,6 +20,7 @@ from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.service.server import SpeechServer
+from tts_engine.steady_threads import start_threads
 from tts_engine.supervision import SUPERVISOR, SupervisedTask
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) 
 
 
 async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
+    await start_threads()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

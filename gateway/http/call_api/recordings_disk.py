@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from gateway.errors import Rejected
+from tts_engine.steady_threads import SteadyThreads
 
 HANG_S = 10.0
 """Time after which a disk that does not answer is given up, seconds."""
@@ -27,7 +28,7 @@ class RecordingsDisk:
 
     def __init__(self, *, hang_s: float) -> None:
         self._hang_s = hang_s
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="recordings reader")
+        self._threads = SteadyThreads(THREADS, "recordings reader")
         self._hung = set[Future[Any]]()
         """Reads that were given up and have not returned."""
 

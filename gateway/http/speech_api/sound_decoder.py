@@ -12,8 +12,10 @@ import asyncio
 import io
 import itertools
 import json
+import logging
 import os
 import resource
+import signal
 import sys
 from dataclasses import asdict, replace
 
@@ -27,19 +29,26 @@ from gateway.http.speech_api.audio_file import wav_header
 from gateway.http.speech_api.voice_sample import Measured, measure
 from gateway.seams.recogniser import SAMPLE_RATE
 from tts_engine.api import REFERENCE_HZ, REFERENCE_S
+from tts_engine.supervision import SUPERVISOR
+
+log = logging.getLogger(__name__)
 
 LONGEST_S = 600
 """Longest sound, seconds."""
 
 _MEMORY_BYTES = 1 << 30
-_CPU_S = 30
+_CPU_S, _CPU_KILLED_S = 30, 35  # at the first, the signal tells the reason
 _WALL_S = 60.0
 _TOO_LONG, _NO_SOUND = 3, 4  # exit codes
+_STARTS_AFTER_S = (0.0, 0.2, 0.6)
+"""Pauses before the tries to start the process, seconds: memory or the table of processes may be full for a moment."""
+_RETRY_AFTER_S = 5.0
 _BROKEN = (av.FFmpegError, AttributeError, IndexError, ValueError, MemoryError)
 _HEAD_BYTES = 12
 _SAMPLE = "sample"
 _OTHER_HZ = 24_000  # of recordings of a voice whose rate no model takes
 _ANNOUNCED = ("flac", "mov")  # containers whose head tells the exact length
+_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # the system, for lack of memory, or people
 _KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH", "PATH", "PYTHONPATH")  # no secrets
 
 
@@ -70,7 +79,8 @@ async def decoded(data: bytes | bytearray, *, rate: int = SAMPLE_RATE, field: st
         field: the field of the request that errors name.
 
     Raises:
-        Rejected: 422, the file has no sound that can be read; 413, the sound is longer than ``LONGEST_S``.
+        Rejected: 422, the file has no sound that can be read; 413, the sound is longer than ``LONGEST_S``; 503, no
+            process can be started now.
     """
     status, pcm = await _run(data, str(rate), field)
     if status == _TOO_LONG:
@@ -82,7 +92,8 @@ async def sampled(data: bytes | bytearray) -> tuple[Measured, bytes]:
     """Measure the recording of a voice, and return it as a WAV file: mono, 16 bit, at a rate of ``REFERENCE_HZ``.
 
     Raises:
-        Rejected: 422, the file has no sound that can be read, or its length is not within ``REFERENCE_S``.
+        Rejected: 422, the file has no sound that can be read, or its length is not within ``REFERENCE_S``; 503, no
+            process can be started now.
     """
     expected = f"expected {REFERENCE_S[0]:g} to {REFERENCE_S[1]:g} s"
     status, answer = await _run(data, _SAMPLE, "audio")
@@ -101,10 +112,47 @@ async def _run(data: bytes | bytearray, what: str, field: str) -> tuple[int, byt
     """Return the exit code and the output of the process.
 
     Raises:
-        Rejected: 422, the file has no sound that can be read.
+        Rejected: 422, the file has no sound that can be read; 503, no process can be started now.
     """
     if not container_of(data[:_HEAD_BYTES]):
         raise _unreadable(field, f"{field} of {len(data)} bytes is none of wav, mp3, ogg, flac, m4a, webm")
+    for pause_s in _STARTS_AFTER_S:
+        await asyncio.sleep(pause_s)
+        try:
+            status, answer = await _decoded_by_process(data, what)
+        except TimeoutError:
+            raise _unreadable(field, f"{field} takes more than {_WALL_S:g} s to decode") from None
+        except OSError as exc:
+            _not_started(exc.strerror or str(exc))
+        else:
+            break
+    else:
+        raise _no_process()
+    if status in (0, _TOO_LONG):
+        return status, answer
+    if status == _NO_SOUND or (status < 0 and -status not in _BY_OTHERS):
+        raise _unreadable(field, f"{field} has no sound that can be decoded")
+    _not_started(f"it ended with code {status}")  # the system has killed it, or it could not load its libraries
+    raise _no_process()
+
+
+def _not_started(why: str) -> None:
+    SUPERVISOR.restarts["sound decoder"] += 1
+    log.error("the sound decoder did not start", extra={"why": why})
+
+
+def _no_process() -> Rejected:
+    message = "no process can be started to decode sound now"
+    return Rejected(message, status=503, code="unavailable", retry_after_s=_RETRY_AFTER_S)
+
+
+async def _decoded_by_process(data: bytes | bytearray, what: str) -> tuple[int, bytes]:
+    """Return the exit code and the output of the process.
+
+    Raises:
+        OSError: no process can be started.
+        TimeoutError: it takes more than ``_WALL_S``.
+    """
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, what,
@@ -114,15 +162,11 @@ async def _run(data: bytes | bytearray, what: str, field: str) -> tuple[int, byt
     try:
         async with asyncio.timeout(_WALL_S):
             answer, _ = await process.communicate(data)
-    except TimeoutError:
-        raise _unreadable(field, f"{field} takes more than {_WALL_S:g} s to decode") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     assert process.returncode is not None
-    if process.returncode not in (0, _TOO_LONG):
-        raise _unreadable(field, f"{field} has no sound that can be decoded")
     return process.returncode, answer
 
 
@@ -131,19 +175,26 @@ def _unreadable(field: str, why: str) -> Rejected:
 
 
 def _limit() -> None:
-    for what, most in (
-        (resource.RLIMIT_AS, _MEMORY_BYTES),
-        (resource.RLIMIT_CPU, _CPU_S),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
+    for what, soft, hard in (
+        (resource.RLIMIT_AS, _MEMORY_BYTES, _MEMORY_BYTES),
+        (resource.RLIMIT_CPU, _CPU_S, _CPU_KILLED_S),
+        (resource.RLIMIT_FSIZE, 0, 0),
+        (resource.RLIMIT_CORE, 0, 0),
     ):
-        resource.setrlimit(what, (most, most))
+        resource.setrlimit(what, (soft, hard))
     os.nice(5)
 
 
 def main() -> int:
-    """Run the process. Return the exit code."""
+    """Run the process. Return the exit code. Any other code means that the process could not start."""
     _limit()
+    try:
+        return _decode()
+    except Exception:  # whatever a file does to a decoder, it is the file
+        return _NO_SOUND
+
+
+def _decode() -> int:
     data = sys.stdin.buffer.read()
     if sys.argv[1] == _SAMPLE:
         return _sample(data)

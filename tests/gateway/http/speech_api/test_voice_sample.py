@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import io
 import json
+import os
+import signal
 import struct
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +23,9 @@ from gateway.errors import Rejected
 from gateway.http.speech_api.sound_decoder import sampled
 from gateway.http.speech_api.voice_sample import Measured, difference, measure, problems, words_of
 from tests.gateway.http.speech_api.test_transcription import encoded
+from tests.no_room import needs_seccomp, refused_by_the_kernel
+from tests.waiting import until
+from tts_engine.supervision import SUPERVISOR
 
 RATE = 24_000
 GOOD = Measured(
@@ -242,3 +250,30 @@ async def test_two_speakers_on_two_channels_are_told() -> None:
 async def test_a_wrong_name_does_not_matter(tmp_path: Path) -> None:
     """The content decides: a client may call an mp3 ``reference.wav``."""
     assert (await sampled(encoded(as_int16(speech_like(3.0, 16_000)), "mp3", "libmp3lame")))[0].channels == 1
+
+
+# --- no process ------------------------------------------------------------------------------------------------------
+
+
+@needs_seccomp
+@pytest.mark.parametrize("error", [errno.EAGAIN, errno.ENOMEM])
+def test_without_memory_for_a_process_a_file_is_refused_for_now_and_counted(error: int) -> None:
+    before, data = SUPERVISOR.restarts["sound decoder"], written(speech_like(1.0, 8000), 8000, "wav", "pcm_s16le")
+    with pytest.raises(Rejected) as refused:
+        refused_by_the_kernel("process or thread", error, lambda: asyncio.run(sampled(data)))
+    assert (refused.value.status, refused.value.code) == (503, "unavailable") and refused.value.retry_after_s > 0
+    assert SUPERVISOR.restarts["sound decoder"] > before + 1, "it was tried again"
+
+
+async def test_a_process_that_the_system_kills_is_no_fault_of_the_file() -> None:
+    data = written(speech_like(2.0, 8000), 8000, "wav", "pcm_s16le")
+    decoding = asyncio.create_task(sampled(data))
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    before = set(children.read_text().split())
+    pid = await until(lambda: next(iter(set(children.read_text().split()) - before), ""), "the process")
+    os.kill(int(pid), signal.SIGKILL)
+    with pytest.raises(Rejected) as refused:
+        await decoding
+    assert refused.value.status == 503
+    measured, _ = await sampled(data)
+    assert measured.seconds == pytest.approx(2.0, abs=0.1)
