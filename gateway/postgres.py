@@ -16,7 +16,6 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.config import PostgresConfig
 from gateway.process_lock import lock
+from tts_engine.steady_threads import SteadyThreads
 
 log = logging.getLogger(__name__)
 # It would log four tracebacks for each broken connection.
@@ -103,13 +103,16 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:
-    """State of a shared database."""
+    """State of a database."""
 
-    of: What
-    """``calls``: the log of ended calls, ``records``: what is billed."""
+    of: What | Literal["callsFile", "recordsFile", "limits", "directory"]
+    """``calls`` (the log of ended calls) and ``records`` (what is billed): PostgreSQL. ``limits`` and ``directory``:
+    Redis. ``callsFile`` and ``recordsFile``: a file of this machine, listed while it cannot be written."""
     answers: bool
-    waiting: int
-    """Ended calls or records on this machine's disk that the database lacks."""
+    waiting: int = 0
+    """Ended calls or records on this machine's disk that PostgreSQL lacks."""
+    why: str = ""
+    """The fault of a database that does not answer."""
 
 
 class DatabaseMeter(Protocol):
@@ -125,7 +128,7 @@ class SharedDatabase:
         self._config = config
         self._handover = handover
         self._meter = meter
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"postgres {handover.what}")
+        self._thread = SteadyThreads(1, f"postgres {handover.what}")
         self._database: Engine | None = None
         self._lock: int | None = None
         self._has_tables = False
@@ -142,7 +145,8 @@ class SharedDatabase:
     @property
     def state(self) -> DatabaseState:
         """The state when the database was last asked."""
-        return DatabaseState(of=self._handover.what, answers=self._fault is None, waiting=self._waiting)
+        fault = self._fault
+        return DatabaseState(of=self._handover.what, answers=fault is None, waiting=self._waiting, why=fault or "")
 
     async def watch(self) -> None:
         """Move ended rows every ``MOVE_EVERY_S``, until cancelled."""

@@ -57,8 +57,40 @@ def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:
 
 def may_pass(fault: BaseException) -> bool:
     """Return True for a fault of the disk or the system, after which the same write may succeed: a locked file, a full
-    disk, no free descriptor. False: the row is at fault, or the file is not ours to write."""
-    return isinstance(fault, OperationalError) or (isinstance(fault, OSError) and fault.errno in _PASSING)
+    disk, no free descriptor. False: the row is at fault, the tables are others, or the file is not ours to write."""
+    if isinstance(fault, OperationalError):
+        return _code(fault) != sqlite3.SQLITE_ERROR
+    return isinstance(fault, OSError) and fault.errno in _PASSING
+
+
+class FileFault:
+    """The reason why a file cannot be written now. It is logged when it begins and when it ends, not with each row.
+
+    Args:
+        message: what the log says.
+    """
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+        self.why = ""
+        """Empty: the last row was written."""
+
+    def note(self, fault: BaseException | None) -> bool:
+        """Note how a write ended. Return False for a fault of the row, which says nothing about the file."""
+        if isinstance(fault, OperationalError):
+            why = str(fault.orig)  # SQLite names tables and columns here, no values
+        elif isinstance(fault, OSError):
+            why = fault.strerror or str(fault)
+        elif fault is None:
+            why = ""
+        else:
+            return False
+        if why and why != self.why:
+            log.error(self._message, extra={"why": why})
+        elif self.why and not why:
+            log.info("the file can be written again", extra={"after": self.why})
+        self.why = why
+        return True
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -73,9 +105,13 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 def is_damaged(fault: BaseException) -> bool:
     """Return True if SQLite found that its file is damaged or no database."""
+    return _code(fault) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _code(fault: BaseException) -> int:
+    """Return SQLite's code of a fault. 0: it has none."""
     cause = fault.orig if isinstance(fault, DBAPIError) else fault
-    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest is the extended part
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF  # the rest is the extended part
 
 
 def set_aside(path: Path) -> None:

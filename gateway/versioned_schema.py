@@ -44,7 +44,7 @@ class VersionedSchema:
         """Make the tables, or migrate existing ones to this version.
 
         Raises:
-            OSError: the tables are of a later version, or of none that there was.
+            OSError: the tables are of a later version, or of none that there was, or lack columns.
         """
         first, *others = self.shared
         if connection.dialect.name == "sqlite":
@@ -63,3 +63,7 @@ class VersionedSchema:
             for statement in self.steps[step]:
                 connection.exec_driver_sql(statement)
             connection.execute(update(self.versions).values(version=step))
+        for table in (first, *others):
+            there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+            if missing := [column.name for column in table.columns if column.name not in there]:
+                raise OSError(f"the table {table.name} lacks {', '.join(missing)}: another program has made it")

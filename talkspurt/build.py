@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from gateway.http.health import Health
 from gateway.listener.server import raise_open_files
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
+from gateway.postgres import DatabaseState
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.turn_model import TurnModel
 from gateway.tokens import STREAM_TOKEN_S, Tokens
@@ -73,7 +74,7 @@ class Gateway:
             engine.status,
             version=__version__,
             sip=transports.sip_state,
-            databases=lambda: [database.state for database in self.stores.databases],
+            databases=self._databases,
             starting=lambda: "" if all(each.ready for each in recognisers.values()) else "recogniser",
         )
         self.http = HttpParts(
@@ -82,6 +83,10 @@ class Gateway:
         )  # fmt: skip
         self.app, self.server = self.http.app, self.http.server
         self.carriers.public_url = self._public_url
+
+    def _databases(self) -> Sequence[DatabaseState]:
+        redis = self.state.redis
+        return [*self.stores.states(), *self.call_parts.limiter.databases, *((redis.state,) if redis else ())]
 
     def _public_url(self) -> str:
         """Return the address of the webhooks. Without ``server.public_url``, only this machine can reach them."""
@@ -193,6 +198,8 @@ async def gateway(config: Config, engine: GrpcEngine, place: WorkerPlace | None 
         ]
         if config.metrics.enabled:
             watches.append(("figures", made.http.history.watch))
+        if made.state.redis is not None:
+            watches.append(("Redis of the directory", made.state.redis.watch))
         if made.state.gateways is not None:
             watches.append(("other gateways", made.state.gateways.watch))
         if made.stores.records_webhook is not None:

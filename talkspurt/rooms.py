@@ -4,11 +4,11 @@ names the room's concrete classes."""
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiohttp import web
 
@@ -80,6 +80,7 @@ from gateway.model_trial import ModelTrials
 from gateway.placing.carrier_calls import CarrierCalls
 from gateway.placing.originators import Originators
 from gateway.placing.progress import CallProgress
+from gateway.postgres import DatabaseState
 from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
 from gateway.seams.messages import Call
 from gateway.seams.recogniser import Recogniser
@@ -87,6 +88,7 @@ from gateway.seams.shared_state import SharedState
 from gateway.seams.sip_state import SipState
 from gateway.seams.tracing import Tracer
 from gateway.seams.turn_model import TurnModel
+from gateway.sqlite import FileFault
 from gateway.store_metrics import StoreMetrics
 from gateway.switches import Switches
 from gateway.tokens import STREAM_TOKEN_S, Tokens
@@ -105,6 +107,7 @@ from tts_engine.service.client import GrpcEngine
 
 if TYPE_CHECKING:
     from gateway.cluster.gateways import Gateways  # redis-py, of the extra [redis]
+    from gateway.redis_connection import SharedRedis
 
 CLAIMS_KEPT_S = 3600.0
 """Time for which other processes remember a stream token after its expiry, seconds."""
@@ -138,13 +141,15 @@ class StateParts:
             gateway=number_of(config.directory.address),
         )
         self.shared = place.shared if place is not None else None
+        self.redis: SharedRedis | None = None
         self.gateways: Gateways | None = None
         redis = config.directory.redis_url
         if redis is not None:
             from gateway.cluster.gateways import Gateways
             from gateway.cluster.redis_state import RedisState  # redis-py, of the extra [redis]
 
-            self.shared = RedisState(redis.get_secret_value(), timeout_s=config.directory.redis_timeout_s)
+            state = RedisState(redis.get_secret_value(), timeout_s=config.directory.redis_timeout_s)
+            self.shared, self.redis = state, state.link
             if config.directory.address:
                 self.gateways = Gateways(
                     redis.get_secret_value(),
@@ -187,7 +192,16 @@ class StoreParts:
         self.records = Records(config.records, metrics, postgres=config.postgres)
         kept = (self.call_log, self.records)
         self.databases = [one.shared for one in kept if one is not None and one.shared is not None]
+        self._files: tuple[tuple[Literal["callsFile", "recordsFile"], FileFault], ...] = (
+            ("recordsFile", self.records.fault),
+            *((("callsFile", self.call_log.fault),) if self.call_log is not None else ()),
+        )
         self.records_webhook = Webhook(config.records, self.records, metrics) if config.records.webhook_url else None
+
+    def states(self) -> Sequence[DatabaseState]:
+        """Return the state of PostgreSQL, and of the files that cannot be written."""
+        files = [DatabaseState(of=of, answers=False, why=fault.why) for of, fault in self._files if fault.why]
+        return [*(database.state for database in self.databases), *files]
 
 
 def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:

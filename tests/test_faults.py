@@ -69,6 +69,13 @@ SHOWN_BY = {
         "peers/cluster/test_redis_state.py::test_redis_keeps_the_contract_and_an_outage_is_said",
         "gateway/cluster/test_memory_state.py::test_without_the_shared_store_this_process_knows_its_own_values",
     ),
+    "Redis hung or slow": (
+        "peers/cluster/test_slow_redis.py::test_a_redis_that_hangs_costs_one_wait_and_not_one_for_each_call",
+        "peers/cluster/test_slow_redis.py::test_the_steps_of_a_slow_connection_have_one_bound_together",
+        "peers/cluster/test_slow_redis.py::test_a_redis_that_breaks_off_in_an_answer_is_asked_again_at_once",
+        "peers/cluster/test_slow_redis.py::test_limits_go_on_while_redis_hangs_and_are_shared_again",
+        "peers/cluster/test_slow_redis.py::test_calls_begin_and_speak_while_redis_hangs_and_health_tells",
+    ),
     "PostgreSQL gone": (
         "peers/server/test_shared_store.py::test_a_database_that_is_slow_hung_or_gone_costs_no_record_and_reads_say_so",
         "peers/server/test_shared_store.py::test_calls_that_begin_speak_and_end_while_the_database_is_gone_are_found_when_it_is_back",
@@ -106,7 +113,11 @@ SHOWN_BY = {
         "peers/server/test_bad_input.py::test_ten_bad_dialogue_messages_in_a_row_close_the_socket_and_nine_do_not",
         "gateway/dialogue/test_relay.py::test_ten_bad_messages_in_a_row_close_with_1007_and_a_good_one_resets",
     ),
-    "disk full": (
+    "disk full or faulty": (
+        "gateway/uplink/test_recorder.py::test_a_disk_that_fails_at_any_step_leaves_no_file_of_the_final_name",
+        "gateway/uplink/test_worker.py::test_a_recording_that_does_not_reach_the_disk_at_its_end_is_told_and_counted",
+        "gateway/uplink/test_room_recorder.py::test_a_disk_that_fails_at_the_end_is_told_and_leaves_no_half_file",
+        "gateway/uplink/test_room_recorder.py::test_a_list_of_legs_that_cannot_be_written_is_told_and_not_left_in_half",
         "gateway/metering/test_store.py::test_ends_that_a_full_disk_refused_are_written_with_their_figures_when_there_is_room",
         "gateway/uplink/test_worker.py::test_a_full_disk_ends_the_recording_and_not_the_call",
         "gateway/metering/test_store.py::test_a_full_or_lost_disk_costs_the_record_and_nothing_else",
@@ -126,6 +137,10 @@ SHOWN_BY = {
         "gateway/call_log/test_log.py::test_a_log_whose_file_is_removed_continues_in_a_new_one",
         "gateway/metering/test_store.py::test_records_whose_file_is_removed_continue_in_a_new_one",
     ),
+    "the file of records or of ended calls with another program's tables": (
+        "gateway/call_log/test_log.py::test_tables_of_another_program_cost_the_records_and_are_told_once",
+        "gateway/metering/test_store.py::test_tables_of_another_program_cost_the_records_and_are_told_once",
+    ),
     "no free file descriptors": (
         "tts_engine/service/test_child.py::test_a_health_check_without_files_of_our_own_ends_no_engine",
         "talkspurt/workers/test_supervisor.py::test_connections_wait_for_a_report_without_work_while_no_file_is_free",
@@ -135,7 +150,10 @@ SHOWN_BY = {
         "gateway/call_log/test_log.py::test_a_record_waits_while_no_file_can_be_opened",
         "sip_bridge/io/test_ports.py::test_without_a_free_descriptor_no_port_is_tried_in_vain",
     ),
-    "no memory or process table for a new process": (
+    "no memory or process table for a new process or thread": (
+        "tts_engine/test_steady_threads.py::test_a_pool_does_its_work_with_the_threads_that_it_has",
+        "tts_engine/test_steady_threads.py::test_a_server_that_gets_no_more_threads_still_looks_names_up",
+        "gateway/http/speech_api/test_voice_sample.py::test_without_memory_for_a_process_a_file_is_refused_for_now_and_counted",
         "tts_engine/service/test_child.py::test_a_process_that_cannot_be_made_is_unavailable_and_tried_again",
         "tts_engine/service/test_child.py::test_a_child_whose_start_fails_in_an_unforeseen_way_is_started_again",
     ),

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
@@ -45,7 +44,8 @@ from gateway.config import CallsConfig, PostgresConfig
 from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
 from gateway.seams.call_record import CallRecord, CallSummary, Entry, HeardWords, Said
-from gateway.sqlite import identity, is_damaged, may_pass, open_sqlite, set_aside
+from gateway.sqlite import FileFault, identity, is_damaged, may_pass, open_sqlite, set_aside
+from tts_engine.steady_threads import SteadyThreads
 from tts_engine.supervision import SUPERVISOR, SupervisedThread
 
 log = logging.getLogger(__name__)
@@ -159,10 +159,11 @@ class CallLog:
         self._on_lost = on_lost
         self._waiting: queue.Queue[CallRecord | _Replace | None] = queue.Queue(QUEUED)
         self._writer: SupervisedThread | None = None
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="call log reader")
+        self._reader = SteadyThreads(1, "call log reader")
         self._unwritten: deque[CallRecord] = deque()
         """Records that the writer has taken, at most ``QUEUED`` of them while the disk refuses them."""
         self._written = 0
+        self.fault = FileFault("call log cannot be written")
         self._lock = threading.Lock()
         self._database: Engine | None = None
         self._file: tuple[int, int] | None = None
@@ -264,6 +265,11 @@ class CallLog:
     # --- the writer's thread ---------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
+        try:
+            self._opened()
+        except (SQLAlchemyError, OSError) as exc:
+            if not is_damaged(exc):  # a damaged file is replaced with the first record
+                self.fault.note(exc)
         ends = False
         while not ends:
             try:
@@ -287,11 +293,14 @@ class CallLog:
             record = self._unwritten[0]
             try:
                 self._write(record)
+                self.fault.note(None)
             except Exception as exc:  # one record, or the disk, which may have recovered by the next one
-                log.error(
-                    "call log cannot be written",
-                    extra={"call": record.callId, "route": record.route, "why": type(exc).__name__},
-                )
+                if not self.fault.note(exc):
+                    extra = {"call": record.callId, "route": record.route, "why": type(exc).__name__}
+                    log.error("a call cannot be written to the call log", extra=extra)
+                elif not may_pass(exc):
+                    with self._lock:
+                        self._forget()  # its tables may be mended by the next record
                 if may_pass(exc) and not last:
                     while len(self._unwritten) > QUEUED:
                         self._unwritten.pop()
@@ -317,11 +326,15 @@ class CallLog:
                 connection.execute(insert(calls).values(**_columns(record)))
         self._written += 1
 
+    def _forget(self) -> None:
+        """Let the next use open the file again. Call it with the lock."""
+        if self._database is not None:
+            self._database.dispose()
+        self._database = None
+
     def _replace_damaged(self) -> None:
         with self._lock:
-            if self._database is not None:
-                self._database.dispose()
-            self._database = None
+            self._forget()
             set_aside(Path(self._config.folder, _FILE))
 
     def _tidy(self, connection: Connection) -> int:

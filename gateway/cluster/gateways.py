@@ -11,17 +11,17 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from yarl import URL
 
 from gateway.call.directory import number_of
 from gateway.cluster import passing
-from gateway.cluster.redis_state import FAULTS, asked
+from gateway.cluster.redis_state import asked
 from gateway.errors import Rejected
 from gateway.listener.passed_on import PassedOn
-from gateway.redis_connection import connect
+from gateway.redis_connection import FAULTS, SharedRedis
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +47,15 @@ class Gateways:
         self.number = number_of(address)
         self._address = address.rstrip("/")
         self._message_bytes = message_bytes
-        self._redis = connect(url, timeout_s=timeout_s)
+        self._link = SharedRedis("directory", url, timeout_s=timeout_s)
+        self._redis = self._link.redis
 
     async def watch(self) -> None:
         """Renew this gateway's lease until cancelled."""
         said = True
         while True:
             try:
-                before = await self._redis.set(_lease(self.number), self._address, px=round(LEASE_S * 1000), get=True)
+                before = await self._link.ask(self._renewed)
                 if before is not None and before.decode() != self._address:
                     log.error("two gateways have the same number: change directory.address of one",
                               extra={"other": before.decode()})  # fmt: skip
@@ -65,10 +66,15 @@ class Gateways:
                 said = False
             await asyncio.sleep(RENEW_S)
 
+    async def _renewed(self) -> bytes | None:
+        """Renew the lease, and return the address that it had."""
+        lease = self._redis.set(_lease(self.number), self._address, px=round(LEASE_S * 1000), get=True)
+        return cast("bytes | None", await lease)
+
     async def aclose(self) -> None:
         """Close the connections. The lease expires by itself, since another process of this gateway may still need
         it."""
-        await self._redis.aclose()
+        await self._link.aclose()
 
     def middleware(self) -> Any:
         """Return the middleware that passes requests for other gateways' calls on."""
@@ -80,7 +86,7 @@ class Gateways:
                 return await handler(request)
             if isinstance(request.transport, PassedOn):
                 return await handler(request)
-            kept = await asked(self._redis.get(_lease(found[1])))
+            kept = await asked(self._link, lambda: self._redis.get(_lease(found[1])))
             if kept is None:  # that gateway is gone; its call may be in a shared log
                 return await handler(request)
             return await self._pass_on(request, kept.decode())

@@ -7,22 +7,20 @@ clocks need not agree.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import orjson
-from redis.exceptions import RedisError
+from redis.asyncio import Redis
 
 from gateway.errors import Rejected
-from gateway.redis_connection import connect
+from gateway.redis_connection import FAULTS, SharedRedis
 from gateway.seams.shared_state import Handoff
 
 KEEP_S = 3600
 """Time for which a hand-off is kept."""
-
-FAULTS = (RedisError, OSError, TimeoutError)
 
 T = TypeVar("T")
 
@@ -36,29 +34,31 @@ class RedisState:
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        self._redis = connect(url, timeout_s=timeout_s)
+        self.link = SharedRedis("directory", url, timeout_s=timeout_s)
+        self._redis = self.link.redis
 
     async def first(self, key: str, value: bytes, *, keep_s: float) -> bytes | None:
-        is_first = await asked(self._redis.set(_PREFIX + key, value, nx=True, px=_milliseconds(keep_s)))
+        keep_ms = _milliseconds(keep_s)
+        is_first = await self._asked(lambda redis: redis.set(_PREFIX + key, value, nx=True, px=keep_ms))
         return None if is_first else await self.find(key)
 
     async def put(self, key: str, value: bytes, *, keep_s: float) -> None:
-        await asked(self._redis.set(_PREFIX + key, value, px=_milliseconds(keep_s)))
+        await self._asked(lambda redis: redis.set(_PREFIX + key, value, px=_milliseconds(keep_s)))
 
     async def find(self, key: str) -> bytes | None:
-        return cast("bytes | None", await asked(self._redis.get(_PREFIX + key)))
+        return cast("bytes | None", await self._asked(lambda redis: redis.get(_PREFIX + key)))
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         pipeline = self._redis.pipeline(transaction=True)
         # The time is read first, since a transaction has no results inside.
-        seconds, micros = await asked(cast("Awaitable[tuple[int, int]]", self._redis.time()))
+        seconds, micros = await self._asked(lambda redis: redis.time())
         kept = orjson.dumps({"at": seconds + micros / 1e6, "handoff": asdict(handoff)})
         pipeline.hset(_calls(call_sid), dialect, kept)  # type: ignore[arg-type]  # bytes are a value too
         pipeline.expire(_calls(call_sid), KEEP_S)
-        await asked(pipeline.execute())
+        await self._asked(lambda redis: pipeline.execute())
 
     async def left(self, call_sid: str) -> Sequence[tuple[str, Handoff]]:
-        kept = await asked(cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(_calls(call_sid))))
+        kept = await self._asked(lambda redis: redis.hgetall(_calls(call_sid)))
         read = [(dialect.decode(), orjson.loads(value)) for dialect, value in kept.items()]
         read.sort(key=lambda entry: -entry[1]["at"])
         return [(dialect, Handoff(**value["handoff"])) for dialect, value in read]
@@ -67,12 +67,15 @@ class RedisState:
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.hget(_calls(call_sid), dialect)
         pipeline.hdel(_calls(call_sid), dialect)
-        value, _ = await asked(cast("Awaitable[list[Any]]", pipeline.execute()))
+        value, _ = await self._asked(lambda redis: pipeline.execute())
         return None if value is None else Handoff(**orjson.loads(value)["handoff"])
+
+    async def _asked(self, question: Callable[[Redis], Any]) -> Any:
+        return await asked(self.link, lambda: question(self._redis))
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._redis.aclose()
+        await self.link.aclose()
 
 
 _PREFIX = "talkspurt:"
@@ -86,9 +89,14 @@ def _calls(call_sid: str) -> str:
     return f"talkspurt:left:{quote(call_sid, safe='')}"
 
 
-async def asked(answer: Awaitable[T]) -> T:
+async def asked(link: SharedRedis, question: Callable[[], Awaitable[T]]) -> T:
+    """Return the answer of Redis.
+
+    Raises:
+        Rejected: 503, there is none.
+    """
     try:
-        return await answer
+        return await link.ask(question)
     except FAULTS as exc:
         raise Rejected(
             f"Redis (directory.redis_url) does not answer: {type(exc).__name__}",

@@ -54,8 +54,8 @@ class HealthView(ApiModel):
     background: list[SupervisedState]
     """The long-lived tasks and threads of the process, and how often each was restarted."""
     databases: list[DatabaseState]
-    """Databases that several gateways share (``postgres.url``). Calls work without them, so they do not affect the
-    status."""
+    """PostgreSQL and Redis (``postgres.url``, ``redis_url``), and files of this machine that cannot be written. Calls
+    work without them, so they do not affect the status."""
 
 
 class Health:
@@ -64,7 +64,7 @@ class Health:
     Args:
         engine_status: returns the engine's status; raises ``EngineError``.
         sip: returns the state of the SIP side.
-        databases: returns the state of the shared databases.
+        databases: returns the state of the databases.
         starting: returns the name of a further part that calls of some route need and that is not ready; empty: none.
     """
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from gateway.config import LimitsConfig, TenantLimits
 from gateway.errors import Rejected
 from gateway.limits.quota import LocalQuotas, QuotaRequest, QuotaStanding, QuotaVerdict, What
+from gateway.postgres import DatabaseState
 
 if TYPE_CHECKING:
     from gateway.limits.shared import SharedQuotas
@@ -131,11 +132,16 @@ class Limiter:
         if ask is not None and not self._local.has_room(ask):
             raise _refusal(ask, 1.0)
 
+    @property
+    def databases(self) -> Sequence[DatabaseState]:
+        """The state of Redis, if there is one."""
+        return (self._shared.link.state,) if self._shared is not None else ()
+
     async def watch(self) -> None:
         """Renew the held entries in Redis until cancelled."""
         while self._shared is not None:
             await asyncio.sleep(RENEW_S)
-            if self._held and not self._pausing():
+            if not self._pausing():
                 try:
                     await self._shared.renew(list(self._held))
                 except self._faults() as exc:
@@ -187,7 +193,7 @@ class Limiter:
         self._down_until = self._clock() + PAUSE_S
 
     def _faults(self) -> tuple[type[BaseException], ...]:
-        from gateway.limits.shared import FAULTS
+        from gateway.redis_connection import FAULTS
 
         return FAULTS
 

@@ -12,16 +12,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import quote
 
-from redis.exceptions import RedisError
-
 from gateway.limits.quota import WINDOW_S, QuotaRequest, QuotaStanding, QuotaVerdict
-from gateway.redis_connection import connect
+from gateway.redis_connection import SharedRedis
 
 LEASE_S = 4.0
 """Lifetime of an entry that is not renewed, the same as of a gateway's calls."""
-
-FAULTS = (RedisError, OSError, TimeoutError)
-"""Exceptions for a Redis that is gone, slow, or no Redis."""
 
 _DECIDE = """
 local time = redis.call('TIME')
@@ -94,7 +89,8 @@ class SharedQuotas:
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        self._redis = connect(url, timeout_s=timeout_s)
+        self.link = SharedRedis("limits", url, timeout_s=timeout_s)
+        self._redis = self.link.redis
         self._script = self._redis.register_script(_DECIDE)
 
     async def decide(self, asks: Sequence[QuotaRequest]) -> QuotaVerdict:
@@ -104,7 +100,8 @@ class SharedQuotas:
             span_ms = round((LEASE_S if ask.holder else WINDOW_S) * 1000)
             arguments += [ask.limit, ask.amount, span_ms, ask.holder]
         refused, wait_ms, counts = cast(
-            "tuple[int, int, list[list[int]]]", await self._script([_key(ask) for ask in asks], arguments)
+            "tuple[int, int, list[list[int]]]",
+            await self.link.ask(lambda: self._script([_key(ask) for ask in asks], arguments)),
         )
         standings = tuple(
             QuotaStanding(what=ask.what, limit=ask.limit, left=max(0, ask.limit - used), reset_s=reset_ms / 1000)
@@ -115,6 +112,9 @@ class SharedQuotas:
 
     async def renew(self, asks: Sequence[QuotaRequest]) -> None:
         """Extend the held entries by ``LEASE_S``, including those that Redis has forgotten."""
+        await self.link.ask(lambda: self._renew(asks))
+
+    async def _renew(self, asks: Sequence[QuotaRequest]) -> None:
         seconds, microseconds = await cast("Any", self._redis.time())
         until_ms = seconds * 1000 + microseconds // 1000 + round(LEASE_S * 1000)
         held: dict[str, dict[str, int]] = {}
@@ -128,11 +128,11 @@ class SharedQuotas:
 
     async def release(self, ask: QuotaRequest) -> None:
         """Remove one held entry."""
-        await self._redis.zrem(_key(ask), ask.holder)
+        await self.link.ask(lambda: self._redis.zrem(_key(ask), ask.holder))
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._redis.aclose()
+        await self.link.aclose()
 
 
 def _key(ask: QuotaRequest) -> str:

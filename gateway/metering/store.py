@@ -19,7 +19,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -37,7 +37,8 @@ from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import SCHEMA, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
 from gateway.process_lock import lock
-from gateway.sqlite import identity, is_damaged, may_pass, open_sqlite, set_aside
+from gateway.sqlite import FileFault, identity, is_damaged, may_pass, open_sqlite, set_aside
+from tts_engine.steady_threads import SteadyThreads
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +97,8 @@ class Records:
         self._meter = meter
         self._clock = clock
         self._owner = secrets.token_hex(8)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="records, read")
+        self._thread = SteadyThreads(1, "records")
+        self._reader = SteadyThreads(1, "records, read")
         self._beginnings = Beginnings(wait_s=BEGIN_WAIT_S, on_late=self._late)
         self._begin_requested = False
         """True if the thread will take the waiting ``_beginnings``."""
@@ -109,6 +110,7 @@ class Records:
         self._database: Engine | None = None
         self._file: tuple[int, int] | None = None
         """The ``identity`` of the open file."""
+        self.fault = FileFault("records cannot be written")
         self._sync = DiskSync(Path(config.path), self._opened) if config.database_url else None
         self._lock_file: int | None = None
         self._tidied_at = 0.0
@@ -306,7 +308,7 @@ class Records:
                 for record in begun:
                     self._begin([record])
                 return
-            log.error("records cannot be written", extra={"why": type(exc).__name__})
+            self._note(exc)
             for _ in begun:
                 self._lost("not_written", True)
 
@@ -366,8 +368,9 @@ class Records:
                 self._transact(write)
                 self._unwritten.clear()
                 self._ask_for_sync()
+                self.fault.note(None)
             except Exception as exc:  # one record, or the disk: the next work may succeed
-                log.error("records cannot be written", extra={"why": type(exc).__name__})
+                self._note(exc)
                 if ended is not None and may_pass(exc) and len(self._unwritten) < WAITING:
                     self._unwritten.append(ended)
                 else:
@@ -380,6 +383,10 @@ class Records:
         except RuntimeError:
             self._waiting -= 1
             self._lost("closed", of_records)
+
+    def _note(self, fault: Exception) -> None:
+        if not self.fault.note(fault):
+            log.error("a record cannot be written", extra={"why": type(fault).__name__})
 
     def _write_the_rest(self) -> None:
         """Write the ends that the disk refused, for the last time."""

@@ -398,3 +398,45 @@ async def test_a_record_that_cannot_be_written_is_counted_and_the_next_ones_are_
     assert [call.callId for call in await kept.find(Query())] == [record(2).callId]
     assert lost == ["not_written"]
     await kept.aclose()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("DROP TABLE calls; CREATE TABLE calls (call_id VARCHAR)", "the table calls lacks "),
+        ("ALTER TABLE calls DROP COLUMN words", "the table calls lacks words"),
+        ("ALTER TABLE calls RENAME COLUMN entries TO other", "the table calls lacks entries"),
+    ],
+)
+@pytest.mark.parametrize("when", ["before the start", "while it is open"])
+async def test_tables_of_another_program_cost_the_records_and_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, change: str, why: str, when: str
+) -> None:
+    monkeypatch.setattr("gateway.call_log.log._AGAIN_S", 0.01)
+    _open(tmp_path).dispose()
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lost.append)
+
+    def changed(script: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "calls.sqlite3")) as other:
+            other.executescript(script)
+
+    if when == "before the start":
+        changed(change)
+    kept.start()
+    if when == "before the start":
+        await until(lambda: kept.fault.why.startswith(why), "the fault, before any call has ended")
+    else:
+        await written(kept, record(1))
+        changed(change)
+    for number in range(2, 7):
+        kept.add(record(number))
+    await until(lambda: lost == ["not_written"] * 5, "the losses")
+    assert kept.fault.why.startswith(why) and not kept._unwritten
+    assert caplog.messages.count("call log cannot be written") <= (1 if when == "before the start" else 2)
+    with pytest.raises(Rejected, match="cannot be read now"):
+        await kept.find(Query())
+    changed("DROP TABLE calls; DROP TABLE call_log_schema")
+    await written(kept, record(7))
+    assert kept.fault.why == "" and len(await kept.find(Query())) == 1
+    await kept.aclose()

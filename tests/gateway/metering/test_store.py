@@ -524,3 +524,24 @@ async def test_a_record_that_cannot_be_written_is_counted_and_the_next_ones_are_
         r.end(ended(call(2)))
         assert [each.id for each in await r.find("shop", since=0, until=NOON * 2, limit=10)][-1] == call(2).id
     assert set(lost.reasons) == {"not_written"}
+
+
+async def test_tables_of_another_program_cost_the_records_and_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = Lost()
+    async with opened(tmp_path, meter=lost) as records:
+        begun(records, call(1))
+        await found(records)
+        with closing(sqlite3.connect(tmp_path / "new/records.sqlite3")) as other:
+            other.execute("ALTER TABLE records RENAME COLUMN outcome TO other")
+        for number in range(2, 7):
+            records.end(ended(call(number)))
+        await until(lambda: lost.reasons == ["not_written"] * 5, "the losses")
+        assert "outcome" in records.fault.why and not records._unwritten
+        assert caplog.messages.count("records cannot be written") == 1
+        with closing(sqlite3.connect(tmp_path / "new/records.sqlite3")) as other:
+            other.execute("ALTER TABLE records RENAME COLUMN other TO outcome")
+        records.end(ended(call(7)))
+        await until(lambda: records.fault.why == "", "a record")
+        assert {record.id for record in await found(records)} == {call(1).id, call(7).id}

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.gateway.metering.test_store import DAY_S, NOON, Lost, begun, call, en
 from tests.peers.live_server import TestCall, serve
 from tests.peers.postgres_server import PASSWORD, PostgresServer
 from tests.peers.programs import needs_postgres
+from tests.peers.slow_line import Line
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = [
@@ -193,64 +194,6 @@ async def test_a_gateway_killed_at_each_step_of_moving_doubles_and_loses_nothing
         assert ids == [call(round_ * 10 + number).id for round_ in range(4) for number in range(5)]
         (day,) = await records.usage("shop")
         assert day.calls == 20
-
-
-class Line:
-    """The connection between a gateway and the database: it may be slow, or let nothing through."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._passes = asyncio.Event()
-        self._tasks = set[asyncio.Task[None]]()
-        self.delay_s = 0.0
-        self.port = 0
-
-    async def __aenter__(self) -> Line:
-        self.go_on()
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        while self._tasks:  # a connection that was being made adds its own
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def hang(self) -> None:
-        self._passes.clear()
-
-    def go_on(self) -> None:
-        self._passes.set()
-
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._start(self._connect(reader, writer))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there = await asyncio.open_connection("127.0.0.1", self._to)
-        except (OSError, asyncio.CancelledError):
-            writer.close()
-            return
-        for source, sink in ((reader, there[1]), (there[0], writer)):
-            self._start(self._pass_on(source, sink))
-
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65536):
-                await self._passes.wait()
-                await asyncio.sleep(self.delay_s)
-                sink.write(data)
-        except ConnectionError:
-            pass
-        finally:
-            sink.close()
 
 
 async def test_a_database_that_is_slow_hung_or_gone_costs_no_record_and_reads_say_so(
