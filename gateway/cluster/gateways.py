@@ -20,6 +20,7 @@ from gateway.call.directory import number_of
 from gateway.cluster import passing
 from gateway.cluster.redis_state import asked
 from gateway.errors import Rejected
+from gateway.listener.forwarded import forwarded_for
 from gateway.listener.passed_on import PassedOn
 from gateway.redis_connection import FAULTS, SharedRedis
 
@@ -96,7 +97,7 @@ class Gateways:
     async def _pass_on(self, request: web.Request, address: str) -> web.StreamResponse:
         kept = passing.headers(request.headers)
         kept[_ONCE_HEADER] = "1"
-        seen = request.headers.get("X-Forwarded-For", "")
+        seen = forwarded_for(request.headers)
         kept["X-Forwarded-For"] = ", ".join(part for part in (seen, request.remote or "") if part)
         gone = Rejected(
             "the gateway that has the call does not answer", status=503, code="gateway_gone", retry_after_s=LEASE_S

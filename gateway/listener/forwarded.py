@@ -39,11 +39,18 @@ class Proxies:
     def client(self, peer: str, headers: Headers) -> str:
         """Return the client's address: ``peer``, or the address that trusted proxies name instead."""
         # The list is read from its end: only entries written by trusted proxies count.
-        for hop in reversed([part.strip() for part in headers.get("X-Forwarded-For", "").split(",")]):
+        for hop in reversed([part.strip() for part in forwarded_for(headers).split(",")]):
             if not self.trusts(peer) or _address(hop) is None:
                 break
             peer = hop
         return peer
+
+
+def forwarded_for(headers: Headers) -> str:
+    """Return the list in ``X-Forwarded-For``. Some proxies add a header of their own behind the client's, and all of
+    one name are one list (RFC 9110 section 5.3)."""
+    all_of = getattr(headers, "getall", None)
+    return ", ".join(all_of("X-Forwarded-For", ())) if all_of is not None else headers.get("X-Forwarded-For", "")
 
 
 class PublicUrl:

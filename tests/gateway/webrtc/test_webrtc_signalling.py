@@ -182,14 +182,16 @@ async def test_an_unknown_route_or_call_is_404() -> None:
                 assert response.status == 404
 
 
-async def test_calls_of_one_address_are_limited_and_another_address_is_not_harmed() -> None:
+@pytest.mark.parametrize("own", [", ", "\n"], ids=["in the client's header", "in a header of the proxy's own"])
+async def test_calls_of_one_address_are_limited_and_another_address_is_not_harmed(own: str) -> None:
     async with gateway(WebRtcConfig(calls_per_address=2)) as made, aiohttp.ClientSession() as http:
         statuses = []
         for address in ("203.0.113.1",) * 3 + ("203.0.113.2",):
             async with http.post(
                 f"{made.url}/v1/webrtc/offer",
                 json={"sdp": CHROMIUM, "type": "offer"},
-                headers={"X-Forwarded-For": f"198.51.100.77, {address}"},  # what the client itself claims comes first
+                # What the client itself claims comes first.
+                headers=[("X-Forwarded-For", part) for part in f"198.51.100.{len(statuses)}{own}{address}".split("\n")],
             ) as response:
                 statuses.append(response.status)
                 if response.status == 429:
