@@ -68,11 +68,12 @@ async def named_call(request: web.Request) -> str:
 
 
 async def _field(request: web.Request, name: str) -> str:
-    """Return a field of a request's JSON; empty: it has none."""
+    """Return a field of a request's JSON; empty: it has none, or it is no text."""
     try:
-        return str(orjson.loads(await request.read()).get(name, ""))
+        value = orjson.loads(await request.read()).get(name)
     except (orjson.JSONDecodeError, AttributeError):
         return ""
+    return value if isinstance(value, str) else ""
 
 
 async def answered_by(

@@ -100,7 +100,7 @@ class JsonWebTokens:
             )
         except jwt.ExpiredSignatureError:
             raise Rejected("the token has expired", status=401, code="expired_token") from None
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as exc:
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
             raise _refused(_why(exc)) from None
         return self._claims(claims)
 

@@ -570,10 +570,10 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool, audio:
     """
     try:
         body = read_json(text)
+        if may_need_cleaning(text):
+            body = plain_json(body)
     except ValueError as exc:
         raise BadMessage(f"message of {len(text)} characters is not JSON ({exc}), expected one JSON object") from exc
-    if may_need_cleaning(text):
-        body = plain_json(body)
     if not isinstance(body, dict):
         raise BadMessage(f"message is {_shown(body)}, expected one JSON object")
     turn = body.get("turn")

@@ -19,6 +19,7 @@ REPLACEMENT = "\ufffd"
 
 _NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NOT_IN_LINES = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_TOO_DEEP = "the JSON is nested too deep"
 _BLANKS = frozenset("\t\n\v\f\r\x85\u2028\u2029")
 
 
@@ -44,13 +45,24 @@ def plain_fields(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def plain_json(value: Any, clean: Callable[[str], str] = plain_lines) -> Any:
-    """Return a decoded JSON value with all its strings made plain by ``clean``, and its names by ``plain``."""
+    """Return a decoded JSON value with all its strings made plain by ``clean``, and its names by ``plain``.
+
+    Raises:
+        ValueError: it is nested too deep.
+    """
+    try:
+        return _plain_json(value, clean)
+    except RecursionError as exc:
+        raise ValueError(_TOO_DEEP) from exc
+
+
+def _plain_json(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {plain(name) if isinstance(name, str) else name: plain_json(v, clean) for name, v in value.items()}
+        return {plain(name) if isinstance(name, str) else name: _plain_json(v, clean) for name, v in value.items()}
     if isinstance(value, list):
-        return [plain_json(entry, clean) for entry in value]
+        return [_plain_json(entry, clean) for entry in value]
     return value
 
 
@@ -69,7 +81,7 @@ def read_json(data: str | bytes) -> Any:
         try:
             return json.loads(data, parse_constant=_refuse)
         except RecursionError as exc:
-            raise ValueError("the JSON is nested too deep") from exc
+            raise ValueError(_TOO_DEEP) from exc
 
 
 def _refuse(name: str) -> None:

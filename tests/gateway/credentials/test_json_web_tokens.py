@@ -82,6 +82,11 @@ def unsigned(**header: Any) -> str:
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
+def nested() -> str:
+    """Return a token whose header is nested deeper than Python reads."""
+    return base64.urlsafe_b64encode(b'{"a":' + b"[" * 5000).rstrip(b"=").decode() + ".e30.x"
+
+
 def signed_by_the_public_key() -> str:
     """Return a token of an attacker who hopes that the public key is taken for the secret of an HMAC."""
     import hashlib
@@ -100,6 +105,7 @@ def signed_by_the_public_key() -> str:
         (lambda: unsigned(alg="None"), "alg is 'None'"),
         (lambda: unsigned(alg=["RS256"]), "bad_token"),
         (lambda: unsigned(typ="JWT"), "bad_token"),
+        (lambda: nested(), "bad_token"),
         (signed_by_the_public_key, "alg is 'HS256'"),
         (lambda: jwt.encode(claims(), RSA, "RS512"), "alg is 'RS512'"),
         (lambda: jwt.encode(claims(), OTHER_RSA, "RS256"), "its signature is not the issuer's"),

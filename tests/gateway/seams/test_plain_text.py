@@ -4,16 +4,18 @@ import unicodedata
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from gateway.carriers.caller import incoming_call
 from gateway.carriers.reading import json_object
 from gateway.config import LimitsConfig
 from gateway.dialogue.line import setup_of
-from gateway.dialogue.wire import decode, encode
+from gateway.dialogue.wire import BadMessage, decode, encode
+from gateway.http.request.routes import ApiModel
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.media_messages import StreamStarted
 from gateway.seams.messages import Text
-from gateway.seams.plain_text import is_plain, plain, plain_lines, read_json
+from gateway.seams.plain_text import is_plain, plain, plain_json, plain_lines, read_json
 from voicecodecs.registry import AudioFormat
 
 EVERY = "".join(map(chr, range(0x110000)))
@@ -87,3 +89,27 @@ def test_what_is_no_json_is_still_refused(data: str) -> None:
         read_json(data)
     with pytest.raises(ValueError):
         read_json(data.encode())
+
+
+class Body(ApiModel):
+    """A body with a field of any kind."""
+
+    text: str
+    more: object = None
+
+
+@pytest.mark.parametrize("depth", [300, 520, 900, 1010])
+@pytest.mark.parametrize(("begins", "ends"), [("[", "]"), ('{"a":', "}")])
+def test_what_is_nested_deeper_than_python_walks_is_refused(depth: int, begins: str, ends: str) -> None:
+    value = begins * depth + "1" + ends * depth
+    body = f'{{"type": "text", "token": "h\\u00e4", "text": "", "more": {value}}}'
+    try:
+        decode(body, limits=LimitsConfig(), multiplexed=False)
+    except BadMessage as exc:
+        assert depth > 300, exc
+    try:
+        Body.from_json(body.encode())
+    except ValidationError:
+        assert depth > 150
+    with pytest.raises(ValueError, match="nested too deep"):
+        plain_json(orjson.loads("[" * 1020 + "]" * 1020))
