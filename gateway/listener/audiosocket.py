@@ -203,6 +203,8 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
     def _known(self, call: ExpectedCall | None) -> None:
         assert self.uuid is not None
         self.expected = self._server.expected_or_default(call, self.uuid)
+        if call is not None and self._transport is not None:
+            self._server.used(self._transport)  # a crowd must not take its place before the first audio
         self._later(FIRST_AUDIO_S, self._no_audio)
 
     async def _ask(self, others: OtherWorkers) -> None:
@@ -398,7 +400,7 @@ class AudioSocketServer:
         return True
 
     def used(self, transport: asyncio.Transport) -> None:
-        """Note that a call has begun on a connection."""
+        """Note that a connection has a call, or an announced one."""
         self._sockets.begin(transport, now=asyncio.get_running_loop().time())
 
     def forget(self, leg: AudioSocketLeg, transport: asyncio.Transport) -> None:

@@ -62,9 +62,10 @@ class _Worker:
         try:
             while (received := self._channel.receive()) is not None:
                 message, descriptor = received
-                if descriptor is not None:
+                if "connection" in message:
                     self._taken += 1
-                    self._adopt(message["connection"], socket.socket(fileno=descriptor))
+                    if descriptor is not None:  # else no file was free for it, and the kernel has closed it
+                        self._adopt(message["connection"], socket.socket(fileno=descriptor))
                 elif "others" in message:
                     self._hear(**message["others"])
         except Closed:

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from gateway.call.expected import ExpectedCalls
+from gateway.call.expected import ExpectedCall, ExpectedCalls
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.listener.handshakes import Handshakes
@@ -125,6 +126,30 @@ async def test_a_crowd_at_the_port_of_asterisk_keeps_no_call_out(handed_over: bo
         writer.write(b"\x01\x00\x10" + bytes(16) + b"\x10\x01\x40" + bytes(320))
         await until(lambda: len(begun) == 1, "the call")
         assert server.opening == MOST - 1, "the call took the place of a silent one"
+        writer.close()
+    await server.aclose()
+
+
+async def test_a_crowd_of_many_sources_takes_no_announced_call_before_its_first_audio() -> None:
+    begun: list[AudioSocketLeg] = []
+    server = audiosocket(begun, connections=MOST)
+    uuid = UUID(bytes=b"announced call 1")
+    server.expected.put(uuid, ExpectedCall("default"))
+    await server.start()
+    async with contextlib.AsyncExitStack() as stack:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(HONEST, 0))
+        writer.write(b"\x01\x00\x10" + uuid.bytes)
+        await until(lambda: any(leg.uuid == uuid for leg in server._legs), "its UUID")
+        for number in range(3):
+            for source in range(CROWD // 3):
+                address = (f"127.0.{1 + number}.{1 + source}", 0)
+                _, stranger = await asyncio.open_connection("127.0.0.1", server.port, local_addr=address)
+                stack.callback(stranger.close)
+                stranger.write(b"\x01\x00\x10half")
+        await until(lambda: len(server._sockets) == MOST, "a full listener")
+        writer.write(b"\x10\x01\x40" + bytes(320))
+        await until(lambda: len(begun) == 1, "the call")
+        assert not reader.at_eof()
         writer.close()
     await server.aclose()
 
