@@ -39,7 +39,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.config import PostgresConfig
 from gateway.process_lock import lock
-from tts_engine.steady_threads import SteadyThreads
+from tts_engine.supervision import SteadyThreads
 
 log = logging.getLogger(__name__)
 # It would log four tracebacks for each broken connection.

@@ -17,8 +17,7 @@ from talkspurt.greeting import greeting
 from talkspurt.log import print_line
 from tts_engine.api import SpeechEngine
 from tts_engine.errors import EngineError
-from tts_engine.steady_threads import start_threads
-from tts_engine.supervision import SUPERVISOR
+from tts_engine.supervision import SUPERVISOR, start_threads
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 An end that the owner did not ask for is logged and counted. A task or thread is then restarted after a pause, which
 doubles with each failure in a row. ``Need`` says what else follows. ``states`` shows all, for ``/v1/health`` and
 the metrics. Short tasks, which belong to a call, a connection or a request and are awaited by it, do not come here.
+Their threads are here (``SteadyThreads``), because they must outlive a shortage of threads.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,8 @@ WELL_S = 10.0
 """A run of this length ends a row of failures."""
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """First and longest pause before a restart."""
+_OF_LOOP = 8
+"""Most threads of a loop's own pool. Its work is seldom and waits for a disk or a name server."""
 _AT_ONCE_S = 1.0  # a task whose first run returns sooner has nothing to do
 
 
@@ -243,6 +248,10 @@ class Supervisor:
         """Return the name of a task that calls need and that keeps failing. Empty: there is none."""
         return next((state.name for state in self.states() if state.failing and state.need is Need.CALLS), "")
 
+    def not_started(self, name: str) -> None:
+        """Count a process that could not be started, or had to be started again."""
+        self.restarts[name] += 1
+
     def end_process(self, name: str) -> None:
         """End the process, because the task ``name`` has ended."""
         if self.on_fatal is not None:
@@ -262,3 +271,35 @@ class Supervisor:
 
 SUPERVISOR = Supervisor()
 """The supervisor of this process."""
+
+
+class SteadyThreads(ThreadPoolExecutor):
+    """A pool that starts its first thread at once. Python's own starts a thread with the first work, and refuses work
+    if it cannot start one more, also when others are idle.
+
+    Raises:
+        RuntimeError: the first thread cannot be started.
+    """
+
+    def __init__(self, threads: int = _OF_LOOP, name: str = "common", **more: Any) -> None:
+        super().__init__(threads, thread_name_prefix=name, **more)
+        self.submit(_nothing)
+
+    def _adjust_thread_count(self) -> None:
+        try:
+            super()._adjust_thread_count()
+        except RuntimeError:
+            if not self._threads:
+                raise
+
+
+def _nothing() -> None: ...
+
+
+async def start_threads() -> None:
+    """Start the common threads of the running loop, before any work needs them. libuv ends the whole process if it
+    cannot start its threads with the first look-up of a name, so a name is looked up that every system knows itself."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(SteadyThreads())
+    with contextlib.suppress(OSError):
+        await loop.getaddrinfo("localhost", 0)

@@ -45,8 +45,7 @@ from gateway.errors import Rejected
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
 from gateway.seams.call_record import CallRecord, CallSummary, Entry, HeardWords, Said
 from gateway.sqlite import FileFault, identity, is_damaged, may_pass, open_sqlite, set_aside
-from tts_engine.steady_threads import SteadyThreads
-from tts_engine.supervision import SUPERVISOR, SupervisedThread
+from tts_engine.supervision import SUPERVISOR, SteadyThreads, SupervisedThread
 
 log = logging.getLogger(__name__)
 

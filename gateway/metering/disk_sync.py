@@ -17,7 +17,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from tts_engine.steady_threads import SteadyThreads
+from tts_engine.supervision import SteadyThreads
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from gateway.metering.schema import SCHEMA, records
 from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
 from gateway.process_lock import lock
 from gateway.sqlite import FileFault, identity, is_damaged, may_pass, open_sqlite, set_aside
-from tts_engine.steady_threads import SteadyThreads
+from tts_engine.supervision import SteadyThreads
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.no_room import needs_seccomp, refused_by_the_kernel
 from tests.peers.live_server import child_environment
 from tests.waiting import PATIENCE_S
-from tts_engine.steady_threads import SteadyThreads
+from tts_engine.supervision import SteadyThreads
 
 pytestmark = needs_seccomp
 
@@ -33,7 +33,7 @@ import errno
 import os
 import uvloop
 from tests.no_room import _refuse
-from tts_engine.steady_threads import start_threads
+from tts_engine.supervision import start_threads
 
 async def main():
     await start_threads()

@@ -18,7 +18,7 @@ from tts_engine.pipeline.prompts import warm
 from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.pipeline.shared_clause import ClauseInMaking
 from tts_engine.pipeline.utterance import EngineUtterance
-from tts_engine.steady_threads import SteadyThreads
+from tts_engine.supervision import SteadyThreads
 from tts_engine.synthesizer import Synthesizer, VoiceEditor
 
 

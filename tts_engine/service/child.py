@@ -220,7 +220,7 @@ class ChildProcess(ABC):
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, longest_s)
             self.restarts += 1
-            SUPERVISOR.restarts[f"{self.name} process"] += 1
+            SUPERVISOR.not_started(f"{self.name} process")
 
     async def _until_it_ends(self) -> None:
         process = self._process

@@ -20,8 +20,7 @@ from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists
 from tts_engine.service.server import SpeechServer
-from tts_engine.steady_threads import start_threads
-from tts_engine.supervision import SUPERVISOR, SupervisedTask
+from tts_engine.supervision import SUPERVISOR, SupervisedTask, start_threads
 
 log = logging.getLogger(__name__)
 

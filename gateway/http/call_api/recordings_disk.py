@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from gateway.errors import Rejected
-from tts_engine.steady_threads import SteadyThreads
+from tts_engine.supervision import SteadyThreads
 
 HANG_S = 10.0
 """Time after which a disk that does not answer is given up, seconds."""

@@ -137,7 +137,7 @@ async def _run(data: bytes | bytearray, what: str, field: str) -> tuple[int, byt
 
 
 def _not_started(why: str) -> None:
-    SUPERVISOR.restarts["sound decoder"] += 1
+    SUPERVISOR.not_started("sound decoder")
     log.error("the sound decoder did not start", extra={"why": why})
 
 
