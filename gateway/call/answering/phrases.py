@@ -6,8 +6,9 @@ A pattern is a sequence of words as ``folded`` writes them. It counts wherever t
     laiss*          a word that begins so         #     a number
     voice+mail      written as one word or two
 
-One pattern decides. A person may say those with ``?`` too ("I will call you back"), so two of them are needed. After
-words that only a person says ("how can I help?"), only a screening assistant's patterns and those with ``!`` decide.
+One pattern decides. A person may say those with ``?`` too ("I will call you back"), so two of them are needed, and they
+are no certain sign. After words that only a person says ("how can I help?"), only a screening assistant's patterns and
+those with ``!`` decide.
 
 The wordings of the assistants of iOS and Google are compared with published transcripts
 (``tests/vectors/answering/wordings.json``). All others are our own guesses at what such systems say; no recording of a
@@ -74,8 +75,9 @@ PHRASES: Mapping[str, AnswerPhrases] = {
         ),
         person=(
             "how can/may/could i/we help, can/may i help you, what can i do for you, can/may i take _ message,"
-            "do you want to leave, do you want me to, would you like to leave, would you like me to, shall i,"
-            "who am i speaking, what is this about/regarding, what is it about/regarding, who are you,"
+            "can/could/may i call/ring/phone/text you, do you want to leave, do you want me to,"
+            "would you like to leave, would you like me to, shall i, who am i speaking,"
+            "what is this about/regarding, what is it about/regarding, who are you,"
             "got/saw/heard/read your voice+mail/message/call/text, you left me/a/us, number you are calling from,"
             "wrong number, sorry to keep you, sorry for keeping you, sorry for the wait"
         ),
@@ -370,6 +372,19 @@ PHRASES: Mapping[str, AnswerPhrases] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Speaker:
+    """The one who says some words."""
+
+    by: AnsweredBy | None
+    """None: the words do not tell."""
+    sure: bool = True
+    """False: a person may say these words, too."""
+
+
+_ORDER: tuple[AnsweredBy | None, ...] = ("screening", "machine", "ivr", "human", None)
+
+
+@dataclass(frozen=True, slots=True)
 class _Kind:
     """The patterns of one kind of answer."""
 
@@ -402,22 +417,22 @@ class AnswerWords:
             self._kind("ivr", phrases.menu),
         )
 
-    def said_by(self, words: str) -> AnsweredBy | None:
-        """Return who says ``folded`` words. None: the words do not tell."""
+    def said_by(self, words: str) -> Speaker:
+        """Return who says ``folded`` words."""
         padded = f"{words} "
         by_person = self._person.search(padded) is not None
         for kind in self._kinds:
             if kind.always.search(padded):
-                return kind.by
+                return Speaker(kind.by)
             if kind.sure.search(padded) and (not by_person or kind.by == "screening"):
-                return kind.by
+                return Speaker(kind.by)
         if by_person:
-            return "human"
+            return Speaker("human")
         for kind in self._kinds:
             if kind.is_likely(padded):
-                return kind.by
+                return Speaker(kind.by, sure=False)
         few = len(words.split()) <= _GREETING_WORDS
-        return "human" if few and self._greeting.match(padded) else None
+        return Speaker("human" if few and self._greeting.match(padded) else None)
 
     def _kind(self, by: AnsweredBy, text: str) -> _Kind:
         listed = _listed(text)
@@ -453,16 +468,13 @@ def _of(language: str) -> AnswerWords:
     return AnswerWords(language)
 
 
-def said_by(text: str, language: str) -> AnsweredBy | None:
-    """Return who says a text. None: the words do not tell.
+def said_by(text: str, language: str) -> Speaker:
+    """Return who says a text.
 
     Args:
         language: language tag such as ``de-AT``. Phrases of all languages count if it is unknown.
     """
     words = folded(text)
-    if not words:
-        return None
     known = language.lower().partition("-")[0]
-    found = {_of(each).said_by(words) for each in ([known] if known in PHRASES else PHRASES)}
-    order: tuple[AnsweredBy, ...] = ("screening", "machine", "ivr", "human")
-    return next((by for by in order if by in found), None)
+    found = [_of(each).said_by(words) for each in ([known] if known in PHRASES else PHRASES)]
+    return min(found, key=lambda each: (not each.sure, _ORDER.index(each.by)))

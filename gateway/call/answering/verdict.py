@@ -42,7 +42,8 @@ _SILENT_S = 8.0  # nothing was said
 _REVISED_S = 6.0  # a recording says what it is within this time
 _BEEP_S = 20.0  # a greeting that was taken for a person has its beep within this time
 _GREETED = 0.95  # confidence in a person whose words are a greeting
-_DOUBTED = 0.6  # confidence in a recording by length that may still be a person
+_BY_WORDS = 0.95  # confidence in a recording, a menu or an assistant by its words
+_DOUBTED = 0.6  # confidence in a recording by length or by likely words that may still be a person
 _HELD_S = 20.0  # music this soon after a verdict is that of a queue
 _RESUMES_S = 1.6  # silence in a queue after which the one who spoke was no announcement
 
@@ -61,7 +62,8 @@ class AnswerVerdict:
 
     @property
     def is_doubted(self) -> bool:
-        """True for a machine by the length of its speech alone: nothing that cannot be undone should follow yet."""
+        """True for a machine by the length of its speech, or by words that a person may say, too: nothing that cannot
+        be undone should follow yet."""
         return self.by == "machine" and self.confidence <= _DOUBTED
 
 
@@ -144,12 +146,15 @@ class Answering:
     def words(self, text: str, now: float) -> AnswerVerdict | None:
         """Take the words of the current utterance so far, partial or final."""
         self._text = text
-        found = self._said = said_by(text, self._language)
+        speaker = said_by(text, self._language)
+        found = self._said = speaker.by
         listens = self._state in (_State.LISTENING, _State.WAITING)
         if found == "human" and listens and self._onset is None and 0 < self._spoken_s <= _SHORT_S:
             return self._settle("human", 0.8, now)  # the pause was over before the words came
         if found is None or found == "human":
             return None  # a pause decides
+        if found == "machine" and not speaker.sure:
+            return self._doubt(now)
         if self._state is _State.WAITING:
             assert self._verdict is not None
             if found != "machine" or self._verdict.by != "screening":
@@ -160,7 +165,7 @@ class Answering:
             late = now - self._settled_at > _REVISED_S
             if (self._verdict.by == found and not self._verdict.is_doubted) or (late and self._verdict.by == "human"):
                 return None
-        return self._settle(found, 0.95, now)
+        return self._settle(found, _BY_WORDS if speaker.sure else 0.7, now)
 
     def tone(self, kind: ToneKind, now: float) -> AnswerVerdict | None:
         """Take a tone of the line: ``beep`` or ``fax`` mean a machine, ``music`` and ``repeat`` a queue. Others are no
@@ -192,6 +197,11 @@ class Answering:
         return self._paused(now)
 
     # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _doubt(self, now: float) -> AnswerVerdict | None:
+        """Take words of a recording that a person may say, too: a pause still makes them a person's."""
+        is_listening = self._state is _State.LISTENING and self._onset is not None
+        return self._settle("machine", _DOUBTED, now, surely=False) if is_listening else None
 
     def _queue(self, now: float, *, again: bool) -> AnswerVerdict | None:
         """Music, or an announcement that was heard ``again``."""

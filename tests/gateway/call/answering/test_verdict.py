@@ -100,7 +100,7 @@ WORDINGS = json.loads((Path(__file__).parents[3] / "vectors/answering/wordings.j
 
 @pytest.mark.parametrize("fragment", WORDINGS["fragments"], ids=lambda each: f"{each['system']} {each['text']}")
 def test_published_wordings_of_assistants_are_recognised(fragment: dict[str, str]) -> None:
-    assert said_by(fragment["text"], fragment["language"]) == fragment["by"]
+    assert said_by(fragment["text"], fragment["language"]).by == fragment["by"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_published_wordings_of_assistants_are_recognised(fragment: dict[str, str
 def test_inflections_contractions_digits_and_missing_accents_change_nothing(
     language: str, text: str, by: AnsweredBy
 ) -> None:
-    assert said_by(text, language) == by
+    assert said_by(text, language).by == by
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,35 @@ def test_inflections_contractions_digits_and_missing_accents_change_nothing(
     ],
 )
 def test_what_a_person_may_say_too_does_not_make_a_machine(language: str, text: str, by: AnsweredBy | None) -> None:
-    assert said_by(text, language) == by
+    assert said_by(text, language).by == by
+
+
+@pytest.mark.parametrize(
+    ("text", "by"),
+    [
+        ("I can't take your call, I'm driving, I'll call you back", ["machine", "human"]),
+        ("I'm driving, can I call you back?", ["human"]),
+        ("Please leave a message", ["machine"]),
+    ],
+)
+def test_a_pause_after_likely_words_of_a_machine_makes_them_a_person(text: str, by: list[AnsweredBy]) -> None:
+    answering = Answering(0.0, "en")
+    answering.speech(True, 0.5)
+    found = [answering.words(text, 2.4)]
+    found.append(answering.speech(False, 2.5))
+    while (due := answering.deadline()) is not None:
+        found.append(answering.expire(due))
+    assert [verdict.by for verdict in found if verdict is not None] == by
+
+
+def test_likely_words_are_told_once_and_certain_ones_settle_them() -> None:
+    answering = Answering(0.0, "en")
+    answering.speech(True, 0.5)
+    first = answering.words("You've reached Tom, I'm not available", 2.0)
+    assert first is not None and first.is_doubted
+    assert answering.words("You've reached Tom, I'm not available so", 2.3) is None
+    second = answering.words("You've reached Tom, I'm not available so leave a message", 3.0)
+    assert second is not None and not second.is_doubted
 
 
 def test_a_person_who_offers_help_after_a_queue_is_announced() -> None:
