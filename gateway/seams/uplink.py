@@ -42,7 +42,8 @@ class UplinkEvents(Protocol):
 
     def on_short_sound(self, *, onset: float, sound: Sequence[bytes]) -> None:
         """A sound over the bot's voice has ended before it was sure to be speech. It may be a short word such as "no",
-        or a hum; the recogniser can tell. Only while ``speech`` is wanted.
+        or a hum; the recogniser can tell. Only while ``speech`` is wanted. After a suspicion, ``on_speech_dismissed``
+        follows. Speech that follows soon has all audio since the end of ``sound``.
 
         Args:
             onset: monotonic second at which it began.

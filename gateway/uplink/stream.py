@@ -293,6 +293,13 @@ class Stream:
         if kind in ("lulled", "resumed") and not self._lulls_wanted:
             return
         self.tell_heard(post)
+        begins_at = self.windows.short_sound_from
+        joins = self.windows.judged_s < self._joins_until_s  # all audio after the short sound is then part of it
+        if begins_at is not None and self._speech_wanted and kind in ("dismissed", "hummed"):
+            sound = list(self._feed.begin(-math.inf if joins else begins_at))
+            self._feed.end()
+            self._joins_until_s = self.windows.judged_s + _JOINS_S
+            post(partial(events.on_short_sound, onset=begins_at, sound=sound))
         post(
             {
                 "suspected": lambda: events.on_speech_suspected(onset=at),
@@ -304,13 +311,6 @@ class Stream:
                 "hummed": lambda: None,
             }[kind]
         )
-        begins_at = self.windows.short_sound_from
-        joins = self.windows.judged_s < self._joins_until_s  # all audio after the short sound is then part of it
-        if begins_at is not None and self._speech_wanted and kind in ("dismissed", "hummed"):
-            sound = list(self._feed.begin(-math.inf if joins else begins_at))
-            self._feed.end()
-            self._joins_until_s = self.windows.judged_s + _JOINS_S
-            post(partial(events.on_short_sound, onset=begins_at, sound=sound))
         if kind == "started" and self._speech_wanted:
             for piece in self._feed.begin(-math.inf if joins else at):
                 post(partial(events.on_speech, piece))

@@ -1,8 +1,8 @@
 """Conversion of the caller's speech to prompts and interruptions. Acknowledgements change nothing.
 
-A short sound over the bot's voice may be a word or a hum. The VAD cannot tell, so the recogniser is asked at once; the
-bot speaks on meanwhile. Words that are no acknowledgement then cut, as those of an utterance do. The sound begins an
-utterance that the caller may continue after a silence.
+A short sound over the bot's voice may be a word or a hum. The VAD cannot tell, so the recogniser is asked at once; a
+bot that has paused for the sound stays silent meanwhile. Words that are no acknowledgement then cut, as those of an
+utterance do. The sound begins an utterance that the caller may continue after a silence.
 
 The VAD reports when the caller speaks, the recogniser which words. An utterance lasts from its first onset until a long
 enough silence has passed; it becomes one final prompt. Silence is counted in the caller's audio: while no audio
@@ -338,6 +338,7 @@ class Listening:
             self.on_speech(pcm)
         self._silent(self._current, self._now(), 0.0)
         self._set_end_timer()
+        self._decide(CallerEvent.SHORT_SOUND, None)
 
     def on_speech(self, pcm: bytes) -> None:
         """Take 20 ms of the caller's speech."""
@@ -486,7 +487,11 @@ class Listening:
         """Take the words of an utterance up to now."""
         self._gives_partials = True
         utterance = self._finished[0] if self._finished else self._current
-        if utterance is None or self._is_agreement(utterance, text, begun=True):
+        if utterance is None:
+            return
+        if self._is_agreement(utterance, text, begun=True):
+            if utterance is self._current and utterance.short and self._is_agreement(utterance, text):
+                self._decide(CallerEvent.NO_WORDS, None)
             return
         if self._is_echo(utterance, text, begun=True):
             return

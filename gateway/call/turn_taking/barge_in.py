@@ -29,7 +29,9 @@ state. ``Turns`` reads the state too: a turn may wait while ``caller_speaks``.
 
     state            the caller                        bot's voice    ends by
     SILENT           is not speaking                   speaks
-    SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: resume
+    SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: resume;
+                                                                      SHORT_SOUND
+    ASKED            made a short sound, words unknown suspended      WORDS, NO_WORDS, or its deadline: resume
     CONFIRMING       speaks, words are unknown         suspended      WORDS, SILENCE, or its deadline: cut without a
                                                                       recogniser or with ONSET, else resume
     AWAITING_WORDS   has stopped, words are unknown    suspended      WORDS, NO_WORDS, or its deadline: resume
@@ -65,6 +67,7 @@ class CallerState(enum.Enum):
 
     SILENT = "silent"
     SUSPECTED = "suspected"
+    ASKED = "asked"
     CONFIRMING = "confirming"
     AWAITING_WORDS = "awaiting words"
     SPEAKING = "speaking"
@@ -75,6 +78,7 @@ class CallerEvent(enum.Enum):
 
     SUSPECTED = "suspected"  # VAD: the sound may be speech
     DISMISSED = "dismissed"  # VAD: the suspected sound was no speech
+    SHORT_SOUND = "short sound"  # VAD: it may have been a short word, and the recogniser is asked; DISMISSED follows
     SPEECH = "speech"  # VAD: the caller speaks
     SILENCE = "silence"  # VAD: the caller has stopped
     WORDS = "words"  # recogniser: the caller says something
@@ -96,7 +100,7 @@ class Verdict(enum.Enum):
 EARLY_S = 0.002
 """Most seconds by which a timer of the event loop may fire early: uvloop counts in milliseconds."""
 
-SUSPENDED = frozenset({CallerState.SUSPECTED, CallerState.CONFIRMING, CallerState.AWAITING_WORDS})
+SUSPENDED = frozenset({CallerState.SUSPECTED, CallerState.ASKED, CallerState.CONFIRMING, CallerState.AWAITING_WORDS})
 DOUBTFUL = frozenset({CallerState.CONFIRMING, CallerState.AWAITING_WORDS})
 """The states of a doubtful cut: speech was heard, and its words are unknown."""
 SPEAKS = frozenset({CallerState.CONFIRMING, CallerState.SPEAKING})
@@ -116,6 +120,8 @@ class Rules:
     """Longest suspension in which the words of a doubtful cut are awaited."""
     give_up_s: float = 1.4
     """Longest suspension for a suspicion that is neither confirmed nor dismissed."""
+    ask_s: float = 0.5
+    """Longest suspension in which the words of a short sound are awaited. They come 0.1 to 0.3 s after it."""
     max_wait_s: float = 4.0
     """Longest wait of a turn for a caller who is speaking; ``gateway.call.turn_taking.floor`` applies it."""
 
@@ -152,6 +158,7 @@ _SILENT, _SUSPECTED, _SPEAKING = (
     frozenset({state}) for state in (CallerState.SILENT, CallerState.SUSPECTED, CallerState.SPEAKING)
 )
 _CONFIRMING, _AWAITING = frozenset({CallerState.CONFIRMING}), frozenset({CallerState.AWAITING_WORDS})
+_ASKED = frozenset({CallerState.ASKED})
 _PLAYING = _SILENT | _SPEAKING
 _ONSET_ONLY = frozenset({Policy.ONSET})
 _SUSPENDING = frozenset({Policy.ONSET, Policy.DURATION})
@@ -160,7 +167,8 @@ _ANY = frozenset(CallerState)
 ROWS: tuple[Row, ...] = (
     Row(_PLAYING, CallerEvent.SUSPECTED, CallerState.SUSPECTED, Verdict.SUSPEND, policies=_SUSPENDING, may_cut=True),
     Row(SUSPENDED, CallerEvent.SUSPECTED, CallerState.SUSPECTED),
-    Row(SUSPENDED, CallerEvent.DISMISSED, CallerState.SILENT, Verdict.RESUME),
+    Row(_SUSPECTED, CallerEvent.SHORT_SOUND, CallerState.ASKED, recogniser=True),
+    Row(SUSPENDED - _ASKED, CallerEvent.DISMISSED, CallerState.SILENT, Verdict.RESUME),
     Row(
         _ANY,
         CallerEvent.SPEECH,
@@ -176,16 +184,16 @@ ROWS: tuple[Row, ...] = (
     Row(SUSPENDED, CallerEvent.SILENCE, CallerState.SILENT, Verdict.RESUME, recogniser=False),
     Row(_CONFIRMING, CallerEvent.SILENCE, CallerState.AWAITING_WORDS, recogniser=True),
     Row(_SPEAKING, CallerEvent.SILENCE, CallerState.SILENT),
-    Row(_SUSPECTED | _AWAITING, CallerEvent.WORDS, CallerState.SILENT, Verdict.CUT),
+    Row(_SUSPECTED | _ASKED | _AWAITING, CallerEvent.WORDS, CallerState.SILENT, Verdict.CUT),
     Row(_CONFIRMING, CallerEvent.WORDS, CallerState.SPEAKING, Verdict.CUT),
     Row(_SILENT, CallerEvent.WORDS, CallerState.SILENT, Verdict.CUT, may_cut=True),
     Row(_SPEAKING, CallerEvent.WORDS, CallerState.SPEAKING, Verdict.CUT, may_cut=True),
-    Row(_SUSPECTED | _AWAITING, CallerEvent.NO_WORDS, CallerState.SILENT, Verdict.RESUME),
+    Row(_SUSPECTED | _ASKED | _AWAITING, CallerEvent.NO_WORDS, CallerState.SILENT, Verdict.RESUME),
     Row(_SPEAKING, CallerEvent.THOUGHT_ENDED, CallerState.SILENT),
     Row(_CONFIRMING, CallerEvent.THOUGHT_ENDED, CallerState.AWAITING_WORDS, recogniser=True),
-    Row(_SUSPECTED | _AWAITING, CallerEvent.RELEASED, CallerState.SILENT),
+    Row(_SUSPECTED | _ASKED | _AWAITING, CallerEvent.RELEASED, CallerState.SILENT),
     Row(_CONFIRMING, CallerEvent.RELEASED, CallerState.SPEAKING),
-    Row(_SUSPECTED, CallerEvent.DEADLINE, CallerState.SILENT, Verdict.RESUME),
+    Row(_SUSPECTED | _ASKED, CallerEvent.DEADLINE, CallerState.SILENT, Verdict.RESUME),
     Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT, recogniser=False),
     Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.CUT, policies=_ONSET_ONLY),
     Row(_CONFIRMING, CallerEvent.DEADLINE, CallerState.SPEAKING, Verdict.RESUME, recogniser=True),
@@ -252,6 +260,8 @@ class BargeIn:
         rules, state = self.rules, self.state
         if event is CallerEvent.SUSPECTED and state is CallerState.SUSPECTED:
             return now + rules.give_up_s
+        if event is CallerEvent.SHORT_SOUND and state is CallerState.ASKED:
+            return now + rules.ask_s
         if state in DOUBTFUL and before in DOUBTFUL and rules.recogniser:
             return self._deadline  # more sound does not prolong the doubt
         if event is CallerEvent.SPEECH and onset is not None:

@@ -317,6 +317,8 @@ class VirtualSession:
             if self.detector.speaking and self.speech_wanted:
                 events.on_speech(bytes(640))
             short_from = self.detector.short_sound_from
+            if short_from is not None and self.speech_wanted:
+                events.on_short_sound(onset=short_from, sound=[bytes(640)] * 10)
             match heard:
                 case ("suspected", onset):
                     events.on_speech_suspected(onset=onset)
@@ -326,8 +328,6 @@ class VirtualSession:
                     events.on_speech_started(onset=onset)
                 case ("ended", _):
                     events.on_speech_ended()
-            if short_from is not None and self.speech_wanted:
-                events.on_short_sound(onset=short_from, sound=[bytes(640)] * 10)
 
     # --- the leg -----------------------------------------------------------------------------------------------------
 

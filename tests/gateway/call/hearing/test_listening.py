@@ -523,6 +523,24 @@ def test_the_begin_of_an_acknowledgement_that_stays_alone_interrupts() -> None:
     assert call.order() == ["Interrupt", "Prompt"]
 
 
+@pytest.mark.parametrize("said", ["Mhm.", "Stop.", ""])
+def test_a_bot_that_paused_for_a_short_sound_stays_silent_until_its_words_are_known(said: str) -> None:
+    call = ListeningCall({})
+    call.speak(LONG)
+    call._decide(CallerEvent.SUSPECTED, call.now - 0.1)
+    sent = len(call.sent)
+    call.run(0.2)
+    call.listening.on_short_sound(onset=call.now - 0.3, sound=[FRAME] * 15)
+    call._decide(CallerEvent.DISMISSED)
+    call.run(0.2)
+    assert len(call.sent) == sent and call.playout.suspended
+    if said:
+        call.listening.on_partial(said)
+    else:
+        call.run(0.4)
+    assert not call.playout.suspended and call.order() == (["Interrupt"] if said == "Stop." else [])
+
+
 def test_a_short_sound_keeps_no_answer_to_the_speech_before_it_from_ending_the_doubt() -> None:
     call = ListeningCall({})
     call.speak(LONG)

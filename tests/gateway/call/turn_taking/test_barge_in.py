@@ -87,6 +87,28 @@ def test_a_suspicion_of_which_nothing_more_is_heard_is_given_up() -> None:
     assert machine.deadline() is None
 
 
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [(CallerEvent.WORDS, Verdict.CUT), (CallerEvent.NO_WORDS, Verdict.RESUME), (None, Verdict.RESUME)],
+)
+def test_a_short_sound_stays_a_pause_until_the_recogniser_answers(answer: CallerEvent | None, verdict: Verdict) -> None:
+    machine = BargeIn(Rules(recogniser=True, ask_s=0.5))
+    begun = verdicts(
+        machine, (CallerEvent.SUSPECTED, 1.0), (CallerEvent.SHORT_SOUND, 1.3), (CallerEvent.DISMISSED, 1.3)
+    )
+    assert begun == [Verdict.SUSPEND, Verdict.NOTHING, Verdict.NOTHING]
+    assert machine.suspended and machine.deadline() == pytest.approx(1.8)
+    at = 1.8 if answer is None else 1.5
+    assert machine.on(answer or CallerEvent.DEADLINE, at, may_cut=True) is verdict
+    assert not machine.suspended
+
+
+def test_speech_after_a_short_sound_has_its_own_time_for_words() -> None:
+    machine = BargeIn(Rules(recogniser=True, ask_s=0.5, words_s=2.0))
+    verdicts(machine, (CallerEvent.SUSPECTED, 1.0), (CallerEvent.SHORT_SOUND, 1.3), (CallerEvent.SPEECH, 1.6))
+    assert machine.state is CallerState.CONFIRMING and machine.deadline() == pytest.approx(3.6)
+
+
 def test_policy_duration_cuts_when_speech_has_lasted_from_its_onset() -> None:
     machine = BargeIn(Rules(policy=Policy.DURATION, lasts_s=0.4))
     assert verdicts(machine, (CallerEvent.SPEECH, 1.0)) == [Verdict.SUSPEND]
