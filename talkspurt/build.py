@@ -112,7 +112,9 @@ class Gateway:
         to live calls.
         """
         self.directory.leaving = True
-        await asyncio.sleep(self.config.server.drain_notice_s)
+        if self.config.server.drain_notice_s:
+            await asyncio.sleep(self.config.server.drain_notice_s)
+        self.directory.draining = True  # without a notice, `/readyz` never says so while a call could still come
         if self.sip is not None:
             self.sip.drain()
         drain_s = self.config.server.drain_s
