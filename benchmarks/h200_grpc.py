@@ -24,7 +24,7 @@ from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
 from tts_engine.pipeline.engine import Engine
 from tts_engine.pipeline.settings import SpeechConfig
-from tts_engine.service import runner
+from tts_engine.service import runner, server
 from tts_engine.service.client import GrpcEngine
 from tts_engine.synthesizer import Playhead
 
@@ -68,7 +68,7 @@ def engine_config(arguments: argparse.Namespace, address: str) -> EngineConfig:
     speech = SpeechConfig(cache_bytes=0)
     kind = "cosyvoice2" if arguments.version == 2 else "cosyvoice3"
     # Small networks run on the CPU of a machine that may do much else.
-    patience = EngineTimeouts(audio_s=300, hang_s=300) if arguments.tiny else EngineTimeouts()
+    patience = EngineTimeouts(hang_s=300) if arguments.tiny else EngineTimeouts()
     return EngineConfig(kind=kind, listen=address, speech=speech, timeouts=patience)
 
 
@@ -121,6 +121,8 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--text-processes", type=int)
     arguments = parser.parse_args()
+    if arguments.tiny:
+        server.AUDIO_S = 300.0
 
     async def factory(config: EngineConfig) -> SpeechEngine:
         made = await make_engine(arguments)
