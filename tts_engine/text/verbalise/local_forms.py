@@ -252,6 +252,7 @@ def _german(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\d),[-–—]{1,2}(?P<cur> ?(?:€|EUR|Euro|CHF))?"), lambda m: m["cur"] or " Euro"),
         (re.compile(r"\bFr\. (?=\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))"), lambda _: "CHF "),
         (re.compile(r"(?<=[a-zäöü]{3})pl\. (?=\d)"), lambda _: "platz "),
+        (re.compile(r"(?<![\w.,:/-])1 (?=(?!oder|aber|über|unter|bitte)[a-zäöüß]{3,}(?P<end>e|er|es) (?!Sie\b|Ihr)[A-ZÄÖÜ])"), lambda m: "eine " if m["end"] == "e" else "ein ", "1"),
         (re.compile(rf"\b(?P<per>pro|je) (?P<unit>{any_of(short)})\b\.?"), lambda m: f"{m['per']} {short[m['unit']]}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
         (re.compile(rf"\b(?P<name>{rulers}) (?=[IVX])(?P<roman>{ROMAN_FORM})\b\.?(?=[\s,;:!?]|$)"), ruler),
         (re.compile(r"(?<![\w.,])(?P<d>[0-3]?\d)\.(?P<m>0?[1-9]|1[0-2])\.(?![\w]|\.?\d)"), day),
@@ -344,6 +345,7 @@ def _portuguese(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"\bD\. (?=[A-Z][a-zà-ú]+a\b)"), lambda _: "dona "),
         (re.compile(r"\bR\. (?=[XVI]+\b)"), lambda _: "rua ", "R"),
+        (re.compile(r"(?<=%) a\.m\."), lambda m: " ao mês" + ("" if m.string[m.end() :].strip() else "."), "%"),
         (re.compile(r"\b([Ss])éc\. (?=[XVI]+\b)"), lambda m: f"{m[1]}éculo "),
         (re.compile(r"(?<=\d[ªº])[-–](?=\d{1,2}[ªº])"), lambda _: " a "),
         # CPF, CNPJ and CEP: the numbers of a person, a company and a postal district.
