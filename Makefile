@@ -11,8 +11,11 @@ run: $(VENV)/.run            ## serve the demo on the embedded voice
 
 test: test-hermetic test-peers  ## both halves; each says what it skipped and which ten tests were slowest
 
-# Three processes for two cores: some tests wait. conftest.py sorts the longest files to the front.
-XDIST = --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Three processes for two cores: some tests wait, and those of peers wait most of the time. conftest.py sorts the longest
+# files to the front.
+PROCESSES = 3
+XDIST = --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+test-peers: PROCESSES = 5
 
 # Each of them imports all test files, and many tests start programs: without bytecode, each would compile the same anew.
 test-hermetic test-computing test-waiting coverage test-peers: export PYTHONDONTWRITEBYTECODE =
