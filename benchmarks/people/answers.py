@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -18,16 +19,19 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.people.beeps import line
 from benchmarks.people.call import Call, LineSettings, Transcribe
 from benchmarks.people.clips import ASTERISK, HALVES, Sounds, read
 from benchmarks.people.figures import delays, share
 from benchmarks.people.rooms import RATE, Pcm, at_level, in_room
 from benchmarks.people.spoken_texts import spoken
+from gateway.call.answering.phrases import said_by
 from gateway.recognition.moonshine import Moonshine
 from gateway.recognition.whisper import Whisper
 from gateway.seams.messages import Answered, AnsweredBy
 from tests.gateway.answering.line_sounds import silence, tone
 from tests.virtual_loop import VirtualLoop
+from voicecodecs.resample import Resampler
 
 TEXTS = {
     "vm-theperson": "the person at extension",
@@ -94,12 +98,15 @@ def scenes(sounds: Sounds, folder: Path, rng: np.random.Generator) -> Iterator[S
             yield _person("a phrase", ((clip.pcm, ""),))
 
 
-def spoken_scenes(half: str, languages: Sequence[str], kokoro: Path | None) -> Iterator[Scene]:
-    """Make calls of synthetic voices that say our texts."""
-    for language in languages:
-        for by, text, pcm in spoken(half, language, kokoro):
+def spoken_scenes(half: str, languages: Sequence[str], kinds: str, kokoro: Path | None) -> Iterator[Scene]:
+    """Make calls of synthetic voices that say our texts, if a kind such as ``neural machine`` matches the pattern."""
+    answers: tuple[AnsweredBy, ...] = ("human", "machine", "screening", "ivr")
+    for language, by in itertools.product(languages, answers):
+        if not any(fnmatch(f"{voice} {by}", kinds) for voice in ("neural", "espeak")):
+            continue
+        for voice, text, pcm in spoken(half, language, by, kokoro):
             beep = [(silence(0.8), ""), (tone(1000, seconds=0.4, dbov=-20.0), "")] if by == "machine" else []
-            yield Scene(f"synthetic {by}", by, ((pcm, text), *beep), len(pcm) / RATE, language)
+            yield Scene(f"{voice} {by}", by, ((pcm, text), *beep), len(pcm) / RATE, language)
 
 
 def _person(kind: str, parts: tuple[tuple[Pcm, str], ...]) -> Scene:
@@ -226,6 +233,21 @@ def judged(scene: Scene, begins: float, found: list[Told], *, words: bool) -> Ou
     return Outcome(last, last == wanted, bool(found) and found[-1][1] == wanted, doubted, delay_s)
 
 
+def print_heard(calls: Iterable[Scene], transcribe: Callable[[Scene, Pcm], str], *, misses: bool) -> None:
+    """Print whom the recogniser's words of each whole call name. A person is right unless they name another."""
+    right: dict[str, list[bool]] = {}
+    for number, scene in enumerate(calls):
+        pcm = line(np.concatenate([pcm for pcm, _ in scene.parts]), np.random.default_rng(number), -60.0)
+        text = transcribe(scene, Resampler(RATE, 2 * RATE).process(pcm))
+        found = said_by(text, scene.language).by
+        wanted: tuple[AnsweredBy | None, ...] = ("human", None) if scene.by == "human" else (scene.by,)
+        right.setdefault(f"{scene.language} {scene.kind}", []).append(found in wanted)
+        if misses and found not in wanted:
+            print(f"    {scene.kind}: {found}, {text}", flush=True)
+    for kind, each in right.items():
+        print(f"| {kind} | {share(sum(each), len(each))} |")
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -235,6 +257,7 @@ def main() -> None:
     parser.add_argument("--whisper", type=Path, metavar="FOLDER", help="with the words of this Whisper model")
     parser.add_argument("--languages", nargs="+", default=[], help="only these, with their recogniser")
     parser.add_argument("--kinds", default="*", metavar="PATTERN", help="only calls of these kinds")
+    parser.add_argument("--heard", action="store_true", help="only judge the recogniser's words of whole calls")
     parser.add_argument("--synthetic", action="store_true", help="synthetic voices only")
     parser.add_argument(
         "--kokoro", type=Path, metavar="FOLDER", help="synthetic voices of these tables, not espeak-ng's"
@@ -248,9 +271,20 @@ def main() -> None:
     whisper = None if arguments.whisper is None else Whisper(arguments.whisper)
     languages = ["en"] if arguments.words == "embedded" else arguments.languages
     if arguments.synthetic:
-        calls = list(spoken_scenes(arguments.half, languages or ["en"], arguments.kokoro))
+        calls = spoken_scenes(arguments.half, languages or ["en"], arguments.kinds, arguments.kokoro)
     else:
-        calls = list(scenes(Sounds(arguments.sounds, arguments.half), arguments.sounds, rng))
+        calls = scenes(Sounds(arguments.sounds, arguments.half), arguments.sounds, rng)
+    if arguments.heard:
+        chosen = (
+            each for each in calls if fnmatch(each.kind, arguments.kinds) and each.language in (languages or ["en"])
+        )
+        network = Moonshine() if whisper is None else None
+
+        def transcribe(scene: Scene, pcm: Pcm) -> str:
+            return network(pcm) if network is not None else _text(whisper, scene.language, pcm)
+
+        print_heard(chosen, transcribe, misses=arguments.misses)
+        return
     results: dict[str, list[Outcome]] = {}
     loop = VirtualLoop()
     begun = time.thread_time()

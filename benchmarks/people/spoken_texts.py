@@ -57,22 +57,21 @@ KOKORO = {
 """Voices of Kokoro. There is one of French."""
 
 
-def spoken(half: str, language: str = "en", kokoro: Path | None = None) -> Iterator[tuple[AnsweredBy, str, Pcm]]:
-    """Return each text of a half with its sound, by each voice.
+def spoken(half: str, language: str, said_by: AnsweredBy, kokoro: Path | None) -> Iterator[tuple[str, str, Pcm]]:
+    """Return each text of a half with its sound, by each voice, whose kind comes first: ``neural`` or ``espeak``.
 
     Args:
         kokoro: folder of Kokoro's voice tables. With it, a language of ``KOKORO`` has no other voice.
     """
     names = NAMES.get(language, (language,))
-    for by, texts in TEXTS[language][half].items():
-        for text in texts:
-            if kokoro is not None and language in KOKORO:
-                yield by, text, at_level(trimmed(_by_kokoro(text, language, KOKORO[language][half], kokoro)), -26.0)
-                continue
-            if language == "en":
-                yield by, text, at_level(trimmed(_embedded(text, PITCH[half])), -26.0)
-            for name, variant in zip(itertools.cycle(names), VOICES[half], strict=False):
-                yield by, text, at_level(trimmed(asyncio.run(_espeak(text, name + variant, language))), -26.0)
+    for text in TEXTS[language][half][said_by]:
+        if kokoro is not None and language in KOKORO:
+            yield "neural", text, at_level(trimmed(_by_kokoro(text, language, KOKORO[language][half], kokoro)), -26.0)
+            continue
+        if language == "en":
+            yield "neural", text, at_level(trimmed(_embedded(text, PITCH[half])), -26.0)
+        for name, variant in zip(itertools.cycle(names), VOICES[half], strict=False):
+            yield "espeak", text, at_level(trimmed(asyncio.run(_espeak(text, name + variant, language))), -26.0)
 
 
 @cache

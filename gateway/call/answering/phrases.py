@@ -266,7 +266,7 @@ PHRASES: Mapping[str, AnswerPhrases] = {
             "todos/todas nuestros/nuestras, nuestros agentes/representantes/asesores/operadores/ejecutivos,"
             "espere en _ línea, permanezca en, manténgase en, en la línea, en breve, será atendid*, será contestada,"
             "será respondida, siguiente/próximo/primer agente/representante/asesor/operador/ejecutivo,"
-            "representantes, gracias por esperar, gracias por su espera/paciencia, su paciencia, ser grabada,"
+            "representantes, gracias por esper*, gracias por su espera/paciencia, su paciencia, ser grabada,"
             "está siendo grabada, directorio, teclado, ingrese, introduzca, primero/primera en la, en la cola/fila,"
             "próxima en, tiempo de espera, por motivos de calidad, fines de calidad, ?bienvenid*,"
             "?gracias por llamar, ?espere, ?si desea/conoce/necesita, ?para hablar/información, ?un momento"
@@ -305,10 +305,11 @@ PHRASES: Mapping[str, AnswerPhrases] = {
             "seguenti opzioni, primo/prossimo operatore, tutti i nostri, tutti gli operatori, nostri operatori,"
             "operatori sono, operatore disponibile,"
             "rimanga/rimanete/restate/resti/attenda/attendere/rimanere/restare in, di attendere, per l'attesa,"
-            "attesa stimata, tempo di attesa, per la pazienza, la _ pazienza, sua/vostra/tua chiamata,"
-            "essere registrat*, verrà registrat*, benvenut* nell*, elenco, prime tre lettere, tastiera, tastierino,"
-            "in coda, della coda, non riagganc*, per parlare con, ?benvenut*, ?grazie per aver, ?la preghiamo,"
-            "?si prega, ?per informazioni, ?se desidera/conosce, ?attendere, ?attenda, ?in linea, ?occupati"
+            "attesa stimata, tempo di attesa, per la _ pazienza/patienza, la _ pazienza/patienza,"
+            "sua/vostra/tua chiamata, essere registrat*, verrà registrat*, benvenut* nell*, elenco,"
+            "prime tre lettere, tastiera, tastierino, in coda, della coda, non riagganc*, per parlare con,"
+            "?benvenut*, ?grazie per aver, ?la preghiamo, ?si prega, ?per informazioni, ?se desidera/conosce,"
+            "?attendere, ?attenda, ?in linea, ?occupati"
         ),
     ),
     "pt": AnswerPhrases(
