@@ -51,6 +51,17 @@ def test_silence_noise_and_snippets_have_no_words(network: Moonshine) -> None:
     assert [network(pcm) for pcm in (np.zeros(16000, np.float32), noise, noise[:320], noise[:0])] == [""] * 4
 
 
+@pytest.mark.parametrize("seed", [45, 58])
+def test_words_of_which_the_network_is_not_sure_are_none(network: Moonshine, seed: int) -> None:
+    rng, at_s = np.random.default_rng(seed), np.arange(12000) / 16000  # a puff of breath
+    noise = np.convolve(rng.normal(0, 0.2, 12000), np.hanning(rng.integers(3, 30)), "same")
+    puff = (noise * np.exp(-((at_s - 0.2) * rng.uniform(3, 15)).clip(0)) * (at_s > 0.2)).astype(np.float32)
+    puff *= np.float32(0.3) / np.abs(puff).max()
+    tokens, probability = network._tokens(puff)
+    assert network._text(tokens) and probability < -1.2, "it has written words"
+    assert network(puff) == ""
+
+
 def test_it_keeps_nothing_of_an_utterance(network: Moonshine) -> None:
     pcm = speech(SENTENCES[1], rate=16000)
     network(pcm)
