@@ -3,8 +3,9 @@
 There are three steps, each with a limit: fetch or read the bytes (``clips.max_bytes``, ``FETCH_S``), decode
 them to mono PCM (``CLIP_S``), and encode frames when the session asks for them. A clip is heard while it is decoded.
 Both decoding and encoding are done in threads, in short pieces that take turns for tenants and calls. One thread
-decodes and others encode, so a clip in the cache waits for no decoder. Decoded clips are cached (``CACHE_BYTES``,
-``CACHE_S``). Concurrent calls that ask for the same clip share one fetch.
+decodes, and encodes what comes later; others find files and encode what is heard first. So a clip in the cache waits
+for no other's long work. Decoded clips are cached (``CACHE_BYTES``, ``CACHE_S``). Concurrent calls that ask for the
+same clip share one fetch.
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ REDIRECTS = 5
 FETCHES, FETCHES_OF_ONE = 8, 6
 """Most concurrent fetches of all tenants and of one. Further ones wait, within their own ``FETCH_S``."""
 
-FIRST_PIECE_MS = 100
+FIRST_PIECE_MS, AT_ONCE_MS = 100, 200
 PIECE_MS = 1000
-"""Audio that is encoded at a time. The first piece is shorter, so that the clip starts immediately."""
+"""Audio that is encoded at a time. The first piece is short, so that the clip starts immediately, and each is twice as
+long as the one before. The threads for what is heard first take none above ``AT_ONCE_MS``: a second of Opus takes them
+long enough to delay the start of another clip."""
 
 DECODE_S = 0.02
 """Longest piece of decoding, seconds."""
@@ -196,7 +199,7 @@ class Clips:
         self._allowed = allowed
         self._tls = tls
         self._tenants = tenants
-        self._decoder = FairPool(1, "clip decoder")
+        self._later = FairPool(1, "clips, later")
         self._threads = FairPool(2, "clips")
         self._http: aiohttp.ClientSession | None = None
         self._fetching = FairTurns(FETCHES, of_one=FETCHES_OF_ONE)
@@ -225,7 +228,7 @@ class Clips:
             clip.leave()
             raise
         stages_ms = {"fetch": (time.monotonic() - started) * 1000}
-        return _Sound(clip, fmt, loop or LOOP_MAX, self._threads, whose, stages_ms)
+        return _Sound(clip, fmt, loop or LOOP_MAX, self._threads, self._later, whose, stages_ms)
 
     def _whose(self, route: str, call_id: str) -> Whose:
         return self._tenants.get(route, ""), call_id
@@ -260,7 +263,7 @@ class Clips:
         clip = _Clip()
         clip.grow(pcm, fmt.sample_rate)
         clip.end()
-        return _Sound(clip, fmt, 1, self._threads, _OURS, {})
+        return _Sound(clip, fmt, 1, self._threads, self._later, _OURS, {})
 
     def own_sound(
         self,
@@ -285,7 +288,7 @@ class Clips:
         if self._http is not None:
             await self._http.close()
         self._threads.close()
-        self._decoder.close()
+        self._later.close()
 
     # --- loading, once for concurrent requests ------------------------------------------------------------------------
 
@@ -318,7 +321,7 @@ class Clips:
                 del self._growing[key]
             blocks = _blocks(data)
             while await clip.wants_more():
-                piece = await self._decoder.run(whose, partial(_next_piece, blocks))
+                piece = await self._later.run(whose, partial(_next_piece, blocks))
                 if piece is None:
                     error = None
                     break
@@ -515,7 +518,12 @@ def _mono(block: av.AudioFrame) -> NDArray[np.int16]:
 
 
 class _Sound(Framed):
-    """A clip as an ``Utterance``."""
+    """A clip as an ``Utterance``.
+
+    Args:
+        threads: encodes the beginning.
+        later: encodes the rest.
+    """
 
     def __init__(
         self,
@@ -523,12 +531,14 @@ class _Sound(Framed):
         fmt: AudioFormat,
         loop: int,
         threads: FairPool,
+        later: FairPool,
         whose: Whose,
         stages_ms: dict[str, float],
     ) -> None:
         super().__init__(clip.rate, fmt, threads, whose, "clip", stages_ms)
         self._clip = clip
         self._loop = loop
+        self._later = later
 
     async def aclose(self) -> None:
         if not self._closed:
@@ -541,6 +551,8 @@ class _Sound(Framed):
         for _ in range(self._loop):
             start = 0
             while len(pcm := await self._clip.read(start, self._clip.rate * length_ms // 1000)):
+                if length_ms > AT_ONCE_MS:
+                    self._threads = self._later
                 yield pcm
-                start, length_ms = start + len(pcm), PIECE_MS
+                start, length_ms = start + len(pcm), min(2 * length_ms, PIECE_MS)
         yield None

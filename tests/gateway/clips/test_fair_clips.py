@@ -1,6 +1,7 @@
 """Clips of many callers: each tenant and call has its turn, and a clip is heard while it is decoded."""
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gateway.clips.clips import Clips
 from gateway.config import ClipsConfig
 from gateway.errors import ClipError
 from tests.gateway.clips.test_clips import ULAW, WAV, clips_in, encoded, heard, sine
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 LONG_S = 600
 CLIPS = 12
@@ -76,6 +77,21 @@ async def test_a_cached_clip_starts_in_time_while_another_tenant_plays_long_ones
     assert len(clips._growing) == CLIPS  # they are still being decoded
     await clips.aclose()
     assert p95_ms(beside) <= p95_ms(alone) + 50
+
+
+async def test_what_is_heard_first_waits_for_no_long_work(tmp_path: Path) -> None:
+    (tmp_path / "short.wav").write_bytes(WAV)
+    async with clips_in(tmp_path) as clips:
+        whole = await heard(await clips.open("short.wav", ULAW, 1))
+        ends = threading.Event()
+        working = asyncio.create_task(clips._later.run(("other", ""), lambda: ends.wait(PATIENCE_S)))
+        async with asyncio.timeout(PATIENCE_S), await clips.open("short.wav", ULAW, 1) as sound:
+            chunks = aiter(sound)
+            begins = [(await anext(chunks)).samples for _ in range(2)]
+            assert begins[0] <= 800 and sum(begins) > 2000
+            ends.set()
+            assert sum([chunk.samples async for chunk in chunks]) + sum(begins) == len(whole)
+        assert await working
 
 
 async def test_slow_fetches_of_one_tenant_leave_places_for_another(
