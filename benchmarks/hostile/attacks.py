@@ -28,6 +28,7 @@ from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.carriers.signalwire import SignalWireCarrier
 from talkspurt.simulator.manager import ManagedCall, SimulatedManager
+from talkspurt.simulator.peer_socket import PeerSocketError
 
 ROUTE = "hostile"
 SECRET = "a-secret-of-carriers-that-sign"
@@ -347,6 +348,35 @@ class _Copied:
         return _request(method, path or self.path, self.body if body is None else body, *self.headers)
 
 
+async def _let_in(target: Target, connect: Callable[[], Awaitable[None]]) -> None:
+    """Connect, and again if a server that is full closes the connection in favour of another one: this process is slow
+    to send its request while its other attacks keep it busy. Raises PeerSocketError when the attack's time is over."""
+    began = time.monotonic()
+    while True:
+        try:
+            return await connect()
+        except PeerSocketError:
+            if target.over(began):
+                raise
+            await asyncio.sleep(0.05)
+
+
+async def _carriers_own(target: Target, request: bytes) -> bytes:
+    """Send a webhook as its carrier, again if nothing comes, and return the answer."""
+    found = b""
+
+    async def send() -> None:
+        nonlocal found
+        status, found = await ask(target, request, 1)
+        if status == "none":
+            raise PeerSocketError("the carrier's own webhook got no answer")
+        if status != "200":
+            raise RuntimeError(f"the carrier's own webhook got {status}: {found[:200]!r}")
+
+    await _let_in(target, send)
+    return found
+
+
 async def _copied_form(target: Target, call: str) -> _Copied:
     """Send a webhook whose signature covers address and form, as the carrier."""
     path, form = f"/webhooks/signalwire/{ROUTE}", {"CallSid": call, "From": "+4930000001"}
@@ -354,10 +384,7 @@ async def _copied_form(target: Target, call: str) -> _Copied:
     signature = twilio_signature(SECRET, url, {name: [value] for name, value in form.items()})
     headers = (f"X-SignalWire-Signature: {signature}", "Content-Type: application/x-www-form-urlencoded")
     body = f"CallSid={call}&From=%2B4930000001".encode()
-    status, answer = await ask(target, _request("POST", path, body, *headers), 1)
-    if status != "200":
-        raise RuntimeError(f"the carrier's own webhook got {status}: {answer[:200]!r}")
-    return _Copied(path, body, headers, answer)
+    return _Copied(path, body, headers, await _carriers_own(target, _request("POST", path, body, *headers)))
 
 
 async def _copied_json(target: Target, call: str) -> _Copied:
@@ -365,10 +392,7 @@ async def _copied_json(target: Target, call: str) -> _Copied:
     path, body, at = f"/webhooks/jambonz/{ROUTE}", json.dumps({"call_sid": call}).encode(), int(time.time())
     mac = hmac.new(SECRET.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     headers = (f"Jambonz-Signature: t={at},v1={mac}", "Content-Type: application/json")
-    status, answer = await ask(target, _request("POST", path, body, *headers), 1)
-    if status != "200":
-        raise RuntimeError(f"the carrier's own webhook got {status}: {answer[:200]!r}")
-    return _Copied(path, body, headers, answer)
+    return _Copied(path, body, headers, await _carriers_own(target, _request("POST", path, body, *headers)))
 
 
 def _respelt(form: _Copied, call: str) -> list[bytes]:
@@ -393,7 +417,7 @@ async def replays(target: Target, done: Done) -> None:
     assert found is not None
     stream = found[1].decode()
     leg = CarrierLeg(carrier)
-    await leg.connect(f"ws://{target.http[0]}:{target.http[1]}{stream}")
+    await _let_in(target, lambda: leg.connect(f"ws://{target.http[0]}:{target.http[1]}{stream}"))
     waited_since = time.monotonic()
     while call.encode() not in (await ask(target, _request("GET", "/v1/calls"), 1))[1]:
         if time.monotonic() - waited_since > 5.0:
@@ -662,8 +686,8 @@ async def _call(target: Target) -> AsyncIterator[ManagedCall]:
     manager = SimulatedManager(lambda call: None if begun.done() else begun.set_result(call))
     leg = CarrierLeg(TwilioCarrier(secrets.randbits(96), {}))
     try:
-        await manager.dial_in(f"ws://{host}:{port}/v1/dialogue?route={ROUTE}")
-        await leg.connect(f"ws://{host}:{port}/media/twilio/{ROUTE}")
+        await _let_in(target, lambda: manager.dial_in(f"ws://{host}:{port}/v1/dialogue?route={ROUTE}"))
+        await _let_in(target, lambda: leg.connect(f"ws://{host}:{port}/media/twilio/{ROUTE}"))
         yield await asyncio.wait_for(begun, 10)
     finally:
         await leg.aclose()
@@ -695,10 +719,10 @@ async def long_clips(target: Target, done: Done) -> None:
         SimulatedManager(play),
         [CarrierLeg(TwilioCarrier(secrets.randbits(96), {})) for _ in range(CLIPS_AT_ONCE)],
     )
-    began = time.monotonic()
-    await manager.dial_in(f"ws://{host}:{port}/v1/dialogue?route={ROUTE}")
+    began, url = time.monotonic(), f"ws://{host}:{port}/media/twilio/{ROUTE}"
+    await _let_in(target, lambda: manager.dial_in(f"ws://{host}:{port}/v1/dialogue?route={ROUTE}"))
     try:
-        await asyncio.gather(*(leg.connect(f"ws://{host}:{port}/media/twilio/{ROUTE}") for leg in legs))
+        await asyncio.gather(*(_let_in(target, lambda leg=leg: leg.connect(url)) for leg in legs))
         await asyncio.sleep(max(0.0, began + target.seconds - time.monotonic()))
     finally:
         done.tried = len(calls)
