@@ -56,6 +56,11 @@ class OtherEnd:
         return self._answering.needs_speech or self._plan.needs_vad
 
     @property
+    def needs_words(self) -> bool:
+        """True if words can change the verdict, so that they are wanted while the other end speaks."""
+        return self.needs_vad or self._answering.needs_words(self._now())
+
+    @property
     def answered_by(self) -> AnsweredBy | None:
         """The latest verdict. None: there is none yet."""
         verdict = self._answering.verdict

@@ -108,6 +108,11 @@ class Answering:
         """True if speech can change the verdict."""
         return self._state is not _State.SETTLED
 
+    def needs_words(self, now: float) -> bool:
+        """Return True if words can change the verdict."""
+        is_human = self._verdict is not None and self._verdict.by == "human"
+        return self.needs_speech or (is_human and now - self._settled_at <= _REVISED_S)
+
     @property
     def verdict(self) -> AnswerVerdict | None:
         """The latest verdict. None: there is none yet."""

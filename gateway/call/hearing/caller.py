@@ -44,6 +44,8 @@ class AnsweringEnd(Protocol):
     @property
     def needs_vad(self) -> bool: ...
     @property
+    def needs_words(self) -> bool: ...
+    @property
     def answered_by(self) -> AnsweredBy | None: ...
     def start(self, changed: Callable[[], None]) -> None: ...
     def close(self) -> None: ...
@@ -104,7 +106,7 @@ class Caller:
         """Learns on an outgoing call who or what has answered. None: no tones are searched. Set it before ``start``."""
         if self._listening is not None:
             self._listening.on_words = self._on_words
-            self._listening.words_wanted = self._answer_is_open
+            self._listening.words_wanted = self._wants_words
             self._listening.on_stopped = manager.caller_stopped
         self._leg_reports_dtmf = False
         self._subscribed_rate = 0
@@ -344,6 +346,9 @@ class Caller:
 
     def _answer_is_open(self) -> bool:
         return self.other_end is not None and self.other_end.needs_vad
+
+    def _wants_words(self) -> bool:
+        return self.other_end is not None and self.other_end.needs_words
 
     def _on_words(self, text: str) -> None:
         if self.other_end is not None:

@@ -199,6 +199,12 @@ def test_words_of_a_recording_revise_a_verdict_by_time() -> None:
     assert [verdict.by for _, verdict in verdicts] == ["human", "machine"]
 
 
+def test_words_are_wanted_for_as_long_as_they_can_revise_a_person() -> None:
+    answering = Answering(0.0, "en")
+    assert [verdict.by for _, verdict in played(answering, (0.5, 1.2, "Hello?"), until=5.0)] == ["human"]
+    assert (answering.needs_speech, answering.needs_words(5.0), answering.needs_words(9.0)) == (False, True, False)
+
+
 def test_a_person_who_comes_after_a_queue_is_announced_and_another_announcement_is_not() -> None:
     verdicts = played(
         Answering(0.0, "en"),
