@@ -278,10 +278,13 @@ def main() -> None:
         chosen = (
             each for each in calls if fnmatch(each.kind, arguments.kinds) and each.language in (languages or ["en"])
         )
-        network = Moonshine() if whisper is None else None
+        moonshine = Moonshine() if whisper is None else None
 
         def transcribe(scene: Scene, pcm: Pcm) -> str:
-            return network(pcm) if network is not None else _text(whisper, scene.language, pcm)
+            if moonshine is not None:
+                return moonshine(pcm)
+            assert whisper is not None
+            return _text(whisper, scene.language, pcm)
 
         print_heard(chosen, transcribe, misses=arguments.misses)
         return
