@@ -20,7 +20,7 @@ _TAG = re.compile(rf"<!--.*?-->|</?{_NAME}(?:\s+{_NAME}\s*=\s*(?:\"[^\"<]*\"|'[^
 """A comment, or a well-formed tag of HTML or XML."""
 _SEPARATING = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6]|hr|table|s|speak|break)\b", re.I)
 """Beginning of a tag that separates words."""
-_ENTITY = re.compile(r"&(?:[A-Za-z]{2,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
+_ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z\d]{1,30}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _UNSPOKEN = re.compile(r"<(think|thinking|reasoning|thoughts?|script|style)\b[^<>]*>.*?</\1>", re.S | re.I)
 """The thoughts of a model before its answer, and what a page does not show."""
 _AUTOLINK = re.compile(r"<(?:mailto:)?(https?://[^\s<>]+|[\w.+-]+@[\w.-]+)>")
@@ -47,7 +47,8 @@ _LINE_START = re.compile(
 _EMPHASIS = re.compile(
     r"\*{2,3}(?=[^\s\d*])|(?<=[^\s*])\*{2,3}(?!\*)|(?<!\w)_{1,3}(?=[\w\"'“(\[])|(?<=[\w.!?,;:)\"'”\]])_{1,3}(?!\w)"
     r"|~~(?=\S)|(?<=\S)~~|(?<![\w*])\*(?=[^\W\d_][^*\n]*)|(?<=[^\W\d_])(?<![按拨键入])\*(?!\w)|(?<=[.!?,;:)\"'”\]])\*(?![\w*])|`+"
-    r"|\*{2}(?=\d[^*]*\*{2})|(?<=\d)\*{1,2}(?=[\s.,;:!?]|$)|(?<!\w)\*(?=\d[^*\n]*\*(?![\w*]))"
+    r"|\*{2}(?=\d[^*]*\*{2})|(?<=\d)\*{1,2}(?=[\s.,;:!?]|$)(?! ?(?:h[oô]tel|resort|rating|review))"
+    r"|(?<!\w)\*(?=\d[^*\n]*\*(?![\w*]))"
     r"|(?<!\w)#{1,6}(?=[^\W\d_])(?![A-Z]{1,4}-?\d|s \d)"
 )
 """Marks of emphasis and code, ``#`` of a hashtag. A star that stands alone or before digits is a key."""

@@ -134,7 +134,7 @@ _UNITS = {
     "km": _unit("kilometer"), "m": _unit("meter"), "cm": _unit("centimeter"), "mm": _unit("millimeter"),
     "µm": _unit("micrometer"), "nm": _unit("nanometer"),
     "mi": _unit("mile"), "ft": Noun("foot", "feet"),
-    "in.": Noun("inch", "inches"), "yd": _unit("yard"), "yds": _unit("yard"),
+    "in.": Noun("inch", "inches"), "ins": Noun("inch", "inches"), "yd": _unit("yard"), "yds": _unit("yard"),
     "kg": _unit("kilogram"), "g": _unit("gram"), "mg": _unit("milligram"), "mcg": _unit("microgram"),
     "pg": _unit("picogram"), "ng": _unit("nanogram"), "mmol": _unit("millimole"), "mEq": _unit("milliequivalent"),
     "U/L": Noun("unit per liter", "units per liter"), "qts": _unit("quart"), "µg": _unit("microgram"), "μg": _unit("microgram"), "μm": _unit("micrometer"), "KG": _unit("kilogram"),
@@ -242,7 +242,7 @@ ENGLISH = Grammar(
         "ht.": "height", "ea.": "each", "w/in": "within", "Hrs": "Hours", "hrs": "hours", "yrs": "years", "mins": "minutes",
         "approx": "approximately", "appt": "appointment", "appts": "appointments", "pls": "please", "plz": "please",
         "thx": "thanks", "tmrw": "tomorrow", "msg": "message", "msgs": "messages", "pkg": "package", "mgr": "manager", "int'l": "international", "Int'l": "International", "intl.": "international", "nat'l": "national",
-        "gov't": "government", "dep't": "department", "equiv.": "equivalent", "Pct.": "Precinct", "assoc.": "associate", "mgmt": "management", "req'd": "required", "Dep.": "departs", "dep.": "departs", "arr.": "arrives", "Arr.": "arrives",
+        "gov't": "government", "dep't": "department", "equiv.": "equivalent", "Pct.": "Precinct", "assoc.": "associate", "Assn.": "Association", "Univ.": "University", "doz.": "dozen", "mgmt": "management", "req'd": "required", "Dep.": "departs", "dep.": "departs", "arr.": "arrives", "Arr.": "arrives",
         "avg": "average", "opt.": "option", "ded.": "deductible", "Drs.": "Doctors", "Rm.": "Room", "rm.": "room", "qty": "quantity", "Qty": "Quantity",
         "fig.": "figure", "Fig.": "Figure", "sec.": "section", "Sec.": "Section", "ref.": "reference", "Ref.": "Reference",
         "Mon.": "Monday", "Tue.": "Tuesday", "Tues.": "Tuesday", "Wed.": "Wednesday", "Thu.": "Thursday",
@@ -257,7 +257,7 @@ ENGLISH = Grammar(
         **dict.fromkeys(
             "henry king queen pope louis elizabeth charles george william edward james richard mary john paul pius "
             "benedict leo clement gregory alexander peter frederick napoleon catherine ivan nicholas philip francis "
-            "ferdinand leopold".split(), "ordinal"),
+            "ferdinand leopold ramses darius albert harald felipe".split(), "ordinal"),
     },
     out_of="out of", times_word="times", version="version",
 )  # fmt: skip

@@ -123,9 +123,10 @@ def rules(grammar: Grammar) -> list[Rule]:
     things = (
         "cans?|bottles?|cups?|glass(?:es)?|bags?|box(?:es)?|packs?|jars?|steaks?|packages?|ladders?|fence|containers?|tubs?|drinks?|"
         "run|walk|drive|hike|race|screens?|boards?|pole|rope|hose|cables?|cords?|bed|serving|mug|tank|trailer|truck|roll|tubes?|dose|"
+        "delay|warranty|wait|flight|lesson|session|layover|trip|contract|subscription|term|loan|mortgage|lease|notice|class|course|shift|break|meeting|guarantee|"
         "chargers?|batter(?:y|ies)|bulbs?|adapters?|engines?|motors?|drives?|SSD|phones?|laptops?|tablets?|plans?|connection|kettles?"
     )
-    sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB|MB|L|W|kW|V|Mbps|Gbps|mph|hp|in\\.|mo\\.|yr\\.|acre|sq\\. ft\\.|sq ft"
+    sizes = "oz|oz\\.|lb|lb\\.|lbs|lbs\\.|ft|ft\\.|gal|gal\\.|qt|mi|km|kg|ml|hr|hr\\.|min|min\\.|fl oz|mg|GB|TB|MB|L|W|kW|V|Mbps|Gbps|mph|hp|in\\.|mo|mo\\.|yr|yr\\.|wk|acre|sq\\. ft\\.|sq ft"
     after_size = (
         "and|per|away|tall|wide|long|from|for|of|is|was|are|were|has|have|had|will|that|which|you|we|they|with|into|onto|over|under|"
         "before|after|early|late|ago|left|more|less|deep|high|thick|apart|remaining|each|every|but|when|until|because|so|then|can|may|"
@@ -196,6 +197,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\b([Ss]eats|[Rr]ows|[Gg]ates|[Ss]ections|[Ll]ines|[Oo]ptions|[Tt]erminals|[Zz]ones|[Gg]roups|[Tt]racks) ([A-Z]) ?[-–] ?([A-Z])\b"), lambda m: f"{m[1]} {m[2]} to {m[3]}", "-–"),
         (re.compile(r"(?<![\w-])(?P<l>[A-Z])(?P<n>\d{1,3})[-–](?P=l)(?P<n2>\d{1,3})(?![\w-])"), lambda m: f"{m['l']} {said(m['n'])} to {m['l']} {said(m['n2'])}" if int(m["n2"]) > int(m["n"]) else m[0], "-–"),
         # Sizes.
+        (re.compile(r"(?<![\w./,-])(?P<n>\d{1,3}(?:\.\d)?)[-–](?=\d{1,3}(?:\.\d)?[\"”″](?!\w))"), lambda m: f"{m['n']} to ", '"”″'),
         (re.compile(r"\b(?P<s>X*S|M)[-–](?=(?:\dX|X+)?L\b)"), lambda m: f"{m['s']} to ", "L"),
         (re.compile(r"(?<![\w.,])(?P<n>\d)x(?P<n2>\d\d?)s\b"), lambda m: f"{said(m['n'])} by {re.sub('x$', 'xe', said(m['n2']))}s", "x"),
         (re.compile(rf"(?<![\w./,-])(?P<n>\d{{1,3}}){DASH}(?=\d{{1,3}} \d{{1,2}}/\d{{1,2}}(?![\w/]))"), lambda m: f"{said(m['n'])} to ", "/"),
@@ -221,7 +223,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)|(?<![\w.,:/$€£+#-])911(?![\w%-]|[.,:]\d| (?!calls|operators|services|dispatchers)[a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0]), "189"),
         (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|reference|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
         # Amounts in the form of continental Europe: "5 000,50 €", "1.234,56".
-        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€)|(?<=[€£])\d+,\d{2}|(?<=€ )\d+,\d{2})(?![\w,]|\.\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", "."), ","),
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€)|(?<=[€£])\d+,\d{2}|(?<=€ )\d+,\d{2})(?!\w|[.,]\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", "."), ","),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+)(?= ?€(?!\d))"), lambda m: re.sub(r"[ .]", "", m["n"]), "€"),
         (re.compile(r"[$€£](?P<n>\d[\d.,]*(?: (?:thousand|million|billion))?) (?:dollars|euros|pounds)\b"), lambda m: m[0].rpartition(" ")[0], "$€£"),
         (re.compile(r"(?<![\w.,-])\d{1,3}(?: \d{3})* 000(?! ?[\d€$£])"), lambda m: said(m.group().replace(" ", "")), "0"),

@@ -13,7 +13,7 @@ LONGEST_NAMED = 36
 SIGN_FORM = "[-−–+±]"
 SIGN = rf"(?:(?<![\w.,)\]%°€$£¥])(?P<sign>{SIGN_FORM})(?: (?<![\w)\]%\"'] [-–] ))?|(?<![\w.,]))"
 """The sign of a number. A hyphen or dash with spaces on both sides is a mark between two parts: "Basic – $5"."""
-DASH = r" ?[-–—−~] ?"
+DASH = r"(?: [-–—−~] |[-–—−~] ?)"
 """The mark of a range."""
 END = r"(?!\w|\.\w)"
 Read = Callable[[re.Match[str]], str]

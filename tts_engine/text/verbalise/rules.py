@@ -53,7 +53,7 @@ _NUMERALS = frozenset(
     for tens in ("", "X", "XX", "XXX", "XL", "L")
     for ones in ("", *"I II III IV V VI VII VIII IX".split())
 ) - {"", "I"}
-_COMPARISONS = {">=": "≥", "<=": "≤", "!=": "≠", "=>": "→", "->": "→"}
+_COMPARISONS = {">=": "≥", "<=": "≤", "!=": "≠", "==": "=", "=>": "→", "->": "→"}
 _NOUN = re.compile(r" ([^\W\d_]{3,})")
 _AFTER_PREPOSITION = re.compile(
     r"\b(am|vom|zum|im|beim|dem|den|bis|ab|seit|des|diesem|diesen|(?:in|an|auf|mit|von|zu|bei|nach|aus|seit|vor|hinter|über|unter|zwischen) der|zur)( (?:Montag|Dienstag|Mittwoch|Donnerstag|Freitag|Samstag|Sonntag),?)? ((?:\w*(?:erst|zweit|dritt|viert|fünft|sechst|siebt|acht|neunt|zehnt|elft|zwölft|zigst|ßigst)))(?:er|e)(?= )",
@@ -63,6 +63,12 @@ _AFTER_PREPOSITION = re.compile(
 _PART_OF = re.compile(r" (?:of|de|d['’]|del|della|des|du|do|da|di|der|mile|inch|second|acre|percent|pound)\b|-")
 """Words after a tenth of something. Without them, ``7/10`` is a rating."""
 _MENU = re.compile(r"\b(?:go to|open|tap|select|click|choose|menu|settings|navigate)\b", re.I)
+_I_VERB = re.compile(
+    r" (?:like|love|want|need|hate|know|think|am|had|have|did|do|would|will|could|can|must|saw|said|mean|missed|bought|"
+    r"ordered|got|use|used|took|read|wrote)\b"
+)
+"""A verb after the pronoun "I", which is no numeral then."""
+_LAST_KEY = re.compile(r"(?<=[^\W\d_] )[*#](?=[.,;:!?]|$)")
 _PRODUCT = re.compile(r"\b(?:multipl|equals|what(?:['’]s| is) \d)", re.I)
 """Words of a calculation, in which ``×`` is no mark between the sides of a thing."""
 _DIGITS = frozenset("0123456789")
@@ -91,7 +97,7 @@ class ReadingRules(NumberWords):
         own = english_forms.rules(grammar) if grammar.tag == "en" else local_forms.rules(grammar)
         self._rules: list[Rule] = [
             (
-                re.compile(r"(?<![<>=!?&-])(?:[<>!]=|[=-]>)(?![=\w])|\+/?[-−–](?= ?\d)"),
+                re.compile(r"(?<![<>=!?&-])(?:[<>!=]=(?![=A-Za-z_])|[=-]>(?![=\w]))|\+/?[-−–](?= ?\d)"),
                 lambda m: _COMPARISONS.get(m[0], "±"),
             ),
             *codes.addresses_and_keys(),
@@ -123,7 +129,7 @@ class ReadingRules(NumberWords):
             ),
             (
                 re.compile(
-                    rf"(?:(?<![\w.,])|(?<=\d[xX×]))(?P<n>{self._num})(?P<unit> ?(?:[cmk]?m|in|ft|px)| ?[\"”″])? ?[xX×] ?(?=\d)"
+                    rf"(?:(?<![\w.,])|(?<=\d[xX×]))(?P<n>{self._num})(?P<unit> ?(?:[cmk]?m|in|ft|px)\.?| ?[\"”″])? ?[xX×] ?(?=\d)"
                 ),
                 self._by,
             ),
@@ -179,6 +185,8 @@ class ReadingRules(NumberWords):
         text = _PER[self._g.tag].sub(f" {self._g.per} ", text)
         text = re.sub(r"(?<=\w)/(?=\w)", " ", text)  # in a choice it is "or", which voices read well as a pause
         text = re.sub(r"(?<=\S) \* (?=\S)", f" {self._g.symbols.get('*', ' ')} ", text)
+        # A key at the end of a clause, without the word that names keys: "then #."
+        text = _LAST_KEY.sub(lambda m: self._g.star if m[0] == "*" else self._g.pound, text)
         text = re.sub(r"[*_]", " ", text)
         text = self._symbol.sub(lambda m: f" {self._g.symbols[m[1]]} ", text)
         for pattern, read in self._endings:
@@ -220,7 +228,8 @@ class ReadingRules(NumberWords):
                 [
                     (
                         re.compile(
-                            rf"\b(?P<before>{any_of(g.roman_before)})\.? (?P<roman>{ROMAN_FORM})\b(?![.'’]\w)", flags
+                            rf"\b(?P<before>{any_of(g.roman_before)})\.? (?P<roman>{ROMAN_FORM})\b(?![.'’](?!s\b)\w)",
+                            flags,
                         ),
                         self._roman_numeral,
                         "IVXLC",
@@ -261,7 +270,7 @@ class ReadingRules(NumberWords):
             ),
             (
                 re.compile(
-                    r"(?<![\w./,-])(?P<over>\d{1,3})/(?P<under>\d{1,3})(?i:st|nd|rd|th)?(?![\w/]|[.,]\d)(?P<stars> stars?\b)?"
+                    r"(?<![\w./,-])(?P<over>\d{1,3})/(?P<under>\d{1,3})(?i:st|nd|rd|th)?(?![\w/]|[.,]\d)(?P<stars> (?:stars?|items|tasks|steps|questions|points|tests|payments|users|people|files|orders|packages|seats)\b)?"
                 ),
                 self._fraction,
                 "/",
@@ -328,6 +337,8 @@ class ReadingRules(NumberWords):
     def _roman_numeral(self, match: re.Match[str]) -> str:
         if not match["roman"] or match["roman"] != match["roman"].upper():
             return match.group()
+        if match["roman"] == "I" and _I_VERB.match(match.string, match.end()):
+            return match.group()  # "the part I like"
         value, before = roman(match["roman"]), match["before"]
         how = self._g.roman_before[before.lower()]
         if self._g.tag == "fr" and value == 1 and before[0].isupper() and before.lower() not in ("chapitre", "tome"):
