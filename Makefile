@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TURN_MODEL = $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/turn-model.txt
+NOISE = $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/noise.txt
 LOCKED = $(BIN)/python requirements/quiet_pip.py install --require-hashes
 
 run: $(VENV)/.run            ## serve the demo on the embedded voice
@@ -119,11 +120,11 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml requirements/build.txt requireme
 $(VENV)/.tools: $(VENV)/bin/python requirements/tools.txt
 	$(BIN)/python -m venv $(VENV)/tools && $(VENV)/tools/bin/python -m pip install -q --require-hashes -r requirements/tools.txt && touch $@
 
-$(VENV)/.test: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt
-	$(BIN)/python -m pip install -q -e '.[test]' && $(TURN_MODEL) && touch $@
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt requirements/noise.txt
+	$(BIN)/python -m pip install -q -e '.[test]' && $(TURN_MODEL) && $(NOISE) && touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt
-	$(BIN)/python -m pip install -q -e '.[dev]' && $(TURN_MODEL) && touch $@
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt requirements/noise.txt
+	$(BIN)/python -m pip install -q -e '.[dev]' && $(TURN_MODEL) && $(NOISE) && touch $@
 
 $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[fuzz]' && touch $@

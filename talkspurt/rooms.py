@@ -102,7 +102,7 @@ from sip_bridge.incoming import incoming_call
 from sip_bridge.io.shared_address import SharedAddress
 from talkspurt import __version__
 from talkspurt.config.settings import Config
-from talkspurt.recognisers import chosen
+from talkspurt.recognisers import chosen, suppressing_network
 from tts_engine.service.client import GrpcEngine
 
 if TYPE_CHECKING:
@@ -246,6 +246,7 @@ class CallParts:
             config.barge_in,
             recorder=self._recorder,
             on_recording_lost=metrics.stores.recording_lost,
+            suppressing=suppressing_network(config.routes),
         )
         self.trials = ModelTrials(metrics, leads=leads)
         observers = dialogue.observers

@@ -92,6 +92,9 @@ class Configuration:
         defaults = turn_settings(config, self._turns.defaults)
         if config.interrupt_sensitivity is not None:
             self._caller.be_sensitive(config.interrupt_sensitivity)
+        if config.background_noise_reduction is not None:
+            if not self._caller.reduce_noise(config.background_noise_reduction):
+                self._log_unused(("backgroundNoiseReduction",))
         if config.ignore_backchannel is not None:
             defaults = replace(defaults, barge_in=rules(config, self._route_rules, self._hearing))
         self._turns.configure(defaults)

@@ -82,6 +82,7 @@ def shown(config: ConfigChange) -> dict[str, object]:
         "ignoreBackchannel": config.ignore_backchannel,
         "echoPromptFiltering": config.echo_prompt_filtering,
         "interruptSensitivity": config.interrupt_sensitivity,
+        "backgroundNoiseReduction": config.background_noise_reduction,
         "hints": config.hints,
     }
     return {name: values[name] for name in config.names}

@@ -287,6 +287,12 @@ FROM_MANAGER: tuple[Message, ...] = (
                 "Evidence that speech over the bot's voice needs, from now on: a loud enough word (high), about 0.2 s "
                 "of clear speech (medium), about 0.4 s (low).",
             ),
+            Field(
+                "backgroundNoiseReduction",
+                _SAID_FLAG,
+                "True: the VAD hears the caller without other voices and noise. Needs the route's "
+                "`background_noise_reduction`.",
+            ),
             Field("hints", _HINTS, "Expected phrases, from the next utterance on."),
         ),
         {
@@ -301,6 +307,7 @@ FROM_MANAGER: tuple[Message, ...] = (
             "ignoreBackchannel": True,
             "echoPromptFiltering": True,
             "interruptSensitivity": "medium",
+            "backgroundNoiseReduction": True,
             "hints": "talkspurt, jitter",
         },
         notes="Published sources show no example of this message (November 2026), so its shape is inferred. Settings "

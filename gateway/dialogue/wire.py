@@ -97,10 +97,9 @@ SPEECH_TIMEOUT_MS = (600, 5000)
 """Lowest and highest ``speechTimeout`` (ConversationRelay)."""
 
 UNUSED_SETTINGS = frozenset(
-    "profanityFilter eotThreshold eagerEotThreshold backgroundNoiseReduction "
-    "deepgramSmartFormat asrSmartFormat elevenlabsTextNormalization ttsTextNormalization ttsLanguageTextNormalization "
-    "elevenlabsLanguageTextNormalization partialPromptOnHangup intelligenceService customerName includeInPrompt "
-    "ttsProvider transcriptionProvider speechModel".split()
+    "profanityFilter eotThreshold eagerEotThreshold deepgramSmartFormat asrSmartFormat elevenlabsTextNormalization "
+    "ttsTextNormalization ttsLanguageTextNormalization elevenlabsLanguageTextNormalization partialPromptOnHangup "
+    "intelligenceService customerName includeInPrompt ttsProvider transcriptionProvider speechModel".split()
 )
 """Settings of ConversationRelay that are accepted and have no effect here."""
 
@@ -465,7 +464,7 @@ def _background(f: _Fields) -> Background:
 
 _SETTINGS = (
     "interruptible preemptible dtmfDetection reportInputDuringAgentSpeech partialPrompts speechTimeout "
-    "turnDetection ignoreBackchannel echoPromptFiltering interruptSensitivity hints"
+    "turnDetection ignoreBackchannel echoPromptFiltering interruptSensitivity backgroundNoiseReduction hints"
 ).split()
 
 
@@ -486,6 +485,7 @@ def _config(f: _Fields) -> ConfigChange:
         ignore_backchannel=_lenient_flag(f, "ignoreBackchannel"),
         echo_prompt_filtering=_lenient_flag(f, "echoPromptFiltering"),
         interrupt_sensitivity=_sensitivity(f),
+        background_noise_reduction=_lenient_flag(f, "backgroundNoiseReduction"),
         hints=_hint_list(f),
         names=tuple(name for name in _SETTINGS if name in f.body),
         ignored=_unused(f),

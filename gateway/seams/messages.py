@@ -128,6 +128,8 @@ class ConfigChange:
     ignore_backchannel: bool | None = None
     echo_prompt_filtering: bool | None = None
     interrupt_sensitivity: Sensitivity | None = None
+    background_noise_reduction: bool | None = None
+    """Take other voices and noise from what the VAD hears."""
     hints: tuple[str, ...] | None = None
     names: tuple[str, ...] = ()
     """Names of the settings in the message, as on the wire."""

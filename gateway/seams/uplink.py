@@ -147,6 +147,10 @@ class UplinkStream(Protocol):
         """Use other thresholds for speech over the bot's: ``high``, ``medium`` or ``low``."""
         ...
 
+    def reduce_noise(self, wanted: bool) -> bool:
+        """Take other voices and noise from what the detector hears. False: this gateway has no suppressor."""
+        ...
+
     def end_speech(self) -> None:
         """End the current speech: ``on_speech_ended`` follows at once, and later sound is new speech. Does nothing
         without speech."""

@@ -22,6 +22,7 @@ from gateway.uplink.pieces import Pcm, Pieces
 from gateway.uplink.recogniser_feed import RecogniserFeed
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.recording_thread import RecordingThread
+from gateway.uplink.suppressor import HushNetwork, Suppressor
 from gateway.uplink.tapes import Tapes
 from gateway.uplink.vad import LULL_S, SENSITIVITIES, SpeechDetector
 from gateway.uplink.windows import Heard, Windows
@@ -33,6 +34,7 @@ from voicecodecs.registry import AudioFormat
 log = logging.getLogger(__name__)
 
 _MAX_WAITING = 100  # payloads of one caller: two seconds
+_LATE = 25  # payloads of one caller that show that the thread is late
 _MAX_WAITING_TAPED = 1_000  # payloads of both sides, while they are recorded or listened to: ten seconds
 _JOINS_S = 0.6
 """Longest silence between a short sound and speech of which the recogniser is given that silence too, seconds: a caller
@@ -70,6 +72,7 @@ class Stream:
         recorder: records the call. None: the call is not recorded.
         call_id: for the log.
         max_hum_s: longest sound that may still be a hum, seconds.
+        suppressing: takes other voices and noise from what the detector hears, if that is wanted. None: it cannot be.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Stream:
         *,
         call_id: str,
         max_hum_s: float,
+        suppressing: HushNetwork | None = None,
     ) -> None:
         self._worker = worker
         self._inbound = inbound
@@ -104,6 +108,8 @@ class Stream:
         self._dtmf_wanted = False
         self._lulls_wanted = False
         self._tones_wanted = False
+        self._suppressing = suppressing
+        self._noise_reduced = False
         self._speech_is_over = False
         self._pcm_rate = 0
         self._closed = False
@@ -212,6 +218,11 @@ class Stream:
         """Use one of ``SENSITIVITIES`` from now on."""
         self.windows.detector.sensitivity = SENSITIVITIES[sensitivity]
 
+    def reduce_noise(self, wanted: bool) -> bool:
+        """Take other voices and noise from what the detector hears, from now on. False: there is no suppressor."""
+        self._noise_reduced = wanted
+        return self._suppressing is not None
+
     def end_speech(self) -> None:
         """End the current speech as if the VAD had heard enough silence."""
         self._speech_is_over = True
@@ -258,6 +269,7 @@ class Stream:
         self.tapes.caller(pcm, now)
         if self._vad_wanted and len(pcm):
             near = self._canceller.process(pcm, now)
+            self._set_suppressor(post)
             self.report(self.windows.hear(near, now), post)
         else:
             near = pcm
@@ -273,6 +285,21 @@ class Stream:
         if self._pcm_rate:
             for piece in self._subscribed(pcm):
                 post(partial(self._events.on_pcm, piece))
+
+    def _count_not_suppressed(self) -> None:
+        self._worker.dropped["not_suppressed"] += 1
+
+    def _set_suppressor(self, post: Post) -> None:
+        """Give the windows their suppressor, or take it away. A thread that is late saves its time for all calls."""
+        network, wanted = self._suppressing, self._noise_reduced
+        late = wanted and network is not None and len(self._waiting) >= _LATE
+        if late:
+            post(self._count_not_suppressed)
+        if network is None or not wanted or late:
+            if self.windows.suppressor is not None:
+                self.windows.use(None)
+        elif self.windows.suppressor is None:
+            self.windows.use(Suppressor(network))
 
     def _subscribed(self, pcm: Pcm) -> list[bytes]:
         if self._subscriber is None or self._subscriber[0] != self._pcm_rate:

@@ -28,6 +28,7 @@ from gateway.uplink.echo_guard import EchoGuard
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.recording_thread import RecordingThread
 from gateway.uplink.stream import Post, Posted, Stream
+from gateway.uplink.suppressor import HushNetwork
 from gateway.uplink.tapes import line_rate
 from gateway.uplink.vad import LULL_S, SAMPLE_RATE, SENSITIVITIES, SpeechDetector
 from gateway.uplink.windows import NOTHING_DB, level_db, measured_db
@@ -59,6 +60,7 @@ class UplinkWorker:
         hang_s: longest time that the disk may block before a recording is given up.
         gather_s: seconds between the first payload and its batch, in which payloads of other calls are gathered.
         clock: monotonic seconds, for all times of the streams.
+        suppressing: takes other voices and noise from what detectors hear, on routes that want it. None: nowhere.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class UplinkWorker:
         hang_s: float = 10.0,
         gather_s: float = 0.01,
         clock: Callable[[], float] = time.monotonic,
+        suppressing: HushNetwork | None = None,
     ) -> None:
         from tts_engine.onnx_runtime import onnxruntime
 
@@ -86,7 +89,9 @@ class UplinkWorker:
         self._recorder = recorder
         self.on_recording_lost = on_recording_lost
         self.dropped: Counter[str] = Counter()
-        """Payloads of all calls that were not processed: ``too_fast`` for real time, or ``thread_late``."""
+        """Payloads of all calls that were not processed: ``too_fast`` for real time, or ``thread_late``; and those that
+        a late thread left to the detector without the suppressor, ``not_suppressed``. Only the loop counts."""
+        self._suppressing = suppressing
         self._gather_s = gather_s
         self._clock = clock
         self.recordings = RecordingThread(hang_s=hang_s, clock=clock)
@@ -104,6 +109,7 @@ class UplinkWorker:
     ) -> Stream:
         """Return a new stream for a call."""
         own, common = self._routes[route].barge_in, self._barge_in
+        reduced = self._routes[route].background_noise_reduction
         detector = SpeechDetector(
             threshold=own.threshold or common.threshold,
             min_speech_s=(own.min_speech_ms or common.min_speech_ms) / 1000,
@@ -122,7 +128,9 @@ class UplinkWorker:
             self._recorder(call_id, route, line_rate(inbound, outbound)),
             call_id=call_id,
             max_hum_s=common.max_hum_ms / 1000,
+            suppressing=None if reduced is None else self._suppressing,
         )
+        stream.reduce_noise(bool(reduced))
         if stream.tapes.recorded:
             self._recorded.add(stream)
             self.notify(stream)

@@ -73,6 +73,7 @@ _ATTRIBUTES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "reportInputDuringAgentSpeech": ("report_input_during_agent_speech", _input),
     "ignoreBackchannel": ("ignore_backchannel", _boolean),
     "echoPromptFiltering": ("echo_prompt_filtering", _boolean),
+    "backgroundNoiseReduction": ("background_noise_reduction", _boolean),
     "hints": ("hints", _hints),
 }
 """Attribute -> key of the route, and how its value is read."""

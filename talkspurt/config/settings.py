@@ -401,6 +401,13 @@ def _missing_recognisers(config: Config, document: Document) -> list[Problem]:
         Problem(document.place(("routes", name, "recogniser")), f"routes.{name}.recogniser: {why}")
         for name, route in config.routes.items()
         if (why := recognisers.problem(route, config.recogniser))
+    ] + [
+        Problem(
+            document.place(("routes", name, "background_noise_reduction")),
+            f"routes.{name}.background_noise_reduction {why}",
+        )
+        for name, route in config.routes.items()
+        if (why := recognisers.noise_problem(route))
     ]
 
 

@@ -246,6 +246,10 @@ class Caller:
         if self._uplink is not None:
             self._uplink.be_sensitive(sensitivity)
 
+    def reduce_noise(self, wanted: bool) -> bool:
+        """Take other voices and noise from what the VAD hears. False: that is not possible here."""
+        return self._uplink is not None and self._uplink.reduce_noise(wanted)
+
     def transcribe(self, language: str) -> bool:
         """Recognise another language from now on; an empty ``language`` changes nothing. False: the recogniser does not
         know it, and the manager has received an error."""

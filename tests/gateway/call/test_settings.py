@@ -243,3 +243,13 @@ async def test_known_voices_say_what_a_route_can_speak() -> None:
     assert known.problem("r", "", "stranger") == "no voice 'stranger', expected one of heart"
     known._voices = [*voices, *own]
     assert known.problem("r", "de-DE", "") == ""  # a cloned voice speaks what its model speaks
+
+
+@pytest.mark.virtual_time
+async def test_the_manager_switches_the_reduction_of_noise() -> None:
+    call = VirtualSession({})
+    send(call, type="config", backgroundNoiseReduction=True)
+    send(call, type="config", settings={"background_noise_reduction": "false"})
+    await call.run(0.1)
+    assert said(call, "noise reduced") == ["noise reduced True", "noise reduced False"]
+    await call.finish()

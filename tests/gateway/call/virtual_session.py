@@ -524,6 +524,10 @@ class _Uplink:
     def be_sensitive(self, sensitivity: str) -> None:
         self._world.note(f"sensitivity {sensitivity}")
 
+    def reduce_noise(self, wanted: bool) -> bool:
+        self._world.note(f"noise reduced {wanted}")
+        return True
+
     def end_speech(self) -> None: ...
 
     def spoke(self, frame: bytes, now: float, heard_at: float) -> None:

@@ -20,28 +20,31 @@ LIMITS = LimitsConfig(turn_chars=100)
 ALL_SETTINGS = m.ConfigChange(
     interruptible="speech", preemptible=True, dtmf_detection=False, report_input_during_agent_speech="any",
     partial_prompts=True, speech_timeout_ms=800, turn_detection=False, ignore_backchannel=True,
-    echo_prompt_filtering=False, interrupt_sensitivity="low", hints=("Ulm", "Bad Ems"),
+    echo_prompt_filtering=False, interrupt_sensitivity="low", background_noise_reduction=True,
+    hints=("Ulm", "Bad Ems"),
     names=(
         "interruptible", "preemptible", "dtmfDetection", "reportInputDuringAgentSpeech", "partialPrompts",
         "speechTimeout", "turnDetection", "ignoreBackchannel", "echoPromptFiltering", "interruptSensitivity",
-        "hints",
+        "backgroundNoiseReduction", "hints",
     ),
 )  # fmt: skip
 AS_JSON = {
     "interruptible": "speech", "preemptible": True, "dtmfDetection": False, "reportInputDuringAgentSpeech": True,
     "partialPrompts": True, "speechTimeout": 800, "turnDetection": False, "ignoreBackchannel": True,
-    "echoPromptFiltering": False, "interruptSensitivity": "low", "hints": ["Ulm", "Bad Ems"],
+    "echoPromptFiltering": False, "interruptSensitivity": "low", "backgroundNoiseReduction": True,
+    "hints": ["Ulm", "Bad Ems"],
 }  # fmt: skip
 AS_TEXT = {
     "interruptible": "Speech", "preemptible": "true", "dtmfDetection": "false", "reportInputDuringAgentSpeech": "any",
     "partialPrompts": "True", "speechTimeout": "800", "turnDetection": "false", "ignoreBackchannel": "true",
-    "echoPromptFiltering": "FALSE", "interruptSensitivity": "LOW", "hints": "Ulm, Bad Ems,",
+    "echoPromptFiltering": "FALSE", "interruptSensitivity": "LOW", "backgroundNoiseReduction": "true",
+    "hints": "Ulm, Bad Ems,",
 }  # fmt: skip
 AS_KEYS_OF_A_ROUTE = {
     "interruptible": "speech", "preemptible": True, "dtmf_detection": False,
     "report_input_during_agent_speech": "any", "partial_prompts": True, "speech_timeout": 800, "turn_detection": False,
     "ignore_backchannel": True, "echo_prompt_filtering": False, "interrupt_sensitivity": "low",
-    "hints": ["Ulm", "Bad Ems"],
+    "background_noise_reduction": True, "hints": ["Ulm", "Bad Ems"],
 }  # fmt: skip
 
 
