@@ -85,7 +85,8 @@ _EN = LanguageWords(
         "your, our, his, their, of, to, for, from, with, at, in, on, by, about, into, between, without, i'm, "
         "he's, she's, we're, i'd, i'll, we'd, we'll, could, should, want, need, would like, is called, i, "
         "name is, number is, address is, birthday is, it's, you know, i mean, let me see, let me think, "
-        "hold on, one moment, just a second, very, i think"
+        "hold on, one moment, just a second, very, i think, its, every, until, unless, although, whether, during, "
+        "against, towards, they're, you're, i've, we've, they've, will be, have been, has been"
     ),
     units=_values("zero/oh/o/nought one two three four five six seven eight nine/niner"),
     two_digits=_set("ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen, seventeen, eighteen, nineteen"),
@@ -109,7 +110,8 @@ _ES = LanguageWords(
         "y, e, o, u, pero, porque, que, cuando, donde, como, entonces, eh, em, este, pues, a ver, el, la, "
         "los, las, un, una, unos, unas, mi, tu, su, nuestro, nuestra, de, del, a, al, para, por, con, sin, "
         "en, sobre, entre, desde, hasta, yo, quiero, quisiera, quería, necesito, tengo, puedo, me llamo, "
-        "nombre es, número es, dirección es, correo es, muy, digamos, un momento, o sea"
+        "nombre es, número es, dirección es, correo es, muy, digamos, un momento, o sea, me, le, mis, tus, sus, "
+        "nuestros, nuestras, hacia, según, aunque, mientras"
     ),
     units=_values("cero uno/un/una dos tres cuatro cinco seis siete ocho nueve"),
     two_digits=_set(
@@ -142,7 +144,8 @@ _FR = LanguageWords(
         "et, ou, mais, parce que, que, qui, quand, comme, donc, alors, car, euh, heu, ben, bah, hum, le, la, "
         "les, un, une, des, du, de, mon, ma, mes, ton, ta, votre, vos, notre, son, sa, ses, cette, à, au, "
         "aux, pour, par, avec, sans, dans, en, sur, chez, entre, vers, je suis, je, j'ai, voudrais, je veux, "
-        "m'appelle, nom est, numéro est, c'est le, adresse est, très, disons, attendez, un instant, un moment"
+        "m'appelle, nom est, numéro est, c'est le, adresse est, très, disons, attendez, un instant, un moment, ne, "
+        "leur, leurs, nos, vos, ses, tes, ces, cet, chaque, sous, depuis, pendant, jusqu'à, quel, quelle"
     ),
     units=_values("zéro un/une deux trois quatre cinq six sept huit neuf"),
     two_digits=_set("onze, douze, treize, quatorze, quinze, seize"),
@@ -166,7 +169,9 @@ _IT = LanguageWords(
         "e, ed, o, ma, perché, che, quando, dove, se, come, quindi, allora, cioè, ehm, beh, mah, il, lo, la, "
         "i, gli, le, un, uno, una, mio, mia, tuo, suo, sua, nostro, di, del, della, dello, dei, a, al, alla, "
         "da, dal, dalla, in, nel, nella, con, per, tra, fra, su, sul, sulla, senza, vorrei, voglio, posso, "
-        "devo, io, mi chiamo, nome è, numero è, indirizzo è, molto, diciamo, un attimo, aspetti"
+        "devo, io, mi chiamo, nome è, numero è, indirizzo è, molto, diciamo, un attimo, aspetti, non, è, ho, ha, "
+        "hanno, tua, nostra, vostro, vostra, miei, mie, tuoi, tue, suoi, sue, allo, agli, alle, dallo, dagli, dalle, "
+        "degli, delle, nello, nei, negli, nelle, sui, sugli, sulle"
     ),
     units=_values("zero uno/un/una due tre quattro cinque sei sette otto nove"),
     two_digits=_set("dieci, undici, dodici, tredici, quattordici, quindici, sedici, diciassette, diciotto, diciannove"),
@@ -231,7 +236,8 @@ _DE = LanguageWords(
         "der, die, den, dem, des, ein, eine, einen, einem, einer, mein, meine, meinen, meiner, ihre, unser, "
         "unsere, seine, von, vom, zum, zur, für, mit, ohne, in, im, am, bei, beim, über, zwischen, "
         "ich möchte, ich hätte, ich habe, ich bin, ich will, ich, wir, ich heiße, name ist, nummer ist, "
-        "adresse ist, lautet, das ist, sehr, moment, einen moment, sagen wir"
+        "adresse ist, lautet, das ist, sehr, moment, einen moment, sagen wir, kein, keine, keinen, keinem, dein, "
+        "deine, deinen, unserer, unserem, seinen, seiner, ihren, ihrem, seit, wegen, während, obwohl"
     ),
     units=_values("null eins/ein/eine zwei/zwo drei vier fünf sechs sieben acht neun"),
     two_digits=_set(
