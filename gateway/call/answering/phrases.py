@@ -125,7 +125,7 @@ PHRASES: Mapping[str, AnswerPhrases] = {
             "agents/representatives/operators/advisors/lines are busy/currently/all, all lines are, next available,"
             "next free, your call is important/very/now/being, your call will be answered,"
             "your call has been placed, please hold, continue to hold, please stay/remain on the line,"
-            "otherwise stay on, in the/a queue, number # in, place in line, first in line, caller in line,"
+            "otherwise stay on, in the/a queue/q/cue, number # in, place in line, first in line, caller in line,"
             "in line and will be, order it was, order in which, calls/call are/is/may/will be recorded/monitored,"
             "for quality, for training purposes, your patience, be with you in/shortly, answered shortly,"
             "high call volume*, higher than normal/usual, experiencing _ volume, touch+tone,"
