@@ -478,4 +478,4 @@ def said_by(text: str, language: str) -> Speaker:
     words = folded(text)
     known = language.lower().partition("-")[0]
     found = [_of(each).said_by(words) for each in ([known] if known in PHRASES else PHRASES)]
-    return min(found, key=lambda each: (not each.sure, _ORDER.index(each.by)))
+    return min(found, key=lambda each: (each.by is None, not each.sure, _ORDER.index(each.by)))

@@ -126,6 +126,8 @@ def test_published_wordings_of_assistants_are_recognised(fragment: dict[str, str
         ("pt", "deixa o teu recado apos o sinal", "machine"),
         ("pt", "digite 3", "ivr"),
         ("zh", "您撥打的電話已關機", "machine"),
+        ("", "you've reached tom and i'm not available", "machine"),
+        ("", "hinterlassen Sie eine Nachricht", "machine"),
     ],
 )
 def test_inflections_contractions_digits_and_missing_accents_change_nothing(
