@@ -12,9 +12,9 @@ from gateway.errors import Rejected
 from gateway.http.request.routes import FORM
 from gateway.seams.plain_text import plain_lines
 
-UNREADABLE = (ValueError, LookupError, HttpProcessingError)
+UNREADABLE = (ValueError, LookupError, RuntimeError, HttpProcessingError)
 """Exceptions of aiohttp for an unreadable form: bytes outside its charset, an unknown charset, a part without a name,
-an invalid header."""
+a name of the charset (``_charset_``) that is too long, an invalid header."""
 
 
 BYTES, FIELDS = 64 * 1024, 256

@@ -167,6 +167,25 @@ async def test_refusals(url: str, data: bytes, fields: dict[str, str], status: i
     assert got == status and answer["error"]["param"].startswith(param), answer
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        'Content-Disposition: form-data; name="_charset_"\r\n\r\n' + "u" * 100,
+        'Content-Disposition: form-data; name="_charset_"\r\n\r\nnosuch',
+        'Content-Disposition: form-data; name="model"\r\nContent-Transfer-Encoding: nosuch\r\n\r\nx',
+        'Content-Disposition: form-data; name="file"\r\nContent-Length: x\r\n\r\nx',
+        "no colon\r\n\r\nx",
+    ],
+)
+@pytest.mark.parametrize("path", [PATH, "/v1/voices"])
+async def test_a_form_that_cannot_be_read_is_refused(url: str, head: str, path: str) -> None:
+    data = f"--x\r\n{head}\r\n--x--\r\n".encode()
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    async with aiohttp.ClientSession(url) as http, http.post(path, data=data, headers=kind) as answer:
+        assert answer.status in (400, 422), await answer.text()
+
+
 async def test_without_a_recogniser_there_is_none(tmp_path: Path) -> None:
     async with api_gateway(tmp_path, routes={"default": {"recogniser": ""}}) as (_, _, url):
         status, answer = await ask(url, encoded(bursts(0.1)))
