@@ -37,13 +37,16 @@ def embedded() -> Moonshine:
     return Moonshine()
 
 
-def one(folder: Path, half: str, name: str, number: int, model: Path | None, words: str) -> Tally:
+def one(folder: Path, half: str, name: str, number: int, model: Path | None, words: str, reduced: bool) -> Tally:
     """Play one call on a loop of its own; for a process of the pool."""
     loop = VirtualLoop()
     try:
         turn_model = None if model is None else SmartTurn(model)
         transcribe = embedded() if words == "embedded" else None
-        return loop.run_until_complete(played(scene_named(name), Sounds(folder, half), number, turn_model, transcribe))
+        scene, sounds = scene_named(name), Sounds(folder, half)
+        return loop.run_until_complete(
+            played(scene, sounds, number, turn_model, transcribe, reduced=True if reduced else None)
+        )
     finally:
         loop.close()
 
@@ -72,7 +75,9 @@ def run(arguments: argparse.Namespace) -> None:
     with ProcessPoolExecutor(arguments.processes) as pool:
         playing = [
             (scene, [
-                pool.submit(one, arguments.sounds, arguments.half, scene.name, number, model, arguments.words)
+                pool.submit(
+                    one, arguments.sounds, arguments.half, scene.name, number, model, arguments.words, arguments.reduced
+                )
                 for number in range(max(1, round(scene.calls * arguments.calls)))
             ])
             for scene in chosen
@@ -88,7 +93,13 @@ def run(arguments: argparse.Namespace) -> None:
     seconds = sum(tally.minutes for tally in results.values()) * 60
     print(f"{seconds / 60:.1f} min of calls in {(time.monotonic() - begun) / 60:.1f} min", file=sys.stderr)
     if arguments.json is not None:
-        head = {"commit": commit(), "machine": machine(), "half": arguments.half, "words": arguments.words}
+        head = {
+            "commit": commit(),
+            "machine": machine(),
+            "half": arguments.half,
+            "words": arguments.words,
+            "reduced": arguments.reduced,
+        }
         head["turn_model"] = model is not None
         arguments.json.write_text(json.dumps({**head, "scenes": {k: vars(v) for k, v in results.items()}}) + "\n")
 
@@ -106,6 +117,7 @@ def main() -> None:
     playing.add_argument("--calls", type=float, default=1.0, metavar="TIMES", help="this many times each scene's calls")
     playing.add_argument("--processes", type=int, default=1)
     playing.add_argument("--no-turn-model", action="store_true")
+    playing.add_argument("--reduced", action="store_true", help="routes with background_noise_reduction")
     playing.add_argument("--words", choices=("ideal", "embedded"), default="ideal", help="embedded: English callers")
     playing.add_argument("--verbose", action="store_true", help="name what was missed, premature or unanswered")
     playing.add_argument("--json", type=Path)

@@ -37,6 +37,7 @@ from gateway.seams.messages import ExpectedReply, Inbound, Interrupt, Outbound, 
 from gateway.seams.recogniser import RecognitionEvents
 from gateway.uplink.stream import Stream
 from gateway.uplink.worker import UplinkWorker
+from talkspurt.recognisers import suppressing_network
 from tests.gateway.call.virtual_session import VirtualTicker
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from voicecodecs.pcm import to_float32, to_int16
@@ -101,7 +102,7 @@ class Uplink(UplinkWorker):
 
     def __init__(self, routes: dict[str, RouteConfig], barge_in: BargeInConfig) -> None:
         self._batch: asyncio.TimerHandle | None = None
-        super().__init__(routes, barge_in, clock=lambda: self._loop.time())
+        super().__init__(routes, barge_in, clock=lambda: self._loop.time(), suppressing=suppressing_network(routes))
 
     def notify(self, stream: Stream) -> None:
         if id(stream) not in self._queued:

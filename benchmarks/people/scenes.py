@@ -203,9 +203,16 @@ class Conversation:
 
 
 async def played(
-    scene: Scene, sounds: Sounds, number: int, turn_model: Judge | None, transcribe: Transcribe | None = None
+    scene: Scene,
+    sounds: Sounds,
+    number: int,
+    turn_model: Judge | None,
+    transcribe: Transcribe | None = None,
+    *,
+    reduced: bool | None = None,
 ) -> Tally:
-    """Play one call of a scene. ``transcribe``: a recogniser of English, which all callers speak then."""
+    """Play one call of a scene. ``transcribe``: a recogniser of English, which all callers speak then. ``reduced``: the
+    route's ``background_noise_reduction``."""
     rng = random.Random(f"{scene.name}/{number}")
     speakers = [
         each
@@ -219,7 +226,7 @@ async def played(
         scene.line(rng),
         bot_voice(sounds, rng, caller),
         turn_model=turn_model,
-        route={"language": LANGUAGES[caller], **scene.route},
+        route={"language": LANGUAGES[caller], "background_noise_reduction": reduced, **scene.route},
         recogniser=transcribe or True if scene.recogniser else False,
         seconds=scene.seconds + 90.0,
         seed=number,
@@ -341,6 +348,7 @@ def scenes() -> list[Scene]:
         ),
         Scene(name="echo of one copy, -20 dB", calls=3, line=partial(one_copy, 20.0)),
         Scene(name="another voice 15 dB below", calls=8, around=partial(room_of, 1, 15.0, 1.0)),
+        Scene(name="another voice 6 dB below", calls=8, around=partial(room_of, 1, 6.0, 1.0)),
         Scene(name="television 15 dB below", calls=8, around=television),
         Scene(name="office, 3 voices 15 dB below", calls=8, around=partial(room_of, 3, 15.0, 4.0)),
         Scene(name="babble, 6 voices 20 dB below", calls=4, around=partial(room_of, 6, 20.0, 0.3)),

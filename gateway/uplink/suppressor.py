@@ -1,6 +1,5 @@
 """Suppression of other voices and of noise. Only the level of what is left counts: it tells the detector which windows
-are not the caller's. The suppressed sound goes nowhere: with it,
-Silero heard 11 words of 14.
+are not the caller's. The suppressed sound goes nowhere: with it, Silero heard 11 words of 14.
 
 The network is Hush: a DeepFilterNet 3 that was trained to keep the nearest voice. Its three files come with the package
 ``livekit-plugins-hush`` (Apache-2.0), which is not imported. Features and filters follow Schröter et al.,
