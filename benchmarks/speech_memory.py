@@ -47,7 +47,7 @@ def texts(language: str, seed: int) -> Iterator[str]:
 
 async def speak(server: ServerUnderTest, voice: str, given: Iterator[str], spoken: list[str]) -> None:
     """Speak one text after another."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=300)) as client:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as client:
         for text in given:
             body = {"model": "tts-1", "voice": voice, "input": text, "response_format": "pcm"}
             try:
