@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from tts_engine.api import EngineStatus, ModelToLoad, UtteranceRequest, VoiceInfo
@@ -48,7 +49,7 @@ class Engine:
         self.admission = AdmissionQueue(self.config.admission, observer)
         self.in_making: dict[Hashable, ClauseInMaking] = {}
         self.drafts: set[Hashable] = set()
-        self.codec_pool = SteadyThreads(self.config.codec_threads, "talkspurt-codec")
+        self.codec_pool: ThreadPoolExecutor = SteadyThreads(self.config.codec_threads, "talkspurt-codec")
         self._open: set[EngineUtterance] = set()
         self._warming: asyncio.Task[None] | None = None
         self._closed = False
