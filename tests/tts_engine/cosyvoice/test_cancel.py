@@ -37,10 +37,11 @@ async def cancelled_at(engine: CosyVoiceSynthesizer, stage: str) -> None:
         async with aclosing(engine.synthesize(request, playhead)) as chunks:
             async for _ in chunks:
                 heard.set()
+                await asyncio.Event().wait()  # a clause never ends before it is cancelled
 
     task = asyncio.ensure_future(listen())
     if stage == "drawn":
-        await until(lambda: any(r.playhead is playhead for r in list(worker.scheduler.renderings)))
+        await until(lambda: any(r.playhead is playhead for r in list(worker.scheduler.renderings)) or heard.is_set())
     elif stage == "rendered":
         await until(
             lambda: any(j.rendering.playhead is playhead for j in list(worker.scheduler.jobs)) or heard.is_set()
@@ -93,13 +94,20 @@ async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels:
             "threads": threading.active_count(),
         }
 
+    async def settled() -> None:
+        try:
+            await until(lambda: state() == before)
+        except AssertionError:
+            assert state() == before  # shows what is left
+            raise
+
     before = state()
     try:
         await cancel(6 * AT_ONCE)  # what is made once is made: batches of each size, threads, caches of the front end
-        await until(lambda: state() == before)
+        await settled()
         count, size = tensors()
         await cancel(cancels - 6 * AT_ONCE)
-        await until(lambda: state() == before)
+        await settled()
         after, bytes_after = tensors()
         assert after <= count + 5
         assert bytes_after <= size * 1.001
