@@ -22,10 +22,10 @@ SECRETS = {
     "REDIS_URL": "redis://redis.example.com:6379/0",
     "DATABASE_URL": "postgresql://talkspurt:secret@db.example.com:5432/talkspurt",
 }
-MOST_KEYS = 395
+MOST_KEYS = 396
 """Scalar keys of the configuration, with those of a section once for each of its places. A new key needs an operator
 who would change it, and a sign that tells when; then raise this."""
-MOST_BYTES = 59_268
+MOST_BYTES = 59_416
 
 
 def environment(task: Task) -> dict[str, str]:
