@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 TURN_MODEL = $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/turn-model.txt
 NOISE = $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/noise.txt
+# Without what pyopenjtalk-plus requires but needs for other uses only (about 200 MB).
+JAPANESE = $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/japanese.txt
 LOCKED = $(BIN)/python requirements/quiet_pip.py install --require-hashes
 
 run: $(VENV)/.run            ## serve the demo on the embedded voice
@@ -120,11 +122,11 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml requirements/build.txt requireme
 $(VENV)/.tools: $(VENV)/bin/python requirements/tools.txt
 	$(BIN)/python -m venv $(VENV)/tools && $(VENV)/tools/bin/python -m pip install -q --require-hashes -r requirements/tools.txt && touch $@
 
-$(VENV)/.test: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt requirements/noise.txt
-	$(BIN)/python -m pip install -q -e '.[test]' && $(TURN_MODEL) && $(NOISE) && touch $@
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt requirements/noise.txt requirements/japanese.txt
+	$(BIN)/python -m pip install -q -e '.[test]' && $(TURN_MODEL) && $(NOISE) && $(JAPANESE) && touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt requirements/noise.txt
-	$(BIN)/python -m pip install -q -e '.[dev]' && $(TURN_MODEL) && $(NOISE) && touch $@
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt requirements/noise.txt requirements/japanese.txt
+	$(BIN)/python -m pip install -q -e '.[dev]' && $(TURN_MODEL) && $(NOISE) && $(JAPANESE) && touch $@
 
 $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[fuzz]' && touch $@

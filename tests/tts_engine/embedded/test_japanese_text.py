@@ -1,9 +1,7 @@
 """Japanese by Kokoro: symbols, written forms of numbers, words and their places, and what is said without the extra.
 
-The words of Open JTalk are those of ``pyopenjtalk-plus`` 0.4.1.post10, which is too large with all that it needs
-(340 MB) to be installed for the tests. One test compares them with the package's own, where ``pip install --no-deps
-pyopenjtalk-plus==0.4.1.post10 sudachipy==0.7.0`` (145 MB) has been run. The symbols are those of ``misaki`` 0.9.4,
-``cutlet.py``.
+The words of Open JTalk are those of ``pyopenjtalk-plus`` 0.4.1.post10. One test compares them with the package's own,
+where it is installed (``requirements/japanese.txt``). The symbols are those of ``misaki`` 0.9.4, ``cutlet.py``.
 """
 
 import asyncio
