@@ -18,8 +18,8 @@ from gateway.process_lock import wait_for_lock
 
 log = logging.getLogger(__name__)
 
-_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of a system that lacks room, descriptors or memory for now."""
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+"""Errors of a system that lacks room, descriptors or memory for now, or whose disk fails."""
 
 
 def open_sqlite(path: Path, *, busy_s: float, syncs: bool = True) -> Engine:

@@ -50,12 +50,12 @@ def room_for(file_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-_NUMBERS = {
+_NUMBERS: dict[str, tuple[int, dict[str, tuple[int, ...]]]] = {
     "x86_64": (0xC000003E, {
-        "write": (1,), "sync": (74, 75), "rename": (82, 264, 316), "process or thread": (56, 57, 58, 435),
+        "write": (1, 18), "sync": (74, 75), "rename": (82, 264, 316), "process or thread": (56, 57, 58, 435),
     }),
     "aarch64": (0xC00000B7, {
-        "write": (64,), "sync": (82, 83), "rename": (38, 276), "process or thread": (220, 435),
+        "write": (64, 68), "sync": (82, 83), "rename": (38, 276), "process or thread": (220, 435),
     }),
 }  # fmt: skip
 """The machine's number in seccomp(2), and the numbers of its system calls, of the kernel's tables."""

@@ -114,6 +114,8 @@ SHOWN_BY = {
         "gateway/dialogue/test_relay.py::test_ten_bad_messages_in_a_row_close_with_1007_and_a_good_one_resets",
     ),
     "disk full or faulty": (
+        "gateway/call_log/test_log.py::test_records_wait_for_a_faulty_disk_and_are_complete_when_it_writes_again",
+        "tts_engine/cosyvoice/test_voices.py::test_a_faulty_disk_leaves_no_file_of_the_voice",
         "gateway/uplink/test_recorder.py::test_a_disk_that_fails_at_any_step_leaves_no_file_of_the_final_name",
         "gateway/uplink/test_worker.py::test_a_recording_that_does_not_reach_the_disk_at_its_end_is_told_and_counted",
         "gateway/uplink/test_room_recorder.py::test_a_disk_that_fails_at_the_end_is_told_and_leaves_no_half_file",

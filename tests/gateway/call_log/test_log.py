@@ -1,5 +1,6 @@
 """The call log on a real SQLite file: what is written is found, and no fault reaches the call."""
 
+import errno
 import shutil
 import sqlite3
 import stat
@@ -18,7 +19,7 @@ from gateway.call_log.log import QUEUED, CallLog, Query, Sort, Totals, _open, in
 from gateway.config import CallsConfig
 from gateway.errors import Rejected
 from gateway.seams.call_record import CallRecord, CallSummary, Fault, HeardWords, Pressed, Said
-from tests.no_room import no_file_free
+from tests.no_room import needs_seccomp, no_file_free, refused_by_the_kernel
 from tests.waiting import PATIENCE_S, until
 
 NOW = time.time()
@@ -337,6 +338,21 @@ async def test_a_full_queue_costs_the_newest_record(tmp_path: Path) -> None:
     for number in range(QUEUED + 2):
         kept.add(record(number))
     assert lost == ["queue_full"] * 2
+
+
+@needs_seccomp
+async def test_records_wait_for_a_faulty_disk_and_are_complete_when_it_writes_again(tmp_path: Path) -> None:
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lost.append)
+    kept._unwritten.append(record(0))
+    kept._write_what_waits(last=False)
+    kept._unwritten.extend(record(number) for number in range(1, 100))
+    refused_by_the_kernel("write", errno.EIO, lambda: kept._write_what_waits(last=False))
+    assert kept.fault.why == "disk I/O error"
+    kept._write_what_waits(last=False)
+    assert not kept.fault.why and not lost
+    assert len(await kept.find(Query(limit=200))) == 100
+    await kept.aclose()
 
 
 def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import errno
 import multiprocessing
 import sqlite3
 import stat
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.no_room import room_for
+from tests.no_room import needs_seccomp, refused_by_the_kernel, room_for
 from tts_engine.api import VoiceInfo
 from tts_engine.cosyvoice.voices import VoiceLimits, VoiceRegistry
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed
@@ -237,6 +238,17 @@ def test_a_disk_that_is_full_at_any_step_leaves_no_file_of_the_voice(tmp_path: P
     assert files == {f"{name}{end}" for name in names for end in (".wav", ".test.safetensors")}
     registry.add(wav=b"two", transcript="", voice_id="amy59")
     assert bytes(registry.features("amy59")["wav"]) == b"two"
+
+
+@needs_seccomp
+@pytest.mark.parametrize("what", ["write", "sync", "rename"])
+def test_a_faulty_disk_leaves_no_file_of_the_voice(tmp_path: Path, what: str) -> None:
+    registry = open_registry(tmp_path)
+    with pytest.raises(SynthesisFailed):
+        refused_by_the_kernel(what, errno.EIO, lambda: registry.add(wav=b"x", transcript="", voice_id="amy"))
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith("voices.db")]
+    registry.add(wav=b"two", transcript="", voice_id="amy")
+    assert bytes(registry.features("amy")["wav"]) == b"two"
 
 
 def test_damaged_features_are_an_error_of_ours(tmp_path: Path) -> None:
