@@ -3,8 +3,8 @@
 There are three steps, each with a limit: fetch or read the bytes (``clips.max_bytes``, ``FETCH_S``), decode
 them to mono PCM (``CLIP_S``), and encode frames when the session asks for them. A clip is heard while it is decoded.
 Both decoding and encoding are done in threads, in short pieces that take turns for tenants and calls. One thread
-decodes, and encodes what comes later; others find files and encode what is heard first. So a clip in the cache waits
-for no other's long work. Decoded clips are cached (``CACHE_BYTES``, ``CACHE_S``). Concurrent calls that ask for the
+decodes, and encodes what comes later; others find files and encode what is heard soon. Decoded clips are cached
+(``CACHE_BYTES``, ``CACHE_S``), and the beginning of a cached clip needs no thread. Concurrent calls that ask for the
 same clip share one fetch.
 """
 
@@ -54,6 +54,9 @@ CACHE_BYTES = 64 * 1024 * 1024
 
 CACHE_S = 300.0
 """Time for which a fetched clip is reused without asking its server."""
+
+FOUND_S, FOUND = 1.0, 1000
+"""Time for which a file that was found is not looked for again, seconds, and most files that are remembered so."""
 
 REDIRECTS = 5
 FETCHES, FETCHES_OF_ONE = 8, 6
@@ -206,6 +209,8 @@ class Clips:
         self._growing: dict[str, _Clip] = {}
         self._loading: set[asyncio.Task[None]] = set()
         self._cache: OrderedDict[str, _Clip] = OrderedDict()
+        self._found: OrderedDict[str, tuple[float, Path, int]] = OrderedDict()
+        """Sources whose file was found: when, its path and its version."""
 
     async def open(self, source: str, fmt: AudioFormat, loop: int, *, route: str = "", call_id: str = "") -> Utterance:
         """Load the beginning of a clip. Its frames are made when they are needed. If the rest of it turns out to be no
@@ -297,7 +302,7 @@ class Clips:
         if "://" in source:
             key, loader = source, partial(self._fetch, source, whose)
         else:
-            path, version = await self._threads.run(whose, partial(self._find, source))
+            path, version = await self._found_file(source, whose)
             key, loader = f"{path}\0{version}", partial(self._read, path, whose)
         clip = self._known(key) or self._growing.get(key)
         if clip is None:
@@ -348,6 +353,17 @@ class Clips:
         return clip
 
     # --- the clip folder ---------------------------------------------------------------------------------------------
+
+    async def _found_file(self, source: str, whose: Whose) -> tuple[Path, int]:
+        """Return what ``_find`` returns now or returned up to ``FOUND_S`` ago."""
+        at, path, version = self._found.get(source, (-FOUND_S, Path(), 0))
+        if time.monotonic() - at >= FOUND_S:
+            path, version = await self._threads.run(whose, partial(self._find, source))
+            self._found[source] = (time.monotonic(), path, version)
+            self._found.move_to_end(source)
+            while len(self._found) > FOUND:
+                self._found.popitem(last=False)
+        return path, version
 
     def _find(self, source: str) -> tuple[Path, int]:
         """Return the file of a source, with links resolved, and its version. Runs in a thread."""
@@ -539,6 +555,14 @@ class _Sound(Framed):
         self._clip = clip
         self._loop = loop
         self._later = later
+        self._at_once = clip.is_whole
+        """True for the first piece of a clip in the cache: its encoding takes less than a wait for a thread."""
+
+    async def encoded(self, pcm: NDArray[np.int16] | None) -> list[bytes]:
+        if self._at_once:
+            self._at_once = False
+            return self._encode(pcm)
+        return await super().encoded(pcm)
 
     async def aclose(self) -> None:
         if not self._closed:

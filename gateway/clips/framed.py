@@ -74,7 +74,7 @@ class Framed(ABC):
         first_sample = 0
         async for pcm in self.pieces():
             started = time.monotonic()
-            frames: list[bytes] = await self._threads.run(self._whose, partial(self._encode, pcm))
+            frames = await self.encoded(pcm)
             if self._closed:
                 return
             if not frames:
@@ -86,6 +86,11 @@ class Framed(ABC):
             )
             first_sample += samples
             self._stages_ms = {}
+
+    async def encoded(self, pcm: NDArray[np.int16] | None) -> list[bytes]:
+        """Return the frames of the next samples. None: the last frames of the codec."""
+        frames: list[bytes] = await self._threads.run(self._whose, partial(self._encode, pcm))
+        return frames
 
     def _encode(self, pcm: NDArray[np.int16] | None) -> list[bytes]:
         return self._packetizer.flush() if pcm is None else self._packetizer.push(to_float32(pcm))

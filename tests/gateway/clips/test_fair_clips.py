@@ -94,6 +94,22 @@ async def test_what_is_heard_first_waits_for_no_long_work(tmp_path: Path) -> Non
         assert await working
 
 
+async def test_the_beginning_of_a_cached_clip_needs_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.clips.clips.FOUND_S", PATIENCE_S)
+    (tmp_path / "short.wav").write_bytes(WAV)
+    async with clips_in(tmp_path) as clips:
+        whole = await heard(await clips.open("short.wav", ULAW, 1))
+        ends = threading.Event()
+        working = [asyncio.create_task(clips._threads.run(("other", ""), lambda: ends.wait(PATIENCE_S))) for _ in "ab"]
+        async with asyncio.timeout(PATIENCE_S), await clips.open("short.wav", ULAW, 1) as sound:
+            chunks = aiter(sound)
+            first = await anext(chunks)
+            ends.set()
+            rest = [chunk.samples async for chunk in chunks]
+        assert first.samples + sum(rest) == len(whole)
+        assert await asyncio.gather(*working) == [True, True]
+
+
 async def test_slow_fetches_of_one_tenant_leave_places_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
