@@ -37,7 +37,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ from hostile.attacks import (
     LET_IN,
     LONG_CLIPS,
     MEDIA,
+    RTP_PORTS,
     SECRET,
     UNAUTHENTICATED,
     WEBHOOKS,
@@ -69,8 +70,10 @@ from talkspurt.bench.load import STANDARD, read_load
 from talkspurt.bench.ports import free_port
 from talkspurt.bench.results import commit, machine, write
 from talkspurt.bench.server_process import ServerUnderTest, dies_with_us, overrides, serving
+from talkspurt.simulator.audiosocket_leg import SimulatedAudioSocketLeg
 from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, SimulatedUplink
 from talkspurt.simulator.carriers import TwilioCarrier
+from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.sip import SipCarrier
 from talkspurt.simulator.figures import pacing_errors_ms, summary
 from talkspurt.simulator.manager import ManagedCall, SimulatedManager
@@ -93,7 +96,7 @@ _SLOWER = 1.3
 """By how much the fixed piece of work of ``clock.py`` may take longer than in the best window so far."""
 _HONEST = 5_000_000
 """Number of the address that honest requests come from; no attacker has it."""
-_SERVICE = ("health", "speech", "media", "sip", "sips")
+_SERVICE = ("health", "speech", "media", "sip", "sips", "audiosocket")
 _WAIT_S = 5.0
 """An honest request or call that takes longer has failed."""
 
@@ -105,9 +108,10 @@ carriers: {{twilio: {{verify: false}}, signalwire: {{signing_key: {secret}}}, ja
 sip:
   port: {sip}
   tls: {{port: {sips}, certificate: {folder}/certificate.pem, key: {folder}/key.pem}}
-  rtp_ports: 20000-20999
+  rtp_ports: {rtp[0]}-{rtp[1]}
   trunks:
     phones: {{addresses: [127.0.0.1], codecs: [PCMU], route: phone}}
+audiosocket: {{port: {audiosocket}, route: phone}}
 routes:
   hostile: {{}}
   neighbour: {{}}
@@ -164,6 +168,7 @@ class Honest:
     media: Asked = field(default_factory=Asked)
     sip: Asked = field(default_factory=Asked)
     sips: Asked = field(default_factory=Asked)
+    audiosocket: Asked = field(default_factory=Asked)
     late_ms: float = 0.0
     """How late this process itself was at most. Its measurements are not better than this."""
     over: bool = False
@@ -180,6 +185,7 @@ class Honest:
             group.create_task(self._again(0.5, self._media_call))
             group.create_task(self._again(0.1, self._sip_call))
             group.create_task(self._again(0.2, self._trunk_over_tls))
+            group.create_task(self._again(0.5, self._audiosocket_call))
             group.create_task(self._watch_self())
 
     async def _again(self, every_s: float, what: Callable[[], Any]) -> None:
@@ -203,6 +209,10 @@ class Honest:
         host, port = self.target.http
         leg = CarrierLeg(TwilioCarrier(time.monotonic_ns(), {}))
         await self._call(self.media, leg, f"ws://{host}:{port}/media/twilio/phone")
+
+    async def _audiosocket_call(self) -> None:
+        leg = SimulatedAudioSocketLeg(AudioSocketCarrier(time.monotonic_ns(), {}))
+        await self._call(self.audiosocket, leg, f"audiosocket://127.0.0.1:{self.target.audiosocket}")
 
     async def _sip_call(self) -> None:
         leg = SipLeg(SipCarrier(time.monotonic_ns(), {}))
@@ -350,14 +360,13 @@ class Bench:
         load: CallLoad,
         neighbour: Neighbour,
         clips: ClipPlayer,
-        sip: tuple[int, int],
+        target: Target,
     ) -> None:
         self._server = server
         self._load = load
         self._neighbour = neighbour
         self._clips = clips
-        host, _, port = server.address.partition(":")
-        self._http, self._sip = (host, int(port)), sip
+        self._target = target
         self._clock = np.memmap(folder / "clock", np.float64, "r+", shape=(5,))
         self._frozen = freezes.figures(folder / "freezes", new=False)
         self._piece_s = float("inf")
@@ -377,7 +386,7 @@ class Bench:
 
     async def _window(self, attacks: Sequence[str], seconds: float) -> Figures:
         """Run the attacks at once beside the calls; no attack: only measure."""
-        target = Target(self._http, self._sip[0], seconds, self._sip[1])
+        target = replace(self._target, seconds=seconds)
         honest = Honest(target)
         attackers = await _attackers(target, attacks)
         errors, gaps = self._errors(), self._gaps()
@@ -470,7 +479,8 @@ async def _attackers(target: Target, names: Sequence[str]) -> asyncio.subprocess
     if not names:
         return None
     given = {
-        "http": target.http, "sip": target.sip, "sips": target.sips, "seconds": target.seconds, "names": names
+        "http": target.http, "sip": target.sip, "sips": target.sips, "audiosocket": target.audiosocket,
+        "seconds": target.seconds, "names": names,
     }  # fmt: skip
     process = await asyncio.create_subprocess_exec(
         *("nice", sys.executable, str(HERE / "attacks.py"), json.dumps(given)),
@@ -502,10 +512,14 @@ async def _measure(
     settings: Settings, folder: Path, names: Sequence[str], keep: Callable[[str, Figures], None]
 ) -> None:
     """Measure the rows of these names on one server, and ``keep`` each as soon as it is there."""
-    sip, sips = free_port(), free_port()
+    sip, sips, audiosocket = free_port(), free_port(), free_port()
     _make_clips(folder / "clips")
     _make_certificate(folder)
-    (folder / "config.yaml").write_text(_CONFIG.format(folder=folder, sip=sip, sips=sips, script=SCRIPT, secret=SECRET))
+    (folder / "config.yaml").write_text(
+        _CONFIG.format(
+            folder=folder, sip=sip, sips=sips, audiosocket=audiosocket, rtp=RTP_PORTS, script=SCRIPT, secret=SECRET
+        )
+    )
     environment = overrides(
         route=BENCH_ROUTE,
         calls=settings.calls + 100,
@@ -532,7 +546,9 @@ async def _measure(
             if calling.done():
                 calling.result()
             async with neighbour.listening(server.address), clips.playing(server.address):
-                bench = Bench(server, folder, load, neighbour, clips, (sip, sips))
+                host, _, port = server.address.partition(":")
+                target = Target((host, int(port)), sip, settings.seconds, sips, audiosocket)
+                bench = Bench(server, folder, load, neighbour, clips, target)
                 await asyncio.sleep(_SETTLE_S)
                 for name in names:
                     keep(name, await bench.row(list(ATTACKS) if name == ALL else [name], settings))
@@ -789,6 +805,8 @@ def rows(steps: Mapping[str, Figures], secrets: Figures | None, scopes: Figures 
         ("service beside idle and dripping sockets", ("idle", "slow", "crowd"), ("health", "speech", "media"), 100.0),
         ("legitimate SIP accepted beside a flood", ("sip-flood", "sip-worst"), ("sip",), 99.0),
         ("a trunk's SIP and TLS beside a crowd of one address", ("sip-crowd",), ("sip", "sips"), 100.0),
+        ("Asterisk's calls beside a crowd at their port", ("audiosocket-crowd",), ("audiosocket",), 100.0),
+        ("SIP calls beside strangers' datagrams at RTP ports", ("rtp",), ("sip",), 100.0),
     ):
         each = [_served(steps[name], kinds) for name in names if name in steps]
         if tried := sum(asked for _, asked in each):

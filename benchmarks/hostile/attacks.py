@@ -60,6 +60,8 @@ class Target:
     seconds: float
     sips: int = 0
     """Port of SIP over TLS. 0: there is none."""
+    audiosocket: int = 0
+    """Port of Asterisk's AudioSocket. 0: there is none."""
 
     def over(self, began: float) -> bool:
         return time.monotonic() - began >= self.seconds
@@ -187,6 +189,35 @@ async def sip_worst(target: Target, done: Done) -> None:
                 asyncio.get_running_loop().call_later(1, writer.close)
 
 
+RTP_PORTS = 20_000, 20_999
+"""The server's ports for RTP, of which calls take the first ones."""
+_USED_PORTS = 64
+_OF_STRANGERS = (
+    b"\x80\x00\x00\x01" + bytes(8) + b"\xff" * 160,  # RTP, PCMU
+    b"\x80\xc8\x00\x06" + bytes(24),  # RTCP, sender report
+    b"\x81\xcb\x00\x01" + bytes(4),  # RTCP, BYE
+    b"\x00\x01\x00\x00\x21\x12\xa4\x42" + bytes(12),  # STUN, binding request without a signature
+    b"\x16\xfe\xfd" + bytes(8) + b"\x00\x64\x01" + bytes(99),  # DTLS, the head of a ClientHello
+    b"\x80" * 1400,
+)
+"""Datagrams that reach the port of a call: RFC 3550, 8489 and 9147."""
+
+
+async def rtp_of_strangers(target: Target, done: Done) -> None:
+    """3000 datagrams a second of 50 strangers to the ports of running calls."""
+    with contextlib.ExitStack() as stack:
+        sources = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(50)]
+        for number, source in enumerate(sources):
+            source.bind((_source(500_000 + number), 0))
+            source.setblocking(False)
+        async for number in _paced(target, 3000):
+            port = RTP_PORTS[0] + random.randrange(_USED_PORTS)
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                data = _OF_STRANGERS[number % len(_OF_STRANGERS)]
+                done.bytes_sent += sources[number % len(sources)].sendto(data, ("127.0.0.1", port))
+                done.tried += 1
+
+
 # --- HTTP ------------------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +321,11 @@ async def crowd_of_one(target: Target, done: Done) -> None:
 async def sip_crowd_of_one(target: Target, done: Done) -> None:
     """1000 connections of one address to SIP's TCP and TLS ports: no byte comes, and no TLS handshake begins."""
     await _hold(target, done, 1000, ports=[target.sip, target.sips], sources=[78])
+
+
+async def audiosocket_crowd(target: Target, done: Done) -> None:
+    """1000 connections of 20 switches that name no call, twice as many as the port has."""
+    await _hold(target, done, 1000, ports=[target.audiosocket])
 
 
 async def slow_requests(target: Target, done: Done) -> None:
@@ -776,6 +812,8 @@ UNAUTHENTICATED: dict[str, Attack] = {
     "idle": idle_sockets,
     "crowd": crowd_of_one,
     "sip-crowd": sip_crowd_of_one,
+    "audiosocket-crowd": audiosocket_crowd,
+    "rtp": rtp_of_strangers,
     "slow": slow_requests,
     "heads": long_heads,
     "pipelined": pipelined,
@@ -814,7 +852,8 @@ async def _run(target: Target, names: Sequence[str]) -> dict[str, Done]:
 if __name__ == "__main__":
     raise_open_files()
     given = json.loads(sys.argv[1])
-    where = Target((given["http"][0], given["http"][1]), given["sip"], given["seconds"], given["sips"])
+    ports = given["sip"], given["seconds"], given["sips"], given["audiosocket"]
+    where = Target((given["http"][0], given["http"][1]), *ports)
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps({name: asdict(done) for name, done in asyncio.run(_run(where, given["names"])).items()}))
