@@ -197,9 +197,9 @@ class Amounts(NumberWords):
         if (
             match["unit"] in "AVW"
             and match.group().endswith(f"-{match['unit']}")
-            and not _COUNTED.match(match.string, match.end())
+            and (len(match["n"]) > 3 or not _COUNTED.match(match.string, match.end()))
         ):
-            return match.group()  # "Suite 100-A"
+            return match.group()  # "Suite 100-A", "order 48213-A ships"
         if match["n2"]:
             words = (
                 f"{self._number(match['n'], unit.gender, noun=True)} {self._g.to} {self._counted(match['n2'], unit)}"

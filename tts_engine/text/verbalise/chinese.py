@@ -99,6 +99,11 @@ def _address(match: re.Match[str]) -> str:
     return "".join(said).strip()
 
 
+def _code(match: re.Match[str]) -> str:
+    """Read a code of letters and digits with hyphens, of which no letter is a unit: "QX7-T9L"."""
+    return re.sub(r"[\d-]", lambda m: " " if m[0] == "-" else _spell(m[0]), match.group())
+
+
 def _key(match: re.Match[str]) -> str:
     return re.sub("[*#]", lambda m: "星号" if m[0] == "*" else "井号", match.group())
 
@@ -132,6 +137,8 @@ def _vulgar(match: re.Match[str]) -> str:
 _ASCII = "A-Za-z0-9_"
 _PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|分|秒|件|张|间|位|份|斤|公斤|台"
 _RULES = [
+    (re.compile(r"(?<![A-Za-z0-9-])(?=[A-Z0-9-]*(?:[A-Z]\d+[A-Z]|\d{4,}-[A-Z]\b))[A-Z0-9]+(?:-[A-Z0-9]+)+(?![A-Za-z0-9-])", re.ASCII), _code),
+    (re.compile(r"(?<![\d/])(?:24 ?[/xX×] ?7|7 ?[/xX×] ?24)(?![\d/]|小时)"), lambda _: "七天二十四小时"),
     (re.compile(r"(?<!\d)(\d{3,4})[*＊xX•]{2,}(\d{3,4})(?!\d)"), lambda m: f"{_spell(m[1])}，{_spell(m[2])}"),
     (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])-([0-2]\d|3[01])(?![{_ASCII}-])"), lambda m: f"{int(m[1])}月{int(m[2])}日"),
     (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])(?: (\d{{4}}))?(?![{_ASCII}-])"),

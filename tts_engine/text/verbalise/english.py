@@ -214,7 +214,7 @@ ENGLISH = Grammar(
     fractions=fraction, and_fraction="and", per="per", star="star", pound="pound",
     key_words=r"press|pressing|pressed|dial|dialing|enter|entering|hit|push|type|key|keys|button|keypad|tap|star|pound|hash|symbol|sign",
     code_words=(
-        r"code|pin|otp|passcode|password|ending in|ends in|ending|last four(?: digits)?|last 4(?: digits)?|extension|"
+        r"code|pin|otp|passcode|password|ending in|ends in|ends with|ending|last four(?: digits)?|last 4(?: digits)?|extension|"
         r"ext\.?|zip(?: code)?|postal code|confirmation|reference|ref\.?|account|acct\.?|routing|card|order|ticket|invoice|"
         r"tracking|booking|case|claim|policy|member id|customer id|id|serial|passport|license|licence|flight|room|suite|"
         r"apt\.?|unit|port|call|dial|text|(?:phone|fax|tel)|cvv|cvc|ein|vin|imei|npi|mrn|badge|locker|locator|plate|"

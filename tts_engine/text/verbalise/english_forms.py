@@ -8,6 +8,8 @@ from tts_engine.text.verbalise import english_calendar, english_places
 from tts_engine.text.verbalise.grammar import Grammar, Noun
 from tts_engine.text.verbalise.numbers import DASH, Rule, any_of, roman
 
+_MANY = {2: "hundreds", 3: "thousands", 4: "tens of thousands", 5: "hundreds of thousands", 6: "millions"}
+"""Words for "1,000s of", by the number of zeros."""
 _BEFORE_CODE = {
     "ref": "reference", "acct": "account", "conf": "confirmation", "appt": "appointment", "tel": "telephone",
     "ext": "extension",
@@ -148,6 +150,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\d)[- ]?(?P<unit>ct|pk)\b(?:\.(?=.))?"), lambda m: " count" if m["unit"] == "ct" else " pack", "kc"),
         (re.compile(r"(?P<word>\b(?i:dial|press|enter|hit) )#(?P<n>\d{1,6})\b"), lambda m: f"{m['word']}{grammar.pound} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "#"),
         (re.compile(r"\b([Ee])xp\. (?=date\b)"), lambda m: f"{m[1]}xpiration ", "."),
+        (re.compile(r"(?<![\w.,$€£])(?P<n>100|10{0,2},?000|1,000,000)['’]?s(?= of\b)"), lambda m: _MANY[m["n"].count("0")], "0"),
         (re.compile(r"\breg\. (?=[$€£]\d)"), lambda _: "regular ", "."),
         (re.compile(r"(?P<before>\b(?:[Aa]n?|[Tt]he) )(?P<n>\d{1,3})° (?=[a-z]{3,})"), lambda m: f"{m['before']}{m['n']} degree ", "°"),
         (re.compile(r"(?<=[A-Za-z]) ?#(?=:| (?:is|was|for|on)\b)"), lambda _: " number", "#"),

@@ -123,7 +123,7 @@ GERMAN = Grammar(
         "kW": _n("Kilowatt"), "W": _n("Watt"), "V": _n("Volt"),
         "MB": _n("Megabyte"), "GB": _n("Gigabyte"), "TB": _n("Terabyte"), "Mbit/s": _n("Megabit pro Sekunde"),
         "Hz": _n("Hertz"), "MHz": _n("Megahertz"), "GHz": _n("Gigahertz"), "mmHg": _n("Millimeter Quecksilbersäule"),
-        "ha": _n("Hektar"), "cm³": _n("Kubikzentimeter"), "EL": _n("Esslöffel"), "TL": _n("Teelöffel"), "cl": _n("Zentiliter"), "Stk.": _n("Stück"), "Stck.": _n("Stück"),
+        "ha": _n("Hektar"), "cm³": _n("Kubikzentimeter"), "EL": _n("Esslöffel"), "TL": _n("Teelöffel"), "cl": _n("Zentiliter"), "Tabl.": _n("Tablette", "Tabletten", "f"), "Stk.": _n("Stück"), "Stck.": _n("Stück"),
         "µg": _n("Mikrogramm"), "A": _n("Ampere"), "m2": _n("Quadratmeter"), "Wo.": _n("Woche", "Wochen", "f"), "dB": _n("Dezibel"), "kcal": _n("Kilokalorie", "Kilokalorien", "f"), "dl": _n("Deziliter"), "dL": _n("Deziliter"), "ft": _n("Fuß"), "in.": _n("Zoll"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("Grad"),

@@ -210,6 +210,11 @@ def _german(g: Grammar) -> list[Rule]:
             return match.group()
         return g.date(int(match["d"]), int(match["m"]), None) + ("" if match.string[match.end() :].strip() else ".")
 
+    def days(match: re.Match[str]) -> str:
+        """Read several days of one month: "am 1., 2. und 3. Mai"."""
+        said = re.sub(r"(\d+)\.", lambda day: f"{g.ordinal(int(day[1]), 'm')}n", match["days"])
+        return f"{match['before']} {said}"
+
     def ruler(match: re.Match[str]) -> str:
         she = match["name"] in ("Elisabeth", "Katharina", "Maria", "Margarethe")
         return f"{match['name']} {'die' if she else 'der'} {g.ordinal(roman(match['roman']), 'm').capitalize()}"
@@ -244,6 +249,7 @@ def _german(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"(?<=[a-zäöü]{3})str\.(?=\W|$)"), lambda m: "straße" + ("" if m.string[m.end() :].strip() else ".")),
         (re.compile(r"(?<![\w.,])(?P<d>[1-9]|[12]\d|3[01])\. ?[-–] ?(?=\d{1,2}\.(?:\d|1[0-2])\.(?!\d)|\d{1,2}\. (?:Stock|Etage|Klasse|Woche)\b)"), lambda m: f"{g.date(int(m['d']), 1, None).split()[0]} {g.to} ", "-–"),
+        (re.compile(rf"\b(?P<before>[Aa]m|[Vv]om|[Zz]um|[Aa]b(?: dem)?) (?P<days>(?:\d{{1,2}}\.,? )+(?:und|oder) \d{{1,2}}\.)(?= (?:{'|'.join(g.months)})\b)"), days),
         (re.compile(rf"(?<![\w.,])(?P<n>\d{{1,3}})\. (?=(?P<noun>{nouns})\b)"), lambda m: f"{ordinal(m)} "),
         (re.compile(r"\b(?P<before>(?:(?:[Ii]n|[Aa]n|[Aa]uf|[Mm]it|[Vv]on|[Zz]u|[Bb]ei|[Nn]ach|[Aa]us|[Vv]or|[Uu]nter|[Üü]ber) )?(?:[Dd]er|[Dd]ie|[Dd]as|[Dd]em|[Dd]en|[Dd]es|[Aa]m|[Ii]m|[Vv]om|[Zz]um|[Zz]ur|[Bb]eim|[Jj]ede[rsnm]?|[Dd]iese[rsnm]?|[Ii]hre?[rsnm]?|[Uu]nsere?[rsnm]?|[Ee]ine?[rsnm]?|[Ss]eine?[rsnm]?)) (?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+|OG\b|UG\b|[a-zäöü]{2}\b)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), any_ordinal),
         (re.compile(r"(?<=, )(?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), lambda m: f"{g.ordinal(int(m['n']), 'm')} "),

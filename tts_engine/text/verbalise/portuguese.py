@@ -153,7 +153,7 @@ PORTUGUESE = Grammar(
         "MHz": _n("mega-hertz", "mega-hertz"), "GHz": _n("giga-hertz", "giga-hertz"), "ha": _n("hectare"),
         "mmHg": _n("milímetro de mercúrio", "milímetros de mercúrio"), "kcal": _n("quilocaloria", gender="f"),
         "un.": _n("unidade", gender="f"), "un": _n("unidade", gender="f"), "unid.": _n("unidade", gender="f"), "col.": _n("colher", "colheres", "f"),
-        "cl": _n("centilitro"), "A": _n("ampere"), "mAh": _n("miliampere-hora", "miliamperes-hora"), "µg": _n("micrograma"), "mcg": _n("micrograma"),
+        "cl": _n("centilitro"), "A": _n("ampere"), "comp.": _n("comprimido"), "mAh": _n("miliampere-hora", "miliamperes-hora"), "µg": _n("micrograma"), "mcg": _n("micrograma"),
         "dl": _n("decilitro"), "dL": _n("decilitro"),
         "ft": _n("pé"), "in.": _n("polegada", gender="f"),
     },
@@ -181,6 +181,7 @@ PORTUGUESE = Grammar(
     date_words="dia|em|até|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
     "terça-feira|quarta-feira|quinta-feira|sexta-feira",
     abbreviations={
+        "incl.": "incluindo",
         "Sr.": "senhor", "Sra.": "senhora", "Srs.": "senhores", "Srta.": "senhorita", "sr.": "senhor", "sra.": "senhora",
         "Dr.": "doutor", "Dra.": "doutora", "Prof.": "professor", "Profa.": "professora", "Eng.": "engenheiro",
         "D.": "dom", "etc.": "etcétera", "p. ex.": "por exemplo", "a.a.": "ao ano", "p.ex.": "por exemplo", "ex.": "exemplo", "Ex.": "exemplo",

@@ -142,7 +142,7 @@ SPANISH = Grammar(
         "W": _n("vatio"), "kW": _n("kilovatio"), "V": _n("voltio"), "ha": _n("hectárea", gender="f"),
         "lpm": _n("latido por minuto", "latidos por minuto"), "mmHg": _n("milímetro de mercurio", "milímetros de mercurio"), "lb": _n("libra", gender="f"),
         "cl": _n("centilitro"), "m2": _n("metro cuadrado", "metros cuadrados"), "Hz": _n("hercio"), "µg": _n("microgramo"),
-        "mcg": _n("microgramo"), "ms": _n("milisegundo"), "A": _n("amperio"), "t": _n("tonelada", gender="f"),
+        "mcg": _n("microgramo"), "ms": _n("milisegundo"), "comp.": _n("comprimido"), "A": _n("amperio"), "t": _n("tonelada", gender="f"),
         "kcal": _n("kilocaloría", gender="f"), "ud.": _n("unidad", "unidades", "f"), "uds.": _n("unidad", "unidades", "f"),
         "ud": _n("unidad", "unidades", "f"), "uds": _n("unidad", "unidades", "f"), "cda.": _n("cucharada", gender="f"),
         "cdas.": _n("cucharada", gender="f"), "cdta.": _n("cucharadita", gender="f"), "cdtas.": _n("cucharadita", gender="f"),
